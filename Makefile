@@ -1,0 +1,74 @@
+# The same words here and in CI. `make help` prints them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+STAMP := .venv/.installed
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+NO_SKIP ?=
+ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
+
+.PHONY: help setup demo demo-down test test-fast test-cluster lint generate check-generated lock build-lab benchmark clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+setup: $(STAMP) build-lab ## Install everything: Python packages (.venv) and the cluster's binaries (user cache).
+
+demo: setup ## Bring up a cluster with a simulated fleet of 24 nodes, profile it, show the results.
+	$(BIN)/precision-lab demo
+
+demo-down: $(STAMP) ## End what `make demo` left running.
+	$(BIN)/precision-lab down
+
+test: setup lint check-generated ## All tests: fast ones first, then those on a real control plane.
+	$(PYTEST) -m "not cluster" -n $(WORKERS) -q $(ALLOW)
+	$(PYTEST) -m cluster -q $(ALLOW)
+
+test-fast: $(STAMP) ## Tests that need no cluster (about a minute).
+	$(PYTEST) -m "not cluster" -n $(WORKERS) -q $(ALLOW)
+
+test-cluster: setup ## Tests on a real control plane.
+	$(PYTEST) -m cluster -q $(ALLOW)
+
+lint: $(STAMP) ## ruff, mypy, import-linter.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+generate: $(STAMP) ## Write everything that is generated from code (CRDs, RBAC, chart copies, docs).
+	$(BIN)/python -m precision_api.crdgen
+	$(BIN)/python -m precision_operator.generate
+
+check-generated: $(STAMP) ## Fail if a generated file differs from what the code says.
+	$(BIN)/python -m precision_api.crdgen --check
+	$(BIN)/python -m precision_operator.generate --check
+
+lock: .venv/bin/uv ## Pin all dependencies with hashes.
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra build pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
+
+build-lab: $(STAMP) ## Build (or find) the cluster's binaries from pinned Go modules.
+	$(BIN)/precision-lab build
+
+benchmark: setup ## Run the benchmarks and print their tables.
+	$(BIN)/python benchmarks/exporter.py
+
+clean: ## Remove the virtual environment and caches of this checkout.
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/bin/uv:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or say PYTHON=/path/to/python3"; exit 1; }
+	@echo "Setting up: Python packages take up to 10 GB of disk (torch), the cluster's binaries 1 GB."
+	@echo "The first time takes about seventeen minutes on 2 cores; later it is seconds."
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+
+$(STAMP): requirements/dev.txt pyproject.toml | .venv/bin/uv
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
