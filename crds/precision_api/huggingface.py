@@ -1,0 +1,144 @@
+"""A model's dimensions from its Hugging Face config.json.
+
+A family, a class or a feature that isn't known is refused by name: a near miss would give figures of another model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from precision_api.architectures import FAMILIES, dimensions
+from precision_api.config_json import Config, Json, shown
+from precision_api.workload import MAX_CONFIG_BYTES, ModelSpec
+
+_MLA = "multi-head latent attention (MLA) has no fused QKV projection"
+
+REFUSED: Mapping[str, str] = {
+    "deepseek_v2": _MLA,
+    "deepseek_v3": _MLA,
+    "deepseek_v32": _MLA,
+    "kimi_k2": _MLA,
+    "minicpm3": _MLA,
+    "llama4": "its chunked attention and interleaved experts are not expressed yet",
+    "llama4_text": "its chunked attention and interleaved experts are not expressed yet",
+    "gpt_oss": "its experts and router have biases, which are not expressed yet",
+    "mamba": "it has no attention",
+    "mamba2": "it has no attention",
+    "jamba": "its state-space layers are not expressed yet",
+    "qwen3_next": "its linear attention layers are not expressed yet",
+    "phi": "its head has a bias, which is not expressed yet",
+    "t5": "it is an encoder and a decoder",
+}
+"""Known families that the models here can't express, each with why."""
+
+UNKNOWN_FEATURES: Mapping[str, str] = {
+    "kv_lora_rank": _MLA,
+    "q_lora_rank": _MLA,
+    "is_encoder_decoder": "an encoder and a decoder are not one stack of layers",
+    "add_cross_attention": "cross attention is not expressed",
+    "use_bidirectional_attention": "windows that look both ways are not expressed",
+    "attention_chunk_size": "chunked attention is not expressed",
+    "vision_config": "only the text model of Gemma 3 is taken out of a multimodal config",
+}
+"""Keys that, when set, mean other layers than the family's own."""
+
+_INSTEAD = "if its layers are those of a plain transformer, describe it with model, otherwise give its GEMMs as shapes"
+
+
+def model_from_config(text: str) -> ModelSpec:
+    """The model that the config.json `text` describes. ValueError, fit for the user, if it can't be expressed."""
+    if len(text.encode(errors="replace")) > MAX_CONFIG_BYTES:
+        raise ValueError(f"config.json: larger than {MAX_CONFIG_BYTES // 1024} KiB; give the model's config.json alone")
+    try:
+        config = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"config.json: not valid JSON ({error}); copy the file anew") from error
+    return model_from_mapping(_object(config, "the file"))
+
+
+def model_from_mapping(config: Json) -> ModelSpec:
+    """As `model_from_config`, from parsed JSON. Of a multimodal Gemma 3 it takes the text model."""
+    model_type, layers = _text_model(config)
+    _refuse_features(layers, model_type)
+    family = FAMILIES[model_type]
+    view = Config(layers, family.defaults, family.aliases)
+    for key in family.required:
+        if view.value(key) is None:
+            raise ValueError(f"config.json: {key} is missing, which every {model_type} config has: is the file whole?")
+    facts = dimensions(view) | dict(family.facts)
+    for read in family.readers:
+        facts |= read(view)
+    try:
+        return ModelSpec.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        problem = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"config.json ({model_type}): {where + ': ' if where else ''}{problem}") from error
+
+
+def _text_model(config: Json) -> tuple[str, Json]:
+    """The family's name and the part of `config` that describes its layers."""
+    model_type, architecture = config.get("model_type"), _architecture(config)
+    if model_type is None:
+        model_type = next((name for name, row in FAMILIES.items() if architecture in row.architectures), None)
+    if model_type == "gemma3":
+        model_type, config = "gemma3_text", _gemma3_text(config)
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        _refuse_family(config, model_type, architecture)
+    known = FAMILIES[model_type].architectures
+    if architecture is not None and architecture.lower() not in [name.lower() for name in known]:
+        raise ValueError(
+            f"config.json: architecture {shown(architecture)} of model_type {model_type} is not supported, only "
+            f"{' and '.join(known)}; {_INSTEAD}"
+        )
+    return model_type, config
+
+
+def _gemma3_text(config: Json) -> Json:
+    nested = _object(config.get("text_config"), "text_config, where gemma3 keeps its language model,")
+    # Whether the head is tied is said outside.
+    outside = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return {**nested, **outside}
+
+
+def _object(value: object, name: str) -> Json:
+    if isinstance(value, dict):
+        return value
+    raise ValueError(f"config.json: {name} must be a JSON object, not {shown(value)}")
+
+
+def _architecture(config: Json) -> str | None:
+    names = config.get("architectures")
+    if not names:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"config.json: architectures must be a list of names, not {shown(names)}")
+    return str(names[0])
+
+
+def _refuse_family(config: Json, model_type: object, architecture: str | None) -> NoReturn:
+    named = f"model_type {shown(model_type)}" if model_type is not None else "a config without model_type"
+    named += f" (architecture {shown(architecture)})" if architecture else ""
+    features = [why for key, why in UNKNOWN_FEATURES.items() if config.get(key)]
+    reason = REFUSED.get(str(model_type)) or next(iter(features), None)
+    raise ValueError(
+        f"config.json: {named} is not supported{f' ({reason})' if reason else ''}; {_INSTEAD}. "
+        f"Supported: {', '.join(FAMILIES)}, and the text model of gemma3"
+    )
+
+
+def _refuse_features(config: Json, model_type: str) -> None:
+    for key, why in UNKNOWN_FEATURES.items():
+        if config.get(key):
+            raise ValueError(
+                f"config.json: {key} is {shown(config[key])}, so this is no plain {model_type}: {why}; {_INSTEAD}"
+            )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")

@@ -1,0 +1,55 @@
+"""The names that all sides share: group, kinds, labels, annotations, condition types, and how objects are named."""
+
+from __future__ import annotations
+
+import hashlib
+
+GROUP = "precisionprofiler.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+PROFILE_KIND = "PrecisionProfile"
+PROFILE_PLURAL = "precisionprofiles"
+REPORT_KIND = "NodePrecisionReport"
+REPORT_PLURAL = "nodeprecisionreports"
+
+AGENT_APP = "precision-agent"
+AGENT_CONTAINER = "agent"
+REQUEST_ENV = "PRECISION_REQUEST"
+
+LABEL_APP = "app.kubernetes.io/name"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "precision-profiler"
+LABEL_PROFILE_UID = f"{GROUP}/profile-uid"
+LABEL_NODE_UID = f"{GROUP}/node-uid"
+LABEL_RUN = f"{GROUP}/run"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+ANNOTATION_PROFILE = f"{GROUP}/profile"
+ANNOTATION_NODE = f"{GROUP}/node"
+ANNOTATION_REQUEST_HASH = f"{GROUP}/request-hash"
+
+DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"
+GPU_RESOURCE = "nvidia.com/gpu"
+DEFAULT_PRIORITY_CLASS = "precision-profiler-agent"
+
+ACCEPTED, PROGRESSING, COMPLETE, DEGRADED = "Accepted", "Progressing", "Complete", "Degraded"
+FRESH, SUCCEEDED = "Fresh", "Succeeded"
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def job_name(profile_uid: str, node_uid: str, run: str, attempt: int) -> str:
+    """The deterministic name of one attempt's Job: a second create of the same attempt meets a 409."""
+    return f"pp-{_hash(profile_uid, node_uid, run, str(attempt))}"
+
+
+def report_name(profile: str, node_uid: str) -> str:
+    """The name of one node's report: the profile's name, cut to 40, and a hash of that name, whole, and the node's UID."""
+    return f"{profile[:40].rstrip('-.')}-{_hash(profile, node_uid)[:10]}"
+
+
+def detail_name(report: str) -> str:
+    """The name of the ConfigMap that holds a node's full result."""
+    return f"{report}-detail"

@@ -1,0 +1,120 @@
+"""Models that are known by name. Dimensions are those of the published config.json, parameters those of the card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from precision_api.workload import ModelSpec, MoE, PresetName, SlidingWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A model, and the micro batch and sequence that are used where a workload gives none."""
+
+    model: ModelSpec
+    micro_batch_size: int
+    sequence_length: int
+    source: str
+
+
+def _gated(hidden: int, inner: int, heads: int, kv_heads: int, layers: int, vocab: int, **more: object) -> ModelSpec:
+    dimensions = {
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "num_hidden_layers": layers,
+        "vocab_size": vocab,
+        "gated_mlp": True,
+    }
+    return ModelSpec.model_validate(dimensions | more)
+
+
+PRESETS: Mapping[PresetName, Preset] = {
+    "codonfm-5b": Preset(
+        # An encoder (masked language model over 69 codon tokens): no causal mask. The tutorial gives no vocabulary, so
+        # there is no lm_head, and its twelve GEMMs are all there are.
+        ModelSpec(
+            hidden_size=4096, intermediate_size=16384, num_attention_heads=32, num_hidden_layers=24, causal=False
+        ),
+        micro_batch_size=31,
+        sequence_length=512,
+        source="NVIDIA Transformer Engine, GEMM profiling tutorial",
+    ),
+    "llama3-8b": Preset(
+        _gated(4096, 14336, 32, 8, 32, 128256),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="meta-llama/Meta-Llama-3-8B",
+    ),
+    "llama3.1-70b": Preset(
+        _gated(8192, 28672, 64, 8, 80, 128256),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="meta-llama/Llama-3.1-70B",
+    ),
+    "llama3.1-405b": Preset(
+        _gated(16384, 53248, 128, 8, 126, 128256),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="meta-llama/Llama-3.1-405B",
+    ),
+    "mistral-7b": Preset(
+        _gated(4096, 14336, 32, 8, 32, 32000, sliding_window=SlidingWindow(size=4096, windowed_layers=32)),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="mistralai/Mistral-7B-v0.1",
+    ),
+    "mixtral-8x7b": Preset(
+        _gated(4096, 14336, 32, 8, 32, 32000, moe=MoE(num_experts=8, top_k=2)),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="mistralai/Mixtral-8x7B-v0.1",
+    ),
+    "qwen2.5-7b": Preset(
+        _gated(3584, 18944, 28, 4, 28, 152064, qkv_bias=True),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="Qwen/Qwen2.5-7B",
+    ),
+    "qwen3-8b": Preset(
+        _gated(4096, 12288, 32, 8, 36, 151936, head_dim=128, qk_norm="PerHead"),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="Qwen/Qwen3-8B",
+    ),
+    "qwen3-30b-a3b": Preset(
+        _gated(
+            2048,
+            6144,
+            32,
+            4,
+            48,
+            151936,
+            head_dim=128,
+            qk_norm="PerHead",
+            moe=MoE(num_experts=128, top_k=8, expert_intermediate_size=768),
+        ),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="Qwen/Qwen3-30B-A3B",
+    ),
+    "gemma2-9b": Preset(
+        _gated(
+            3584,
+            14336,
+            16,
+            8,
+            42,
+            256000,
+            head_dim=256,
+            tied_embedding=True,
+            norms_per_layer=4,
+            sliding_window=SlidingWindow(size=4096, windowed_layers=21),
+        ),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="google/gemma-2-9b",
+    ),
+}

@@ -1,0 +1,341 @@
+"""PrecisionProfile: what to measure, on which nodes, how many at once; and what has come of it.
+
+The CustomResourceDefinition is generated from these models: every field has a description, every list and string a
+bound. A field is here once something reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from precision_api.names import DEFAULT_POOL_LABEL
+from precision_api.products import ProductClass
+from precision_api.recipes import Recipe
+from precision_api.request import Mode
+from precision_api.schema import Decimal, Document, LabelValue, Name, ShortText, StatusDocument, StringMap, Text
+from precision_api.workload import Workload
+
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, description="A label key.")]
+
+
+def cel(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules, each with the message that a user sees, as they stand in the schema."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in pairs]}
+
+
+def rules(*pairs: tuple[str, str]) -> ConfigDict:
+    """Model configuration that carries CEL rules, each with the message that a user sees, into the schema."""
+    return ConfigDict(json_schema_extra=cel(*pairs))
+
+
+def patterned(pattern: str, max_length: int, remedy: str) -> Any:
+    """A string's pattern, told twice: by the schema as it is, and by a CEL rule in words that a user understands."""
+    return Field(pattern=pattern, max_length=max_length, json_schema_extra=cel((f"self.matches(r'{pattern}')", remedy)))
+
+
+_PERCENT = r"^([1-9][0-9]?|100)%$"
+Percent = Annotated[str, Field(pattern=_PERCENT, max_length=4)]
+IntOrPercent = Annotated[
+    Annotated[int, Field(ge=1, le=100_000)] | Percent,
+    Field(
+        json_schema_extra={
+            "x-kubernetes-int-or-string": True,
+            **cel(
+                (
+                    f"type(self) == int ? self >= 1 : self.matches(r'{_PERCENT}')",
+                    'write a number of nodes from 1 on, or a per cent from "1%" to "100%"',
+                )
+            ),
+        }
+    ),
+]
+Duration = Annotated[
+    str, patterned(r"^[1-9][0-9]{0,5}(s|m|h|d)$", 7, "write a number and one unit (s, m, h or d), for example 24h")
+]
+Quantity = Annotated[
+    str,
+    patterned(
+        r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$", 32, "write a Kubernetes quantity, for example 4, 500m or 32Gi"
+    ),
+]
+Image = Annotated[
+    str,
+    patterned(
+        r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", 512, "write an image reference, for example registry.example.com/agent:1.0"
+    ),
+]
+
+
+def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
+    twice = sorted({value for value in values if values.count(value) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} listed twice: list each one once")
+    return values
+
+
+ONCE_EACH = cel(("self.all(x, self.exists_one(y, x == y))", "list each one once"))
+"""Not `x-kubernetes-list-type: set`: server-side apply would then merge a list with its default."""
+Recipes = Annotated[tuple[Recipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+Modes = Annotated[tuple[Mode, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+Products = Annotated[tuple[ProductClass, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+
+
+class MatchExpression(Document):
+    """One requirement on a node's labels, as in a node selector term."""
+
+    model_config = rules(
+        (
+            "(self.operator in ['Exists', 'DoesNotExist']) == (!has(self.values) || size(self.values) == 0)",
+            "values must be set for In, NotIn, Gt and Lt, and left out for Exists and DoesNotExist",
+        ),
+        (
+            "!(self.operator in ['Gt', 'Lt']) || (has(self.values) && size(self.values) == 1 "
+            "&& self.values[0].matches('^-?[0-9]+$'))",
+            "Gt and Lt take exactly one value, an integer written as a string",
+        ),
+    )
+
+    key: LabelKey = Field(description="Label key to look at.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="How to compare.")
+    values: tuple[LabelValue, ...] = Field((), max_length=256, description="Values to compare with.")
+
+    @model_validator(mode="after")
+    def _values_fit(self) -> Self:
+        if (self.operator in ("Exists", "DoesNotExist")) != (not self.values):
+            raise ValueError(f"matchExpressions {self.key}: {self.operator} and values {list(self.values)} do not fit")
+        if self.operator in ("Gt", "Lt") and not (len(self.values) == 1 and re.fullmatch("-?[0-9]+", self.values[0])):
+            raise ValueError(f"matchExpressions {self.key}: {self.operator} takes exactly one value, an integer")
+        return self
+
+
+class TaintMatch(Document):
+    """A taint to stay away from."""
+
+    key: LabelKey = Field(description="Taint key.")
+    value: LabelValue | None = Field(None, description="Taint value; left out, any value matches.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="Taint effect; left out, any effect matches."
+    )
+
+
+class Target(Document):
+    """Which nodes are measured: all conditions must hold; an empty target means every node with supported GPUs."""
+
+    node_selector: StringMap = Field({}, description="Labels that a node must have.")
+    match_expressions: tuple[MatchExpression, ...] = Field(
+        (), max_length=32, description="Further requirements on labels; all must hold."
+    )
+    node_names: tuple[Name, ...] = Field((), max_length=1024, description="Only these nodes, by name.")
+    products: Products = Field(
+        (), max_length=6, description="Only these GPU products. Default: every product that is supported."
+    )
+    exclude_taints: tuple[TaintMatch, ...] = Field(
+        (), max_length=32, description="Nodes with one of these taints are skipped, tolerated or not."
+    )
+
+
+class GemmBenchmark(Document):
+    """Every matrix multiplication of the workload by itself."""
+
+    enabled: bool = Field(True, description="Measure GEMMs.")
+    modes: Modes = Field(
+        ("autocast", "prequantized"),
+        min_length=1,
+        max_length=2,
+        description="autocast: quantisation included, as in training; prequantized: the multiplication alone.",
+    )
+
+
+class TrainingBenchmark(Document):
+    """A short training run, reported as the rate of the full-depth model."""
+
+    enabled: bool = Field(True, description="Measure training.")
+
+
+class Benchmarks(Document):
+    """What is measured, and how long."""
+
+    model_config = rules(
+        (
+            "self.gemm.enabled || self.training.enabled",
+            "nothing to measure: enable gemm or training",
+        ),
+    )
+
+    preset: Literal["quick", "standard"] = Field(
+        "quick", description="quick: 3 passes of 3 s segments; standard: 8 passes of 5 s segments."
+    )
+    gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
+    training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Self:
+        if not (self.gemm.enabled or self.training.enabled):
+            raise ValueError("benchmarks: nothing to measure: enable gemm or training")
+        return self
+
+
+class Rollout(Document):
+    """How many nodes are measured at once."""
+
+    max_concurrent: IntOrPercent = Field(
+        1,
+        description="Most agents at once: a number, or a per cent of the eligible nodes (rounded down, at least 1).",
+    )
+
+
+class Toleration(Document):
+    """A toleration of the agent pods, beside those for nvidia.com/gpu and kubernetes.io/arch that they always have."""
+
+    model_config = rules(
+        ("self.operator != 'Exists' || !has(self.value)", "value must be left out when operator is Exists"),
+    )
+
+    key: LabelKey = Field(description="Taint key; required, since tolerating every taint would enter reserved racks.")
+    operator: Literal["Equal", "Exists"] = Field("Equal", description="How value is compared.")
+    value: LabelValue | None = Field(None, description="Taint value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="Taint effect; left out, all effects."
+    )
+
+    @model_validator(mode="after")
+    def _value_fits(self) -> Self:
+        if self.operator == "Exists" and self.value is not None:
+            raise ValueError(f"tolerations {self.key}: value must be left out when operator is Exists")
+        return self
+
+
+class Resources(Document):
+    """CPU and memory that one agent asks for, beside the GPUs."""
+
+    cpu: Quantity = Field("4", description="CPU request.")
+    memory: Quantity = Field("32Gi", description="Memory request and limit.")
+
+
+class PullSecret(Document):
+    """Name of a Secret in the profile's namespace."""
+
+    name: Name = Field(description="Secret name.")
+
+
+class Agent(Document):
+    """The agent pods. Image registries are limited by the operator's allow-list."""
+
+    image: Image | None = Field(None, description="Agent image. Default: the operator's.")
+    image_pull_secrets: tuple[PullSecret, ...] = Field((), max_length=8, description="Secrets to pull the image with.")
+    tolerations: tuple[Toleration, ...] = Field((), max_length=32, description="Further tolerations.")
+    resources: Resources = Field(Resources(), description="CPU and memory of an agent.")
+    runtime_class_name: Name | None = Field(None, description="RuntimeClass of the agent pods, e.g. nvidia.")
+
+
+class Thresholds(Document):
+    """When a node counts as slow."""
+
+    slow_node_percent: Annotated[int, Field(ge=1, le=90)] = Field(
+        5, description="A node this much below its pool's median (and 4 robust deviations) is slow."
+    )
+
+
+class Retention(Document):
+    """How long results stay."""
+
+    deleted_nodes: Duration = Field("24h", description="How long the report of a deleted node is kept (s, m, h, d).")
+
+
+class ProfileSpec(Document):
+    """What to measure, where, how many nodes at once."""
+
+    suspend: bool = Field(False, description="True: no new measurements start; running ones finish.")
+    target: Target = Field(Target(), description="Which nodes are measured.")
+    pool_label: LabelKey = Field(DEFAULT_POOL_LABEL, description="Node label whose value names the node's pool.")
+    workload: Workload = Field(description="The model or the matrix shapes to measure.")
+    recipes: Recipes = Field(
+        (),
+        max_length=7,
+        description="Recipes to measure. Default: all that the node's GPUs support. bf16 is always measured.",
+    )
+    benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")
+    rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")
+    agent: Agent = Field(Agent(), description="The agent pods.")
+    thresholds: Thresholds = Field(Thresholds(), description="When a node counts as slow.")
+    retention: Retention = Field(Retention(), description="How long results stay.")
+
+
+class Condition(StatusDocument):
+    """A metav1.Condition."""
+
+    type: Annotated[str, Field(max_length=316)] = Field(description="Type of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: Annotated[str, Field(min_length=1, max_length=128)] = Field(description="Why, in one CamelCase word.")
+    message: Annotated[str, Field(max_length=4096)] = Field("", description="Why, in words, with the next step.")
+    observed_generation: int | None = Field(None, ge=0, description="Generation of the spec that was judged.")
+    last_transition_time: Annotated[str, Field(max_length=32)] = Field(
+        description="When status changed.", json_schema_extra={"format": "date-time"}
+    )
+
+
+class NodeCounts(StatusDocument):
+    """How many nodes stand where. matched = eligible + skipped; eligible = all states but skipped."""
+
+    matched: int = Field(0, ge=0, description="Nodes that the target matches.")
+    eligible: int = Field(0, ge=0, description="Matched nodes that can be measured, now or later.")
+    skipped: int = Field(0, ge=0, description="Matched nodes that can't be measured as they are (MIG, sharing ...).")
+    waiting: int = Field(0, ge=0, description="Nodes that will be measured when they are free (busy, cordoned ...).")
+    queued: int = Field(0, ge=0, description="Nodes whose turn comes.")
+    running: int = Field(0, ge=0, description="Nodes that are being measured.")
+    succeeded: int = Field(0, ge=0, description="Nodes with a result of this run.")
+    failed: int = Field(0, ge=0, description="Nodes whose measurement failed.")
+    slow: int = Field(0, ge=0, description="Measured nodes far below their pool's median.")
+    simulated: int = Field(0, ge=0, description="Measured nodes whose result holds replayed or simulated figures.")
+
+
+class ReasonCount(StatusDocument):
+    """How many nodes wait, are skipped or failed for one reason."""
+
+    reason: ShortText = Field(description="Reason.")
+    count: int = Field(ge=1, description="Number of nodes.")
+    example: Name = Field(description="One of the nodes.")
+    message: Text = Field("", description="The example's reason in words.")
+
+
+class PoolStatus(StatusDocument):
+    """Measured figures of one pool."""
+
+    name: ShortText = Field(description="Value of the pool label.")
+    nodes: int = Field(ge=0, description="Nodes with a result.")
+    best_recipe: Recipe | None = Field(None, description="Recipe with the highest median rate.")
+    best_recipe_by_energy: Recipe | None = Field(None, description="Recipe with the most tokens per joule.")
+    speedup: Decimal | None = Field(None, description="Median training speedup of the best recipe over the baseline.")
+    tokens_per_second: Decimal | None = Field(None, description="Median tokens/s of a node with the best recipe.")
+    tokens_per_joule_p10: Decimal | None = Field(None, description="10th percentile of tokens per joule, best recipe.")
+    tokens_per_joule: Decimal | None = Field(None, description="Median tokens per joule (= tokens/s per W).")
+    tokens_per_joule_p90: Decimal | None = Field(None, description="90th percentile of tokens per joule.")
+    watts: Decimal | None = Field(None, description="Median draw of a node with the best recipe.")
+    slow_nodes: tuple[Name, ...] = Field((), max_length=16, description="Slowest outliers, worst first.")
+    simulated: bool = Field(False, description="True when a result behind these figures is replayed or simulated.")
+
+
+class ProfileStatus(StatusDocument):
+    """What has come of the profile; written by the operator alone."""
+
+    observed_generation: int | None = Field(None, ge=0, description="Generation of the spec that this status is of.")
+    phase: Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Invalid"] | None = Field(
+        None, description="The conditions in one word, for people."
+    )
+    conditions: tuple[Condition, ...] = Field(
+        (),
+        max_length=8,
+        description="Accepted, Progressing, Complete, Degraded.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    run: ShortText | None = Field(None, description="Identity of what is measured now.")
+    nodes: NodeCounts | None = Field(None, description="Nodes by state.")
+    progress: ShortText | None = Field(None, description="Finished of eligible nodes, e.g. 412/1024.")
+    best: ShortText | None = Field(None, description="Best recipe and its median speedup in the largest pool.")
+    tokens_per_joule: ShortText | None = Field(None, description="Median tokens per joule of the largest pool.")
+    data: ShortText | None = Field(None, description="measured, or a warning that figures are replayed or simulated.")
+    reasons: tuple[ReasonCount, ...] = Field((), max_length=32, description="Why nodes wait, are skipped or failed.")
+    pools: tuple[PoolStatus, ...] = Field((), max_length=64, description="Measured figures by pool.")

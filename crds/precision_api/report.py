@@ -1,0 +1,132 @@
+"""NodePrecisionReport: the result of one profile on one node. Written by the operator alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from precision_api.profile import Condition
+from precision_api.recipes import Recipe
+from precision_api.request import Mode
+from precision_api.result import Availability, Provenance, Verdict
+from precision_api.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
+
+Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+_ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
+
+
+class ReportSpec(Document):
+    """Whose result this is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {"rule": "self == oldSelf", "message": "spec is immutable: a report belongs to one profile and node"}
+            ]
+        }
+    )
+
+    profile: Name = Field(description="Name of the PrecisionProfile, in the same namespace.")
+    node_name: Name = Field(description="Name of the node.")
+    node_uid: Name = Field(
+        alias="nodeUID", description="UID of the node: a node that comes back under the same name is another one."
+    )
+
+
+class ReportHardware(StatusDocument):
+    """What was measured."""
+
+    product: ShortText = Field(description="Product class, e.g. GB200.")
+    gpus: int = Field(ge=0, description="Number of GPUs measured together.")
+    pool: ShortText = Field(description="Pool of the node when it was measured.")
+
+
+class ReportSoftware(StatusDocument):
+    """Versions behind the figures."""
+
+    driver: ShortText | None = Field(None, description="GPU driver.")
+    cuda: ShortText | None = Field(None, description="CUDA version.")
+    torch: ShortText | None = Field(None, description="PyTorch version.")
+    transformer_engine: ShortText | None = Field(None, description="Transformer Engine version.")
+    agent: ShortText | None = Field(None, description="Agent version.")
+    stack_hash: ShortText | None = Field(None, description="Hash over these versions but the driver's.")
+
+
+class ReportRun(StatusDocument):
+    """One finished run."""
+
+    run: ShortText = Field(description="Identity of the run.")
+    request_hash: ShortText = Field(description="SHA-256 of the request that was answered.")
+    backend: ShortText = Field(description="replay, torch-cpu, torch-cuda or transformer-engine.")
+    provenance: Provenance = Field(description="measured, replayed or simulated.")
+    simulated: tuple[ShortText, ...] = Field(
+        (), max_length=32, description="Fields that nobody measured.", json_schema_extra=_ATOMIC
+    )
+    partial: Text | None = Field(None, description="Why the run ended early; the figures there are good.")
+    finished_at: Time = Field(description="When the run ended.")
+    duration_seconds: Decimal = Field(description="How long it took.")
+    workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
+    detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
+    detail_problem: Text | None = Field(None, description="Why the full result is missing.")
+
+
+class ReportAttempt(StatusDocument):
+    """The newest attempt, good or bad."""
+
+    run: ShortText = Field(description="Identity of the run.")
+    number: int = Field(ge=1, description="Which attempt of the run.")
+    outcome: Literal["succeeded", "failed", "disrupted"] = Field(description="How it ended.")
+    reason: ShortText | None = Field(None, description="Why it did not succeed.")
+    message: Text | None = Field(None, description="The reason in words, with the next step.")
+    finished_at: Time = Field(description="When it ended.")
+
+
+class RecipeReport(StatusDocument):
+    """One recipe's figures; a figure that is absent was not measured or is not valid."""
+
+    recipe: Recipe = Field(description="Recipe.")
+    availability: Availability = Field(description="Whether the GPUs can run it.")
+    verdict: Verdict = Field(description="Whether the precision really ran.")
+    tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
+    speedup: Decimal | None = Field(None, description="Training speedup over the baseline.")
+    speedup_lower: Decimal | None = Field(None, description="Lower end of its 95 % interval.")
+    speedup_upper: Decimal | None = Field(None, description="Upper end of its 95 % interval.")
+    gemm_speedup: dict[Mode, Decimal] = Field({}, max_length=2, description="Speedup of all GEMMs, by mode.")
+    watts: Decimal | None = Field(None, description="Mean draw of all GPUs; absent where power is not valid.")
+    tokens_per_joule: Decimal | None = Field(None, description="Tokens per joule (= tokens/s per W).")
+    power_scope: Literal["gpu", "module"] | None = Field(None, description="What the watts are of.")
+    power_invalid: tuple[ShortText, ...] = Field(
+        (), max_length=8, description="Why there is no energy figure.", json_schema_extra=_ATOMIC
+    )
+    memory_peak_bytes: int | None = Field(None, ge=0, description="Peak memory.")
+    failure: ShortText | None = Field(None, description="What failed first.")
+
+
+class ReportRecommendation(StatusDocument):
+    """Which recipe to use on this node."""
+
+    by_speed: Recipe | None = Field(None, description="Fastest verified recipe.")
+    by_energy: Recipe | None = Field(None, description="Verified recipe with the most tokens per joule.")
+    fallback: Recipe | None = Field(None, description="What to fall back to.")
+    sentence: Text = Field("", description="The reason in one sentence.")
+
+
+class ReportStatus(StatusDocument):
+    """The node's newest good result and its newest attempt."""
+
+    conditions: tuple[Condition, ...] = Field(
+        (), max_length=4, description="Fresh, Succeeded.", json_schema_extra=_ATOMIC
+    )
+    hardware: ReportHardware | None = Field(None, description="What was measured.")
+    software: ReportSoftware | None = Field(None, description="Versions behind the figures.")
+    run: ReportRun | None = Field(None, description="The newest run with a result.")
+    attempt: ReportAttempt | None = Field(None, description="The newest attempt, good or bad.")
+    results: tuple[RecipeReport, ...] = Field(
+        (), max_length=7, description="Figures by recipe.", json_schema_extra=_ATOMIC
+    )
+    recommendation: ReportRecommendation | None = Field(None, description="Which recipe to use here.")
+    best: ShortText | None = Field(None, description="Best recipe and speedup, for kubectl's columns.")
+    tokens_per_joule: ShortText | None = Field(None, description="Tokens per joule of the best recipe, for columns.")
+    data: ShortText | None = Field(None, description="measured, replayed or simulated, for kubectl's columns.")
+    state: ShortText | None = Field(None, description="The conditions in one word, for kubectl's columns.")

@@ -1,0 +1,97 @@
+"""The measurement request: the one JSON document that tells an agent what to measure.
+
+The operator writes it into the agent's environment as canonical JSON; the agent echoes its hash, so that a result can
+be held against the request that it answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from precision_api.recipes import Recipe
+from precision_api.schema import Record
+from precision_api.workload import Workload
+
+REQUEST_VERSION = "1"
+REQUEST_MAX_BYTES = 32 * 1024
+"""Largest request that fits beside the rest of a container's environment (Linux ends one variable at 128 KiB)."""
+
+PLAIN = r"^[ !#-\[\]-~]*$"
+"""Printable ASCII without quote and backslash: one byte a character in JSON, so that what is echoed always fits."""
+
+Mode = Literal["autocast", "prequantized"]
+
+
+class RequestNode(Record):
+    """The node to be measured, as the operator saw it when it made the Job."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=PLAIN)]
+    uid: str
+    product: str = Field(description="Product class, e.g. GB200.")
+    gpus: int = Field(ge=1, le=16, description="GPUs that the agent's container was given.")
+
+
+class Timing(Record):
+    """How long to measure (METHOD 4.8): `passes` palindromes of one segment for each arm and direction."""
+
+    passes: Annotated[int, Field(ge=2, le=64)] = 3
+    segment_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
+    discard_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
+    steady_seconds: Annotated[float, Field(ge=0, le=600)] = 180.0
+    seed: int = 0
+
+
+class MeasurementRequest(Record):
+    """What one agent pod measures on one node."""
+
+    schema_version: Literal["1"] = "1"
+    namespace: str
+    profile: str
+    run: Annotated[str, Field(min_length=1, max_length=63, pattern=PLAIN)] = Field(
+        description="Identity of the run: equal for all nodes that are measured for the same reasons."
+    )
+    attempt: int = Field(ge=1)
+    node: RequestNode
+    workload: Workload = Field(description="Resolved: a preset or a Hugging Face config stands here as its model.")
+    recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=7)
+    gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
+    training: bool = True
+    timing: Timing = Timing()
+    deadline_seconds: int = Field(ge=10, le=86400)
+
+
+TIMINGS: dict[str, Timing] = {
+    "quick": Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0),
+    "standard": Timing(passes=8, segment_seconds=5.0, discard_seconds=1.0),
+}
+"""The presets of METHOD 4.8: 0.3 % and 0.13 % half-width in simulation (0.3 % drift with 60 s memory)."""
+
+
+def canonical(document: Any) -> str:
+    """`document` as JSON whose bytes depend on its content alone: sorted keys, no spaces."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def digest(document: Any, length: int = 64) -> str:
+    """The first `length` hex digits of the SHA-256 of the canonical JSON of `document`."""
+    return hashlib.sha256(canonical(document).encode()).hexdigest()[:length]
+
+
+def request_json(request: MeasurementRequest) -> str:
+    """The request as canonical JSON, as it travels; defaults are written out, absent values are left out."""
+    return canonical(request.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def request_hash(request: MeasurementRequest) -> str:
+    """SHA-256 (hex) of the request as it travels."""
+    return hashlib.sha256(request_json(request).encode()).hexdigest()
+
+
+def content_hash(request: MeasurementRequest) -> str:
+    """Ten hex digits over what is measured, without who, where and which attempt: a change means a new run."""
+    who = {"namespace", "profile", "run", "attempt", "node"}
+    return digest(request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=who), 10)

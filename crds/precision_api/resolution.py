@@ -1,0 +1,104 @@
+"""From a workload to everything that follows from it: model, GEMMs, parameters, FLOPs per token, and a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from precision_api.flops import TRAINING_FLOPS, Formula, Parameters, parameters, training_flops_per_token
+from precision_api.huggingface import model_from_config
+from precision_api.presets import PRESETS
+from precision_api.shapes import Gemm, explicit_gemms, model_gemms
+from precision_api.workload import ModelSpec, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedWorkload:
+    """A workload worked out. With explicit shapes there is no model, and what needs one is None."""
+
+    workload: Workload
+    """The same workload with its model (or shapes), name and sizes written out: what travels to the agent."""
+    name: str
+    gemms: tuple[Gemm, ...]
+    model: ModelSpec | None = None
+    parameters: Parameters | None = None
+    training_flops_per_token: int | None = None
+    formula: Formula | None = None
+    tokens_per_micro_batch: int | None = None
+    hash: str = ""
+    """Sixteen hex digits over what is measured; the name is not in it."""
+
+
+def resolve(workload: Workload) -> ResolvedWorkload:
+    """Everything that follows from `workload`.
+
+    Raises ValueError, fit for the user, for a Hugging Face config that is damaged or of an unknown architecture, and
+    for one that still lies in a ConfigMap: whoever can read the cluster puts its text in first.
+    """
+    plain = concrete(workload)
+    name = plain.name or ""
+    if plain.shapes is not None:
+        return ResolvedWorkload(plain, name, explicit_gemms(plain.shapes), hash=workload_hash(plain))
+    model, batch, sequence = plain.model, plain.micro_batch_size, plain.sequence_length
+    assert model is not None
+    assert batch is not None
+    assert sequence is not None
+    return ResolvedWorkload(
+        workload=plain,
+        name=name,
+        gemms=model_gemms(model, batch * sequence),
+        model=model,
+        parameters=parameters(model),
+        training_flops_per_token=training_flops_per_token(model, sequence),
+        formula=TRAINING_FLOPS,
+        tokens_per_micro_batch=batch * sequence,
+        hash=workload_hash(plain),
+    )
+
+
+def concrete(workload: Workload) -> Workload:
+    """`workload` with a preset or a Hugging Face config replaced by its model, and name and sizes filled in."""
+    if workload.shapes is not None or workload.model is not None:
+        return workload
+    if workload.preset is not None:
+        row = PRESETS[workload.preset]
+        return Workload(
+            name=workload.name or workload.preset,
+            model=row.model,
+            micro_batch_size=workload.micro_batch_size or row.micro_batch_size,
+            sequence_length=workload.sequence_length or row.sequence_length,
+        )
+    source = workload.hugging_face_config
+    assert source is not None
+    if source.text is None:
+        raise ValueError(
+            "huggingFaceConfig.configMapKeyRef can only be read in the cluster: give the text of the config.json"
+        )
+    return Workload(
+        name=workload.name,
+        model=model_from_config(source.text),
+        micro_batch_size=workload.micro_batch_size,
+        sequence_length=workload.sequence_length,
+    )
+
+
+def workload_hash(workload: Workload) -> str:
+    """Sixteen hex digits over what is measured: equal for a preset and the model it stands for, whatever the name."""
+    plain = concrete(workload)
+    content = plain.model_dump(mode="json", by_alias=True, exclude={"name", "model"}, exclude_none=True)
+    if plain.model is not None:
+        content["model"] = _written_out(plain.model)
+    if plain.shapes is not None:
+        content["shapes"] = sorted((shape.m, shape.k, shape.n) for shape in plain.shapes)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _written_out(model: ModelSpec) -> dict[str, object]:
+    # Values that are left out are written as what they mean, so that they hash as if they had been given.
+    content = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content |= {"numKeyValueHeads": model.kv_heads, "headDim": model.head_width}
+    if model.moe is not None:
+        content["moe"]["expertIntermediateSize"] = model.expert_width
+    return content

@@ -1,0 +1,310 @@
+"""The measurement result: everything that one agent found on one node, and the summary that always gets through.
+
+A figure is an `Interval` or it is absent with a `Failure`: never 0 for "did not work". Seconds, bytes, watts, joules,
+FLOP/s and tokens/s throughout; ratios are plain numbers (1.31, not 31 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from precision_api.recipes import Recipe
+from precision_api.request import PLAIN, Mode
+from precision_api.schema import Record
+
+RESULT_VERSION = "1"
+SCOPE = "node_compute_no_communication"
+"""What every rate is a rate of: all GPUs of one node computing at once, no traffic between them."""
+
+Backend = Literal["replay", "torch-cpu", "torch-cuda", "transformer-engine"]
+Provenance = Literal["measured", "replayed", "simulated"]
+Availability = Literal["ok", "emulated", "unsupported", "probe_failed"]
+Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown"]
+PowerScope = Literal["gpu", "module"]
+Note = Annotated[str, Field(max_length=1024)]
+Word = Annotated[str, Field(max_length=64, pattern=PLAIN)]
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
+"""A size or a number of things. Bounded: a hostile result must not hand out integers that overflow a float."""
+
+
+def _once_each(recipes: Sequence[Recipe]) -> None:
+    """Raises ValueError when a recipe is told of twice: its series would collide."""
+    twice = {recipe for recipe in recipes if recipes.count(recipe) > 1}
+    if twice:
+        raise ValueError(f"recipes told of twice: {', '.join(sorted(twice))}")
+
+
+class Failure(Record):
+    """Why a figure is absent."""
+
+    reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+    message: Note = ""
+
+
+class Interval(Record):
+    """A figure with its 95 % confidence interval; `n` independent units (palindromes) stand behind it.
+
+    Reads its packed form too, [value, lower, upper, n], which saves a third of a summary's bytes.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    n: int = Field(ge=1, le=1_000_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _packed(cls, given: Any) -> Any:
+        if isinstance(given, list | tuple) and len(given) == 4:
+            return dict(zip(("value", "lower", "upper", "n"), given, strict=True))
+        return given
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Interval:
+        if not self.lower <= self.value <= self.upper:
+            raise ValueError(f"interval out of order: {self.lower} <= {self.value} <= {self.upper} does not hold")
+        return self
+
+
+class Simulated(Record):
+    """A field that nobody measured, and the assumption that it was made up from."""
+
+    field: Annotated[str, Field(max_length=128)]
+    assumption: Note
+
+
+class Gpu(Record):
+    """One GPU, by UUID (indices move with CUDA_VISIBLE_DEVICES)."""
+
+    uuid: Annotated[str, Field(max_length=64)]
+    name: Annotated[str, Field(max_length=128)]
+    memory_bytes: Count | None = None
+    enforced_limit_watts: float | None = None
+
+
+class Software(Record):
+    """Versions that the figures depend on; the driver stays apart from `stack_hash`."""
+
+    agent: Word
+    driver: Word | None = None
+    cuda: Word | None = None
+    torch: Word | None = None
+    transformer_engine: Word | None = None
+    stack_hash: Word = Field(description="Hash over everything here but the driver.")
+
+
+class Verification(Record):
+    """Did the precision really run? `share` is the share of GEMM time in the claimed precision."""
+
+    verdict: Verdict
+    share: float | None = None
+    message: Note = ""
+
+
+class GemmResult(Record):
+    """One distinct GEMM in one recipe and mode; `count` times in a full model's step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+    name: Word
+    pass_: Literal["fprop", "dgrad", "wgrad"] = Field(validation_alias="pass", serialization_alias="pass")
+    m: Count
+    k: Count
+    n: Count
+    count: Count
+    mode: Mode
+    seconds: Interval | None = None
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _figure_or_reason(self) -> GemmResult:
+        if (self.seconds is None) == (self.failure is None):
+            raise ValueError(f"gemm {self.name}/{self.pass_}: exactly one of seconds and failure must be there")
+        return self
+
+
+class GemmSum(Record):
+    """All GEMMs of the workload in one mode: null with a reason as soon as one part failed."""
+
+    mode: Mode
+    seconds: Interval | None = None
+    speedup: Interval | None = Field(None, description="Baseline seconds / these seconds, paired within palindromes.")
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _figure_or_reason(self) -> GemmSum:
+        if (self.seconds is None) == (self.failure is None):
+            raise ValueError(f"gemm sum ({self.mode}): exactly one of seconds and failure must be there")
+        return self
+
+
+class Energy(Record):
+    """Power and energy of the timed windows; the figures stand only where `valid`."""
+
+    valid: bool
+    reasons: tuple[Word, ...] = Field((), max_length=8)
+    scope: PowerScope = "gpu"
+    watts: float | None = Field(None, description="Mean draw of all GPUs of the node.")
+    tokens_per_joule: float | None = None
+
+    @model_validator(mode="after")
+    def _valid_or_absent(self) -> Energy:
+        figures = (self.watts, self.tokens_per_joule)
+        if self.valid and None in figures:
+            raise ValueError("energy is marked valid but has no figures")
+        if not self.valid and (any(f is not None for f in figures) or not self.reasons):
+            raise ValueError("invalid energy must carry reasons and no figures")
+        return self
+
+
+class Memory(Record):
+    """Peak memory by each of the three ways of counting, bytes; absent where the backend can't tell."""
+
+    allocated_peak_bytes: Count | None = None
+    reserved_peak_bytes: Count | None = None
+    device_used_bytes: Count | None = None
+    process_peak_bytes: Count | None = None
+
+
+class Training(Record):
+    """A training figure of the full-depth model, of all GPUs of the node together; absent with a reason."""
+
+    tokens_per_second: Interval | None = None
+    step_seconds: Interval | None = None
+    model_flops_per_second: float | None = None
+    speedup: Interval | None = Field(None, description="Against the baseline of the same run.")
+    energy: Energy | None = None
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _figure_or_reason(self) -> Training:
+        if (self.tokens_per_second is None) == (self.failure is None):
+            raise ValueError("training: exactly one of tokens_per_second and failure must be there")
+        return self
+
+
+class RecipeResult(Record):
+    """All that is known of one recipe on this node."""
+
+    recipe: Recipe
+    availability: Availability
+    availability_reason: Note = ""
+    verification: Verification = Verification(verdict="unknown")
+    gemms: tuple[GemmResult, ...] = Field((), max_length=512)
+    sums: tuple[GemmSum, ...] = Field((), max_length=2)
+    training: Training | None = None
+    memory: Memory = Memory()
+
+
+class Recommendation(Record):
+    """Which recipe to use here; None where no figure allows an answer, `sentence` says why."""
+
+    by_speed: Recipe | None = None
+    by_energy: Recipe | None = None
+    fallback: Recipe | None = None
+    sentence: Note = ""
+
+
+class MeasurementResult(Record):
+    """The whole result of one agent run on one node."""
+
+    schema_version: Literal["1"] = "1"
+    run: Annotated[str, Field(max_length=63, pattern=PLAIN)]
+    request_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    node: Annotated[str, Field(max_length=253, pattern=PLAIN)]
+    attempt: Count
+    backend: Backend
+    provenance: Provenance
+    sources: tuple[Note, ...] = Field((), max_length=16, description="Where replayed figures were published.")
+    simulated: tuple[Simulated, ...] = Field((), max_length=32)
+    partial: Failure | None = Field(None, description="Set when the run ended early; the figures there are good.")
+    scope: Literal["node_compute_no_communication"] = "node_compute_no_communication"
+    product: Word
+    gpus: tuple[Gpu, ...] = Field(max_length=16)
+    software: Software
+    started_at: Word
+    finished_at: Word
+    duration_seconds: float = Field(ge=0)
+    workload_name: Annotated[str, Field(max_length=128)]
+    workload_hash: Word
+    formula: Word | None = Field(
+        None, description="Name/version of the FLOP formula; absent with bare shapes, which have no tokens."
+    )
+    training_flops_per_token: float | None = None
+    baseline: Recipe = "bf16"
+    control_ratio: Interval | None = Field(None, description="A second, equal baseline against the first: the noise.")
+    recipes: tuple[RecipeResult, ...] = Field(max_length=7)
+    recommendation: Recommendation = Recommendation()
+
+    @model_validator(mode="after")
+    def _honest(self) -> MeasurementResult:
+        if self.simulated and self.provenance != "simulated":
+            raise ValueError("a result with a simulated field must have provenance simulated")
+        _once_each([recipe.recipe for recipe in self.recipes])
+        return self
+
+
+class RecipeSummary(Record):
+    """The figures of one recipe that reports, metrics and plans use; rounded to six significant digits."""
+
+    recipe: Recipe
+    availability: Availability
+    verdict: Verdict
+    tokens_per_second: Interval | None = None
+    speedup: Interval | None = None
+    gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
+    watts: float | None = None
+    tokens_per_joule: float | None = None
+    power_scope: PowerScope | None = None
+    power_invalid: tuple[Word, ...] = Field((), max_length=8)
+    memory_peak_bytes: Count | None = None
+    failure: str | None = Field(None, max_length=200, description="reason: message of what failed first.")
+
+
+class Detail(Record):
+    """Where the full result is: `lines` PPR1 lines in the log, `bytes` of gzip, their SHA-256."""
+
+    lines: int = Field(ge=1, le=256)
+    bytes: int = Field(ge=1, le=1 << 20)
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Summary(Record):
+    """What the termination message holds: at most 3.5 KiB, and enough for reports and metrics."""
+
+    v: Literal["PPS1"] = "PPS1"
+    run: Annotated[str, Field(max_length=63, pattern=PLAIN)]
+    request_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    node: Annotated[str, Field(max_length=253, pattern=PLAIN)]
+    backend: Backend
+    provenance: Provenance
+    simulated: tuple[Annotated[str, Field(max_length=128)], ...] = Field((), max_length=32)
+    partial: str | None = Field(None, max_length=200)
+    product: Word
+    gpus: Annotated[int, Field(ge=0, le=16)]
+    software: Software
+    finished_at: Word
+    duration_seconds: float = Field(ge=0)
+    workload_hash: Word
+    recipes: tuple[RecipeSummary, ...] = Field(max_length=7)
+    recommendation: Recommendation = Recommendation()
+    dropped: tuple[Word, ...] = Field(
+        (), max_length=16, description="What was cut or left out to make the message fit; the full result has it."
+    )
+    detail: Detail
+
+    @model_validator(mode="after")
+    def _recipes_once(self) -> Summary:
+        _once_each([recipe.recipe for recipe in self.recipes])
+        return self
+
+
+class Refusal(Record):
+    """What the termination message holds when there is no result: the reason of the exit code, told in words."""
+
+    v: Literal["PPE1"] = "PPE1"
+    reason: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=64)]
+    message: Note = ""

@@ -1,0 +1,52 @@
+"""The base models and field types that every document of the contract is made of.
+
+Two spellings, one for each reader: Kubernetes objects are camelCase (`Document`), the agent's JSON is snake_case
+(`Record`). Both are frozen and refuse unknown fields: an API that accepts what it ignores lies.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class Document(BaseModel):
+    """Part of a custom resource's spec: camelCase on the wire, frozen, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class StatusDocument(BaseModel):
+    """Part of a custom resource's status: as `Document`, but a newer operator's extra fields are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class Record(BaseModel):
+    """Part of the agent's JSON (request, result): snake_case on the wire, frozen, unknown fields and NaN refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+DECIMAL_PATTERN = r"^-?[0-9]{1,18}(\.[0-9]{1,12})?$"
+
+Decimal = Annotated[str, Field(pattern=DECIMAL_PATTERN, max_length=32)]
+"""A number in a custom resource. The API conventions of Kubernetes forbid floats: they don't survive a round trip."""
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+LabelValue = Annotated[str, Field(max_length=63)]
+Text = Annotated[str, Field(max_length=1024)]
+ShortText = Annotated[str, Field(max_length=253)]
+
+
+def decimal(value: float | None, digits: int = 6) -> str | None:
+    """`value` as a decimal string of at most `digits` significant digits, without exponent; None stays None."""
+    if value is None:
+        return None
+    text = f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+StringMap = Annotated[dict[ShortText, ShortText], Field(max_length=64)]

@@ -1,0 +1,160 @@
+"""The GEMMs of a training step: forward, data gradient and weight gradient of every linear layer.
+
+For a forward GEMM (m x k) times (k x n), with m tokens, the data gradient is (m x n)(n x k) and the weight gradient
+(k x m)(m x n): the same three numbers, another one summed over each time. So training needs all three aligned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from precision_api.recipes import Recipe, alignment_error
+from precision_api.workload import ModelSpec, Shape
+
+Pass = Literal["fprop", "dgrad", "wgrad"]
+PASSES: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
+
+RHT_ROWS, RHT_COLUMNS = 64, 128
+"""Transformer Engine fuses NVFP4's random Hadamard transform into the cast only for tensors of such multiples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """(m x k) times (k x n), `count` times in one micro batch of the full model.
+
+    `groups` > 1: that many of them (one layer's experts) run as one grouped GEMM, each of m x k x n, tokens spread
+    evenly over experts; `count` counts each expert. `quantized` is false where every recipe keeps higher precision.
+    """
+
+    name: str
+    pass_: Pass
+    m: int
+    k: int
+    n: int
+    count: int = 1
+    groups: int = 1
+    quantized: bool = True
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of one of the `count` multiplications."""
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def forward(self) -> tuple[int, int, int]:
+        """(M, K, N) of the forward GEMM that this one belongs to: tokens, input width, output width."""
+        if self.pass_ == "dgrad":
+            return self.m, self.n, self.k
+        if self.pass_ == "wgrad":
+            return self.k, self.m, self.n
+        return self.m, self.k, self.n
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeProblem:
+    """Why a recipe can't take a GEMM (`error`) or takes it slowly (`warning`)."""
+
+    severity: Literal["error", "warning"]
+    message: str
+
+
+def passes(forward: Gemm) -> tuple[Gemm, Gemm, Gemm]:
+    """`forward` with its data and weight gradients: (M, K, N), (M, N, K), (K, M, N)."""
+    return (
+        forward,
+        replace(forward, pass_="dgrad", k=forward.n, n=forward.k),
+        replace(forward, pass_="wgrad", m=forward.k, k=forward.m),
+    )
+
+
+def model_gemms(model: ModelSpec, tokens: int) -> tuple[Gemm, ...]:
+    """All GEMMs of `model` for a micro batch of `tokens`: all forward ones, then dgrad, then wgrad.
+
+    Left out: attention itself, the embedding's lookup, and routers and scalar gates of experts, which run in high
+    precision and are too narrow to be bound by arithmetic.
+    """
+    return _in_passes(_forward(model, tokens))
+
+
+def explicit_gemms(shapes: Iterable[Shape]) -> tuple[Gemm, ...]:
+    """`shapes` as forward GEMMs named by their size, with derived gradients; equal shapes become one with a count."""
+    counts = Counter((shape.m, shape.k, shape.n) for shape in shapes)
+    return _in_passes(Gemm(f"{m}x{k}x{n}", "fprop", m, k, n, count) for (m, k, n), count in counts.items())
+
+
+def distinct(gemms: Iterable[Gemm]) -> tuple[Gemm, ...]:
+    """`gemms` with equal ones merged: counts added, the first name kept. Each of these is measured once.
+
+    Equal means the same pass too: the passes read their operands in other layouts and formats (gradients are E5M2).
+    """
+    merged: dict[tuple[object, ...], Gemm] = {}
+    for gemm in gemms:
+        key = (gemm.pass_, gemm.m, gemm.k, gemm.n, gemm.groups, gemm.quantized)
+        merged[key] = replace(merged[key], count=merged[key].count + gemm.count) if key in merged else gemm
+    return tuple(merged.values())
+
+
+def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, ...]:
+    """What stands in the way of training `gemm` with `recipe`: sentences for the user; empty where nothing does.
+
+    All of m, k and n are looked at whatever the pass, because a training step runs all three.
+    """
+    if not gemm.quantized:
+        return ()
+    m, k, n = gemm.forward
+    error = alignment_error(recipe, {"m": m, "k": k, "n": n})
+    if error:
+        return (ShapeProblem("error", f"{gemm.name}: {error}"),)
+    off = [f"{name}={size} is no multiple of {step}" for name, size, step in _rht(m, k, n) if size % step]
+    if recipe == "nvfp4" and off:
+        cliff = "nvfp4 trains without its fused Hadamard transform here, which is much slower"
+        return (ShapeProblem("warning", f"{gemm.name}: {cliff}: {', '.join(off)}"),)
+    return ()
+
+
+def _rht(m: int, k: int, n: int) -> tuple[tuple[str, int, int], ...]:
+    # The activations are m x k, the gradients m x n.
+    return ("m", m, RHT_ROWS), ("k", k, RHT_COLUMNS), ("n", n, RHT_COLUMNS)
+
+
+def step_shape_problems(gemms: Iterable[Gemm], recipe: Recipe) -> tuple[ShapeProblem, ...]:
+    """The problems of all `gemms` with `recipe`, each once, errors first."""
+    found = [problem for gemm in gemms if gemm.pass_ == "fprop" for problem in training_shape_problems(gemm, recipe)]
+    return tuple(sorted(dict.fromkeys(found), key=lambda problem: problem.severity))
+
+
+def _in_passes(forward: Iterable[Gemm]) -> tuple[Gemm, ...]:
+    triples = [passes(gemm) for gemm in forward]
+    return tuple(triple[index] for index in range(len(PASSES)) for triple in triples)
+
+
+def _forward(model: ModelSpec, tokens: int) -> Iterator[Gemm]:
+    hidden, layers = model.hidden_size, model.num_hidden_layers
+    qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width
+    yield Gemm("qkv", "fprop", tokens, hidden, qkv, layers)
+    yield Gemm("attn_out", "fprop", tokens, model.attention_width, hidden, layers)
+    if layers > model.moe_layers:
+        yield from _mlp(model, "mlp", tokens, model.intermediate_size, layers - model.moe_layers)
+    yield from _experts(model, tokens)
+    if model.vocab_size:
+        yield Gemm("lm_head", "fprop", tokens, hidden, model.vocab_size, quantized=False)
+
+
+def _mlp(model: ModelSpec, name: str, tokens: int, inner: int, count: int, groups: int = 1) -> Iterator[Gemm]:
+    up = 2 * inner if model.gated_mlp else inner
+    yield Gemm(f"{name}_up", "fprop", tokens, model.hidden_size, up, count, groups)
+    yield Gemm(f"{name}_down", "fprop", tokens, inner, model.hidden_size, count, groups)
+
+
+def _experts(model: ModelSpec, tokens: int) -> Iterator[Gemm]:
+    moe, layers = model.moe, model.moe_layers
+    if moe is None:
+        return
+    # Rounded up: where tokens x topK does not divide, the fuller experts of an even spread set the pace.
+    each = -(-tokens * moe.top_k // moe.num_experts)
+    yield from _mlp(model, "experts", each, model.expert_width, layers * moe.num_experts, moe.num_experts)
+    if moe.shared_expert_intermediate_size:
+        yield from _mlp(model, "shared", tokens, moe.shared_expert_intermediate_size, layers)

@@ -1,0 +1,135 @@
+"""Intervals, paired ratios and robust figures: pure arithmetic over samples that somebody else took.
+
+The independent unit is one full palindrome of the measuring order (A B C ... C B A). Within it the arms see the same
+temperature and the same drift, so ratios are paired there; single sweeps as the unit give intervals that cover too
+little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median, stdev
+
+from precision_api.result import Interval
+
+Z_975 = 1.959963984540054
+T_975_SMALL = (
+    12.706204736174698,
+    4.302652729749464,
+    3.182446305283710,
+    2.776445105197795,
+    2.570581835636315,
+    2.446911851144970,
+    2.364624251592785,
+    2.306004135204166,
+    2.262157162798205,
+    2.228138851986274,
+    2.200985160091639,
+    2.178812829667229,
+)
+"""Student's t at 0.975 for 1 to 12 degrees of freedom, where the expansion below is too coarse."""
+
+LEAST_DIFFERENCE = 0.005
+"""METHOD 4.10: a ratio closer to 1 than this is never called a difference, however narrow its interval."""
+
+MAD_TO_SIGMA = 1.482602218505602
+"""1 / the 0.75 quantile of a normal: makes the MAD of normal data estimate its standard deviation."""
+
+
+def t_quantile(df: int) -> float:
+    """Student's t at 0.975 for `df` >= 1 degrees of freedom, within 1e-6 (Fisher and Cornish 1960, four terms)."""
+    if df < 1:
+        raise ValueError(f"degrees of freedom must be at least 1, not {df}")
+    if df <= len(T_975_SMALL):
+        return T_975_SMALL[df - 1]
+    z = Z_975
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / float(df) ** power for power, term in enumerate(terms, start=1))
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values with its 95 % t-interval; ValueError below two values: no spread, no interval."""
+    n = len(values)
+    if n < 2:
+        raise ValueError(f"an interval needs at least 2 independent values, not {n}")
+    mean = fmean(values)
+    half = t_quantile(n - 1) * stdev(values) / math.sqrt(n)
+    return Interval(value=mean, lower=mean - half, upper=mean + half, n=n)
+
+
+def sum_interval(parts: Sequence[Sequence[float]], counts: Sequence[float]) -> Interval:
+    """Sum of `counts[i]` x part i with its interval, from the sums within each palindrome.
+
+    `parts[i][u]` is part i in palindrome u. Summing first keeps what the parts share (drift, clocks) in the spread;
+    adding the parts' intervals in quadrature would call it independent and come out too narrow.
+    """
+    return mean_interval(sums(parts, counts))
+
+
+def sums(parts: Sequence[Sequence[float]], counts: Sequence[float]) -> tuple[float, ...]:
+    """Per palindrome the sum of `counts[i]` x `parts[i][u]`; ValueError if parts differ in length or number."""
+    if len(parts) != len(counts) or len({len(part) for part in parts}) != 1:
+        raise ValueError("every part needs a count and the same number of palindromes")
+    return tuple(
+        math.fsum(count * value for count, value in zip(counts, row, strict=True)) for row in zip(*parts, strict=True)
+    )
+
+
+def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
+    """Geometric mean of the ratios within each palindrome, with a 95 % t-interval on their logarithms."""
+    if len(numerators) != len(denominators):
+        raise ValueError(f"pairs must match: {len(numerators)} numerators, {len(denominators)} denominators")
+    if min(numerators, default=1.0) <= 0 or min(denominators, default=1.0) <= 0:
+        raise ValueError("a ratio needs positive values")
+    logs = mean_interval([math.log(a) - math.log(b) for a, b in zip(numerators, denominators, strict=True)])
+    # exp is monotone but rounds: the bounds are held around the value
+    value = math.exp(logs.value)
+    return Interval(
+        value=value, lower=min(math.exp(logs.lower), value), upper=max(math.exp(logs.upper), value), n=logs.n
+    )
+
+
+def noise_floor(control: Interval | None) -> float:
+    """How far from 1 a ratio must be to mean anything: the control's distance and half-width, at least 0.5 %."""
+    if control is None:
+        return LEAST_DIFFERENCE
+    return max(abs(control.value - 1) + (control.upper - control.lower) / 2, LEAST_DIFFERENCE)
+
+
+def differs(ratio: Interval, control: Interval | None) -> bool:
+    """METHOD 4.10: the ratio's own interval excludes 1, and it is further from 1 than the noise floor."""
+    excludes_one = ratio.lower > 1 or ratio.upper < 1
+    return excludes_one and abs(ratio.value - 1) > noise_floor(control)
+
+
+def mad(values: Sequence[float]) -> float:
+    """Median absolute deviation from the median, unscaled; 0 for a single value, ValueError for none."""
+    centre = middle(values)
+    return median(abs(value - centre) for value in values)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median; ValueError for no values."""
+    if not values:
+        raise ValueError("no values, no median")
+    return median(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The `share` quantile (0 to 1) by linear interpolation between order statistics, as numpy's default does."""
+    if not values:
+        raise ValueError("no values, no percentile")
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share lies between 0 and 1, not {share}")
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    low, high = ordered[below], ordered[above]
+    return low if low == high else low + (place - below) * (high - low)

@@ -1,0 +1,212 @@
+"""The summary of a result that fits into a termination message, whatever the result holds.
+
+A kubelet keeps 4,096 bytes. A summary that would be longer is cut by a fixed list of steps, least useful part first,
+and names in `dropped` what was cut: the full result, in the log, still has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from precision_api.request import canonical
+from precision_api.result import (
+    Detail,
+    Energy,
+    Failure,
+    Interval,
+    MeasurementResult,
+    RecipeResult,
+    RecipeSummary,
+    Software,
+    Summary,
+    Verdict,
+)
+
+MESSAGE_MAX_BYTES = 3_500
+"""Room for a summary: below the kubelet's 4,096 bytes, with a reserve for what a runtime may add."""
+
+USABLE: frozenset[Verdict] = frozenset({"verified", "emulated"})
+"""Verdicts whose figures may be shown, compared and recommended (METHOD 5)."""
+
+
+def summarize(result: MeasurementResult, detail: Detail) -> Summary:
+    """The figures that reports, metrics and plans use, rounded to six digits; not yet cut to size."""
+    return Summary(
+        run=result.run,
+        request_hash=result.request_hash,
+        node=result.node,
+        backend=result.backend,
+        provenance=result.provenance,
+        simulated=tuple(made_up.field for made_up in result.simulated),
+        partial=_told(result.partial),
+        product=result.product,
+        gpus=len(result.gpus),
+        software=result.software,
+        finished_at=result.finished_at,
+        duration_seconds=_round(result.duration_seconds),
+        workload_hash=result.workload_hash,
+        recipes=tuple(_summary_of(recipe) for recipe in result.recipes),
+        recommendation=result.recommendation,
+        detail=detail,
+    )
+
+
+def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:
+    """`summary`, cut step by step until its compact JSON has at most `limit` bytes; `dropped` names the steps."""
+    for name, cut in STEPS:
+        if len(compact(summary)) <= limit:
+            return summary
+        shorter = cut(summary)
+        if shorter != summary:
+            dropped = (*summary.dropped, *(() if name in summary.dropped else (name,)))
+            summary = shorter.model_copy(update={"dropped": dropped})
+    return summary
+
+
+def compact(summary: Summary) -> bytes:
+    """The summary as it travels: canonical ASCII JSON, intervals packed into four numbers, defaults left out."""
+    document = summary.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return canonical({"v": summary.v, **_packed(document)}).encode()
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"value", "lower", "upper", "n"}:
+            return [value["value"], value["lower"], value["upper"], value["n"]]
+        return {key: _packed(part) for key, part in value.items()}
+    return [_packed(part) for part in value] if isinstance(value, list) else value
+
+
+def _summary_of(recipe: RecipeResult) -> RecipeSummary:
+    training = recipe.training
+    energy = (training.energy if training else None) or Energy(valid=False, reasons=("not_measured",))
+    return RecipeSummary(
+        recipe=recipe.recipe,
+        availability=recipe.availability,
+        verdict=recipe.verification.verdict,
+        tokens_per_second=_rounded(training.tokens_per_second if training else None),
+        speedup=_rounded(training.speedup if training else None),
+        gemm_speedup={part.mode: _round(part.speedup.value) for part in recipe.sums if part.speedup},
+        watts=_round_or_none(energy.watts),
+        tokens_per_joule=_round_or_none(energy.tokens_per_joule),
+        power_scope=energy.scope if energy.valid else None,
+        power_invalid=() if energy.valid else energy.reasons,
+        memory_peak_bytes=recipe.memory.allocated_peak_bytes or recipe.memory.process_peak_bytes,
+        failure=_told(first_failure(recipe)),
+    )
+
+
+BY_NATURE = frozenset({"no_prequantized_mode"})
+"""Reasons for an absent figure that are no failure: the recipe has no such thing."""
+
+
+def first_failure(recipe: RecipeResult) -> Failure | None:
+    """What failed first for this recipe: its probe, a GEMM or a sum, its training figure; None when all is there."""
+    if recipe.availability in ("unsupported", "probe_failed"):
+        return Failure(reason=recipe.availability, message=recipe.availability_reason)
+    parts = (*recipe.gemms, *recipe.sums, *((recipe.training,) if recipe.training else ()))
+    failures = (part.failure for part in parts if part.failure)
+    return next((failure for failure in failures if failure.reason not in BY_NATURE), None)
+
+
+def _told(failure: Failure | None) -> str | None:
+    if failure is None:
+        return None
+    return _cut(f"{failure.reason}: {failure.message}" if failure.message else failure.reason, 200)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _round_or_none(value: float | None) -> float | None:
+    return None if value is None else _round(value)
+
+
+def _rounded(interval: Interval | None) -> Interval | None:
+    if interval is None:
+        return None
+    return Interval(
+        value=_round(interval.value), lower=_round(interval.lower), upper=_round(interval.upper), n=interval.n
+    )
+
+
+def _cut(text: str, limit: int) -> str:
+    """`text` in at most `limit` bytes of ASCII JSON (a character outside ASCII takes six), its end marked by dots."""
+    if len(canonical(text)) - 2 <= limit:
+        return text
+    while text and len(canonical(text)) + 1 > limit:
+        text = text[: max(0, min(len(text) - 1, limit))]
+    return text + "..."
+
+
+Cut = Callable[[Summary], Summary]
+
+
+def _each(**changes: Any) -> Cut:
+    """A step that sets the same fields of every recipe."""
+
+    def cut(summary: Summary) -> Summary:
+        recipes = tuple(recipe.model_copy(update=changes) for recipe in summary.recipes)
+        return summary.model_copy(update={"recipes": recipes})
+
+    return cut
+
+
+def _shorter_failures(limit: int) -> Cut:
+    def cut(summary: Summary) -> Summary:
+        recipes = tuple(
+            recipe.model_copy(update={"failure": recipe.failure and _cut(recipe.failure, limit)})
+            for recipe in summary.recipes
+        )
+        partial = summary.partial and _cut(summary.partial, limit)
+        return summary.model_copy(update={"recipes": recipes, "partial": partial})
+
+    return cut
+
+
+def _shorter_sentence(limit: int) -> Cut:
+    def cut(summary: Summary) -> Summary:
+        sentence = _cut(summary.recommendation.sentence, limit)
+        return summary.model_copy(
+            update={"recommendation": summary.recommendation.model_copy(update={"sentence": sentence})}
+        )
+
+    return cut
+
+
+def _fewer_simulated(keep: int) -> Cut:
+    """A step that keeps the first names of simulated fields and counts the rest: that there are some is never cut."""
+
+    def cut(summary: Summary) -> Summary:
+        names = tuple(_cut(name, 40) for name in summary.simulated[:keep])
+        rest = len(summary.simulated) - keep
+        return summary.model_copy(update={"simulated": (*names, f"{rest} more") if rest > 0 else names})
+
+    return cut
+
+
+def _first_power_reason(summary: Summary) -> Summary:
+    recipes = tuple(recipe.model_copy(update={"power_invalid": recipe.power_invalid[:1]}) for recipe in summary.recipes)
+    return summary.model_copy(update={"recipes": recipes})
+
+
+def _bare_software(summary: Summary) -> Summary:
+    software = Software(agent=summary.software.agent, stack_hash=summary.software.stack_hash)
+    return summary.model_copy(update={"software": software})
+
+
+STEPS: tuple[tuple[str, Cut], ...] = (
+    ("sentence", _shorter_sentence(160)),
+    ("simulated", _fewer_simulated(3)),
+    ("failure", _shorter_failures(60)),
+    ("memory_peak_bytes", _each(memory_peak_bytes=None)),
+    ("gemm_speedup", _each(gemm_speedup={})),
+    ("power_invalid", _first_power_reason),
+    ("failure", _shorter_failures(24)),
+    ("sentence", _shorter_sentence(0)),
+    ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
+    ("software", _bare_software),
+)
+"""What is cut, in this order. After the last step a summary fits for every result that the schema admits."""
