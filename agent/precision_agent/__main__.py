@@ -1,0 +1,6 @@
+"""`python -m precision_agent` is `precision-agent`."""
+
+from precision_agent.cli import main
+
+if __name__ == "__main__":
+    main()
