@@ -1,0 +1,220 @@
+"""`kubectl precision shapes`: what a workload comes to before anything runs: GEMMs, parameters, FLOPs per token."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.shapes import Gemm, step_shape_problems
+from precision_api.workload import Workload, parse_shape
+from pydantic import ValidationError
+
+from precision_operator.cli.failure import fail, sentences
+from precision_operator.cli.output import Output, as_columns, as_csv, as_json, as_yaml
+
+_SOURCES = "--hf-config, --model, --preset, --shape and -f"
+
+
+def shapes(
+    hf_config: Annotated[str | None, typer.Option(help="A Hugging Face config.json; - reads stdin.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Dimensions: hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,..."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="A model that is known by name, for example codonfm-5b.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="A forward GEMM as MxKxN; may be repeated.")] = None,
+    filename: Annotated[
+        str | None, typer.Option("--filename", "-f", help="A file with a PrecisionProfile; - reads stdin.")
+    ] = None,
+    micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the output.")] = Output.TABLE,
+) -> None:
+    """Print the GEMMs of one training step, parameters and training FLOPs per token of a workload."""
+    given = {"--hf-config": hf_config, "--model": model, "--preset": preset, "--shape": shape, "-f": filename}
+    chosen = [(option, value) for option, value in given.items() if value]
+    if len(chosen) != 1:
+        names = " and ".join(option for option, _ in chosen)
+        fail(f"give exactly one of {_SOURCES}; {names + ' are given' if names else 'none is given'}")
+    sizes = {"microBatchSize": micro_batch_size, "sequenceLength": sequence_length}
+    try:
+        spec = _spec(*chosen[0]) | {name: size for name, size in sizes.items() if size is not None}
+        _need_sizes(chosen[0][0], spec)
+        resolved = resolve(Workload.model_validate(spec))
+    except ValidationError as error:
+        fail(sentences(error, "workload"))
+    except ValueError as error:
+        fail(str(error))
+    typer.echo(_text(resolved, output))
+
+
+def _spec(option: str, value: Any) -> dict[str, Any]:
+    """The fields of spec.workload that the command line's one source stands for."""
+    if option == "--hf-config":
+        return {"name": Path(value).stem, "huggingFaceConfig": {"text": _read(value)}}
+    if option == "--model":
+        return {"name": "model", "model": _assignments(value)}
+    if option == "--preset":
+        return {"preset": value}
+    if option == "--shape":
+        return {"name": "shapes", "shapes": [parse_shape(text).model_dump() for text in value]}
+    return _profile_workload(value)
+
+
+def _need_sizes(option: str, spec: Mapping[str, Any]) -> None:
+    flags = {"microBatchSize": "--micro-batch-size", "sequenceLength": "--sequence-length"}
+    missing = [flag for name, flag in flags.items() if name not in spec]
+    if missing and option in ("--hf-config", "--model"):
+        raise ValueError(f"{option} needs {' and '.join(missing)}: GEMM sizes depend on the tokens of a micro batch")
+
+
+def _read(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"reading {path}: {error.strerror}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"reading {path}: not UTF-8 text (byte {error.start}); is it the right file?") from error
+
+
+def _assignments(text: str) -> dict[str, Any]:
+    """The nested fields of a=1,b.c=2."""
+    flat: dict[str, Any] = {}
+    for part in text.split(","):
+        path, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (path and equals and value):
+            raise ValueError(f"--model: {part!r} is no assignment; write name=value, for example hiddenSize=4096")
+        if path in flat:
+            raise ValueError(f"--model: {path} is given twice; keep one")
+        flat[path] = _scalar(value)
+    return _nested(flat)
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    # One level is all that a model has: moe.topK, slidingWindow.size.
+    fields = {path: value for path, value in flat.items() if "." not in path}
+    for path, value in flat.items():
+        group, dot, name = path.partition(".")
+        if dot and group in flat:
+            raise ValueError(f"--model: {group} is given both as a value and as the group of {path}; keep one")
+        if dot:
+            fields.setdefault(group, {})[name] = value
+    return fields
+
+
+def _scalar(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else text
+
+
+def _profile_workload(path: str) -> dict[str, Any]:
+    """spec.workload of the first PrecisionProfile in the file."""
+    import yaml  # only here: the other sources start without it
+
+    try:
+        documents = [document for document in yaml.safe_load_all(_read(path)) if isinstance(document, dict)]
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    profiles = [document for document in documents if document.get("kind") == "PrecisionProfile"]
+    if not profiles:
+        kinds = ", ".join(str(document.get("kind")) for document in documents) or "nothing"
+        raise ValueError(f"{path}: there is no PrecisionProfile in it, only {kinds}")
+    spec = profiles[0].get("spec")
+    workload = spec.get("workload") if isinstance(spec, dict) else None
+    if isinstance(workload, dict):
+        return _readable(path, workload)
+    raise ValueError(f"{path}: the PrecisionProfile has no spec.workload; add one, for example preset: codonfm-5b")
+
+
+def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
+    source = workload.get("huggingFaceConfig")
+    if isinstance(source, dict) and "configMapKeyRef" in source:
+        raise ValueError(f"{path}: its config.json lies in a ConfigMap; give the file itself with --hf-config")
+    return workload
+
+
+def _text(resolved: ResolvedWorkload, output: Output) -> str:
+    if output is Output.CSV:
+        return as_csv([_row(gemm) for gemm in resolved.gemms])
+    if output is Output.TABLE:
+        return _table(resolved)
+    return (as_json if output is Output.JSON else as_yaml)(_document(resolved))
+
+
+def _row(gemm: Gemm) -> dict[str, Any]:
+    return {
+        "name": gemm.name,
+        "pass": gemm.pass_,
+        "m": gemm.m,
+        "k": gemm.k,
+        "n": gemm.n,
+        "count": gemm.count,
+        "flops": gemm.flops,
+    }
+
+
+def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
+    counted = resolved.parameters
+    return {
+        "workload": resolved.name,
+        "workload_hash": resolved.hash,
+        "micro_batch_size": resolved.workload.micro_batch_size,
+        "sequence_length": resolved.workload.sequence_length,
+        "tokens_per_micro_batch": resolved.tokens_per_micro_batch,
+        "gemms": [_row(gemm) for gemm in resolved.gemms],
+        "parameters": {"total": counted.total, "active": counted.active} if counted else None,
+        "training_flops_per_token": resolved.training_flops_per_token,
+        "formula": asdict(resolved.formula) if resolved.formula else None,
+        "recipe_problems": _problems(resolved.gemms),
+        "notes": _notes(resolved),
+    }
+
+
+def _problems(gemms: Iterable[Gemm]) -> list[dict[str, str]]:
+    rows = tuple(gemms)
+    return [
+        {"recipe": recipe, "severity": problem.severity, "message": problem.message}
+        for recipe in RECIPE_NAMES
+        for problem in step_shape_problems(rows, recipe)
+    ]
+
+
+def _notes(resolved: ResolvedWorkload) -> list[str]:
+    grouped = sorted({(gemm.name, gemm.groups) for gemm in resolved.gemms if gemm.groups > 1})
+    notes = [f"{name}: {groups} experts run as one grouped GEMM; count counts each expert" for name, groups in grouped]
+    if _uneven(resolved):
+        notes.append("tokens do not spread evenly over the experts: their m is rounded up")
+    high = sorted({gemm.name for gemm in resolved.gemms if not gemm.quantized})
+    notes += [f"{name}: stays in bf16 with every recipe" for name in high]
+    if resolved.parameters is not None and not resolved.parameters.with_embedding:
+        notes.append("no vocabSize: no lm_head; parameters and FLOPs are without embedding and head")
+    if resolved.parameters is None:
+        notes.append("explicit shapes: no model, so no parameters and no FLOPs per token")
+    return notes
+
+
+def _uneven(resolved: ResolvedWorkload) -> bool:
+    moe = resolved.model.moe if resolved.model else None
+    return moe is not None and (resolved.tokens_per_micro_batch or 0) * moe.top_k % moe.num_experts != 0
+
+
+def _table(resolved: ResolvedWorkload) -> str:
+    document = _document(resolved)
+    lines = [as_columns(document["gemms"]), "", f"workload          {resolved.name} ({resolved.hash})"]
+    if resolved.parameters is not None and resolved.formula is not None:
+        lines += [
+            f"micro batch       {document['micro_batch_size']} x {document['sequence_length']} tokens",
+            f"parameters        {resolved.parameters.total:,} total, {resolved.parameters.active:,} active",
+            f"training FLOPs    {resolved.training_flops_per_token:,} a token "
+            f"({resolved.formula.name}, version {resolved.formula.version})",
+        ]
+    lines += [f"note              {note}" for note in document["notes"]]
+    lines += [f"{row['severity']:<17} {row['recipe']}: {row['message']}" for row in document["recipe_problems"]]
+    return "\n".join(lines)

@@ -1,0 +1,210 @@
+"""One connection to the API server: the seven requests that the operator, the exporter and the plugin make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException
+
+from precision_operator.cluster.connection import Connection, authorization, connection
+from precision_operator.cluster.errors import TIMEOUT, UNREACHABLE, ApiError, error_of
+
+Json = dict[str, Any]
+"""A Kubernetes object, or a list of them, as decoded JSON."""
+
+_USER_AGENT = "precision-profiler"
+_CONNECT_SECONDS = 10.0
+_PATCH_TYPES = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_LIST_RESTARTS = 3
+"""How often a list is begun again when its continue token has expired (410): a bound, or a slow one never ends."""
+_LOG_LIMIT_BYTES = 4 << 20
+
+
+class Cluster:
+    """Requests to one API server. All raise ApiError; each has its own deadline of `deadline_seconds`."""
+
+    def __init__(self, found: Connection, deadline_seconds: float = 30.0) -> None:
+        self.namespace = found.namespace
+        """The namespace that is meant when a user names none."""
+        self.server: str = found.configuration.host
+        self._configuration = found.configuration
+        self._configuration.client_session_kwargs = {"trust_env": found.through_proxy}
+        self._timeout = aiohttp.ClientTimeout(
+            total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
+        )
+        self._rest = RESTClientObject(found.configuration)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, kubeconfig: str | None = None, context: str | None = None, deadline_seconds: float = 30.0
+    ) -> AsyncIterator[Cluster]:
+        """A cluster as kubectl would find it; closed at the end. Raises ConnectionProblem when there is none."""
+        cluster = cls(await connection(kubeconfig, context), deadline_seconds)
+        try:
+            yield cluster
+        finally:
+            await cluster.close()
+
+    async def close(self) -> None:
+        """Give the sockets back."""
+        await self._rest.close()
+
+    async def list_all(
+        self,
+        path: str,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = 500,
+    ) -> tuple[list[Json], str]:
+        """All items of a collection, page by page, and the resourceVersion that they were read at.
+
+        The list is complete or an ApiError is raised: who deletes what is not listed relies on that. Items carry no
+        kind and apiVersion (the API server names them once, on the list).
+        """
+        query = {"limit": str(limit), "labelSelector": label_selector, "fieldSelector": field_selector}
+        for restarts in range(_LIST_RESTARTS + 1):
+            try:
+                return await self._pages(path, query)
+            except ApiError as error:
+                if error.status != 410 or restarts == _LIST_RESTARTS:
+                    raise
+        raise AssertionError("the loop above returns or raises")
+
+    async def get(self, path: str, query: Mapping[str, str | None] | None = None) -> Json:
+        """The object at `path`."""
+        return await self._json("GET", path, query)
+
+    async def create(self, path: str, body: Json, query: Mapping[str, str | None] | None = None) -> Json:
+        """The object that was created in the collection at `path`; ApiError 409 AlreadyExists if its name is taken."""
+        return await self._json("POST", path, query, body)
+
+    async def delete(
+        self,
+        path: str,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
+    ) -> Json:
+        """Delete the object at `path`; with `uid`, only if it is still that object (else ApiError 409 Conflict).
+
+        Background is said each time: batch/v1's own default orphans a Job's pods, and they keep their GPUs.
+        """
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {key: value for key, value in wanted.items() if value}
+        body: Json = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        return await self._json(
+            "DELETE", path, None, body | ({"preconditions": preconditions} if preconditions else {})
+        )
+
+    async def patch(
+        self,
+        path: str,
+        body: Json | Sequence[Json],
+        kind: Literal["merge", "json"] = "merge",
+        query: Mapping[str, str | None] | None = None,
+    ) -> Json:
+        """The object after a merge patch (RFC 7396) or a JSON patch (RFC 6902, `body` is a list).
+
+        A merge patch with metadata.resourceVersion or metadata.uid in it is refused (409) when that has changed.
+        """
+        return await self._json("PATCH", path, query, body, _PATCH_TYPES[kind])
+
+    async def apply(self, path: str, body: Json, field_manager: str, force: bool = True) -> Json:
+        """The object after a server-side apply: created if missing, our fields that are no longer sent are dropped."""
+        query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        return await self._json("PATCH", path, query, body, _PATCH_TYPES["apply"])
+
+    async def read_log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str | None = None,
+        tail_lines: int | None = None,
+        limit_bytes: int = _LOG_LIMIT_BYTES,
+    ) -> bytes:
+        """At most `limit_bytes` of a container's log, counted from the start of the last `tail_lines` lines."""
+        query = {
+            "container": container,
+            "tailLines": None if tail_lines is None else str(tail_lines),
+            "limitBytes": str(limit_bytes),
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        return (await self._bytes("GET", path, query, limit=limit_bytes))[:limit_bytes]
+
+    async def _pages(self, path: str, query: Mapping[str, str | None]) -> tuple[list[Json], str]:
+        items: list[Json] = []
+        token: str | None = None
+        while True:
+            page = await self._json("GET", path, {**query, "continue": token})
+            items.extend(page.get("items") or [])
+            meta = page.get("metadata") or {}
+            token = meta.get("continue") or None
+            if token is None:
+                return items, str(meta.get("resourceVersion", ""))
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | None] | None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        data = await self._bytes(method, path, query, body, content_type)
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            raise ApiError(0, UNREACHABLE, f"{method} {path}: the answer is not JSON: {data[:100]!r}") from error
+        if not isinstance(found, dict):
+            raise ApiError(0, UNREACHABLE, f"{method} {path}: the answer is not a JSON object: {data[:100]!r}")
+        return found
+
+    async def _bytes(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | None] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        limit: int | None = None,
+    ) -> bytes:
+        """The body of a 2xx answer, at most about `limit` bytes of it."""
+        act = f"{method} {path}"
+        headers = {"Accept": "application/json, */*", "User-Agent": _USER_AGENT, "Content-Type": content_type}
+        asked = {key: value for key, value in (query or {}).items() if value is not None}
+        url = self.server + path + (f"?{urlencode(asked)}" if asked else "")
+        try:
+            if token := await authorization(self._configuration):
+                headers["Authorization"] = token
+            answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=self._timeout)
+            async with answer.response as response:
+                data = await _read(response, limit if response.status < 400 else None)
+        except TimeoutError as error:
+            raise ApiError(0, TIMEOUT, f"{act}: no answer within {self._timeout.total:g} s") from error
+        except (aiohttp.ClientError, ConfigException, OSError) as error:
+            raise ApiError(0, UNREACHABLE, f"{act}: {error or type(error).__name__}") from error
+        if response.status >= 300:
+            raise error_of(act, response.status, response.reason or "", data, response.headers.get("Retry-After"))
+        return data
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int | None) -> bytes:
+    if limit is None:
+        return await response.read()
+    chunks: list[bytes] = []
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        if sum(map(len, chunks)) >= limit:
+            break
+    return b"".join(chunks)

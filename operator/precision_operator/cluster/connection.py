@@ -1,0 +1,121 @@
+"""Where the API server is and who we are: a kubeconfig, or the pod's service account."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import yaml
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from precision_operator.cluster.errors import ConnectionProblem
+
+if TYPE_CHECKING:
+    import kopf
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LOOPBACK = ("localhost", "127.", "::1")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An API server, the credentials for it, and the namespace that is meant when none is named."""
+
+    configuration: Any
+    """kubernetes.aio's Configuration; `Any` because the library's types are not followed."""
+    namespace: str
+
+    @property
+    def through_proxy(self) -> bool:
+        """Whether HTTPS_PROXY may be used. Go's clients never send loopback through a proxy; aiohttp would."""
+        host = urlsplit(self.configuration.host).hostname or ""
+        return not host.startswith(_LOOPBACK)
+
+
+async def connection(kubeconfig: str | None = None, context: str | None = None) -> Connection:
+    """The connection that kubectl would use.
+
+    An explicit `kubeconfig` comes first, then $KUBECONFIG, then the pod's service account, then ~/.kube/config.
+    Raises ConnectionProblem when there is none, or it can't be read.
+    """
+    path = kubeconfig or os.environ.get("KUBECONFIG")
+    if not path and not context and _in_a_pod():
+        return _from_service_account()
+    return await _from_file(path or str(Path.home() / ".kube" / "config"), context)
+
+
+async def kopf_connection(kubeconfig: str | None = None, context: str | None = None) -> kopf.ConnectionInfo:
+    """The same connection for kopf's watches: call it from a handler of `kopf.on.login` (kopf asks again after 401)."""
+    import kopf
+
+    found = await connection(kubeconfig, context)
+    configuration = found.configuration
+    scheme, _, token = (await authorization(configuration)).partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        default_namespace=found.namespace,
+        proxy_url=configuration.proxy,
+        trust_env=found.through_proxy,
+    )
+
+
+async def authorization(configuration: Any) -> str:
+    """The value of the Authorization header ("Bearer ..."), refreshed if it was due; empty with client certificates."""
+    return str(await configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
+
+
+def _in_a_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
+
+
+def _from_service_account() -> Connection:
+    configuration = Configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)
+    except (ConfigException, OSError) as error:
+        raise ConnectionProblem(
+            f"reading the pod's service account: {error}; is automountServiceAccountToken off?"
+        ) from (error)
+    told = SERVICE_ACCOUNT / "namespace"
+    return Connection(configuration, told.read_text().strip() if told.is_file() else "default")
+
+
+def _any_file(path: str) -> bool:
+    """$KUBECONFIG may be a list of files, of which some are missing; the loader merges those that are there."""
+    return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep) if part)
+
+
+async def _from_file(path: str, context: str | None) -> Connection:
+    if not _any_file(path):
+        raise ConnectionProblem(f"there is no kubeconfig at {path}: name one with --kubeconfig or $KUBECONFIG")
+    configuration = Configuration()
+    try:
+        loader = await load_kube_config(
+            config_file=path, context=context, client_configuration=configuration, persist_config=False
+        )
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
+        raise ConnectionProblem(f"reading kubeconfig {path}: {error}") from error
+    _keep_fresh(configuration, loader)
+    return Connection(configuration, str(loader.current_context["context"].get("namespace") or "default"))
+
+
+def _keep_fresh(configuration: Any, loader: Any) -> None:
+    """Let an exec plugin's token be renewed when it has expired: a cloud's lasts 15 minutes, an operator longer."""
+    if not hasattr(loader, "exec_plugin_expiry"):
+        return
+
+    async def renew(configuration: Any) -> None:
+        await loader.load_from_exec_plugin()
+        configuration.api_key["BearerToken"] = loader.token
+
+    configuration.refresh_api_key_hook = renew

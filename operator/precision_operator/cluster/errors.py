@@ -1,0 +1,62 @@
+"""What can go wrong between this process and the API server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+UNREACHABLE = "Unreachable"
+TIMEOUT = "Timeout"
+
+
+class ConnectionProblem(ValueError):
+    """There is no usable kubeconfig or service account; the message says what to do."""
+
+
+class ApiError(Exception):
+    """A request that did not succeed.
+
+    `status` is the HTTP status, 0 where no answer came (`reason` is then Unreachable or Timeout); `reason` is the API
+    server's machine-readable reason (NotFound, AlreadyExists, Conflict, Expired, Forbidden, Invalid ...); `message`
+    begins with the act. `retry_after` is in seconds, where the server named a time.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later: no answer, too many requests, or the server's own trouble."""
+        return self.status in (0, 408, 429) or self.status >= 500
+
+
+def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str | None) -> ApiError:
+    """The error in an answer: a metav1.Status where the body holds one, else the HTTP status line.
+
+    `act` is what was asked for, such as "GET /api/v1/nodes"; a proxy in between may answer with HTML or nothing.
+    """
+    told = _status_document(body)
+    reason = str(told.get("reason") or phrase or "Unknown")
+    message = str(told.get("message") or body[:200].decode(errors="replace").strip() or phrase)
+    details = told.get("details")
+    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    return ApiError(status, reason, f"{act}: {message} ({status} {reason})", _seconds(retry_after or seconds))
+
+
+def _status_document(body: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) and told.get("kind") == "Status" else {}
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return max(0.0, float(str(value)))
+    except ValueError:
+        return None

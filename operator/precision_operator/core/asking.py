@@ -1,0 +1,159 @@
+"""What is asked of an agent: a profile's workload resolved, the run that it belongs to, the request for one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from precision_api.profile import ProfileSpec
+from precision_api.recipes import Recipe, recipes_for
+from precision_api.request import (
+    REQUEST_MAX_BYTES,
+    TIMINGS,
+    MeasurementRequest,
+    RequestNode,
+    digest,
+    request_json,
+)
+from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.shapes import step_shape_problems
+from precision_api.workload import Workload
+
+from precision_operator.core.nodes import NodeFacts
+from precision_operator.core.observed import ProfileView, Settings
+from precision_operator.core.reasons import sentence
+
+DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
+"""When an agent ends itself with what it has: three times what METHOD 4 allows a run of five recipes."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a profile asks of every node: `run` is its identity, equal as long as the measurement is the same."""
+
+    workload: Workload
+    resolved: ResolvedWorkload
+    image: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a profile can't be measured: a reason and a sentence with the next step."""
+
+    reason: str
+    message: str
+
+
+def refusal(reason: str, **facts: object) -> Refusal:
+    """The refusal for `reason`, in the words of the table of reasons."""
+    return Refusal(reason, sentence(reason, **facts))
+
+
+def ask(
+    profile: ProfileView, settings: Settings, config_maps: Mapping[tuple[str, str], Mapping[str, str] | None]
+) -> Ask | Refusal:
+    """What `profile` asks for, or why it can't be asked."""
+    spec = profile.spec
+    if spec is None:
+        return refusal("InvalidSpec", detail=profile.problem)
+    image = spec.agent.image or settings.agent_image
+    workload = _with_text(spec.workload, profile.namespace, config_maps)
+    for problem in (_image_problem(image, settings), workload):
+        if isinstance(problem, Refusal):
+            return problem
+    assert isinstance(workload, Workload)
+    try:
+        resolved = resolve(workload)
+    except ValueError as error:
+        return refusal("InvalidWorkload", detail=error)
+    misfit = _misfit(resolved, spec.recipes)
+    if misfit:
+        return refusal("InvalidWorkload", detail=misfit)
+    return Ask(resolved.workload, resolved, image, _run(spec, resolved, image))
+
+
+def request(profile: ProfileView, asked: Ask, facts: NodeFacts, attempt: int) -> MeasurementRequest:
+    """The request for one node. Recipes: as the profile says, else all that the node's GPUs can run; bf16 always."""
+    spec = profile.spec
+    assert spec is not None
+    assert facts.product is not None
+    recipes = spec.recipes or _able(facts)
+    return MeasurementRequest(
+        namespace=profile.namespace,
+        profile=profile.name,
+        run=asked.run,
+        attempt=attempt,
+        node=RequestNode(name=facts.name, uid=facts.uid, product=facts.product, gpus=facts.gpus),
+        workload=asked.workload,
+        recipes=("bf16", *(r for r in recipes if r != "bf16")),
+        gemm_modes=spec.benchmarks.gemm.modes if spec.benchmarks.gemm.enabled else (),
+        training=spec.benchmarks.training.enabled,
+        timing=TIMINGS[spec.benchmarks.preset],
+        deadline_seconds=DEADLINE_SECONDS[spec.benchmarks.preset],
+    )
+
+
+def _able(facts: NodeFacts) -> tuple[Recipe, ...]:
+    assert facts.compute is not None
+    return tuple(recipe for recipe, _ in recipes_for(facts.compute))
+
+
+def _run(spec: ProfileSpec, resolved: ResolvedWorkload, image: str) -> str:
+    """Ten hex digits over what is measured: editing rollout, target or retention starts no new run."""
+    benchmarks = spec.benchmarks.model_dump(mode="json")
+    return digest([resolved.hash, sorted(spec.recipes), benchmarks, image], 10)
+
+
+def _image_problem(image: str, settings: Settings) -> Refusal | None:
+    if not image:
+        return refusal("ImageMissing")
+    if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):
+        return None
+    return refusal("ImageNotAllowed", image=image, allowed=", ".join(settings.allowed_images) or "none")
+
+
+def _has_prefix(image: str, prefix: str) -> bool:
+    """Whole path components only: `registry/team` allows `registry/team/agent`, not `registry/teamsters/agent`."""
+    rest = image[len(prefix) :] if image.startswith(prefix) else None
+    return rest is not None and (prefix.endswith("/") or rest[:1] in ("", "/", ":", "@"))
+
+
+def _with_text(
+    workload: Workload, namespace: str, config_maps: Mapping[tuple[str, str], Mapping[str, str] | None]
+) -> Workload | Refusal:
+    """The workload with the text of its config map filled in."""
+    source = workload.hugging_face_config
+    ref = source.config_map_key_ref if source is not None else None
+    if source is None or ref is None:
+        return workload
+    data = config_maps.get((namespace, ref.name))
+    if data is None:
+        return refusal("ConfigMapMissing", name=ref.name, namespace=namespace, key=ref.key)
+    if ref.key not in data:
+        return refusal("ConfigMapKeyMissing", name=ref.name, key=ref.key, keys=", ".join(sorted(data)) or "none")
+    try:
+        filled = source.model_validate({"text": data[ref.key]})
+    except ValueError as error:
+        return refusal("InvalidWorkload", detail=f"ConfigMap {ref.name}, key {ref.key}: {error}")
+    return workload.model_copy(update={"hugging_face_config": filled})
+
+
+def _misfit(resolved: ResolvedWorkload, recipes: tuple[Recipe, ...]) -> str | None:
+    """Why a recipe that was asked for by name can't take the workload's shapes; None where all fit."""
+    for recipe in recipes:
+        errors = [p.message for p in step_shape_problems(resolved.gemms, recipe) if p.severity == "error"]
+        if errors:
+            return f"recipe {recipe}: {errors[0]} (change the shape, or take {recipe} out of spec.recipes)"
+    return None
+
+
+def too_large(document: MeasurementRequest) -> Refusal | None:
+    """A refusal when the request outgrows the environment variable that carries it."""
+    size = len(request_json(document))
+    if size <= REQUEST_MAX_BYTES:
+        return None
+    return refusal(
+        "InvalidWorkload",
+        detail=f"the request is {size} bytes, {REQUEST_MAX_BYTES} at most: name fewer shapes in spec.workload.shapes",
+    )

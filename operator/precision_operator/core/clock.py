@@ -1,0 +1,23 @@
+"""Times as Kubernetes writes them, and back; durations as users write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def format_time(moment: datetime) -> str:
+    """`moment` as RFC 3339 in UTC, in whole seconds, as metav1.Time is."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> datetime:
+    """The moment that RFC 3339 `text` names; ValueError when it names none. Without an offset, UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def duration(text: str) -> timedelta:
+    """The duration of `90s`, `10m`, `24h`, `7d`."""
+    return timedelta(**{_UNITS[text[-1]]: int(text[:-1])})

@@ -1,0 +1,257 @@
+"""Whether a node can be measured, and if not, why, in words that say what to do.
+
+A node is skipped for what stays until somebody changes it (MIG, sharing, another product, a reserved rack), and waits
+for what passes (cordoned, not ready, GPUs not up). A node with some of its GPUs unhealthy is eligible with those that
+the kubelet still offers: the agent asks for all allocatable GPUs, and the result says how many there were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from precision_api.products import PRODUCT_CLASSES
+from precision_api.profile import MatchExpression, TaintMatch, Target, Toleration
+
+from precision_operator.core.nodes import NodeFacts, Taint
+from precision_operator.core.reasons import REASONS, sentence
+
+IMPLIED_TOLERATION_KEYS = ("nvidia.com/gpu", "kubernetes.io/arch")
+"""Taints that only say what hardware a node has: agents always tolerate them, whatever their value (GPU taints come
+with value "true", "present" and none), and nothing else unless the user says so: owners reserve racks by taint."""
+
+_PASSING_TAINTS = (
+    ("Cordoned", r"node\.kubernetes\.io/unschedulable"),
+    (
+        "NodeDeleting",
+        r"ToBeDeletedByClusterAutoscaler|karpenter\.sh/disrupt(ed|ion)|node\.kubernetes\.io/out-of-service"
+        r"|cloud\.google\.com/impending-node-termination|aws-node-termination-handler/.+",
+    ),
+    (
+        "NotReady",
+        r"node\.kubernetes\.io/.+|node\.cloudprovider\.kubernetes\.io/.+|karpenter\.sh/unregistered"
+        r"|.+/agent-not-ready|startup-taint\.cluster-autoscaler\.kubernetes\.io/.+",
+    ),
+)
+"""Taints that others put on and take off again by themselves: the node waits, no toleration is suggested."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is decided about one matched node, with a reason from the table and a message for its user."""
+
+    kind: Literal["eligible", "skipped", "waiting"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """One matched node, and what the profile says about nodes."""
+
+    facts: NodeFacts
+    target: Target
+    tolerations: Sequence[Toleration] = ()
+
+
+Verdict = str
+"""The message of the reason that a check is named for."""
+
+
+def mismatch(target: Target, facts: NodeFacts) -> str | None:
+    """Why the target leaves this node out, in words; None when it matches.
+
+    Requirements on labels mean what they mean in a Pod's node affinity. A node with GPUs that no label names matches
+    whatever products are asked for: else it would be missing without a word. An empty target leaves out nodes without
+    any sign of a GPU.
+    """
+    labels = facts.labels
+    for key, value in target.node_selector.items():
+        if labels.get(key) != value:
+            return f"spec.target.nodeSelector asks for {key}={value}, the node has {_shown(labels.get(key))}"
+    for rule in target.match_expressions:
+        if not _satisfies(rule, labels.get(rule.key)):
+            asked = " ".join([rule.key, rule.operator, ",".join(rule.values)]).strip()
+            return f"spec.target.matchExpressions asks for {asked}, the node has {_shown(labels.get(rule.key))}"
+    if target.node_names and facts.name not in target.node_names:
+        return "spec.target.nodeNames does not name it"
+    has_gpus = bool(facts.evidence or facts.gpus or facts.mig or facts.renamed)
+    unnamed = has_gpus and facts.product_name is None and facts.product is None
+    if target.products and facts.product not in target.products and not unnamed:
+        here = facts.product_name or facts.product or "none"
+        return f"spec.target.products asks for {', '.join(target.products)}, its GPU is {here}"
+    if not has_gpus and not (target.node_selector or target.match_expressions or target.node_names):
+        return "nothing shows an NVIDIA GPU on it"
+    return None
+
+
+def matches(target: Target, facts: NodeFacts) -> bool:
+    """Whether the target means this node at all. A node that it doesn't mean is neither skipped nor counted."""
+    return mismatch(target, facts) is None
+
+
+def decide(facts: NodeFacts, target: Target, tolerations: Sequence[Toleration] = ()) -> Decision:
+    """Whether a matched node is measured now, later, or not as it is; `tolerations` are the profile's own."""
+    question = Question(facts, target, tolerations)
+    for code, check in CHECKS:
+        if (message := check(question)) is not None:
+            return Decision("skipped" if REASONS[code].kind == "skipped" else "waiting", code, message)
+    return Decision("eligible", "Eligible", sentence("Eligible", gpus=facts.gpus, product=facts.product))
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint, as the scheduler sees it."""
+    if toleration.effect is not None and toleration.effect != taint.effect:
+        return False
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (toleration.value or "") == taint.value
+
+
+def _satisfies(rule: MatchExpression, value: str | None) -> bool:
+    if rule.operator == "Exists":
+        return value is not None
+    if rule.operator == "DoesNotExist":
+        return value is None
+    if rule.operator == "In":
+        return value in rule.values
+    if rule.operator == "NotIn":
+        return value not in rule.values
+    numbers = [item for item in (value, *rule.values) if item and re.fullmatch(r"[+-]?[0-9]{1,19}", item, re.ASCII)]
+    if len(numbers) != 2:
+        return False
+    here, bound = map(int, numbers)
+    return here > bound if rule.operator == "Gt" else here < bound
+
+
+def _shown(value: str | None) -> str:
+    return "no such label" if value is None else f'"{value}"'
+
+
+def _excluded_taint(question: Question) -> Verdict | None:
+    found = (
+        taint for taint in question.facts.taints for rule in question.target.exclude_taints if _is_named(rule, taint)
+    )
+    taint = next(found, None)
+    return sentence("ExcludedTaint", taint=taint) if taint else None
+
+
+def _is_named(rule: TaintMatch, taint: Taint) -> bool:
+    same_value = rule.value is None or rule.value == taint.value
+    return rule.key == taint.key and same_value and rule.effect in (None, taint.effect)
+
+
+def _mig_reconfiguring(question: Question) -> Verdict | None:
+    why = question.facts.mig_changing
+    return sentence("MIGReconfiguring", why=why) if why else None
+
+
+def _mig_enabled(question: Question) -> Verdict | None:
+    why = question.facts.mig
+    return sentence("MIGEnabled", why=why) if why else None
+
+
+def _shared_renamed(question: Question) -> Verdict | None:
+    resource = question.facts.renamed
+    return sentence("GPUsSharedRenamed", resource=resource) if resource else None
+
+
+def _shared(question: Question) -> Verdict | None:
+    why = question.facts.sharing
+    return sentence("GPUsShared", why=why) if why else None
+
+
+def _unsupported_product(question: Question) -> Verdict | None:
+    name = question.facts.product_name
+    if name is None or question.facts.product is not None:
+        return None
+    return sentence("UnsupportedProduct", name=name, supported=", ".join(PRODUCT_CLASSES))
+
+
+def _dra_only(question: Question) -> Verdict | None:
+    facts = question.facts
+    if facts.gpus or not (facts.capacity_gpus or facts.dra_gpus):
+        return None
+    counted = f"capacity is {facts.capacity_gpus}" if facts.capacity_gpus else facts.evidence
+    return sentence("DRAClaimsNotSupported", why=counted)
+
+
+def _unknown_product(question: Question) -> Verdict | None:
+    facts = question.facts
+    why = facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None)
+    return sentence("UnknownProduct", why=why) if why and facts.product is None else None
+
+
+def _no_gpu(question: Question) -> Verdict | None:
+    facts = question.facts
+    return None if facts.gpus or facts.evidence else sentence("NoGPU")
+
+
+def _repelling(question: Question) -> list[tuple[str | None, Taint]]:
+    """Taints that keep an agent away, each with the passing state that it stands for (None: somebody's wish)."""
+    hard = (taint for taint in question.facts.taints if taint.effect in ("NoSchedule", "NoExecute"))
+    return [(_passing(taint), taint) for taint in hard if taint.key not in IMPLIED_TOLERATION_KEYS]
+
+
+def _passing(taint: Taint) -> str | None:
+    return next((code for code, pattern in _PASSING_TAINTS if re.fullmatch(pattern, taint.key)), None)
+
+
+def _untolerated_taint(question: Question) -> Verdict | None:
+    for passing, taint in _repelling(question):
+        if passing is None and not any(tolerates(item, taint) for item in question.tolerations):
+            return sentence("UntoleratedTaint", taint=taint, toleration=_suggestion(taint))
+    return None
+
+
+def _suggestion(taint: Taint) -> str:
+    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+
+
+def _taint_of(question: Question, code: str) -> Taint | None:
+    return next((taint for passing, taint in _repelling(question) if passing == code), None)
+
+
+def _deleting(question: Question) -> Verdict | None:
+    taint = _taint_of(question, "NodeDeleting")
+    why = "it has a deletionTimestamp" if question.facts.deleting else f"taint {taint}" if taint else None
+    return sentence("NodeDeleting", why=why) if why else None
+
+
+def _not_ready(question: Question) -> Verdict | None:
+    taint = _taint_of(question, "NotReady")
+    why = question.facts.not_ready or (f"taint {taint}" if taint else None)
+    return sentence("NotReady", why=why, node=question.facts.name) if why else None
+
+
+def _cordoned(question: Question) -> Verdict | None:
+    cordoned = question.facts.unschedulable or _taint_of(question, "Cordoned")
+    return sentence("Cordoned", node=question.facts.name) if cordoned else None
+
+
+def _gpus_not_ready(question: Question) -> Verdict | None:
+    return None if question.facts.gpus else sentence("GPUsNotReady", why=question.facts.evidence)
+
+
+CHECKS: tuple[tuple[str, Callable[[Question], Verdict | None]], ...] = (
+    ("ExcludedTaint", _excluded_taint),
+    # What the node is. A node that is being freed of MIG still looks like MIG, so that comes first.
+    ("MIGReconfiguring", _mig_reconfiguring),
+    ("MIGEnabled", _mig_enabled),
+    ("GPUsSharedRenamed", _shared_renamed),
+    ("GPUsShared", _shared),
+    ("UnsupportedProduct", _unsupported_product),
+    ("DRAClaimsNotSupported", _dra_only),
+    ("UnknownProduct", _unknown_product),
+    ("NoGPU", _no_gpu),
+    ("UntoleratedTaint", _untolerated_taint),
+    # What passes.
+    ("NodeDeleting", _deleting),
+    ("NotReady", _not_ready),
+    ("Cordoned", _cordoned),
+    ("GPUsNotReady", _gpus_not_ready),
+)
+"""The first check that speaks decides: what stays before what passes, what is wrong with the GPUs before the rest."""

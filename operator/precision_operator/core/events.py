@@ -1,0 +1,69 @@
+"""What is worth an event: a change of a profile's conditions, or a new reason to fail. Never one event a node."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from precision_api import names
+from precision_api.profile import ProfileStatus
+
+from precision_operator.core.clock import format_time
+from precision_operator.core.observed import ProfileView
+from precision_operator.core.reasons import REASONS
+
+_WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True")}
+_TELL = {*_WARN, (names.ACCEPTED, "True"), (names.COMPLETE, "True")}
+
+
+@dataclass(frozen=True)
+class Note:
+    """One event to be: type, reason, text."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def notes(before: ProfileStatus, after: ProfileStatus) -> tuple[Note, ...]:
+    """The events of one change of status: conditions that turned, and failures for a reason that was not there."""
+    old = {c.type: (c.status, c.reason) for c in before.conditions}
+    turned = [
+        Note("Warning" if (c.type, c.status) in _WARN else "Normal", c.reason, c.message)
+        for c in after.conditions
+        if (c.type, c.status) in _TELL and old.get(c.type) != (c.status, c.reason)
+    ]
+    known = {r.reason for r in before.reasons}
+    failed = [
+        Note("Warning", r.reason, f"{r.count} node(s), e.g. {r.example}: {r.message}")
+        for r in after.reasons
+        if r.reason not in known and REASONS[r.reason].kind == "failed"
+    ]
+    return (*turned, *failed)
+
+
+def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:
+    """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
+    mark = hashlib.sha256(f"{profile.uid}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{profile.name[:200]}.{mark}", "namespace": profile.namespace},
+        "involvedObject": {
+            "apiVersion": names.API_VERSION,
+            "kind": names.PROFILE_KIND,
+            "name": profile.name,
+            "namespace": profile.namespace,
+            "uid": profile.uid,
+        },
+        "type": note.type,
+        "reason": note.reason,
+        "message": note.message[:1000],
+        "source": {"component": names.MANAGED_BY},
+        "reportingComponent": names.MANAGED_BY,
+        "firstTimestamp": format_time(now),
+        "lastTimestamp": format_time(now),
+        "count": 1,
+    }

@@ -1,0 +1,243 @@
+"""From what a finished agent left behind to the status of its node's report: a result, or a reason why there is none.
+
+What comes back may be damaged, foreign or hostile; whatever it is, it ends as a value.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from precision_api import names
+from precision_api.exits import exit_of
+from precision_api.report import (
+    RecipeReport,
+    ReportAttempt,
+    ReportHardware,
+    ReportRecommendation,
+    ReportRun,
+    ReportSoftware,
+    ReportStatus,
+)
+from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
+from precision_api.schema import StatusDocument, decimal
+from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
+
+from precision_operator.core.clock import format_time
+from precision_operator.core.conditions import condition
+from precision_operator.core.observed import JobView, PodView, ReportView
+from precision_operator.core.reasons import sentence
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why an attempt gave no result; `disrupted` attempts do not count against the node."""
+
+    reason: str
+    message: str
+    outcome: Literal["failed", "disrupted"] = "failed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an attempt gave: the summary, the full result (None with the reason why), as text for the detail."""
+
+    summary: Summary
+    result: MeasurementResult | None
+    detail_problem: str = ""
+
+
+def summary_of(job: JobView, pod: PodView | None) -> Summary | Problem:
+    """The summary in the pod's termination message, or why there is none."""
+    if pod is None:
+        return _without_pod(job)
+    if pod.disruption:
+        return Problem("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
+    end = pod.termination
+    if end is None:
+        return _without_end(job)
+    try:
+        return read_message(end.message, job.request_hash)
+    except AgentRefused as refused:
+        name, detail = refused.reason, refused.message
+        return Problem("AgentRefused", sentence("AgentRefused", name=name, exit_code=end.exit_code, detail=detail))
+    except WireError as error:
+        return _unreadable(job, end.exit_code, end.reason, error)
+
+
+def _without_pod(job: JobView) -> Problem:
+    if job.failure_reason == "DeadlineExceeded":
+        return _deadline(job)
+    return Problem("PodLost", sentence("PodLost"), "disrupted")
+
+
+def _without_end(job: JobView) -> Problem:
+    """The pod is over, but its container's end was never seen: the kubelet or the node went away under it."""
+    if job.failure_reason == "DeadlineExceeded":
+        return _deadline(job)
+    return Problem("PodLost", sentence("PodLost"), "disrupted")
+
+
+def _deadline(job: JobView) -> Problem:
+    seconds = int((job.finished_at - job.created).total_seconds()) if job.finished_at else 0
+    return Problem("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds))
+
+
+def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> Problem:
+    """No readable summary: a crash says more than its missing message; a clean exit makes the message the problem."""
+    if reason == "OOMKilled":
+        return Problem("AgentOutOfMemory", sentence("AgentOutOfMemory", limit="limit"))
+    if job.failure_reason == "DeadlineExceeded":
+        return _deadline(job)
+    named = exit_of(exit_code)
+    if 10 <= exit_code <= 29 and named.code == exit_code and error.code == "ResultMissing":
+        facts = {"name": named.reason, "exit_code": exit_code, "detail": named.sentence}
+        return Problem("AgentRefused", sentence("AgentRefused", **facts))
+    if exit_code != 0:
+        return Problem("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, job=job.name))
+    code = "ResultDamaged" if error.code == "ResultTruncated" else error.code
+    return Problem(code, sentence(code, detail=error.message, job=job.name))
+
+
+def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding:
+    """The full result from the log, held against its summary; without it the summary stands alone, marked so."""
+    if log is None:
+        return Finding(summary, None, sentence("LogUnavailable", detail=log_problem))
+    try:
+        result = read_log(log, summary.detail, summary.request_hash)
+        agree(summary, result)
+    except WireError as error:
+        return Finding(summary, None, f"{error.code}: {error.message}. The summary stands.")
+    return Finding(summary, result)
+
+
+def succeeded_status(found: Finding, job: JobView, report: ReportView, pool: str, now: datetime) -> ReportStatus:
+    """The report after a result: figures, versions, recommendation, conditions, and kubectl's columns."""
+    summary = found.summary
+    results = tuple(recipe_report(recipe) for recipe in summary.recipes)
+    best = best_of(results)
+    state = "Partial" if summary.partial else "Measured"
+    message = sentence("Measured", attempt=job.attempt, report=report.name)
+    before = report.status.conditions if report.status else ()
+    return ReportStatus(
+        conditions=(
+            condition(before, names.FRESH, True, "Measured", message, now),
+            condition(before, names.SUCCEEDED, True, state, summary.partial or message, now),
+        ),
+        hardware=ReportHardware(product=summary.product, gpus=summary.gpus, pool=pool[:253] or summary.product),
+        software=_software(summary),
+        run=_run(found, report, now),
+        attempt=ReportAttempt(run=job.run, number=job.attempt, outcome="succeeded", finished_at=format_time(now)),
+        results=results,
+        recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
+        best=f"{best.recipe} {_times(best.speedup)}".strip() if best else None,
+        tokens_per_joule=decimal(float(best.tokens_per_joule), 3) if best and best.tokens_per_joule else None,
+        data=summary.provenance,
+        state=state,
+    )
+
+
+def failed_status(problem: Problem, job: JobView, report: ReportView, now: datetime) -> ReportStatus:
+    """The report after an attempt without a result: an older result stays, the attempt says why."""
+    before = report.status or ReportStatus()
+    attempt = ReportAttempt(
+        run=job.run,
+        number=job.attempt,
+        outcome=problem.outcome,
+        reason=problem.reason,
+        message=problem.message[:1024],
+        finished_at=format_time(now),
+    )
+    failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, problem.message, now)
+    kept = tuple(c for c in before.conditions if c.type != names.SUCCEEDED)
+    state = "Failed" if problem.outcome == "failed" else "Disrupted"
+    return before.model_copy(update={"attempt": attempt, "conditions": (*kept, failed), "state": state})
+
+
+def gone_status(report: ReportView, message: str, now: datetime) -> ReportStatus:
+    """The report of a node that is gone: figures stay, Fresh turns False."""
+    before = report.status or ReportStatus()
+    gone = condition(before.conditions, names.FRESH, False, "NodeGone", message, now)
+    kept = tuple(c for c in before.conditions if c.type != names.FRESH)
+    return before.model_copy(update={"conditions": (gone, *kept), "state": "NodeGone"})
+
+
+def best_of(
+    results: tuple[RecipeReport, ...], by: Literal["tokens_per_second", "tokens_per_joule"] = "tokens_per_second"
+) -> RecipeReport | None:
+    """The recipe with the highest figure among those whose precision is proved, or emulated and labelled so."""
+    proved = [r for r in results if r.verdict in ("verified", "emulated") and getattr(r, by) is not None]
+    return max(proved, key=lambda r: float(getattr(r, by)), default=None)
+
+
+def recipe_report(recipe: RecipeSummary) -> RecipeReport:
+    """One recipe's figures as decimal strings; absent stays absent."""
+    speedup = recipe.speedup
+    return RecipeReport(
+        recipe=recipe.recipe,
+        availability=recipe.availability,
+        verdict=recipe.verdict,
+        tokens_per_second=_value(recipe.tokens_per_second),
+        speedup=_value(speedup),
+        speedup_lower=decimal(speedup.lower) if speedup else None,
+        speedup_upper=decimal(speedup.upper) if speedup else None,
+        gemm_speedup={mode: text for mode, value in recipe.gemm_speedup.items() if (text := decimal(value))},
+        watts=decimal(recipe.watts),
+        tokens_per_joule=decimal(recipe.tokens_per_joule),
+        power_scope=recipe.power_scope,
+        power_invalid=recipe.power_invalid,
+        memory_peak_bytes=recipe.memory_peak_bytes,
+        failure=recipe.failure,
+    )
+
+
+def _value(interval: Interval | None) -> str | None:
+    return decimal(interval.value) if interval else None
+
+
+def _times(speedup: str | None) -> str:
+    return f"{float(speedup):.2f}x" if speedup else ""
+
+
+def _software(summary: Summary) -> ReportSoftware:
+    return ReportSoftware.model_validate(summary.software.model_dump())
+
+
+def _run(found: Finding, report: ReportView, now: datetime) -> ReportRun:
+    summary = found.summary
+    return ReportRun(
+        run=summary.run,
+        request_hash=summary.request_hash,
+        backend=summary.backend,
+        provenance=summary.provenance,
+        simulated=summary.simulated,
+        partial=summary.partial,
+        finished_at=format_time(now),
+        duration_seconds=decimal(summary.duration_seconds) or "0",
+        workload_hash=summary.workload_hash,
+        detail=names.detail_name(report.name) if found.result else None,
+        detail_problem=found.detail_problem or None,
+    )
+
+
+def status_json(status: StatusDocument) -> dict[str, Any]:
+    """The status as the API server takes it: camelCase, absent fields left out."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def detail(report: ReportView, owner: Mapping[str, Any], packed: bytes) -> dict[str, Any]:
+    """The ConfigMap that holds a node's full result, gzipped; it goes with the profile."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.detail_name(report.name),
+            "namespace": report.namespace,
+            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_NODE_UID: report.node_uid},
+            "ownerReferences": [dict(owner)],
+        },
+        "binaryData": {"result.json.gz": base64.b64encode(packed).decode()},
+    }

@@ -1,0 +1,180 @@
+"""What is created: one Job for one attempt on one node, and the node's empty report. Fresh dicts always."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from precision_api import names
+from precision_api.profile import Agent, Toleration
+from precision_api.request import MeasurementRequest, request_hash, request_json
+
+from precision_operator.core.asking import Ask
+from precision_operator.core.nodes import NodeFacts
+from precision_operator.core.observed import ProfileView, Settings
+
+POD_GRACE_SECONDS = 60
+"""The agent ends itself at its deadline with a partial result; the kubelet ends it this much later."""
+JOB_TTL_SECONDS = 86_400
+"""Backstop: the operator deletes a Job as soon as its result is written."""
+SHARED_MEMORY = "8Gi"
+
+
+def owner(name: str, uid: str) -> dict[str, Any]:
+    """The profile as only owner: with it go its Jobs, reports and details, by the cluster's own garbage collector."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def labels(profile_uid: str, node_uid: str) -> dict[str, str]:
+    """Labels of everything that belongs to one profile and node (UIDs: node names may outgrow a label)."""
+    return {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_PROFILE_UID: profile_uid,
+        names.LABEL_NODE_UID: node_uid,
+    }
+
+
+def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: str) -> dict[str, Any]:
+    """An empty NodePrecisionReport; its status is written when there is something to say."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.REPORT_KIND,
+        "metadata": {
+            "name": names.report_name(profile, node_uid),
+            "namespace": namespace,
+            "labels": labels(profile_uid, node_uid),
+            "ownerReferences": [owner(profile, profile_uid)],
+        },
+        "spec": {"profile": profile, "nodeName": node, "nodeUID": node_uid},
+    }
+
+
+def job(
+    profile: ProfileView, facts: NodeFacts, asked: Ask, document: MeasurementRequest, settings: Settings
+) -> dict[str, Any]:
+    """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
+    marks = labels(profile.uid, facts.uid) | {
+        names.LABEL_APP: names.AGENT_APP,
+        names.LABEL_RUN: document.run,
+        names.LABEL_ATTEMPT: str(document.attempt),
+    }
+    notes = {
+        names.ANNOTATION_PROFILE: profile.name,
+        names.ANNOTATION_NODE: facts.name,
+        names.ANNOTATION_REQUEST_HASH: request_hash(document),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.job_name(profile.uid, facts.uid, document.run, document.attempt),
+            "namespace": profile.namespace,
+            "labels": dict(marks),
+            "annotations": dict(notes),
+            "ownerReferences": [owner(profile.name, profile.uid)],
+        },
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
+            "activeDeadlineSeconds": _job_deadline(document, settings),
+            "podFailurePolicy": _failure_policy(),
+            "template": {
+                "metadata": {
+                    "labels": dict(marks),
+                    "annotations": {**notes, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+                },
+                "spec": _pod(_agent(profile), facts, asked.image, document, settings),
+            },
+        },
+    }
+
+
+def _agent(profile: ProfileView) -> Agent:
+    assert profile.spec is not None
+    return profile.spec.agent
+
+
+def _job_deadline(document: MeasurementRequest, settings: Settings) -> int:
+    pending = int(settings.pending_timeout.total_seconds())
+    return document.deadline_seconds + POD_GRACE_SECONDS + pending + POD_GRACE_SECONDS
+
+
+def _failure_policy() -> dict[str, Any]:
+    """A disrupted pod fails the Job: the operator decides when and whether to try again, not the Job controller."""
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    return {"rules": [{"action": "FailJob", "onPodConditions": disrupted}]}
+
+
+def _pod(
+    agent: Agent, facts: NodeFacts, image: str, document: MeasurementRequest, settings: Settings
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": document.deadline_seconds + POD_GRACE_SECONDS,
+        "terminationGracePeriodSeconds": 30,
+        "priorityClassName": settings.priority_class,
+        "serviceAccountName": settings.agent_service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {"nodeAffinity": _on_node(facts.name)},
+        "tolerations": _tolerations(agent.tolerations),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(agent, facts, image, document)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
+        ],
+    }
+    if agent.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret.name} for secret in agent.image_pull_secrets]
+    if agent.runtime_class_name:
+        spec["runtimeClassName"] = agent.runtime_class_name
+    return spec
+
+
+def _on_node(name: str) -> dict[str, Any]:
+    """Affinity to one node. Never spec.nodeName: that goes past the scheduler, and so past whoever holds the GPUs."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+
+
+def _tolerations(own: tuple[Toleration, ...]) -> list[dict[str, Any]]:
+    """The taints that only say what hardware a node has, and the user's; never all: owners reserve racks by taint."""
+    implied = [{"key": key, "operator": "Exists"} for key in ("nvidia.com/gpu", "kubernetes.io/arch")]
+    return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in own]
+
+
+def _container(agent: Agent, facts: NodeFacts, image: str, document: MeasurementRequest) -> dict[str, Any]:
+    resources = {"cpu": agent.resources.cpu, "memory": agent.resources.memory, names.GPU_RESOURCE: str(facts.gpus)}
+    limits = {key: value for key, value in resources.items() if key != "cpu"}
+    return {
+        "name": names.AGENT_CONTAINER,
+        "image": image,
+        "args": ["run", "--request", "env"],
+        "env": [
+            {"name": names.REQUEST_ENV, "value": request_json(document)},
+            {"name": "HOME", "value": "/tmp"},
+        ],
+        "resources": {"requests": resources, "limits": limits},
+        "terminationMessagePolicy": "File",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }

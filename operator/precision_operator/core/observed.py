@@ -1,0 +1,149 @@
+"""Everything that a decision is made from: one frozen value, gathered before deciding and never changed after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from precision_api.profile import ProfileSpec
+from precision_api.report import ReportStatus
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The operator's own configuration: what no profile may decide."""
+
+    agent_image: str
+    allowed_images: tuple[str, ...]
+    """Prefixes; an agent image outside of them is refused, else a profile could run any image on any node."""
+    priority_class: str
+    agent_service_account: str
+    disruption_backoff: timedelta = timedelta(seconds=30)
+    """How long a node rests after its agent was taken away, so that a drain is not fought."""
+    pending_timeout: timedelta = timedelta(seconds=300)
+    """How long an agent may wait for its place or its image before the place is given back."""
+
+
+@dataclass(frozen=True)
+class Termination:
+    """How a container ended, as its pod says."""
+
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class PodView:
+    """An agent's pod."""
+
+    name: str
+    namespace: str
+    job: str
+    profile_uid: str
+    node_uid: str
+    phase: str
+    created: datetime
+    node_name: str = ""
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    unschedulable: str = ""
+    disruption: str = ""
+    """Message of the DisruptionTarget condition: somebody took the pod away."""
+    termination: Termination | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.phase not in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One attempt to measure one node."""
+
+    name: str
+    namespace: str
+    uid: str
+    profile: str
+    profile_uid: str
+    node_name: str
+    node_uid: str
+    run: str
+    attempt: int
+    request_hash: str
+    created: datetime
+    finished: Literal["Complete", "Failed"] | None = None
+    finished_at: datetime | None = None
+    failure_reason: str = ""
+    failure_message: str = ""
+    deleting: bool = False
+    creation_problem: str = ""
+    """The newest FailedCreate text, when the Job has had no pod for a while."""
+
+    @property
+    def live(self) -> bool:
+        return self.finished is None
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """A node's report, as far as decisions need it; `status` is None where it is empty or can't be read."""
+
+    name: str
+    namespace: str
+    uid: str
+    profile: str
+    profile_uid: str
+    node_name: str
+    node_uid: str
+    status: ReportStatus | None = None
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """A profile; `spec` is None when it can't be read, `problem` says why."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    created: datetime
+    spec: ProfileSpec | None
+    problem: str = ""
+    status: Raw = field(default_factory=dict)
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Who holds GPUs on a node: `None` as holder means idle."""
+
+    holder: str | None
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The world at `now`. Nodes are raw Node objects by UID: their pool depends on the profile that looks."""
+
+    now: datetime
+    settings: Settings
+    profiles: tuple[ProfileView, ...] = ()
+    nodes: Mapping[str, Raw] = field(default_factory=dict)
+    jobs: tuple[JobView, ...] = ()
+    pods: tuple[PodView, ...] = ()
+    reports: tuple[ReportView, ...] = ()
+    occupancy: Mapping[str, Occupancy] = field(default_factory=dict)
+    """By node name; a node that is absent has not been looked at."""
+    config_maps: Mapping[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)
+    """Data by (namespace, name); None: there is none of that name."""
+    slices: tuple[Raw, ...] = ()
+    priority_class_exists: bool = True

@@ -1,0 +1,77 @@
+"""Everything that our programs may do in a cluster, as one table. The chart's roles and the lab's are made from it.
+
+The agent has no row: it has no token, and never speaks to Kubernetes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL
+
+Component = Literal["operator", "exporter"]
+Scope = Literal["cluster", "namespace"]
+"""cluster: bound once, for all namespaces; namespace: bound in each watched namespace."""
+COMPONENTS: tuple[Component, ...] = get_args(Component)
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+_READ = ("get", "list", "watch")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One row: who may do what where, and what for."""
+
+    component: Component
+    scope: Scope
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    purpose: str
+
+
+GRANTS: tuple[Grant, ...] = (
+    Grant("operator", "cluster", "", ("nodes",), _READ, "which nodes there are, and what GPUs they have"),
+    Grant("operator", "cluster", "", ("pods",), ("list",), "whether anybody holds a node's GPUs just now"),
+    Grant(
+        "operator",
+        "cluster",
+        "scheduling.k8s.io",
+        ("priorityclasses",),
+        ("get",),
+        "whether the agents' PriorityClass is there before a Job names it",
+    ),
+    Grant("operator", "namespace", GROUP, (PROFILE_PLURAL,), _READ, "what to measure"),
+    Grant("operator", "namespace", GROUP, (f"{PROFILE_PLURAL}/status",), ("patch",), "what has come of it"),
+    Grant("operator", "namespace", GROUP, (REPORT_PLURAL,), (*_READ, "create", "delete"), "one report for each node"),
+    Grant("operator", "namespace", GROUP, (f"{REPORT_PLURAL}/status",), ("patch",), "a node's figures"),
+    Grant("operator", "namespace", "batch", ("jobs",), (*_READ, "create", "delete"), "one Job for each attempt"),
+    Grant("operator", "namespace", "", ("pods",), _READ, "how an agent ended: its termination message"),
+    Grant("operator", "namespace", "", ("pods/log",), ("get",), "the full result"),
+    Grant(
+        "operator",
+        "namespace",
+        "",
+        ("configmaps",),
+        ("get", "create", "patch", "delete"),
+        "the full result of a node; a Hugging Face config that a profile names",
+    ),
+    Grant("operator", "namespace", "", ("events",), ("create", "patch"), "what people should notice"),
+    Grant("exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL), _READ, "the figures that it shows"),
+)
+
+
+def rules(component: Component, scope: Scope) -> list[dict[str, Any]]:
+    """The PolicyRules of a component's Role (namespace) or ClusterRole (cluster), fresh, in the table's order."""
+    return [
+        {"apiGroups": [row.group], "resources": list(row.resources), "verbs": list(row.verbs)}
+        for row in GRANTS
+        if (row.component, row.scope) == (component, scope)
+    ]
+
+
+def table() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """All rules by component and scope; a scope that a component has no rights in is left out."""
+    found = {who: {where: rules(who, where) for where in SCOPES} for who in COMPONENTS}
+    return {who: {where: rows for where, rows in scopes.items() if rows} for who, scopes in found.items()}

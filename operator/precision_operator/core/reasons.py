@@ -1,0 +1,366 @@
+"""Every reason that a user can meet - why a node is skipped, waits, is queued, has failed - as one table.
+
+A reason is one CamelCase word (for conditions, events, reports and `kubectl get`), a sentence on what is so, and what
+to do next. Sentences take facts from labels, pods and logs, which others write: facts are shown on one line, cut short.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "unmatched", "eligible", "skipped", "waiting", "queued", "running", "succeeded", "partial", "failed", "profile"
+]
+"""skipped: can't be measured as it is; waiting: will be, by itself, when something passes; queued: its turn comes;
+partial: measured, but the full result is lost and the summary stands alone; profile: said of the profile as a whole."""
+
+_FACT_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One row: `template` and `next_step` are format strings over the same facts."""
+
+    code: str
+    kind: Kind
+    template: str
+    next_step: str
+
+
+_ROWS = (
+    # Which nodes: decided from the Node object alone.
+    Reason("NotMatched", "unmatched", "{why}", "Widen spec.target if this node should be measured."),
+    Reason("Eligible", "eligible", "{gpus} whole {product} GPUs", "It is measured when its turn comes."),
+    Reason(
+        "ExcludedTaint",
+        "skipped",
+        "the node has the taint {taint}, which spec.target.excludeTaints names",
+        "Take the entry out of excludeTaints to measure it.",
+    ),
+    Reason(
+        "MIGEnabled",
+        "skipped",
+        "MIG is on: {why}",
+        "Only whole GPUs are measured: label the node nvidia.com/mig.config=all-disabled, or leave it out of "
+        "spec.target.",
+    ),
+    Reason(
+        "GPUsSharedRenamed",
+        "skipped",
+        "its GPUs are shared under another name ({resource}), so no whole nvidia.com/gpu can be asked for",
+        "End time-slicing or MPS on this node (device plugin config), or leave it out of spec.target.",
+    ),
+    Reason(
+        "GPUsShared",
+        "skipped",
+        "its GPUs are shared between pods: {why}",
+        "End time-slicing, MPS or vGPU on this node (device plugin config), or leave it out of spec.target.",
+    ),
+    Reason(
+        "UnsupportedProduct",
+        "skipped",
+        "its GPU is {name}, which is none of {supported}",
+        "Nothing to do, or leave such nodes out with spec.target.products.",
+    ),
+    Reason(
+        "DRAClaimsNotSupported",
+        "skipped",
+        "allocatable nvidia.com/gpu is 0 although {why}: its GPUs are handed out by resource claims (DRA) only, or "
+        "all of them are unhealthy, or the device plugin is down",
+        "DRA claims are not supported yet. If the node should offer nvidia.com/gpu, look at the device plugin's pod on "
+        "it; the node is measured once its GPUs are allocatable.",
+    ),
+    Reason(
+        "UnknownProduct",
+        "skipped",
+        "it has GPUs ({why}), but no label names them",
+        "Install GPU feature discovery (part of the NVIDIA GPU Operator) or label the node nvidia.com/gpu.product, "
+        "for example NVIDIA-GB300.",
+    ),
+    Reason(
+        "NoGPU",
+        "skipped",
+        "nothing shows an NVIDIA GPU on it: no nvidia.com/gpu resource and no GPU label",
+        "If it has GPUs, install the NVIDIA GPU Operator; else narrow spec.target.",
+    ),
+    Reason(
+        "UntoleratedTaint",
+        "skipped",
+        "it has the taint {taint}, which keeps the agent away",
+        "If its owner agrees, add to spec.agent.tolerations: {toleration}.",
+    ),
+    Reason(
+        "MIGReconfiguring",
+        "waiting",
+        "MIG is being switched off: {why}",
+        "It is measured when the MIG manager is done; if that takes long, look at its pod on the node.",
+    ),
+    Reason(
+        "NodeDeleting", "waiting", "the node is going away: {why}", "Nothing to do: no measurement starts on it now."
+    ),
+    Reason(
+        "NotReady",
+        "waiting",
+        "the node is not ready: {why}",
+        "It is measured when it is ready; see kubectl describe node {node}.",
+    ),
+    Reason(
+        "Cordoned",
+        "waiting",
+        "the node is cordoned",
+        "It is measured after kubectl uncordon {node}.",
+    ),
+    Reason(
+        "GPUsNotReady",
+        "waiting",
+        "it should have GPUs ({why}) but offers no nvidia.com/gpu yet",
+        "Look at the device plugin's pod on the node. If GPUs are handed out by resource claims (DRA) only, they can't "
+        "be measured yet.",
+    ),
+    # Whose turn: decided from everything that runs.
+    Reason(
+        "Busy",
+        "waiting",
+        "pod {pod} holds {gpus} of its GPUs",
+        "It is measured when no pod holds its GPUs.",
+    ),
+    Reason(
+        "MeasuredByAnotherProfile",
+        "queued",
+        "profile {profile} is measuring it",
+        "It is measured when that run is done.",
+    ),
+    Reason(
+        "MaxConcurrentReached",
+        "queued",
+        "{limit} agents run, as many as spec.rollout.maxConcurrent allows",
+        "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
+    ),
+    Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to go on."),
+    Reason(
+        "BackingOff",
+        "queued",
+        "the last attempt ended with {why}",
+        "The next one starts by itself at {until}.",
+    ),
+    Reason(
+        "CheckingIdle",
+        "queued",
+        "whether its GPUs are free is being looked up",
+        "It starts by itself if they are.",
+    ),
+    Reason(
+        "ProfileNotAccepted",
+        "waiting",
+        "the profile can't be measured as it is: {why}",
+        "It goes on by itself once the profile's condition Accepted is True.",
+    ),
+    Reason(
+        "AgentStarting",
+        "running",
+        "attempt {attempt} is starting: {why}",
+        "Follow it with kubectl get jobs,pods.",
+    ),
+    Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
+    Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),
+    Reason("Measured", "succeeded", "measured in attempt {attempt}", "See kubectl get npr {report} -o yaml."),
+    # What came back: read from the agent's pod.
+    Reason(
+        "AgentCrashed",
+        "failed",
+        "the agent ended with exit code {exit_code}",
+        "See its log with kubectl logs job/{job}; if it repeats on one node only, look at that node's GPUs.",
+    ),
+    Reason(
+        "AgentOutOfMemory",
+        "failed",
+        "the agent was killed for using more than its {limit} of memory",
+        "Raise spec.agent.resources.memory, or choose a smaller workload.",
+    ),
+    Reason(
+        "AgentRefused",
+        "failed",
+        "the agent could not measure: {name} (exit code {exit_code}): {detail}",
+        "Mend what it names on the node; the next run tries again.",
+    ),
+    Reason(
+        "ImagePullFailed",
+        "failed",
+        "image {image} could not be pulled: {text}",
+        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry.",
+    ),
+    Reason(
+        "PendingTooLong",
+        "failed",
+        "the agent's pod did not start within {seconds} s: {text}",
+        "Check spec.agent.resources and spec.agent.tolerations against the node.",
+    ),
+    Reason(
+        "DeadlineExceeded",
+        "failed",
+        "the agent was ended after {seconds} s",
+        "Measure less: fewer spec.recipes, or spec.benchmarks.preset quick.",
+    ),
+    Reason(
+        "PodNotCreated",
+        "failed",
+        "the cluster refused the agent's pod: {text}",
+        "Change the quota or the Pod Security level of namespace {namespace}, or the agent's resources.",
+    ),
+    Reason(
+        "Failed",
+        "failed",
+        "the last attempt failed",
+        "See status.attempt of the node's report.",
+    ),
+    Reason(
+        "PodLost",
+        "failed",
+        "the agent's pod was deleted before its result was read",
+        "Nothing to do: it is tried again.",
+    ),
+    Reason(
+        "NodeLost",
+        "failed",
+        "node {node} was deleted during the run",
+        "Nothing to do: a node that comes back under this name is measured as a new one.",
+    ),
+    Reason(
+        "NodeGone",
+        "failed",
+        "node {node} is no longer in the cluster",
+        "Nothing to do: its report is deleted after spec.retention.deletedNodes.",
+    ),
+    Reason(
+        "Disrupted",
+        "failed",
+        "the agent's pod was moved away: {text}",
+        "Nothing to do: it is tried again, and this attempt doesn't count.",
+    ),
+    Reason(
+        "ResultMissing",
+        "failed",
+        "the agent ended well but left no result",
+        "Check that spec.agent.image is the image of this version; see kubectl logs job/{job}.",
+    ),
+    Reason(
+        "ResultDamaged",
+        "failed",
+        "the agent's termination message is not a valid result: {detail}",
+        "Check that spec.agent.image is the image of this version.",
+    ),
+    Reason(
+        "ResultForeign",
+        "failed",
+        "the agent's result answers another request: {detail}",
+        "Nothing to do: it is thrown away and tried again. If it repeats, check spec.agent.image.",
+    ),
+    Reason(
+        "ResultTruncated",
+        "partial",
+        "only {found} of the {expected} lines of the full result are in the agent's log",
+        "The summary stands. For the full result raise containerLogMaxSize of the kubelet and measure again.",
+    ),
+    Reason(
+        "ResultDigestMismatch",
+        "partial",
+        "the full result in the agent's log doesn't have the digest that its summary names",
+        "The summary stands. If it repeats, check the log of the agent on this node for foreign writers.",
+    ),
+    Reason(
+        "ResultTooLarge",
+        "partial",
+        "the full result is larger than {limit} bytes",
+        "The summary stands. Measure fewer shapes or recipes in one profile.",
+    ),
+    Reason(
+        "LogUnavailable",
+        "partial",
+        "the agent's log could not be read: {detail}",
+        "The summary stands. Check that the API server reaches the kubelet of the node.",
+    ),
+    # The profile as a whole.
+    Reason(
+        "ImageNotAllowed",
+        "profile",
+        "spec.agent.image {image} starts with none of the allowed prefixes ({allowed})",
+        "Use an allowed image, or have the cluster's administrator extend the operator's allow-list.",
+    ),
+    Reason(
+        "ImageMissing",
+        "profile",
+        "no agent image is named",
+        "Set spec.agent.image, or have the cluster's administrator set the operator's default.",
+    ),
+    Reason(
+        "ConfigMapMissing",
+        "profile",
+        "ConfigMap {name}, which spec.workload names, does not exist in namespace {namespace}",
+        "Create it, or correct the name.",
+    ),
+    Reason(
+        "ConfigMapKeyMissing",
+        "profile",
+        "ConfigMap {name} has no key {key}",
+        "Add the key, or correct it in spec.workload. Keys that it has: {keys}.",
+    ),
+    Reason("InvalidSpec", "profile", "the spec can't be read: {detail}", "Correct the field that is named."),
+    Reason("InvalidWorkload", "profile", "spec.workload can't be measured: {detail}", "Correct spec.workload."),
+    Reason(
+        "PriorityClassMissing",
+        "profile",
+        "PriorityClass {name} does not exist, without which agents could push other pods away",
+        "Install the chart again, or create it.",
+    ),
+    Reason(
+        "NoNodesMatch",
+        "profile",
+        "none of the cluster's {nodes} nodes matches spec.target",
+        "Compare spec.target with kubectl get nodes --show-labels.",
+    ),
+    Reason(
+        "NothingEligible",
+        "profile",
+        "none of the {matched} matched nodes can be measured; most often: {example}",
+        "See status.reasons of the profile.",
+    ),
+    Reason(
+        "AllMeasured",
+        "profile",
+        "all {count} eligible nodes are measured",
+        "See kubectl get npr for each node's result.",
+    ),
+    Reason(
+        "SomeFailed",
+        "profile",
+        "{failed} of {count} eligible nodes failed; most often: {example}",
+        "See status.reasons of the profile.",
+    ),
+    Reason(
+        "SomeWaiting",
+        "profile",
+        "{measured} of {count} eligible nodes are measured, {waiting} wait; most often: {example}",
+        "They are measured by themselves when they are free.",
+    ),
+)
+
+REASONS: Mapping[str, Reason] = {row.code: row for row in _ROWS}
+
+
+def sentence(code: str, **facts: object) -> str:
+    """What is so, and what to do next, in words. KeyError when the code, or a fact that its sentence needs, is missing.
+
+    Facts are shown on one line and cut to 300 characters each.
+    """
+    reason = REASONS[code]
+    shown = {name: _one_line(value) for name, value in facts.items()}
+    what = reason.template.format_map(shown)
+    return f"{what[:1].upper()}{what[1:].removesuffix('.')}. {reason.next_step.format_map(shown)}"
+
+
+def _one_line(value: object) -> str:
+    text = re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", str(value)).strip()
+    return text if len(text) <= _FACT_LENGTH else f"{text[: _FACT_LENGTH - 3]}..."

@@ -1,0 +1,288 @@
+"""A profile's status from its plan and its nodes' reports: counts, reasons, pools, conditions, kubectl's columns."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+from precision_api import names
+from precision_api.profile import (
+    Condition,
+    NodeCounts,
+    PoolStatus,
+    ProfileStatus,
+    ReasonCount,
+)
+from precision_api.recipes import Recipe
+from precision_api.report import RecipeReport, ReportStatus
+from precision_api.schema import decimal
+from precision_api.stats import mad, middle, percentile
+from pydantic import ValidationError
+
+from precision_operator.core.asking import Ask, Refusal
+from precision_operator.core.conditions import condition
+from precision_operator.core.ingest import best_of
+from precision_operator.core.plan import ProfilePlan, Stand
+from precision_operator.core.reasons import sentence
+
+REASONS_SHOWN = 32
+POOLS_SHOWN = 64
+OUTLIERS_SHOWN = 16
+ROBUST_SIGMA = 1.4826
+"""Median absolute deviation x this = standard deviation, for normal data."""
+SLOW_DEVIATIONS = 4
+"""A node must stand this many robust deviations below its pool's median to be called slow (OBSERVABILITY 3)."""
+TOLD = ("skipped", "waiting", "queued", "failed")
+"""States whose reasons a user wants to read."""
+
+Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Invalid"]
+
+
+def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> ProfileStatus:
+    """The status of one profile, whole: what it says replaces what was there."""
+    before = status_before(plan)
+    counts = _counts(plan)
+    pools = _pools(plan)
+    slow = sum(len(_slow(group, plan)) for group in _by_pool(plan).values())
+    counts = counts.model_copy(update={"slow": slow})
+    run = plan.asked.run if isinstance(plan.asked, Ask) else None
+    conditions = _conditions(plan, counts, before, now, nodes_in_cluster)
+    largest = max(pools, key=lambda pool: pool.nodes, default=None)
+    return ProfileStatus(
+        observed_generation=plan.profile.generation,
+        phase=_phase(plan, counts),
+        conditions=conditions,
+        run=run,
+        nodes=counts,
+        progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
+        best=_best_text(largest),
+        tokens_per_joule=decimal(float(largest.tokens_per_joule), 3)
+        if largest is not None and largest.tokens_per_joule
+        else None,
+        data=_data(counts),
+        reasons=_reasons(plan.stands),
+        pools=tuple(pools),
+    )
+
+
+def status_before(plan: ProfilePlan) -> ProfileStatus:
+    """The status that the profile has now; an unreadable one counts as none (it is written anew)."""
+    try:
+        return ProfileStatus.model_validate(dict(plan.profile.status))
+    except ValidationError:
+        return ProfileStatus()
+
+
+def _measured(plan: ProfilePlan) -> list[tuple[Stand, ReportStatus]]:
+    """Nodes with a result of this run, each with its report."""
+    return [
+        (stand, stand.report.status)
+        for stand in plan.stands
+        if stand.state == "succeeded" and stand.report is not None and stand.report.status is not None
+    ]
+
+
+def _counts(plan: ProfilePlan) -> NodeCounts:
+    states = Counter(stand.state for stand in plan.stands)
+    simulated = sum(status.data in ("simulated", "replayed") for _, status in _measured(plan))
+    matched = len(plan.stands)
+    return NodeCounts(
+        matched=matched,
+        eligible=matched - states["skipped"],
+        skipped=states["skipped"],
+        waiting=states["waiting"],
+        queued=states["queued"],
+        running=states["running"],
+        succeeded=states["succeeded"],
+        failed=states["failed"],
+        simulated=simulated,
+    )
+
+
+def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
+    """Why nodes wait, are skipped or failed: most frequent first, bounded, an example for each."""
+    groups: dict[str, list[Stand]] = defaultdict(list)
+    for stand in stands:
+        if stand.state in TOLD:
+            groups[stand.reason].append(stand)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
+    return tuple(
+        ReasonCount(reason=reason, count=len(group), example=group[0].facts.name, message=group[0].message[:1024])
+        for reason, group in ordered
+    )
+
+
+def _by_pool(plan: ProfilePlan) -> dict[str, list[tuple[Stand, ReportStatus]]]:
+    groups: dict[str, list[tuple[Stand, ReportStatus]]] = defaultdict(list)
+    for stand, status in _measured(plan):
+        groups[stand.facts.pool].append((stand, status))
+    return groups
+
+
+def _pools(plan: ProfilePlan) -> list[PoolStatus]:
+    groups = _by_pool(plan)
+    largest = sorted(groups, key=lambda name: (-len(groups[name]), name))[:POOLS_SHOWN]
+    return [_pool(name, groups[name], plan) for name in sorted(largest)]
+
+
+def _pool(name: str, group: list[tuple[Stand, ReportStatus]], plan: ProfilePlan) -> PoolStatus:
+    best = _best_recipe(group, "tokens_per_second")
+    rows = [row for _, status in group if (row := _row(status, best)) is not None]
+    joules = _figures(rows, "tokens_per_joule")
+    return PoolStatus(
+        name=name[:253],
+        nodes=len(group),
+        best_recipe=best,
+        best_recipe_by_energy=_best_recipe(group, "tokens_per_joule"),
+        speedup=_median(_figures(rows, "speedup")),
+        tokens_per_second=_median(_figures(rows, "tokens_per_second")),
+        tokens_per_joule_p10=decimal(percentile(joules, 0.1)) if joules else None,
+        tokens_per_joule=_median(joules),
+        tokens_per_joule_p90=decimal(percentile(joules, 0.9)) if joules else None,
+        watts=_median(_figures(rows, "watts")),
+        slow_nodes=tuple(_slow(group, plan)[:OUTLIERS_SHOWN]),
+        simulated=any(status.data != "measured" for _, status in group),
+    )
+
+
+def _best_recipe(
+    group: Sequence[tuple[Stand, ReportStatus]], by: Literal["tokens_per_second", "tokens_per_joule"]
+) -> Recipe | None:
+    """The recipe that is best on most nodes of the pool; ties go to the first by name."""
+    votes = Counter(best.recipe for _, status in group if (best := best_of(status.results, by)) is not None)
+    return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
+
+
+def _row(status: ReportStatus, recipe: Recipe | None) -> RecipeReport | None:
+    return next((r for r in status.results if r.recipe == recipe), None)
+
+
+def _figures(rows: Iterable[RecipeReport], field: str) -> list[float]:
+    return [float(text) for row in rows if (text := getattr(row, field)) is not None]
+
+
+def _median(values: Sequence[float]) -> str | None:
+    return decimal(middle(values)) if values else None
+
+
+def _slow(group: Sequence[tuple[Stand, ReportStatus]], plan: ProfilePlan) -> list[str]:
+    """Nodes far below their pool, worst first: by the profile's per cent and by 4 robust deviations, both."""
+    assert plan.profile.spec is not None
+    best = _best_recipe(group, "tokens_per_second")
+    rates = {
+        stand.facts.name: float(row.tokens_per_second)
+        for stand, status in group
+        if (row := _row(status, best)) is not None and row.tokens_per_second is not None
+    }
+    if len(rates) < 3:
+        return []
+    values = list(rates.values())
+    center = middle(values)
+    margin = max(
+        center * plan.profile.spec.thresholds.slow_node_percent / 100,
+        SLOW_DEVIATIONS * ROBUST_SIGMA * mad(values),
+    )
+    return sorted((node for node, rate in rates.items() if rate < center - margin), key=lambda node: rates[node])
+
+
+def _data(counts: NodeCounts) -> str | None:
+    if not counts.succeeded:
+        return None
+    return f"SIMULATED ({counts.simulated}/{counts.succeeded})" if counts.simulated else "measured"
+
+
+def _best_text(pool: PoolStatus | None) -> str | None:
+    if pool is None or pool.best_recipe is None:
+        return None
+    speedup = f" {float(pool.speedup):.2f}x" if pool.speedup else ""
+    return f"{pool.best_recipe}{speedup}"
+
+
+def _conditions(
+    plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, now: datetime, nodes_in_cluster: int
+) -> tuple[Condition, ...]:
+    rows = (
+        (names.ACCEPTED, *_accepted(plan)),
+        (names.PROGRESSING, *_progressing(plan, counts)),
+        (names.COMPLETE, *_complete(plan, counts, before, nodes_in_cluster)),
+        (names.DEGRADED, *_degraded(plan, counts)),
+    )
+    generation = plan.profile.generation
+    return tuple(condition(before.conditions, *row, now=now, generation=generation) for row in rows)
+
+
+def _accepted(plan: ProfilePlan) -> tuple[bool, str, str]:
+    if isinstance(plan.asked, Refusal):
+        return False, plan.asked.reason, plan.asked.message
+    return True, "Accepted", "The spec is understood and can be measured."
+
+
+def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
+    if isinstance(plan.asked, Refusal):
+        return False, "NotAccepted", plan.asked.message
+    if plan.profile.spec is not None and plan.profile.spec.suspend:
+        text = f"{counts.running} running agents finish; no new ones start. Set spec.suspend to false to go on."
+        return False, "Suspended", text
+    if counts.running or counts.queued:
+        return True, "Measuring", f"{counts.running} nodes are being measured, {counts.queued} wait their turn."
+    return False, "Idle", "Nothing to do now."
+
+
+def _complete(
+    plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, nodes_in_cluster: int
+) -> tuple[bool, str, str]:
+    """True when no node is queued or running; it stays True within a run when a waiting node gets its turn later."""
+    if isinstance(plan.asked, Refusal):
+        return False, "NotAccepted", plan.asked.message
+    if counts.queued or counts.running:
+        old = next((c for c in before.conditions if c.type == names.COMPLETE), None)
+        if (
+            old is not None
+            and old.status == "True"
+            and old.reason != "NothingEligible"
+            and before.run == plan.asked.run
+        ):
+            return True, old.reason, old.message
+        return False, "Measuring", f"{counts.running} nodes are being measured, {counts.queued} wait their turn."
+    return True, *_how_complete(plan, counts, nodes_in_cluster)
+
+
+def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) -> tuple[str, str]:
+    if not counts.matched:
+        return "NothingEligible", sentence("NoNodesMatch", nodes=nodes_in_cluster)
+    if not counts.eligible:
+        example = _example(plan, "skipped")
+        return "NothingEligible", sentence("NothingEligible", matched=counts.matched, example=example)
+    if counts.failed:
+        facts = {"failed": counts.failed, "count": counts.eligible, "example": _example(plan, "failed")}
+        return "SomeFailed", sentence("SomeFailed", **facts)
+    if counts.waiting:
+        example = _example(plan, "waiting")
+        measured = {"measured": counts.succeeded, "count": counts.eligible, "waiting": counts.waiting}
+        return "SomeWaiting", sentence("SomeWaiting", example=example, **measured)
+    return "AllMeasured", sentence("AllMeasured", count=counts.eligible)
+
+
+def _example(plan: ProfilePlan, state: str) -> str:
+    group = [s for s in plan.stands if s.state == state]
+    reason, count = Counter(s.reason for s in group).most_common(1)[0]
+    return f"{reason} ({count}, e.g. {next(s.facts.name for s in group if s.reason == reason)})"
+
+
+def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
+    if not counts.failed:
+        return False, "NoFailures", "No node has failed."
+    facts = {"failed": counts.failed, "count": counts.eligible, "example": _example(plan, "failed")}
+    return True, "NodesFailed", sentence("SomeFailed", **facts)
+
+
+def _phase(plan: ProfilePlan, counts: NodeCounts) -> Phase:
+    if isinstance(plan.asked, Refusal):
+        return "Invalid"
+    if plan.profile.spec is not None and plan.profile.spec.suspend and not counts.running:
+        return "Suspended"
+    if counts.running or counts.queued:
+        return "Running" if counts.running or counts.succeeded or counts.failed else "Pending"
+    return "Degraded" if counts.failed else "Complete"

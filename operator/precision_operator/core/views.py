@@ -1,0 +1,198 @@
+"""From raw Kubernetes objects to the values that decisions are made from; a damaged one becomes a problem, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from precision_api import names
+from precision_api.profile import ProfileSpec
+from precision_api.report import ReportStatus
+from pydantic import ValidationError
+
+from precision_operator.core.clock import parse_time
+from precision_operator.core.observed import JobView, Occupancy, PodView, ProfileView, Raw, ReportView, Termination
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def profile_view(raw: Raw) -> ProfileView:
+    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first."""
+    meta = _map(raw, "metadata")
+    spec: ProfileSpec | None = None
+    problem = ""
+    try:
+        spec = ProfileSpec.model_validate(_map(raw, "spec"))
+    except ValidationError as error:
+        problem = spec_problem(error)
+    return ProfileView(
+        name=str(meta.get("name", "")),
+        namespace=str(meta.get("namespace", "default")),
+        uid=str(meta.get("uid") or meta.get("name", "")),
+        generation=int(meta.get("generation") or 1),
+        created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        spec=spec,
+        problem=problem,
+        status=_map(raw, "status"),
+        deleting=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def spec_problem(error: ValidationError, start: str = "spec") -> str:
+    """The first thing that is wrong with a spec: field and message, and how many more there are."""
+    found = error.errors(include_url=False, include_context=False)
+    field = ".".join([start, *(str(part) for part in found[0]["loc"])])
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{field}: {found[0]['msg'].removeprefix('Value error, ')}{more}"
+
+
+def job_view(raw: Raw) -> JobView | None:
+    """A Job of ours; None when its labels do not say whose attempt it is."""
+    meta, status = _map(raw, "metadata"), _map(raw, "status")
+    labels, notes = _map(meta, "labels"), _map(meta, "annotations")
+    attempt = str(labels.get(names.LABEL_ATTEMPT, ""))
+    if not attempt.isdigit() or not all(k in labels for k in (names.LABEL_PROFILE_UID, names.LABEL_NODE_UID)):
+        return None
+    end = _ended(status)
+    return JobView(
+        name=str(meta["name"]),
+        namespace=str(meta["namespace"]),
+        uid=str(meta.get("uid", "")),
+        profile=str(notes.get(names.ANNOTATION_PROFILE, "")),
+        profile_uid=str(labels[names.LABEL_PROFILE_UID]),
+        node_name=str(notes.get(names.ANNOTATION_NODE, "")),
+        node_uid=str(labels[names.LABEL_NODE_UID]),
+        run=str(labels.get(names.LABEL_RUN, "")),
+        attempt=int(attempt),
+        request_hash=str(notes.get(names.ANNOTATION_REQUEST_HASH, "")),
+        created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        finished=_finish(end),
+        finished_at=_time(end.get("lastTransitionTime")),
+        failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
+        failure_message=str(end.get("message", "")) if end.get("type") == "Failed" else "",
+        deleting=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((c for c in _list(status, "conditions") if c.get("status") == "True" and _finish(c)), {})
+
+
+def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | None:
+    kind = condition.get("type")
+    return "Complete" if kind == "Complete" else "Failed" if kind == "Failed" else None
+
+
+def pod_view(raw: Raw) -> PodView | None:
+    """An agent's pod; None when it is not one of a Job of ours."""
+    meta, spec, status = _map(raw, "metadata"), _map(raw, "spec"), _map(raw, "status")
+    labels = _map(meta, "labels")
+    job = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name")
+    if not job or names.LABEL_PROFILE_UID not in labels:
+        return None
+    container = next((c for c in _list(status, "containerStatuses") if c.get("name") == names.AGENT_CONTAINER), {})
+    state = _map(container, "state")
+    conditions = {str(c.get("type")): c for c in _list(status, "conditions")}
+    return PodView(
+        name=str(meta["name"]),
+        namespace=str(meta["namespace"]),
+        job=str(job),
+        profile_uid=str(labels[names.LABEL_PROFILE_UID]),
+        node_uid=str(labels.get(names.LABEL_NODE_UID, "")),
+        phase=str(status.get("phase", "Pending")),
+        created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        node_name=str(spec.get("nodeName", "")),
+        waiting_reason=str(_map(state, "waiting").get("reason", "")),
+        waiting_message=str(_map(state, "waiting").get("message", "")),
+        unschedulable=_message(conditions.get("PodScheduled"), "False"),
+        disruption=_message(conditions.get("DisruptionTarget"), "True"),
+        termination=_termination(_map(state, "terminated")),
+    )
+
+
+def _message(condition: Mapping[str, Any] | None, status: str) -> str:
+    if condition is None or condition.get("status") != status:
+        return ""
+    return str(condition.get("message") or condition.get("reason") or "no reason is given")
+
+
+def _termination(state: Mapping[str, Any]) -> Termination | None:
+    if "exitCode" not in state:
+        return None
+    return Termination(int(state["exitCode"]), str(state.get("reason", "")), str(state.get("message", "")))
+
+
+def report_view(raw: Raw) -> ReportView | None:
+    """A report; a status that can't be read counts as none: the node is measured anew."""
+    meta, spec = _map(raw, "metadata"), _map(raw, "spec")
+    owner = next((o for o in _list(meta, "ownerReferences") if o.get("kind") == names.PROFILE_KIND), {})
+    if "nodeUID" not in spec:
+        return None
+    return ReportView(
+        name=str(meta["name"]),
+        namespace=str(meta["namespace"]),
+        uid=str(meta.get("uid", "")),
+        profile=str(spec.get("profile", "")),
+        profile_uid=str(owner.get("uid", "")),
+        node_name=str(spec.get("nodeName", "")),
+        node_uid=str(spec["nodeUID"]),
+        status=_report_status(raw.get("status")),
+    )
+
+
+def _report_status(raw: object) -> ReportStatus | None:
+    if not isinstance(raw, Mapping):
+        return None
+    try:
+        return ReportStatus.model_validate(dict(raw))
+    except ValidationError:
+        return None
+
+
+def occupancy(pods: list[Raw]) -> Occupancy:
+    """Who holds GPUs among the pods of one node, terminal ones left out; the first by name."""
+    holders = sorted((holder for pod in pods if (holder := _held(pod))[1] > 0), key=lambda holder: holder[0])
+    if not holders:
+        return Occupancy(None)
+    return Occupancy(holders[0][0], sum(gpus for _, gpus in holders))
+
+
+def _held(pod: Raw) -> tuple[str, int]:
+    """(namespace/name, GPUs) of a pod; a resource claim counts as one GPU, since it may be one."""
+    meta, spec = _map(pod, "metadata"), _map(pod, "spec")
+    name = f"{meta.get('namespace')}/{meta.get('name')}"
+    if _map(pod, "status").get("phase") in ("Succeeded", "Failed"):
+        return name, 0
+    containers = [*_list(spec, "containers"), *_list(spec, "initContainers")]
+    asked = [_gpus(_map(_map(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers]
+    return name, max(sum(asked), int(bool(_list(spec, "resourceClaims"))))
+
+
+def _gpus(resources: Mapping[str, Any]) -> int:
+    """Whole GPUs, MIG slices and shared GPUs alike: each is somebody at work on the node's GPUs."""
+    mine = (str(v) for k, v in resources.items() if k.startswith(("nvidia.com/gpu", "nvidia.com/mig-")))
+    return sum(int(text) for text in mine if text.isdigit())
+
+
+def _gpus_only_limited(container: Mapping[str, Any]) -> int:
+    """GPUs in the limits of a container that has no request for them (the API server copies them, fixtures don't)."""
+    resources = _map(container, "resources")
+    return 0 if _gpus(_map(resources, "requests")) else _gpus(_map(resources, "limits"))
+
+
+def _map(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = raw.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return parse_time(str(text)) if text else None
+    except ValueError:
+        return None

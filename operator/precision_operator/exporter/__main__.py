@@ -1,0 +1,95 @@
+"""`python -m precision_operator.exporter`: watch reports and profiles, serve them as Prometheus metrics."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+
+import kopf
+from aiohttp import web
+from prometheus_client import disable_created_metrics
+
+from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.server import application, serve
+from precision_operator.exporter.store import Store
+from precision_operator.exporter.watch import Lists, registry_of, settings
+
+_log = logging.getLogger("precision_operator.exporter")
+
+
+def _namespaces(told: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in told.split(",") if part.strip()))
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
+    return found
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line, read."""
+    parser = argparse.ArgumentParser("python -m precision_operator.exporter", description=__doc__)
+    parser.add_argument(
+        "--watch-namespaces", type=_namespaces, required=True, metavar="A,B", help="Namespaces to show."
+    )
+    parser.add_argument("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
+    parser.add_argument("--host", default="127.0.0.1", help="Address to serve on. Default: %(default)s.")
+    parser.add_argument("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
+    parser.add_argument(
+        "--resync-seconds", type=float, default=300.0, help="How often everything is listed anew. Default: %(default)s."
+    )
+    return parser.parse_args(argv)
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Serve and watch until a signal comes. Raises ConnectionProblem when there is no cluster to talk to."""
+    store, own = Store(), OwnMetrics()
+    async with Cluster.connect(options.kubeconfig) as cluster:
+        runner, port = await serve(application(store, own), options.host, options.port)
+        _log.info("serving http://%s:%d/metrics", options.host, port)
+        lists = Lists(cluster, store, own, options.watch_namespaces)
+        try:
+            await lists.first()
+            _log.info("listed %s", ", ".join(options.watch_namespaces))
+            await _watch(store, lists, runner, options)
+        finally:
+            await runner.cleanup()
+
+
+async def _watch(store: Store, lists: Lists, runner: web.AppRunner, options: argparse.Namespace) -> None:
+    registry = registry_of(store, lists, options.kubeconfig)
+    keeping = asyncio.create_task(lists.keep(options.resync_seconds))
+
+    # At its end kopf waits 5 s for every task that is younger than itself, such as an open connection's.
+    async def close(**_: object) -> None:
+        await runner.cleanup()
+
+    kopf.on.cleanup(registry=registry)(close)
+    try:
+        await kopf.operator(
+            registry=registry, settings=settings(), namespaces=list(options.watch_namespaces), standalone=True
+        )
+    finally:
+        keeping.cancel()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken."""
+    options = arguments(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    try:
+        asyncio.run(run(options))
+    except (ConnectionProblem, OSError) as error:
+        print(f"precision-exporter: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Objects as the exporter keeps them: their lines, rendered, and what is needed to order and replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from precision_operator.exporter.families import NODE_FAMILIES, PROFILE_FAMILIES, Family, Subject
+from precision_operator.exporter.reading import Raw, owner, read_profile, read_report, text, workload_name
+
+Lines = tuple[bytes, ...]
+"""One object's samples by family, in the table's order."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object. `lines` is empty when it has nothing to show yet, or can't be read (`problem` says why)."""
+
+    uid: str
+    namespace: str
+    name: str
+    version: int
+    """resourceVersion; of one object's versions, the highest is the newest."""
+    lines: Lines = ()
+    problem: str = ""
+    key: tuple[str, ...] = ()
+    """What the series are told apart by: (namespace, profile, node) or (namespace, profile)."""
+    created: str = ""
+    workload: str = ""
+    series: int = 0
+    """Number of samples in `lines`."""
+
+
+def report_entry(raw: Raw, workload: str) -> Entry:
+    """A report, rendered; never raises for what a status holds, only (ValueError) for an object without identity."""
+    entry = _identity(raw, workload)
+    try:
+        entry = replace(entry, key=owner(raw))
+        result = read_report(raw, workload)
+        return _shown(entry, NODE_FAMILIES, result) if result else entry
+    except ValueError as error:
+        return replace(entry, problem=_one_line(error))
+
+
+def profile_entry(raw: Raw) -> Entry:
+    """A profile, rendered; `workload` is its user's name for the workload."""
+    entry = _identity(raw, workload_name(raw))
+    entry = replace(entry, key=(entry.namespace, entry.name))
+    try:
+        campaign = read_profile(raw)
+        return _shown(entry, PROFILE_FAMILIES, campaign) if campaign else entry
+    except ValueError as error:
+        return replace(entry, problem=_one_line(error))
+
+
+def resource_version(value: object) -> int:
+    """A resourceVersion as the number that it is (etcd's revision); -1 when it is none, which is older than any."""
+    told = str(value)
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 20 else -1
+
+
+def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
+    """The entries with lines in the order of their keys, one for each key, and how many older ones gave way.
+
+    A node that came back under its old name has a new UID and so a second report; both would give the same series.
+    """
+    shown: dict[tuple[str, ...], Entry] = {}
+    replaced = 0
+    for entry in sorted((entry for entry in entries if entry.lines), key=lambda it: (it.key, it.created, it.uid)):
+        replaced += entry.key in shown
+        shown[entry.key] = entry
+    return list(shown.values()), replaced
+
+
+def _identity(raw: Raw, workload: str) -> Entry:
+    meta = raw.get("metadata") or {}
+    return Entry(
+        uid=text(raw, "metadata", "uid"),
+        namespace=text(raw, "metadata", "namespace"),
+        name=text(raw, "metadata", "name"),
+        version=resource_version(meta.get("resourceVersion")),
+        created=str(meta.get("creationTimestamp", "")),
+        workload=workload,
+    )
+
+
+def _shown(entry: Entry, families: tuple[Family[Subject], ...], subject: Subject) -> Entry:
+    lines = tuple(family.render(subject) for family in families)
+    return replace(entry, lines=lines, series=sum(line.count(b"\n") for line in lines))
+
+
+def _one_line(error: ValueError) -> str:
+    """The error for a log line, cut: what a status holds may be hostile."""
+    if isinstance(error, ValidationError):
+        found = error.errors(include_url=False, include_input=False)
+        return "; ".join(f"status.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)[:300]
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,69 @@
+"""The exporter's metrics of itself, by prometheus-client: few, and they change with every scrape."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, Summary, generate_latest
+
+from precision_operator.exporter.body import Body
+
+REPORT_STATES = ("shown", "without_result", "replaced")
+
+
+class OwnMetrics:
+    """One registry of its own: the default one is the process's, and tests run several exporters in one process."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        build = Gauge(
+            "precision_exporter_build_info", "Always 1; the exporter's version.", ["version"], registry=registry
+        )
+        build.labels(_version()).set(1)
+        self.render = Summary(
+            "precision_exporter_render_seconds", "Time to put one changed body together.", registry=registry
+        )
+        self._series = Gauge("precision_exporter_series", "Fleet series in the last body.", registry=registry)
+        self._reports = Gauge(
+            "precision_exporter_reports",
+            "Reports by what they give: shown, without_result (not measured yet), "
+            "replaced (an older node of the same name).",
+            ["state"],
+            registry=registry,
+        )
+        self._unreadable_reports = Gauge(
+            "precision_exporter_unreadable_reports",
+            "Reports that are not shown because they can't be read; the log says why.",
+            registry=registry,
+        )
+        self._unreadable_profiles = Gauge(
+            "precision_exporter_unreadable_profiles",
+            "Profiles that are not shown because they can't be read; the log says why.",
+            registry=registry,
+        )
+        self.last_list = Gauge(
+            "precision_exporter_last_list_timestamp_seconds",
+            "When all watched namespaces were last listed completely, seconds since 1970.",
+            registry=registry,
+        )
+
+    def tell(self, body: Body) -> None:
+        """Take over what a new body says of itself."""
+        self._series.set(body.series)
+        counts = (body.shown_reports, body.empty_reports, body.replaced_reports)
+        for state, count in zip(REPORT_STATES, counts, strict=True):
+            self._reports.labels(state).set(count)
+        self._unreadable_reports.set(body.unreadable_reports)
+        self._unreadable_profiles.set(body.unreadable_profiles)
+
+    def text(self) -> bytes:
+        """These metrics in the text format."""
+        return generate_latest(self._registry)
+
+
+def _version() -> str:
+    try:
+        return version("precision-profiler")
+    except PackageNotFoundError:
+        return "unpacked"

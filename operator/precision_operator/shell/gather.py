@@ -1,0 +1,132 @@
+"""One look at the world: the cache as views, and the few things that are read only when a decision needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
+
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observed import Observed, Occupancy, ProfileView, Raw, Settings
+from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.shell.cache import KINDS, Cache, Kind
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 10.0
+"""How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
+LOOKS_AT_ONCE = 8
+LOOKS_PER_PASS = 64
+"""A bound: a fleet that is busy throughout is looked at in several passes."""
+SELECTORS: dict[Kind, str] = {
+    "jobs": f"{LABEL_APP}={AGENT_APP}",
+    "pods": f"{LABEL_APP}={AGENT_APP}",
+    "reports": f"{LABEL_MANAGED_BY}={MANAGED_BY}",
+}
+
+
+class Gatherer:
+    """Reads the cluster into `Observed`; `clock` gives the time of each look."""
+
+    def __init__(self, cluster: Cluster, cache: Cache, settings: Settings, namespaces: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._settings = settings
+        self._namespaces = tuple(namespaces)
+        self._looks: dict[str, tuple[float, Occupancy]] = {}
+        self._texts: dict[tuple[str, str], tuple[float, dict[str, str] | None]] = {}
+        self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
+
+    async def list_everything(self) -> None:
+        """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
+        for kind in KINDS:
+            before = frozenset(self._cache.all(kind))
+            for place in [None] if kind == "nodes" else self._namespaces:
+                known = before if place is None else frozenset(u for u in before if self._lives_in(kind, u, place))
+                items, version = await self._cluster.list_all(_path(kind, place), SELECTORS.get(kind))
+                self._cache.take_list(kind, items, version, known)
+
+    def _lives_in(self, kind: Kind, uid: str, namespace: str) -> bool:
+        raw = self._cache.all(kind).get(uid)
+        return raw is not None and raw["metadata"].get("namespace") == namespace
+
+    async def observe(self) -> Observed:
+        """The world now. Raises ApiError when something that a decision hangs on can't be read."""
+        profiles = tuple(p for p in map(profile_view, self._cache.all("profiles").values()) if not p.deleting)
+        now = asyncio.get_running_loop().time()
+        return Observed(
+            now=datetime.now(UTC),
+            settings=self._settings,
+            profiles=profiles,
+            nodes=dict(self._cache.all("nodes")),
+            jobs=_present(map(job_view, self._cache.all("jobs").values())),
+            pods=_present(map(pod_view, self._cache.all("pods").values())),
+            reports=_present(map(report_view, self._cache.all("reports").values())),
+            occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < FRESH_SECONDS},
+            config_maps={key: await self._config_map(*key, now) for key in _wanted_texts(profiles)},
+            priority_class_exists=await self._has_priority_class(now) if profiles else True,
+        )
+
+    async def look(self, nodes: Sequence[str]) -> None:
+        """Look up who holds GPUs on `nodes`: one list of pods each, a few at a time."""
+        limit = asyncio.Semaphore(LOOKS_AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with limit:
+                chosen = f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed"
+                pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
+            self._looks[name] = (asyncio.get_running_loop().time(), occupancy(list(pods)))
+
+        await asyncio.gather(*(one(name) for name in nodes[:LOOKS_PER_PASS]))
+
+    def forget_look(self, node: str) -> None:
+        """The node has got an agent: what was seen before does not hold any more."""
+        self._looks.pop(node, None)
+
+    def forget_idle(self) -> None:
+        """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while."""
+        self._looks = {name: look for name, look in self._looks.items() if look[1].holder is not None}
+
+    async def _config_map(self, namespace: str, name: str, now: float) -> dict[str, str] | None:
+        at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))
+        if now - at >= FRESH_SECONDS:
+            found = await self._get_or_none(paths.item(paths.config_maps(namespace), name))
+            data = None if found is None else {k: str(v) for k, v in (found.get("data") or {}).items()}
+            self._texts[namespace, name] = (now, data)
+        return data
+
+    async def _has_priority_class(self, now: float) -> bool:
+        at, there = self._priority_class
+        if now - at >= FRESH_SECONDS:
+            collection = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+            there = await self._get_or_none(paths.item(collection, self._settings.priority_class)) is not None
+            self._priority_class = (now, there)
+        return there
+
+    async def _get_or_none(self, path: str) -> Raw | None:
+        try:
+            return await self._cluster.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def _path(kind: Kind, namespace: str | None) -> str:
+    if kind == "nodes":
+        return paths.NODES
+    makers = {"profiles": paths.profiles, "reports": paths.reports, "jobs": paths.jobs, "pods": paths.pods}
+    return makers[kind](namespace)
+
+
+def _wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+    """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
+    sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
+    return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
+
+
+def _present(items: Iterable[T | None]) -> tuple[T, ...]:
+    return tuple(item for item in items if item is not None)

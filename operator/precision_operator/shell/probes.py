@@ -1,0 +1,36 @@
+"""What the kubelet and Prometheus ask the operator: is the loop alive, is the API reached, what has been counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def application(ready: Callable[[], bool], metrics: Callable[[], bytes]) -> web.Application:
+    """/healthz: the event loop beats; /readyz: everything was listed once; /metrics: the process's own."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        if ready():
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="the first complete list is not done yet: is the API server reached?\n")
+
+    async def scraped(_: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": _TEXT})
+
+    served = web.Application()
+    served.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scraped)])
+    return served
+
+
+async def serve(served: web.Application, host: str, port: int) -> web.AppRunner:
+    """Serve until `cleanup` of what comes back is awaited. OSError when the port is taken."""
+    runner = web.AppRunner(served, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return runner

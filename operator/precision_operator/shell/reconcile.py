@@ -1,0 +1,153 @@
+"""The loop: gather, decide, act, tell; one pass over all profiles for whatever has changed, and now and then anyway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import replace
+
+from precision_operator.cluster import ApiError
+from precision_operator.core.events import notes
+from precision_operator.core.ingest import status_json
+from precision_operator.core.observed import Observed
+from precision_operator.core.plan import Plan, ProfilePlan, plan
+from precision_operator.core.rollup import profile_status, status_before
+from precision_operator.shell.act import Actor
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer
+from precision_operator.shell.telemetry import Telemetry
+
+_log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 0.1
+"""Events come in bursts; a pass waits this long so that one plan answers a burst."""
+LOOK_AGAIN_SECONDS = 5.0
+"""When something waits for what no watch shows (a busy node, a missing ConfigMap), the next pass comes this soon."""
+LIST_AGAIN_SECONDS = 600.0
+FIRST_LIST_AGAIN_SECONDS = 15.0
+"""The second list finds what was deleted between the first list and the start of the watch."""
+STATUS_SECONDS = 1.0
+"""Least time between two writes of one profile's status."""
+ROUNDS = 64
+UNWATCHED = {"Busy", "CheckingIdle", "BackingOff", "AgentStarting", "ProfileNotAccepted"}
+
+
+class Reconciler:
+    """Runs passes until it is cancelled."""
+
+    def __init__(self, cache: Cache, gatherer: Gatherer, actor: Actor, telemetry: Telemetry) -> None:
+        self._cache = cache
+        self._gatherer = gatherer
+        self._actor = actor
+        self._telemetry = telemetry
+        self._written: dict[str, float] = {}
+        self._failures = 0
+        self.ready = False
+
+    async def run(self) -> None:
+        """List everything, then a pass whenever something changed; errors of the API are waited out."""
+        while not self.ready:
+            self.ready = await self._listed()
+            if not self.ready:
+                await asyncio.sleep(self._pause())
+        self._failures = 0
+        relist = asyncio.create_task(self._list_again())
+        try:
+            while True:
+                self._cache.changed.clear()
+                due = await self._guarded_pass()
+                await self._wait(due)
+        finally:
+            relist.cancel()
+
+    async def _listed(self) -> bool:
+        try:
+            await self._gatherer.list_everything()
+        except ApiError as error:
+            _log.warning("listing: %s", error)
+            return False
+        return True
+
+    async def _list_again(self) -> None:
+        pause = FIRST_LIST_AGAIN_SECONDS
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
+            await self._listed()
+            pause = LIST_AGAIN_SECONDS
+
+    async def _wait(self, due: float) -> None:
+        try:
+            await asyncio.wait_for(self._cache.changed.wait(), due)
+            await asyncio.sleep(SETTLE_SECONDS)
+        except TimeoutError:
+            return
+
+    def _pause(self) -> float:
+        """Seconds until the next try after failures: 0.5, 1, 2 ... 30, with jitter."""
+        self._failures += 1
+        return float(min(30.0, 0.25 * 2**self._failures) * random.uniform(0.8, 1.2))
+
+    async def _guarded_pass(self) -> float:
+        try:
+            with self._telemetry.reconcile():
+                due = await self.once()
+        except ApiError as error:
+            _log.warning("reconcile: %s", error)
+            return self._pause()
+        self._failures = 0
+        return due
+
+    async def once(self) -> float:
+        """One pass. Returns the seconds after which the next one is due although nothing changed."""
+        await self._actor.settle()
+        observed, decided = await self._decide()
+        again = await self._actor.act(decided.actions)
+        for action in decided.actions:
+            if action.reason == "AgentStarting":
+                self._gatherer.forget_look(getattr(action, "facts").name)  # noqa: B009
+        if decided.actions:
+            observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
+            decided = replace(plan(observed), actions=decided.actions)
+        self._telemetry.saw(decided)
+        due = min([await self._tell(item, observed) for item in decided.profiles], default=LIST_AGAIN_SECONDS)
+        return self._pause() if again else due
+
+    async def _decide(self) -> tuple[Observed, Plan]:
+        """A plan whose starts are all on nodes that were seen idle just now."""
+        self._gatherer.forget_idle()
+        looked = 0
+        for _ in range(ROUNDS):
+            observed = await self._gatherer.observe()
+            decided = plan(observed)
+            if not decided.look_at or looked >= LOOKS_PER_PASS:
+                break
+            await self._gatherer.look(decided.look_at)
+            looked += len(decided.look_at)
+        return observed, decided
+
+    async def _tell(self, item: ProfilePlan, observed: Observed) -> float:
+        """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
+        status = profile_status(item, observed.now, len(observed.nodes))
+        told = status_json(status)
+        due = LOOK_AGAIN_SECONDS if self._waits_for_unwatched(item) else LIST_AGAIN_SECONDS
+        if told == dict(item.profile.status):
+            return due
+        now = asyncio.get_running_loop().time()
+        rest = self._written.get(item.profile.uid, -STATUS_SECONDS) + STATUS_SECONDS - now
+        if rest > 0:
+            return min(due, rest)
+        try:
+            await self._actor.write_profile_status(item.profile, told)
+        except ApiError as error:
+            if error.status in (404, 409, 422):
+                _log.info("status of %s: %s", item.profile.key, error)
+                return due
+            raise
+        self._written[item.profile.uid] = now
+        await self._actor.tell(item.profile, notes(status_before(item), status))
+        return due
+
+    @staticmethod
+    def _waits_for_unwatched(item: ProfilePlan) -> bool:
+        return not hasattr(item.asked, "run") or any(stand.reason in UNWATCHED for stand in item.stands)
