@@ -1,0 +1,78 @@
+{{- /* Names, labels, images and the checks that a schema can't say. */ -}}
+
+{{- define "pp.name" -}}
+{{- printf "%s" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* Cluster-scoped objects carry the namespace too: two releases of one name must not share a ClusterRole. */ -}}
+{{- define "pp.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "pp.name" .) -}}
+{{- end -}}
+
+{{- define "pp.selector" -}}
+app.kubernetes.io/name: precision-profiler
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "pp.labels" -}}
+{{ include "pp.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end -}}
+
+{{- /* Watched namespaces as a JSON list, sorted, each once. */ -}}
+{{- define "pp.namespaces" -}}
+{{- .Values.watchNamespaces | default (list .Release.Namespace) | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{- define "pp.image" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pp.agentImage" -}}
+{{- include "pp.image" (dict "root" . "image" .Values.agent.image) -}}
+{{- end -}}
+
+{{- /* Allowed prefixes as a JSON list; fails where the default agent would be refused by the operator itself. */ -}}
+{{- define "pp.allowedImages" -}}
+{{- $image := include "pp.agentImage" . -}}
+{{- $allowed := .Values.agent.allowedImages | default (list .Values.agent.image.repository) -}}
+{{- $fits := false -}}
+{{- range $allowed -}}
+{{- $rest := trimPrefix . $image -}}
+{{- if and (hasPrefix . $image) (or (hasSuffix "/" .) (eq $rest "") (hasPrefix "/" $rest) (hasPrefix ":" $rest) (hasPrefix "@" $rest)) -}}
+{{- $fits = true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $fits -}}
+{{- fail (printf "agent.image is %s, but agent.allowedImages allows %s only: the operator would refuse every profile. Add the image's repository to agent.allowedImages." $image (join ", " $allowed)) -}}
+{{- end -}}
+{{- $allowed | toJson -}}
+{{- end -}}
+
+{{- define "pp.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "pp.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- define "pp.placement" -}}
+{{- $fields := pick . "nodeSelector" "tolerations" "affinity" -}}
+{{- range $name, $value := $fields }}{{ if not $value }}{{ $_ := unset $fields $name }}{{ end }}{{ end -}}
+{{- if $fields }}{{ toYaml $fields }}{{ end -}}
+{{- end -}}
