@@ -1,0 +1,117 @@
+"""Keys and certificates of one throw-away cluster: a CA, one server certificate, client certificates, the token key."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+LIFETIME = timedelta(days=30)
+SERVER_NAMES = ("localhost", "kubernetes.default.svc")
+SERVER_ADDRESSES = ("127.0.0.1", "10.99.0.1")
+"""Loopback, and the first address of the service network: where pods look for the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate with its private key, both as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate authority that lives as long as its cluster."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def pem(self) -> bytes:
+        """What clients trust."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def new_authority(now: datetime) -> Authority:
+    """A new CA. P-256: made in a millisecond, where RSA would take most of a cluster's start."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("precision-lab")
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    builder = _builder(name, name, key, now).add_extension(constraints, critical=True)
+    return Authority(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue(authority: Authority, now: datetime, common_name: str, organization: str = "") -> Pair:
+    """A certificate for a client (user `common_name` of the group `organization`) or for a server on loopback."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVER_NAMES]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+    builder = _builder(_name(common_name, organization), authority.certificate.subject, key, now)
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    certificate = builder.sign(authority.key, hashes.SHA256())
+    return Pair(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as the Go programs read it."""
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The public half, with which the API server checks service account tokens."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
+def write_cluster_pki(folder: Path, now: datetime) -> Authority:
+    """Writes ca.crt, apiserver.{crt,key}, kubelet-client.{crt,key} and sa.{key,pub}; returns the CA for more."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = new_authority(now)
+    (folder / "ca.crt").write_bytes(authority.pem)
+    write_pair(folder, "apiserver", issue(authority, now, "kube-apiserver"))
+    write_pair(folder, "kubelet-client", issue(authority, now, "kube-apiserver-kubelet", "system:masters"))
+    tokens = ec.generate_private_key(ec.SECP256R1())
+    write_secret(folder / "sa.key", private_pem(tokens))
+    (folder / "sa.pub").write_bytes(public_pem(tokens))
+    return authority
+
+
+def write_pair(folder: Path, name: str, pair: Pair) -> None:
+    """Writes `<name>.crt` and `<name>.key`."""
+    (folder / f"{name}.crt").write_bytes(pair.certificate)
+    write_secret(folder / f"{name}.key", pair.key)
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Writes a file that only this user can read."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def _name(common_name: str, organization: str = "") -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + LIFETIME)
+    )

@@ -1,0 +1,192 @@
+"""What can go wrong with an agent on a simulated node: one table, each row as a real runtime would show it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from precision_api.exits import exit_of
+from precision_api.wire import encode_refusal
+
+from precision_lab import names
+
+SIGTERM_EXIT, SIGKILL_EXIT, SEGFAULT_EXIT = 143, 137, 139
+MESSAGE_BYTES = 4096
+"""The most that a kubelet takes over from the termination log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a container left behind; `log` is None when the log file is lost."""
+
+    exit_code: int
+    message: str = ""
+    log: bytes | None = b""
+    reason: str = ""
+    """As the runtime says it; empty: Completed or Error by the exit code."""
+    pod_reason: str = ""
+    """Why the kubelet itself ended the pod: Evicted, DeadlineExceeded."""
+    disruption: str = ""
+    """Reason of the condition DisruptionTarget, which tells a Job that its pod is not to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to go wrong."""
+
+    about: str
+    change: Callable[[Ended, str], Ended] = lambda ended, argument: ended
+    runs: bool = True
+    """Whether the agent's program is run at all."""
+    ends: bool = True
+    waiting: str = ""
+    """Why the container does not even start (ImagePullBackOff)."""
+    agent_options: Callable[[str], tuple[str, ...]] = lambda argument: ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one agent on one node will go through."""
+
+    seconds: float
+    scale: str = "1"
+    fault: Fault = Fault("nothing goes wrong")
+    argument: str = ""
+
+    @property
+    def agent_arguments(self) -> tuple[str, ...]:
+        """The agent's command line: the replay of this node."""
+        replay = ("run", "--backend", "replay", "--replay-scale", self.scale)
+        return (*replay, *self.fault.agent_options(self.argument))
+
+
+def plan_of(annotations: Mapping[str, str], earlier_runs: int, seconds: float) -> Plan:
+    """The plan for a node's next agent, from the node's annotations and how many agents it had before.
+
+    ValueError for an unknown fault.
+    """
+    seconds = float(annotations.get(names.AGENT_SECONDS, seconds))
+    scale = annotations.get(names.SCALE, "1")
+    name, _, argument = annotations.get(names.FAULT, "").partition(":")
+    limit = annotations.get(names.FAULT_RUNS)
+    if not name or (limit is not None and earlier_runs >= int(limit)):
+        return Plan(seconds, scale)
+    if name not in FAULTS:
+        raise ValueError(f"annotation {names.FAULT}: unknown fault {name!r}, choose from {', '.join(FAULTS)}")
+    return Plan(seconds, scale, FAULTS[name], argument)
+
+
+def _crash(ended: Ended, argument: str) -> Ended:
+    return Ended(SEGFAULT_EXIT, log=b"Fatal Python error: Segmentation fault\n")
+
+
+def _exit(ended: Ended, argument: str) -> Ended:
+    """The agent refuses with one of its own exit codes, and says so in its message."""
+    row = exit_of(int(argument))
+    message = encode_refusal(row.reason, row.sentence).decode()
+    return Ended(row.code, message, f"precision-agent: {message}\n".encode())
+
+
+def _out_of_memory(ended: Ended, argument: str) -> Ended:
+    return Ended(SIGKILL_EXIT, reason="OOMKilled")
+
+
+def _evicted(ended: Ended, argument: str) -> Ended:
+    message = "The node was low on resource: ephemeral-storage."
+    return Ended(SIGKILL_EXIT, message, pod_reason="Evicted", disruption="TerminationByKubelet")
+
+
+def _message(message: str) -> Callable[[Ended, str], Ended]:
+    return lambda ended, argument: replace(ended, message=message)
+
+
+def _cut_message(ended: Ended, argument: str) -> Ended:
+    return replace(ended, message=ended.message[: len(ended.message) // 2])
+
+
+def _no_log(ended: Ended, argument: str) -> Ended:
+    return replace(ended, log=None)
+
+
+def _log_without_end(ended: Ended, argument: str) -> Ended:
+    """The last result line is missing: the node lost power before the runtime had written it."""
+    return replace(ended, log=b"".join(_lines(ended)[:-1]))
+
+
+def _log_without_front(ended: Ended, argument: str) -> Ended:
+    """Rotation took the front away, the first result line with it."""
+    lines = _lines(ended)
+    first = next((index for index, line in enumerate(lines) if line.startswith(b"PPR1 ")), 0)
+    return replace(ended, log=b"".join(lines[first + 1 :]))
+
+
+def _rotated_log(ended: Ended, argument: str) -> Ended:
+    """Rotation took most of what came before the result lines, and cut a line of it in two: the result is whole."""
+    chatter = b"".join(b"step %06d of the warm-up\n" % step for step in range(2000))
+    return replace(ended, log=(chatter + b"".join(_lines(ended)))[11 + len(chatter) // 2 :])
+
+
+def _noisy_log(ended: Ended, argument: str) -> Ended:
+    """stderr between the result lines, and a line of 40 KiB before them, which the runtime stores in three pieces."""
+    noisy = b"".join(line + b"WARNING: a library says something on stderr\n" for line in _lines(ended))
+    return replace(ended, log=b"x" * 40960 + b"\n" + noisy)
+
+
+def _damaged_log(ended: Ended, argument: str) -> Ended:
+    """One character of the last result line's payload is another one."""
+    lines = _lines(ended)
+    last = next((index for index in reversed(range(len(lines))) if lines[index].startswith(b"PPR1 ")), None)
+    if last is not None:
+        body = lines[last]
+        middle = body.rindex(b" ") + (len(body) - body.rindex(b" ")) // 2
+        lines[last] = body[:middle] + (b"A" if body[middle : middle + 1] != b"A" else b"B") + body[middle + 1 :]
+    return replace(ended, log=b"".join(lines))
+
+
+def _bomb(ended: Ended, argument: str) -> Ended:
+    """A log line that unpacks to 64 MiB, and a message that vouches for it."""
+    packed = gzip.compress(bytes(64 << 20), mtime=0)
+    encoded = base64.b64encode(packed)
+    parts = [encoded[start : start + 7000] for start in range(0, len(encoded), 7000)]
+    lines = [b"PPR1 %d/%d %s\n" % (number, len(parts), part) for number, part in enumerate(parts, 1)]
+    summary = json.loads(ended.message)
+    summary["detail"] = {
+        "lines": len(parts),
+        "bytes": len(packed),
+        "sha256": hashlib.sha256(packed).hexdigest(),
+    }
+    return replace(ended, message=json.dumps(summary, separators=(",", ":")), log=b"".join(lines))
+
+
+def _lines(ended: Ended) -> list[bytes]:
+    return (ended.log or b"").splitlines(keepends=True)
+
+
+_GARBAGE = random.Random(0).randbytes(2000).decode("latin-1").replace("\0", " ")
+
+FAULTS: dict[str, Fault] = {
+    "crash": Fault("the agent dies of a segmentation fault", _crash, runs=False),
+    "exit": Fault("the agent leaves without a result, with the exit code that the argument names", _exit, runs=False),
+    "oom": Fault("the kernel kills the agent for its memory", _out_of_memory, runs=False),
+    "evict": Fault("the kubelet evicts the pod", _evicted, runs=False),
+    "hang": Fault("the agent never ends by itself", ends=False, runs=False),
+    "image-pull": Fault("the image can't be pulled", waiting="ImagePullBackOff", runs=False),
+    "garbage-message": Fault("the termination message is noise", _message(_GARBAGE)),
+    "foreign-message": Fault("the message is somebody else's JSON", _message('{"status":"ok","result":[1,2,3]}')),
+    "hostile-message": Fault("the message is JSON of 4,096 levels", _message("[" * MESSAGE_BYTES)),
+    "cut-message": Fault("the message stops in the middle", _cut_message),
+    "no-message": Fault("the message is empty", _message("")),
+    "no-log": Fault("the log is lost", _no_log),
+    "log-without-end": Fault("the last line of the log is missing", _log_without_end),
+    "log-without-front": Fault("rotation took the first result line", _log_without_front),
+    "rotated-log": Fault("rotation took the front, not the result", _rotated_log),
+    "noisy-log": Fault("stderr and long lines stand between the result lines", _noisy_log),
+    "damaged-log": Fault("one character of a result line is wrong", _damaged_log),
+    "bomb": Fault("the result unpacks to 64 MiB of nothing", _bomb),
+    "agent": Fault("the replay itself has a fault", agent_options=lambda name: ("--replay-fault", name)),
+}

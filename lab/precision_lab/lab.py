@@ -1,0 +1,185 @@
+"""One cluster with its simulated fleet: what tests, the demo and the command line start, use and end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from precision_lab import nodes as cluster_nodes
+from precision_lab.agent_process import AGENT
+from precision_lab.api import Api, run_blocking
+from precision_lab.binaries import binaries as find_binaries
+from precision_lab.control_plane import ControlPlane, start_control_plane
+from precision_lab.fleet import NodeSpec, manifests, node_manifest
+from precision_lab.kubeconfig import Credentials, write
+from precision_lab.kwok import start_kwok
+from precision_lab.ports import free_ports
+from precision_lab.processes import Processes, launch, named
+from precision_lab.programs import CLUSTER
+from precision_lab.standin import start_stand_in
+
+DESCRIPTION = "lab.json"
+KUBECTL_SECONDS = 120
+
+
+class KubectlError(Exception):
+    """kubectl ended with an error; the message is what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabSettings:
+    """How a lab is started. Without `simulate` it is a control plane alone: no kwok, no stand-in, no nodes."""
+
+    agent_seconds: float = 2.0
+    agent_program: str = AGENT
+    simulate: bool = True
+    name: str = ""
+    """A named lab can be found again (`Lab.find`), also by other processes."""
+    apiserver_flags: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Lab:
+    """A running cluster. `with start_lab([...]) as lab:` ends it with the block; `detach` lets it live on."""
+
+    plane: ControlPlane
+    binaries: Mapping[str, Path]
+    """Where each program of the cluster lies, kubectl among them."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.plane.kubeconfig
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder with everything of this cluster; it vanishes with the cluster."""
+        return self.plane.run_dir
+
+    @property
+    def processes(self) -> Processes:
+        """To start more programs that shall end with the cluster (an operator), or to stop one of it."""
+        return self.plane.processes
+
+    @classmethod
+    def find(cls, run_dir: Path) -> Self:
+        """The living lab of a run folder. FileNotFoundError when it never came up."""
+        description = json.loads((run_dir / DESCRIPTION).read_text())
+        programs = {name: Path(path) for name, path in description["programs"].items()}
+        return cls(ControlPlane(Processes(run_dir), description["port"]), programs)
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """The living lab of this name, if there is one."""
+        processes = named(name)
+        return cls.find(processes.run_dir) if processes and (processes.run_dir / DESCRIPTION).exists() else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops everything that was started for this lab, and nothing else; removes the run folder."""
+        self.processes.end()
+
+    def detach(self) -> None:
+        """Lets the lab live on when this process ends, until `close` or `precision-lab down`."""
+        self.processes.detach()
+
+    def kubectl(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
+        """What kubectl prints. Raises KubectlError with its words when it fails."""
+        command = [str(self.binaries["kubectl"]), f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
+        cache = {"KUBECACHEDIR": str(self.run_dir / "kubectl-cache"), "HOME": str(self.run_dir)}
+        done = subprocess.run(
+            command, input=stdin, env=cache, capture_output=True, text=True, check=False, timeout=KUBECTL_SECONDS
+        )
+        if done.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def get(self, *arguments: str) -> Any:
+        """What `kubectl get ... -o json` prints, as data."""
+        raw = any(argument.startswith("--raw") for argument in arguments)
+        return json.loads(self.kubectl("get", *arguments, *(() if raw else ("-o", "json"))))
+
+    def apply(self, *objects: Mapping[str, Any]) -> str:
+        """Applies objects with kubectl, in this order; returns what it said."""
+        return self.kubectl("apply", "-f", "-", stdin="\n---\n".join(json.dumps(item) for item in objects))
+
+    def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
+        """Adds a fleet; returns the nodes' names when all are Ready and the busy ones are busy."""
+        made = list(manifests(specs))
+        run_blocking(cluster_nodes.create_nodes(self.kubeconfig, made))
+        return [node["metadata"]["name"] for node in made]
+
+    def add_node(self, spec: NodeSpec, name: str) -> str:
+        """Adds one node under this name, also one that was there before; returns the name."""
+        node = node_manifest(spec, name, 0)
+        run_blocking(cluster_nodes.create_nodes(self.kubeconfig, [node]))
+        return name
+
+    def delete_node(self, name: str) -> None:
+        """Takes a node away at once, as a cloud does; its pods stay until the cluster collects them."""
+        run_blocking(cluster_nodes.delete_node(self.kubeconfig, name))
+
+    def free_node(self, name: str) -> None:
+        """Ends the training pod of a busy node."""
+        run_blocking(cluster_nodes.free_node(self.kubeconfig, name))
+
+    def annotate_node(self, name: str, **annotations: str | None) -> None:
+        """Sets the lab's annotations of a node (`fault="crash"`, `fault_runs="1"`, `scale="0.8"`); None removes one."""
+        keys = {key: f"lab.precisionprofiler.io/{key.replace('_', '-')}" for key in annotations}
+        changes = [f"{keys[key]}={value}" if value else f"{keys[key]}-" for key, value in annotations.items()]
+        self.kubectl("annotate", "--overwrite", "node", name, *changes)
+
+    def create_namespace(self, name: str) -> str:
+        """Makes a namespace in which pods can start at once (its default service account exists); returns its name."""
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s")
+        return name
+
+    def service_account_kubeconfig(self, namespace: str, name: str, hours: int = 24) -> Path:
+        """A kubeconfig with a new token of an existing service account: what a program in its pod could do."""
+        token = run_blocking(_token(self.kubeconfig, namespace, name, hours * 3600))
+        path = self.run_dir / f"sa-{namespace}-{name}.kubeconfig"
+        return write(path, Credentials(self.plane.url, self.plane.ca, token=token), namespace)
+
+
+def start_lab(specs: Sequence[NodeSpec] = (), settings: LabSettings = LabSettings()) -> Lab:
+    """Starts a cluster with these nodes; returns when it is ready. Whatever fails on the way stops it again.
+
+    Builds the programs first where they are missing. Raises ProcessError, BuildFailed, NoToolchain, ValueError.
+    """
+    programs = find_binaries(CLUSTER)
+    processes = launch(settings.name)
+    try:
+        plane = start_control_plane(processes, programs, settings.apiserver_flags)
+        lab = Lab(plane, programs)
+        if settings.simulate:
+            (log_port,) = free_ports(1)
+            start_kwok(plane, programs, log_port)
+            start_stand_in(plane, log_port, settings.agent_seconds, settings.agent_program)
+            lab.add_nodes(specs)
+        description = {"port": plane.port, "programs": {name: str(path) for name, path in programs.items()}}
+        (processes.run_dir / DESCRIPTION).write_text(json.dumps(description))
+    except BaseException:
+        processes.end()
+        raise
+    return lab
+
+
+async def _token(kubeconfig: Path, namespace: str, name: str, seconds: int) -> str:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
+    async with Api(kubeconfig) as api:
+        answer = await api.post(path, body)
+        return str(answer["status"]["token"])

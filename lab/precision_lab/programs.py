@@ -1,0 +1,87 @@
+"""The cluster's programs and the pinned Go modules that they are built from, as one table."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES_DIR = Path(__file__).parent / "modules"
+_STRIPPED = "-s -w"
+_KUBERNETES = "v1.36.3"
+_KUBERNETES_LDFLAGS = (
+    f"{_STRIPPED} -X k8s.io/component-base/version.gitVersion={_KUBERNETES}"
+    " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+    f" -X k8s.io/client-go/pkg/version.gitVersion={_KUBERNETES}"
+)
+"""Without its version the API server says v0.0.0, and clients and charts that ask for it misbehave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One Go module folder below `modules/` and the programs (name -> package) that one `go build` makes of it."""
+
+    name: str
+    programs: tuple[tuple[str, str], ...]
+    cold_seconds: int
+    """How long the first build takes on two cores, for people who wait."""
+    ldflags: str = _STRIPPED
+    tags: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where go.mod and go.sum lie."""
+        return MODULES_DIR / self.name
+
+    @property
+    def program_names(self) -> tuple[str, ...]:
+        """The names of the programs, as they are called."""
+        return tuple(name for name, _ in self.programs)
+
+    def flags(self) -> list[str]:
+        """The arguments of `go build`, without the output: the same everywhere, so that Go's cache serves all."""
+        tags = ["-tags", self.tags] if self.tags else []
+        return ["-trimpath", *tags, "-ldflags", self.ldflags]
+
+    def key(self) -> str:
+        """Name and hash of all that decides the binaries: the pinned sources, the packages and the flags."""
+        parts = [(self.folder / name).read_text() for name in ("go.mod", "go.sum")]
+        parts += [package for _, package in self.programs] + self.flags()
+        return f"{self.name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
+
+
+def _kubernetes(*names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, f"k8s.io/kubernetes/cmd/{name}") for name in names)
+
+
+MODULES: tuple[Module, ...] = (
+    Module("etcd", (("etcd", "go.etcd.io/etcd/server/v3"),), 45),
+    Module(
+        "kubernetes",
+        _kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+        540,
+        ldflags=_KUBERNETES_LDFLAGS,
+    ),
+    Module("kwok", (("kwok", "sigs.k8s.io/kwok/cmd/kwok"),), 112),
+    Module("helm", (("helm", "helm.sh/helm/v3/cmd/helm"),), 107),
+    Module(
+        "prometheus",
+        tuple((name, f"github.com/prometheus/prometheus/cmd/{name}") for name in ("prometheus", "promtool")),
+        220,
+        ldflags=f"{_STRIPPED} -X github.com/prometheus/common/version.Version=3.15.0",
+        tags="remove_all_sd,netgo",
+    ),
+    Module("kubeconform", (("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),), 4),
+)
+
+CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+"""What a cluster with a simulated fleet needs."""
+ALL = tuple(name for module in MODULES for name in module.program_names)
+
+
+def modules_for(names: tuple[str, ...]) -> tuple[Module, ...]:
+    """The modules that make these programs, each once, in the table's order. ValueError for an unknown name."""
+    unknown = set(names) - set(ALL)
+    if unknown:
+        raise ValueError(f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(ALL)}.")
+    return tuple(module for module in MODULES if set(names) & set(module.program_names))
