@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precision_agent.backends.protocol import Power, Probe
+from precision_agent.cases import BASELINE, CONTROL, Arm, Cases, GemmCase, TrainingCase
+from precision_agent.sample import LEAST_PALINDROMES, Samples
 from precision_api import stats
 from precision_api.request import Mode
 from precision_api.result import (
@@ -19,10 +22,6 @@ from precision_api.result import (
     RecipeResult,
     Training,
 )
-
-from precision_agent.backends.protocol import Power, Probe
-from precision_agent.cases import BASELINE, CONTROL, Arm, Cases, GemmCase, TrainingCase
-from precision_agent.sample import LEAST_PALINDROMES, Samples
 
 BASELINE_ARM = Arm(BASELINE, BASELINE)
 CONTROL_ARM = Arm(CONTROL, BASELINE)

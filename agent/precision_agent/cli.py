@@ -12,14 +12,14 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
-from precision_api.names import REQUEST_ENV
 
 from precision_agent import __version__
 from precision_agent.backends.open import BACKENDS
 from precision_agent.backends.replay import FAULTS, ReplayOptions
 from precision_agent.publish import Places, checkpoint, places, publish
 from precision_agent.run import Outcome, refused, run_request
+from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
+from precision_api.names import REQUEST_ENV
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from precision_agent.cases import BASELINE
 from precision_api import stats
 from precision_api.recipes import RECIPES, Recipe
 from precision_api.result import Interval, Provenance, RecipeResult, Recommendation
 from precision_api.summary import USABLE
-
-from precision_agent.cases import BASELINE
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""

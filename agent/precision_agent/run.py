@@ -12,11 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from precision_api import exits
-from precision_api.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest, request_hash
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.result import Failure, MeasurementResult
-from precision_api.wire import Published, WireError, encode, encode_refusal
 from pydantic import ValidationError
 
 from precision_agent.assess import Evidence, control_ratio, recipe_result
@@ -26,6 +21,11 @@ from precision_agent.backends.replay import ReplayOptions
 from precision_agent.cases import BASELINE, CONTROL, Arm, Cases, cases_of
 from precision_agent.recommend import recommend
 from precision_agent.sample import LEAST_PALINDROMES, Samples, Stop, take
+from precision_api import exits
+from precision_api.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest, request_hash
+from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.result import Failure, MeasurementResult
+from precision_api.wire import Published, WireError, encode, encode_refusal
 
 RESERVE_SECONDS = 5.0
 """Kept of the deadline for assessing and publishing; a tenth of it where the deadline is short."""

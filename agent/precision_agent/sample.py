@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from precision_api.request import Timing
-from precision_api.result import Failure
-
 from precision_agent.backends.protocol import Backend
 from precision_agent.cases import Arm, Case, Cases, GemmCase, refusal_of
 from precision_agent.order import palindromes
+from precision_api.request import Timing
+from precision_api.result import Failure
 
 Key = tuple[str, Case]
 """An arm's label and a case."""

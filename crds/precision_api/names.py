@@ -26,6 +26,7 @@ LABEL_RUN = f"{GROUP}/run"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_PROFILE = f"{GROUP}/profile"
 ANNOTATION_NODE = f"{GROUP}/node"
+ANNOTATION_WORKLOAD = f"{GROUP}/workload"
 ANNOTATION_REQUEST_HASH = f"{GROUP}/request-hash"
 
 DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"
@@ -46,7 +47,7 @@ def job_name(profile_uid: str, node_uid: str, run: str, attempt: int) -> str:
 
 
 def report_name(profile: str, node_uid: str) -> str:
-    """The name of one node's report: the profile's name, cut to 40, and a hash of that name, whole, and the node's UID."""
+    """The name of one node's report: the profile's, cut to 40, and a hash of the whole name and the node's UID."""
     return f"{profile[:40].rstrip('-.')}-{_hash(profile, node_uid)[:10]}"
 
 

@@ -7,80 +7,25 @@ bound. A field is here once something reads it.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from precision_api.fields import Duration, Image, IntOrPercent, LabelKey, Modes, Products, Quantity, Recipes
 from precision_api.names import DEFAULT_POOL_LABEL
-from precision_api.products import ProductClass
 from precision_api.recipes import Recipe
-from precision_api.request import Mode
-from precision_api.schema import Decimal, Document, LabelValue, Name, ShortText, StatusDocument, StringMap, Text
+from precision_api.schema import (
+    Decimal,
+    Document,
+    LabelValue,
+    Name,
+    ShortText,
+    StatusDocument,
+    StringMap,
+    Text,
+    rules,
+)
 from precision_api.workload import Workload
-
-LabelKey = Annotated[str, Field(min_length=1, max_length=317, description="A label key.")]
-
-
-def cel(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules, each with the message that a user sees, as they stand in the schema."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in pairs]}
-
-
-def rules(*pairs: tuple[str, str]) -> ConfigDict:
-    """Model configuration that carries CEL rules, each with the message that a user sees, into the schema."""
-    return ConfigDict(json_schema_extra=cel(*pairs))
-
-
-def patterned(pattern: str, max_length: int, remedy: str) -> Any:
-    """A string's pattern, told twice: by the schema as it is, and by a CEL rule in words that a user understands."""
-    return Field(pattern=pattern, max_length=max_length, json_schema_extra=cel((f"self.matches(r'{pattern}')", remedy)))
-
-
-_PERCENT = r"^([1-9][0-9]?|100)%$"
-Percent = Annotated[str, Field(pattern=_PERCENT, max_length=4)]
-IntOrPercent = Annotated[
-    Annotated[int, Field(ge=1, le=100_000)] | Percent,
-    Field(
-        json_schema_extra={
-            "x-kubernetes-int-or-string": True,
-            **cel(
-                (
-                    f"type(self) == int ? self >= 1 : self.matches(r'{_PERCENT}')",
-                    'write a number of nodes from 1 on, or a per cent from "1%" to "100%"',
-                )
-            ),
-        }
-    ),
-]
-Duration = Annotated[
-    str, patterned(r"^[1-9][0-9]{0,5}(s|m|h|d)$", 7, "write a number and one unit (s, m, h or d), for example 24h")
-]
-Quantity = Annotated[
-    str,
-    patterned(
-        r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$", 32, "write a Kubernetes quantity, for example 4, 500m or 32Gi"
-    ),
-]
-Image = Annotated[
-    str,
-    patterned(
-        r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", 512, "write an image reference, for example registry.example.com/agent:1.0"
-    ),
-]
-
-
-def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
-    twice = sorted({value for value in values if values.count(value) > 1})
-    if twice:
-        raise ValueError(f"{', '.join(twice)} listed twice: list each one once")
-    return values
-
-
-ONCE_EACH = cel(("self.all(x, self.exists_one(y, x == y))", "list each one once"))
-"""Not `x-kubernetes-list-type: set`: server-side apply would then merge a list with its default."""
-Recipes = Annotated[tuple[Recipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
-Modes = Annotated[tuple[Mode, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
-Products = Annotated[tuple[ProductClass, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 
 
 class MatchExpression(Document):

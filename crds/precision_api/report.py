@@ -66,6 +66,7 @@ class ReportRun(StatusDocument):
     partial: Text | None = Field(None, description="Why the run ended early; the figures there are good.")
     finished_at: Time = Field(description="When the run ended.")
     duration_seconds: Decimal = Field(description="How long it took.")
+    workload: ShortText | None = Field(None, description="Name of the workload.")
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
     detail_problem: Text | None = Field(None, description="Why the full result is missing.")

@@ -41,7 +41,6 @@ class Timing(Record):
     passes: Annotated[int, Field(ge=2, le=64)] = 3
     segment_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
     discard_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
-    steady_seconds: Annotated[float, Field(ge=0, le=600)] = 180.0
     seed: int = 0
 
 

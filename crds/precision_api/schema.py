@@ -6,7 +6,7 @@ Two spellings, one for each reader: Kubernetes objects are camelCase (`Document`
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -39,6 +39,21 @@ Name = Annotated[str, Field(min_length=1, max_length=253)]
 LabelValue = Annotated[str, Field(max_length=63)]
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=253)]
+
+
+def cel(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules, each with the message that a user sees, as they stand in the schema."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in pairs]}
+
+
+def rules(*pairs: tuple[str, str]) -> ConfigDict:
+    """Model configuration that carries CEL rules, each with the message that a user sees, into the schema."""
+    return ConfigDict(json_schema_extra=cel(*pairs))
+
+
+def patterned(pattern: str, max_length: int, remedy: str) -> Any:
+    """A string's pattern, told twice: by the schema as it is, and by a CEL rule in words that a user understands."""
+    return Field(pattern=pattern, max_length=max_length, json_schema_extra=cel((f"self.matches(r'{pattern}')", remedy)))
 
 
 def decimal(value: float | None, digits: int = 6) -> str | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StrictBool, model_validator
+from pydantic import Field, StrictBool, model_validator
 
-from precision_api.schema import Document
+from precision_api.schema import Document, rules
 
 PresetName = Literal[
     "codonfm-5b",
@@ -53,15 +53,10 @@ MicroBatch = Annotated[int, _strict(1, 65_536)]
 Sequence = Annotated[int, _strict(1, 16_777_216)]
 
 
-def _rules(*pairs: tuple[str, str]) -> ConfigDict:
-    extra: dict[str, Any] = {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in pairs]}
-    return ConfigDict(json_schema_extra=extra)
-
-
 class MoE(Document):
     """The mixture of experts of a model; layers that have none stay dense, with the model's intermediateSize."""
 
-    model_config = _rules(
+    model_config = rules(
         ("self.topK <= self.numExperts", "moe.topK must be at most moe.numExperts"),
         (
             "!(has(self.sharedExpertGate) && self.sharedExpertGate) || "
@@ -104,7 +99,7 @@ class ModelSpec(Document):
     layer. Everything below `vocabSize` exists so that parameter counts agree with model cards exactly.
     """
 
-    model_config = _rules(
+    model_config = rules(
         (
             "has(self.headDim) || self.hiddenSize % self.numAttentionHeads == 0",
             "hiddenSize must be a multiple of numAttentionHeads; if heads are narrower or wider, give headDim",
@@ -258,7 +253,7 @@ class ConfigMapKey(Document):
 class HuggingFaceConfig(Document):
     """A Hugging Face config.json, as text or from a ConfigMap."""
 
-    model_config = _rules(
+    model_config = rules(
         ("has(self.text) != has(self.configMapKeyRef)", "give exactly one of text and configMapKeyRef"),
     )
 
@@ -282,7 +277,7 @@ _SOURCES = ("model", "preset", "huggingFaceConfig", "shapes")
 class Workload(Document):
     """What is measured: exactly one of model, preset, huggingFaceConfig and shapes, and how much of it in one step."""
 
-    model_config = _rules(
+    model_config = rules(
         (
             "[has(self.model), has(self.preset), has(self.huggingFaceConfig), has(self.shapes)]"
             ".filter(given, given).size() == 1",

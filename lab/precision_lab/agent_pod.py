@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from precision_api.names import AGENT_CONTAINER
-
 from precision_lab import pod_status
 from precision_lab.agent_process import AgentExit, AgentHost
 from precision_lab.faults import SIGKILL_EXIT, SIGTERM_EXIT, Ended, Plan

@@ -13,7 +13,7 @@ from precision_lab.binaries import binaries
 from precision_lab.build import BuildFailed
 from precision_lab.fleet import NodeSpec, demo_fleet, fleet
 from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
-from precision_lab.processes import ProcessError
+from precision_lab.processes import ProcessError, end_named
 from precision_lab.toolchain import NoToolchain
 
 DEFAULT_NAME = "demo"
@@ -67,11 +67,9 @@ def status(name: Name = DEFAULT_NAME) -> None:
 @app.command()
 def down(name: Name = DEFAULT_NAME) -> None:
     """Stops everything that the lab started, and nothing else; no lab is no error."""
-    running = Lab.named(name)
-    if running is None:
+    if not end_named(name):
         typer.echo(f"No lab named {name!r} runs.", err=True)
         return
-    running.close()
     typer.echo(f"The lab named {name!r} is gone.", err=True)
 
 

@@ -1,49 +1,94 @@
-"""The demo: a mixed fleet, the operator and the exporter as the chart installs them, the examples, and what comes out."""
+"""The demo: a mixed fleet, the chart, the examples, and what comes of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 
+from precision_lab.demo_view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
 from precision_lab.fleet import demo_fleet
-from precision_lab.install import NAMESPACE, REPOSITORY, Installation, install
+from precision_lab.install import NAMESPACE as SYSTEM
+from precision_lab.install import REPOSITORY, Installation, install
 from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.processes import ProcessError, end_named
 
-EXAMPLES = REPOSITORY / "examples"
-FINISH_SECONDS = 600.0
+EXAMPLE = REPOSITORY / "examples" / "demo.yaml"
+NAMESPACE = "precision-demo"
+"""Of the example."""
+FINISH_SECONDS = 900.0
 LOOK_SECONDS = 0.5
-Object = dict[str, Any]
 NOTICE = (
-    "SIMULATED FLEET. No GPU was measured on this machine: the nodes are fake, and each agent replays published figures "
-    "with seeded noise and named assumptions. The control plane, the operator, the exporter and the agent are real."
+    "SIMULATED FLEET. No GPU is measured here: the nodes are fake, and each agent replays published figures with "
+    "seeded noise and named assumptions. The control plane, the operator, the exporter and the agent program are real."
 )
 
 
-class DemoFailed(Exception):
-    """The profiles did not complete in time."""
-
-
 def run_demo(name: str, agent_seconds: float, keep: bool) -> None:
-    """Brings the lab up, profiles the fleet, prints the results; leaves the cluster running if `keep`."""
+    """Brings the lab up, profiles the fleet, prints the results; leaves the cluster running if `keep`.
+
+    Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone.
+    """
     console = Console()
-    console.print(Panel(NOTICE, title="Precision Profiler", border_style="yellow"))
-    _end_earlier(name, console)
+    notice = Panel(NOTICE, title="Precision Profiler demo", border_style="yellow")
+    console.print(notice)
+    if end_named(name):
+        console.print("The cluster of an earlier demo was still running: it was ended.")
     with start_lab(demo_fleet(), LabSettings(agent_seconds=agent_seconds, name=name)) as lab:
         console.print("A control plane with 24 simulated nodes is up.")
-        installed = install(lab)
-        console.print(f"The chart is applied in {NAMESPACE}; operator and exporter run under its service accounts.")
-        console.print(f"$ kubectl apply -n {NAMESPACE} -f examples/")
-        console.print(lab.kubectl("apply", "-n", NAMESPACE, "-f", str(EXAMPLES)).rstrip())
-        watch(lab, console)
-        show(lab, installed, console, name, keep)
+        installed = install(lab, watch=[NAMESPACE])
+        console.print(f"The chart is applied in {SYSTEM}; operator and exporter run as its service accounts.")
+        _run(lab, console, "apply", "-f", str(EXAMPLE))
+        watch(lab, installed, console)
+        show(lab, installed, console)
+        console.print(notice)
         if keep:
             lab.detach()
-            lab.processes.disown()
-            raise SystemExit(0)
+            _say_how_to_go_on(lab, name, console)
+
+
+def watch(lab: Lab, installed: Installation, console: Console) -> None:
+    """Shows the profiles' progress until all are complete."""
+    deadline = time.monotonic() + FINISH_SECONDS
+    with Live(console=console, refresh_per_second=4) as live:
+        while True:
+            snapshot = look(lab)
+            live.update(progress_view(snapshot))
+            if is_finished(snapshot):
+                return
+            for name in installed.programs:
+                lab.processes.check(name)
+            if time.monotonic() > deadline:
+                raise ProcessError(f"the profiles did not complete within {FINISH_SECONDS / 60:.0f} minutes")
+            time.sleep(LOOK_SECONDS)
+
+
+def look(lab: Lab) -> Snapshot:
+    """Profiles, reports and nodes as they are now."""
+    kinds = ("precisionprofiles", "nodeprecisionreports", "nodes")
+    profiles, reports, nodes = (lab.get(kind, f"--namespace={NAMESPACE}")["items"] for kind in kinds)
+    return Snapshot(profiles, reports, nodes)
+
+
+def show(lab: Lab, installed: Installation, console: Console) -> None:
+    """Prints what kubectl shows, the fleet, the reasons, and where the metrics are."""
+    _run(lab, console, "get", "pp,npr")
+    snapshot = look(lab)
+    console.print(fleet_table(snapshot))
+    console.print(reasons_table(snapshot))
+    console.print(f"Metrics: {installed.programs['exporter'].url}/metrics")
+    console.print(f"Operator's own: {installed.programs['operator'].url}/metrics")
+
+
+def _run(lab: Lab, console: Console, *arguments: str) -> None:
+    console.print(f"\n[bold]$ kubectl {' '.join(arguments)} -n {NAMESPACE}[/bold]", highlight=False)
+    console.print(lab.kubectl(*arguments, f"--namespace={NAMESPACE}").rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_how_to_go_on(lab: Lab, name: str, console: Console) -> None:
+    console.print("\nThe cluster goes on. To look around:")
+    console.print(f"  export KUBECONFIG={lab.kubeconfig}", highlight=False, soft_wrap=True)
+    console.print(f"  {lab.binaries['kubectl']} get pp,npr -n {NAMESPACE}", highlight=False, soft_wrap=True)
+    console.print("To end it: [bold]make demo-down[/bold]" + ("" if name == "demo" else f" (lab {name})"))

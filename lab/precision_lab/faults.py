@@ -10,9 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from precision_api.exits import exit_of
+from precision_api.exits import exit_named
 from precision_api.wire import encode_refusal
-
 from precision_lab import names
 
 SIGTERM_EXIT, SIGKILL_EXIT, SEGFAULT_EXIT = 143, 137, 139
@@ -86,8 +85,13 @@ def _crash(ended: Ended, argument: str) -> Ended:
 
 
 def _exit(ended: Ended, argument: str) -> Ended:
-    """The agent refuses with one of its own exit codes, and says so in its message."""
-    row = exit_of(int(argument))
+    return Ended(int(argument), log=f"precision-agent: leaving with {argument}\n".encode())
+
+
+def _refuse(ended: Ended, argument: str) -> Ended:
+    """The agent ends without a result, and says why in its message."""
+    row = exit_named(argument)
+    assert row, f"the agent has no exit code for {argument}"
     message = encode_refusal(row.reason, row.sentence).decode()
     return Ended(row.code, message, f"precision-agent: {message}\n".encode())
 
@@ -171,7 +175,8 @@ _GARBAGE = random.Random(0).randbytes(2000).decode("latin-1").replace("\0", " ")
 
 FAULTS: dict[str, Fault] = {
     "crash": Fault("the agent dies of a segmentation fault", _crash, runs=False),
-    "exit": Fault("the agent leaves without a result, with the exit code that the argument names", _exit, runs=False),
+    "exit": Fault("the agent leaves with the exit code that the argument names", _exit, runs=False),
+    "refuse": Fault("the agent ends without a result, for the reason that the argument names", _refuse, runs=False),
     "oom": Fault("the kernel kills the agent for its memory", _out_of_memory, runs=False),
     "evict": Fault("the kubelet evicts the pod", _evicted, runs=False),
     "hang": Fault("the agent never ends by itself", ends=False, runs=False),

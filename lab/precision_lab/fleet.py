@@ -12,7 +12,6 @@ from typing import Any
 
 from precision_api.names import GPU_RESOURCE
 from precision_api.products import ProductClass
-
 from precision_lab.hardware import HARDWARE, Hardware
 from precision_lab.names import BUSY_POD, KWOK_NODE
 from precision_lab.traits import Node, apply_trait
@@ -39,7 +38,7 @@ def demo_fleet() -> list[NodeSpec]:
         NodeSpec("GB200", 9, ("arch-taint",)),
         NodeSpec("GB200", 1, ("arch-taint", "scale:0.8")),
         NodeSpec("GB300", 5),
-        NodeSpec("GB300", 1, ("fault:exit:18",)),
+        NodeSpec("GB300", 1, ("fault:refuse:DeviceMissing",)),
         NodeSpec("H100", 5),
         NodeSpec("H100", 1, ("mig-single",)),
         NodeSpec("H100", 1, ("cordoned",)),

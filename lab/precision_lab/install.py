@@ -6,6 +6,7 @@ the chart gives it.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -60,28 +61,33 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An installed chart."""
+    """An installed chart: the namespace of its profiles (the first one) and its programs by name."""
 
     namespace: str
     programs: Mapping[str, Program]
 
 
-def install(lab: Lab, namespace: str = NAMESPACE, values: Sequence[str] = (), start: bool = True) -> Installation:
-    """Renders the chart with `values` (`key=value`), applies it, and starts its programs unless told not to."""
-    lab.create_namespace(namespace)
+def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), start: bool = True) -> Installation:
+    """Renders the chart with `values` (`key=value`), applies it, and starts its programs unless told not to.
+
+    `watch` are the namespaces whose profiles are served, made here; without them the release's own.
+    """
+    namespace = NAMESPACE
+    for name in (namespace, *watch):
+        lab.create_namespace(name)
+    values = [*values, *([f"watchNamespaces={{{','.join(watch)}}}"] if watch else [])]
     objects = render(lab, namespace, values)
     definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     deployments = [item for item in objects if item["kind"] == "Deployment"]
-    _apply(lab, namespace, definitions)
+    _apply(lab, definitions)
     lab.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *(_name(item) for item in definitions))
-    _apply(lab, namespace, [item for item in objects if item not in definitions and item not in deployments])
-    programs = [
-        program_of(lab, deployment, port) for deployment, port in zip(deployments, free_ports(len(deployments)))
-    ]
+    _apply(lab, [item for item in objects if item not in definitions and item not in deployments])
+    ports = free_ports(len(deployments))
+    programs = [program_of(lab, deployment, port) for deployment, port in zip(deployments, ports, strict=True)]
     if start:
         for program in programs:
             program.start()
-    return Installation(namespace, {program.name: program for program in programs})
+    return Installation((*watch, namespace)[0], {program.name: program for program in programs})
 
 
 def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]:
@@ -89,7 +95,15 @@ def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]
     helm = binaries(["helm"])["helm"]
     version = lab.get("--raw=/version")["gitVersion"]
     settings = [part for value in values for part in ("--set", value)]
-    command = [helm, "template", RELEASE, CHART, f"--namespace={namespace}", f"--kube-version={version}", *settings]
+    command = [
+        str(helm),
+        "template",
+        RELEASE,
+        str(CHART),
+        f"--namespace={namespace}",
+        f"--kube-version={version}",
+        *settings,
+    ]
     homes = {f"HELM_{kind}_HOME": str(lab.run_dir / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
     done = subprocess.run(command, env=homes, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -107,9 +121,10 @@ def program_of(lab: Lab, deployment: Object, port: int) -> Program:
     return Program(lab, container["name"], argv, kubeconfig, port)
 
 
-def _apply(lab: Lab, namespace: str, objects: Sequence[Object]) -> None:
-    text = yaml.safe_dump_all(objects)
-    lab.kubectl("apply", "--server-side", f"--namespace={namespace}", "-f", "-", stdin=text)
+def _apply(lab: Lab, objects: Sequence[Object]) -> None:
+    # As JSON: a name such as `n` in a schema's `required` is a string to one YAML parser and `false` to another.
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    lab.kubectl("apply", "--server-side", "-f", "-", stdin=text)
 
 
 def _name(item: Object) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 
+from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.agent_pod import DELETED, AgentPod
 from precision_lab.agent_process import AGENT, AgentHost, agent_host
 from precision_lab.api import Api, ApiError, Change

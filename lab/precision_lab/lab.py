@@ -45,7 +45,7 @@ class LabSettings:
 
 @dataclass(slots=True)
 class Lab:
-    """A running cluster. `with start_lab([...]) as lab:` ends it with the block; `detach` lets it live on."""
+    """A running cluster. `with start_lab([...]) as lab:` ends it with the block, unless it was detached there."""
 
     plane: ControlPlane
     binaries: Mapping[str, Path]
@@ -85,14 +85,15 @@ class Lab:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is not None or not self.processes.detached:
+            self.close()
 
     def close(self) -> None:
         """Stops everything that was started for this lab, and nothing else; removes the run folder."""
         self.processes.end()
 
     def detach(self) -> None:
-        """Lets the lab live on when this process ends, until `close` or `precision-lab down`."""
+        """Lets the lab live on after its block and its owners, until `close` or `precision-lab down`."""
         self.processes.detach()
 
     def kubectl(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:

@@ -92,6 +92,11 @@ class Processes:
         """From now on the cluster outlives its owners, until `end`."""
         (self.run_dir / DETACHED).touch()
 
+    @property
+    def detached(self) -> bool:
+        """Whether the cluster outlives its owners."""
+        return (self.run_dir / DETACHED).exists()
+
     def keeper(self) -> Identity | None:
         """The keeper's process, or None before it has started and after it has gone."""
         return keeper_of(self.run_dir)
@@ -157,6 +162,15 @@ def named(name: str) -> Processes | None:
     return Processes(run_dir) if keeper_of(run_dir) else None
 
 
+def end_named(name: str) -> bool:
+    """Ends the cluster of this name, also one that is still starting; False when there is none."""
+    processes = named(name)
+    if processes is None:
+        return False
+    processes.end()
+    return True
+
+
 def sweep() -> None:
     """Removes run folders of this user whose keeper and owners are gone (a keeper that was killed can't)."""
     for run_dir in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -165,8 +179,14 @@ def sweep() -> None:
 
 
 def _abandoned(run_dir: Path) -> bool:
-    """True when a keeper has been here and is dead; a folder without one may be starting just now."""
-    return (run_dir / IDENTITY).exists() and keeper_of(run_dir) is None
+    """True when nobody is behind a folder any more; a fresh one without a keeper may be starting just now."""
+    if keeper_of(run_dir):
+        return False
+    if (run_dir / IDENTITY).exists():
+        return True
+    owners = [Identity.parse(path.name) for path in (run_dir / OWNERS).glob("*")]
+    alive = any(owner is not None and owner.alive() for owner in owners)
+    return not alive and time.time() - run_dir.stat().st_mtime > START_SECONDS
 
 
 def _new_folder(name: str) -> Path:

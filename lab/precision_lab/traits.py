@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from precision_api.names import GPU_RESOURCE
-
 from precision_lab import names
 from precision_lab.hardware import Hardware
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import kopf
-from precision_api.names import DEFAULT_PRIORITY_CLASS
 
+from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator import handlers
 from precision_operator.cluster import Cluster, ConnectionProblem
 from precision_operator.core.observed import Settings

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import kopf
-from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 
+from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import kopf_connection
 from precision_operator.shell.cache import Cache, Kind
 from precision_operator.shell.gather import SELECTORS

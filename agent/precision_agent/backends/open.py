@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from precision_api.exits import BACKEND_UNAVAILABLE, INVALID_REQUEST
-from precision_api.request import MeasurementRequest
-
 from precision_agent.backends.protocol import Backend, Refusal
 from precision_agent.backends.replay import Replay, ReplayOptions
+from precision_api.exits import BACKEND_UNAVAILABLE, INVALID_REQUEST
+from precision_api.request import MeasurementRequest
 
 BACKENDS = ("replay", "torch")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from precision_agent.cases import Arm, Case
 from precision_api.exits import Exit
 from precision_api.result import (
     Availability,
@@ -18,8 +19,6 @@ from precision_api.result import (
     Verification,
 )
 from precision_api.result import Backend as BackendName
-
-from precision_agent.cases import Arm, Case
 
 
 class Refusal(Exception):

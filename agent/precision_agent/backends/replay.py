@@ -17,16 +17,15 @@ from importlib.resources import files
 from random import Random
 from typing import Any
 
+from precision_agent import __version__
+from precision_agent.backends.protocol import Machine, Origin, Power, Probe, Refusal
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 from precision_api.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
 from precision_api.products import PARTS, Part, part
 from precision_api.recipes import RECIPES, Recipe, support
 from precision_api.request import MeasurementRequest, digest
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, Gpu, Memory, Simulated, Software, Verification
-
-from precision_agent import __version__
-from precision_agent.backends.protocol import Machine, Origin, Power, Probe, Refusal
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 
 FAULTS: Mapping[str, str] = {
     "power_invalid": "the energy counter disagrees with the integral of the power reading",

@@ -18,16 +18,16 @@ from time import perf_counter
 from typing import Literal
 
 import torch
-from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, Mode, digest
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Memory, Software, Verification
 
 from precision_agent import __version__
 from precision_agent.backends.protocol import Machine, Origin, Power, Probe, Refusal
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 from precision_agent.sensors import nvml
+from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
+from precision_api.recipes import Recipe
+from precision_api.request import MeasurementRequest, Mode, digest
+from precision_api.result import Backend as BackendName
+from precision_api.result import Failure, Memory, Software, Verification
 
 ERROR_RANGE: dict[Recipe, tuple[float, float]] = {"bf16": (2e-4, 1e-2), "fp8_current": (1e-2, 1.2e-1)}
 """Relative error against FP32 on normal data. Rounding a result to bf16 costs about 2^-9; two operands with three

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.shapes import Gemm, step_shape_problems
 from precision_api.workload import Workload, parse_shape
-from pydantic import ValidationError
-
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.output import Output, as_columns, as_csv, as_json, as_yaml
 
@@ -111,7 +111,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 def _scalar(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
-    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else text
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _profile_workload(path: str) -> dict[str, Any]:

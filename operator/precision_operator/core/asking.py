@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from precision_api.profile import ProfileSpec
 from precision_api.recipes import Recipe, recipes_for
 from precision_api.request import (
@@ -18,10 +20,10 @@ from precision_api.request import (
 from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.shapes import step_shape_problems
 from precision_api.workload import Workload
-
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import ProfileView, Settings
 from precision_operator.core.reasons import sentence
+from precision_operator.core.views import spec_problem
 
 DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
 """When an agent ends itself with what it has: three times what METHOD 4 allows a run of five recipes."""
@@ -134,8 +136,9 @@ def _with_text(
         return refusal("ConfigMapKeyMissing", name=ref.name, key=ref.key, keys=", ".join(sorted(data)) or "none")
     try:
         filled = source.model_validate({"text": data[ref.key]})
-    except ValueError as error:
-        return refusal("InvalidWorkload", detail=f"ConfigMap {ref.name}, key {ref.key}: {error}")
+    except ValidationError as error:
+        detail = spec_problem(error, f"ConfigMap {ref.name}, key {ref.key}")
+        return refusal("InvalidWorkload", detail=detail)
     return workload.model_copy(update={"hugging_face_config": filled})
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from precision_api.profile import IntOrPercent
+from precision_api.fields import IntOrPercent
 from precision_api.report import ReportAttempt
-
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import Observed, ProfileView

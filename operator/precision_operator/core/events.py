@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from precision_api import names
 from precision_api.profile import ProfileStatus
-
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import ProfileView
 from precision_operator.core.reasons import REASONS

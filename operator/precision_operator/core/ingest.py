@@ -25,7 +25,6 @@ from precision_api.report import (
 from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
 from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
-
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.observed import JobView, PodView, ReportView
@@ -129,7 +128,7 @@ def succeeded_status(found: Finding, job: JobView, report: ReportView, pool: str
         ),
         hardware=ReportHardware(product=summary.product, gpus=summary.gpus, pool=pool[:253] or summary.product),
         software=_software(summary),
-        run=_run(found, report, now),
+        run=_run(found, job, report, now),
         attempt=ReportAttempt(run=job.run, number=job.attempt, outcome="succeeded", finished_at=format_time(now)),
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
@@ -206,7 +205,7 @@ def _software(summary: Summary) -> ReportSoftware:
     return ReportSoftware.model_validate(summary.software.model_dump())
 
 
-def _run(found: Finding, report: ReportView, now: datetime) -> ReportRun:
+def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> ReportRun:
     summary = found.summary
     return ReportRun(
         run=summary.run,
@@ -217,6 +216,7 @@ def _run(found: Finding, report: ReportView, now: datetime) -> ReportRun:
         partial=summary.partial,
         finished_at=format_time(now),
         duration_seconds=decimal(summary.duration_seconds) or "0",
+        workload=job.workload or None,
         workload_hash=summary.workload_hash,
         detail=names.detail_name(report.name) if found.result else None,
         detail_problem=found.detail_problem or None,

@@ -7,7 +7,6 @@ from typing import Any
 from precision_api import names
 from precision_api.profile import Agent, Toleration
 from precision_api.request import MeasurementRequest, request_hash, request_json
-
 from precision_operator.core.asking import Ask
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import ProfileView, Settings
@@ -67,6 +66,7 @@ def job(
     notes = {
         names.ANNOTATION_PROFILE: profile.name,
         names.ANNOTATION_NODE: facts.name,
+        names.ANNOTATION_WORKLOAD: asked.resolved.name,
         names.ANNOTATION_REQUEST_HASH: request_hash(document),
     }
     return {

@@ -16,7 +16,6 @@ from typing import Any
 from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
 from precision_api.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
 from precision_api.recipes import Compute
-
 from precision_operator.core import gpu_labels
 from precision_operator.core.gpu_labels import DRA_DRIVER, first_label, whole_number
 

@@ -76,6 +76,7 @@ class JobView:
     attempt: int
     request_hash: str
     created: datetime
+    workload: str = ""
     finished: Literal["Complete", "Failed"] | None = None
     finished_at: datetime | None = None
     failure_reason: str = ""

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from precision_api import names
 from precision_api.report import ReportAttempt
-
 from precision_operator.core import manifest
 from precision_operator.core.asking import Ask, Refusal, ask, refusal, request, too_large
 from precision_operator.core.budget import NODE_CHECKS, PROFILE_CHECKS, Turn, concurrency_limit, hindrance

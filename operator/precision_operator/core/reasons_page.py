@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from precision_api.exits import EXITS, PUBLISHED
-
 from precision_operator.core.reasons import REASONS, Kind, Reason
 
 _HEAD = """\

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
+from pydantic import ValidationError
+
 from precision_api import names
 from precision_api.profile import (
     Condition,
@@ -19,8 +21,6 @@ from precision_api.recipes import Recipe
 from precision_api.report import RecipeReport, ReportStatus
 from precision_api.schema import decimal
 from precision_api.stats import mad, middle, percentile
-from pydantic import ValidationError
-
 from precision_operator.core.asking import Ask, Refusal
 from precision_operator.core.conditions import condition
 from precision_operator.core.ingest import best_of

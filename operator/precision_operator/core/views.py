@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from precision_api import names
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
-from pydantic import ValidationError
-
 from precision_operator.core.clock import parse_time
 from precision_operator.core.observed import JobView, Occupancy, PodView, ProfileView, Raw, ReportView, Termination
 
@@ -67,6 +67,7 @@ def job_view(raw: Raw) -> JobView | None:
         attempt=int(attempt),
         request_hash=str(notes.get(names.ANNOTATION_REQUEST_HASH, "")),
         created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         finished=_finish(end),
         finished_at=_time(end.get("lastTransitionTime")),
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",

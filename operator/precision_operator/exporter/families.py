@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Generic, Literal, TypeVar
 
 from precision_api.report import RecipeReport, ReportAttempt, ReportRun
-
 from precision_operator.exporter.reading import Campaign, NodeResult, seconds
 from precision_operator.exporter.text import Row, header, sample_template, samples
 

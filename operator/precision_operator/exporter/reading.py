@@ -37,7 +37,7 @@ class Campaign:
 def read_report(raw: Raw, workload: str) -> NodeResult | None:
     """The result in a NodePrecisionReport, None while there is none yet; raises ValueError when it can't be read.
 
-    `workload` is the profile's name for it; where the profile is gone (empty), the hash in the report stands in.
+    The workload's name stands in the report; `workload`, the profile's name for it, and the hash stand in for it.
     """
     namespace, profile, node = owner(raw)
     if not raw.get("status"):
@@ -46,7 +46,8 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
     recipes = [result.recipe for result in status.results]
     if len(set(recipes)) != len(recipes):
         raise ValueError(f"status.results names a recipe twice: {', '.join(recipes)}")
-    named = workload or (status.run.workload_hash if status.run else "")
+    run = status.run
+    named = (run.workload if run else None) or workload or (run.workload_hash if run else "")
     return NodeResult(namespace, profile, node, named, status)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import kopf
-from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 
+from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster, kopf_connection
 from precision_operator.cluster.paths import profiles, reports
 from precision_operator.exporter.own import OwnMetrics

@@ -13,7 +13,6 @@ from precision_api import names
 from precision_api.report import ReportStatus
 from precision_api.request import canonical
 from precision_api.result import MeasurementResult, Summary
-
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core import ingest, manifest
 from precision_operator.core.events import Note, event

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
-
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observed import Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view

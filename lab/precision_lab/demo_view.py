@@ -1,0 +1,111 @@
+"""How the demo looks: pure functions from what the API server says to rich renderables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from precision_lab.names import PREFIX
+
+Object = dict[str, Any]
+STATES = ("succeeded", "running", "queued", "waiting", "failed", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The demo's objects at one moment."""
+
+    profiles: Sequence[Object]
+    reports: Sequence[Object]
+    nodes: Sequence[Object]
+
+
+def is_finished(snapshot: Snapshot) -> bool:
+    """Whether every profile is complete for the spec that it has now (and there is one)."""
+    return bool(snapshot.profiles) and all(_is_complete(profile) for profile in snapshot.profiles)
+
+
+def progress_view(snapshot: Snapshot) -> RenderableType:
+    """One line a profile: bar, phase, and how many nodes stand where."""
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for profile in snapshot.profiles:
+        counts = _counts(profile)
+        done = counts.get("succeeded", 0) + counts.get("failed", 0)
+        bar = ProgressBar(total=max(counts.get("eligible", 0), 1), completed=done, width=24)
+        told = ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
+        table.add_row(profile["metadata"]["name"], bar, profile.get("status", {}).get("phase", "Pending"), told)
+    return table
+
+
+def fleet_table(snapshot: Snapshot) -> Table:
+    """All nodes with what is special about them and what each profile found there."""
+    table = Table(title="The fleet (simulated)", title_justify="left")
+    for column in ("Node", "Product", "Staged", "Profile", "State", "Best", "Tokens/J"):
+        table.add_column(column, overflow="fold")
+    for node in snapshot.nodes:
+        product = node["metadata"]["labels"]["nvidia.com/gpu.product"].removeprefix("NVIDIA-")
+        for profile in snapshot.profiles:
+            table.add_row(_name(node), product, _staged(node), _name(profile), *_found(snapshot, profile, node))
+    return table
+
+
+def reasons_table(snapshot: Snapshot) -> RenderableType:
+    """Why nodes wait, are skipped or failed, in the operator's words."""
+    table = Table(title="Waiting, skipped, failed", title_justify="left")
+    for column in ("Profile", "Reason", "Nodes", "For example", "In words"):
+        table.add_column(column, overflow="fold")
+    for profile in snapshot.profiles:
+        for row in profile.get("status", {}).get("reasons", []):
+            table.add_row(_name(profile), row["reason"], str(row["count"]), row["example"], row.get("message", ""))
+    return Group("", table)
+
+
+def _staged(node: Object) -> str:
+    """What the lab did to this node on purpose."""
+    annotations = node["metadata"].get("annotations", {})
+    told = [
+        f"{key.removeprefix(f'{PREFIX}/')} {value}".replace(" true", "")
+        for key, value in sorted(annotations.items())
+        if key.startswith(f"{PREFIX}/")
+    ]
+    if node["spec"].get("unschedulable"):
+        told.append("cordoned")
+    if "-MIG-" in node["metadata"]["labels"]["nvidia.com/gpu.product"]:
+        told.append("MIG")
+    return ", ".join(told)
+
+
+def _found(snapshot: Snapshot, profile: Object, node: Object) -> tuple[str, str, str]:
+    """State, best recipe and tokens per joule of one node under one profile.
+
+    A node without a report is one that waits or is skipped: its reason stands in the profile, if it is the example.
+    """
+    for report in snapshot.reports:
+        spec, status = report["spec"], report.get("status", {})
+        if spec["profile"] == _name(profile) and spec["nodeUID"] == node["metadata"]["uid"]:
+            return status.get("state", ""), status.get("best", ""), status.get("tokensPerJoule", "")
+    reasons = profile.get("status", {}).get("reasons", [])
+    return next((row["reason"] for row in reasons if row["example"] == _name(node)), "-"), "", ""
+
+
+def _counts(profile: Object) -> dict[str, int]:
+    return profile.get("status", {}).get("nodes") or {}
+
+
+def _is_complete(profile: Object) -> bool:
+    generation = profile["metadata"]["generation"]
+    return any(
+        condition["type"] == "Complete"
+        and condition["status"] == "True"
+        and condition.get("observedGeneration", generation) == generation
+        for condition in profile.get("status", {}).get("conditions", [])
+    )
+
+
+def _name(item: Object) -> str:
+    return str(item["metadata"]["name"])

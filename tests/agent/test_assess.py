@@ -1,0 +1,184 @@
+"""From samples to results: what is complete counts, what failed is named, and nothing is left out of a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from precision_agent.assess import Evidence, control_ratio, recipe_result
+from precision_agent.backends.protocol import Power, Probe
+from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
+from precision_agent.sample import Samples, take
+from precision_api.request import Timing
+from precision_api.resolution import resolve
+from precision_api.result import Failure, Memory, RecipeResult
+from tests.support.fake_backend import VERIFIED, FakeBackend, one_second
+from tests.support.result_objects import request
+
+TIMING = Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)
+NVFP4 = Arm("nvfp4", "nvfp4")
+Stop = Callable[[], Failure | None]
+
+
+def tiny() -> Cases:
+    asked = request(recipes=("nvfp4",))
+    return cases_of(asked, resolve(asked.workload))
+
+
+def twice_as_fast(case: Case, arm: Arm) -> float | Failure:
+    return 0.5 if arm.recipe == "nvfp4" else 1.0
+
+
+def samples_of(
+    seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast, stop: Stop = lambda: None
+) -> tuple[Cases, Samples]:
+    cases = tiny()
+    return cases, take(FakeBackend(seconds), cases, cases.arms, TIMING, stop)
+
+
+def assessed(
+    seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast,
+    arm: Arm = NVFP4,
+    power: Power = Power(2000.0),  # noqa: B008 -- frozen
+    probe: Probe = VERIFIED,
+    stop: Stop = lambda: None,
+) -> RecipeResult:
+    cases, samples = samples_of(seconds, stop)
+    return recipe_result(arm, cases, samples, Evidence(probe, power, Memory()), devices=4)
+
+
+def after(asked: int) -> Stop:
+    """Stops at the sample number `asked`."""
+    left = iter(range(asked))
+    return lambda: None if next(left, None) is not None else Failure(reason="terminated", message="told to stop")
+
+
+def test_sums_count_each_gemm_as_often_as_the_model_has_it() -> None:
+    found = assessed()
+    calls = sum(case.count for case in tiny().gemms if case.mode == "autocast")
+    seconds = found.sums[0].seconds
+    assert seconds is not None
+    assert seconds.value == pytest.approx(0.5 * calls)
+
+
+def test_speedups_are_paired_with_the_baseline_of_the_same_run() -> None:
+    found = assessed()
+    assert found.training is not None
+    for speedup in (found.sums[0].speedup, found.sums[1].speedup, found.training.speedup):
+        assert speedup is not None
+        assert speedup.value == pytest.approx(2.0)
+        assert speedup.n == 3
+
+
+def test_the_baseline_has_no_speedup_over_itself() -> None:
+    found = assessed(arm=Arm("bf16", "bf16"))
+    assert found.training is not None
+    assert (found.training.speedup, found.sums[0].speedup) == (None, None)
+
+
+def test_training_rates_are_of_all_devices_together() -> None:
+    training = assessed().training
+    assert training is not None
+    assert training.tokens_per_second is not None
+    assert training.tokens_per_second.value == pytest.approx(4 * 64 / 0.5)
+    assert training.energy is not None
+    assert training.energy.tokens_per_joule == pytest.approx(4 * 64 / 0.5 / 2000)
+
+
+def test_without_a_valid_draw_there_is_no_energy_but_its_reason() -> None:
+    training = assessed(power=Power(None, ("counter_disagrees",))).training
+    assert training is not None
+    assert training.energy is not None
+    assert (training.energy.valid, training.energy.watts, training.energy.reasons) == (
+        False,
+        None,
+        ("counter_disagrees",),
+    )
+
+
+def fails_at(name: str, only: str = "nvfp4") -> Callable[[Case, Arm], float | Failure]:
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        if isinstance(case, GemmCase) and case.name == name and arm.recipe == only and case.mode == "autocast":
+            return Failure(reason="cuda_error", message="misaligned address")
+        return twice_as_fast(case, arm)
+
+    return seconds
+
+
+def test_one_failed_gemm_makes_its_sum_null_with_a_reason_and_leaves_the_others() -> None:
+    found = assessed(fails_at("attn_out"))
+    autocast, prequantized = found.sums
+    assert autocast.seconds is None
+    assert autocast.failure is not None
+    assert autocast.failure.reason == "part_failed"
+    assert "attn_out fprop: cuda_error: misaligned address" in autocast.failure.message
+    assert prequantized.seconds is not None
+    assert [gemm.failure is not None for gemm in found.gemms] == [
+        gemm.name == "attn_out" and gemm.mode == "autocast" for gemm in found.gemms
+    ]
+
+
+def test_a_failed_baseline_leaves_seconds_without_a_speedup() -> None:
+    found = assessed(fails_at("qkv", only="bf16"))
+    assert found.sums[0].seconds is not None
+    assert found.sums[0].speedup is None
+
+
+def test_a_failed_case_is_not_tried_again() -> None:
+    cases = tiny()
+    backend = FakeBackend(fails_at("qkv"))
+    take(backend, cases, cases.arms, TIMING, lambda: None)
+    # three passes of qkv, once in autocast where it fails, six times in prequantized
+    assert len([asked for asked in backend.asked if asked[0] == "nvfp4" and "qkv" in asked[1]]) == 3 * (1 + 6)
+
+
+def test_a_recipe_that_does_not_run_has_no_figures_but_its_reason() -> None:
+    found = assessed(probe=Probe("unsupported", "H100 has no nvfp4"))
+    assert (found.availability, found.availability_reason) == ("unsupported", "H100 has no nvfp4")
+    assert (found.gemms, found.sums, found.training) == ((), (), None)
+
+
+def test_an_unfinished_palindrome_is_thrown_away() -> None:
+    cases = tiny()
+    per_palindrome = 2 * len(cases.arms) * len(cases.all)
+    _, samples = samples_of(stop=after(2 * per_palindrome + per_palindrome // 2))
+    assert samples.passes == 2
+    assert {len(values) for values in samples.seconds.values()} == {2}
+    assert samples.ended is not None
+    assert samples.ended.reason == "terminated"
+
+
+def test_a_single_palindrome_gives_no_interval_and_says_so() -> None:
+    cases = tiny()
+    found = assessed(stop=after(2 * len(cases.arms) * len(cases.all)))
+    assert found.training is not None
+    failures = [*(gemm.failure for gemm in found.gemms), *(part.failure for part in found.sums), found.training.failure]
+    assert {failure.reason if failure else None for failure in failures} == {"too_few_palindromes"}
+
+
+def test_the_control_is_a_ratio_of_two_equal_baselines() -> None:
+    cases, samples = samples_of()
+    found = control_ratio(cases, samples)
+    assert found is not None
+    assert found.value == pytest.approx(1.0)
+
+
+def test_without_training_the_control_is_taken_from_the_gemms() -> None:
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        if isinstance(case, TrainingCase):
+            return Failure(reason="not_available")
+        return 2.0 if arm.label == "control" else 4.0
+
+    cases, samples = samples_of(seconds)
+    found = control_ratio(cases, samples)
+    assert found is not None
+    assert found.value == pytest.approx(2.0)
+
+
+def test_each_segment_begins_with_the_arms_own_load() -> None:
+    cases = tiny()
+    backend = FakeBackend(one_second)
+    take(backend, cases, cases.arms, TIMING, lambda: None)
+    assert len(backend.settled) == TIMING.passes * 2 * len(cases.arms)
+    assert {seconds for _, seconds in backend.settled} == {1.0}

@@ -1,0 +1,103 @@
+"""Which arms and cases follow from a request, and in which order they are measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.cases import CONTROL, Arm, Cases, GemmCase, TrainingCase, cases_of, refusal_of
+from precision_agent.order import palindromes
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.resolution import resolve
+from precision_api.workload import Shape, Workload
+from tests.support.result_objects import request
+
+SHAPES = Workload(name="shapes", shapes=(Shape(m=64, k=128, n=256), Shape(m=64, k=128, n=256)))
+
+
+def cases(**changes: object) -> Cases:
+    asked = request(**changes)
+    return cases_of(asked, resolve(asked.workload))
+
+
+def gemm(**changes: object) -> GemmCase:
+    defaults: dict[str, object] = {"m": 64, "k": 64, "n": 64, "count": 1, "mode": "autocast"}
+    return GemmCase("qkv", "fprop", **(defaults | changes))  # type: ignore[arg-type]
+
+
+def test_the_baseline_comes_first_and_a_control_last_even_if_nobody_asked_for_them() -> None:
+    found = cases(recipes=("nvfp4", "nvfp4"))
+    assert [arm.label for arm in found.arms] == ["bf16", "nvfp4", CONTROL]
+    assert found.arms[-1].recipe == "bf16"
+
+
+def test_equal_shapes_are_measured_once_for_each_pass_and_mode() -> None:
+    found = cases(workload=SHAPES)
+    assert Counter((case.pass_, case.mode) for case in found.gemms) == {
+        (pass_, mode): 1 for pass_ in ("fprop", "dgrad", "wgrad") for mode in ("autocast", "prequantized")
+    }
+    assert {case.count for case in found.gemms} == {2}
+
+
+def test_a_model_has_a_training_case_of_its_micro_batch() -> None:
+    found = cases()
+    assert found.training is not None
+    assert found.training.tokens == 64
+    assert found.all[-1] == found.training
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"), [({"training": False}, "not_requested"), ({"workload": SHAPES}, "no_model")]
+)
+def test_an_absent_training_case_has_its_reason(changes: dict[str, object], reason: str) -> None:
+    found = cases(**changes)
+    assert found.training is None
+    assert found.no_training is not None
+    assert found.no_training.reason == reason
+
+
+def test_the_head_stays_in_bf16_whatever_the_recipe() -> None:
+    heads = [case for case in cases().gemms if case.name == "lm_head"]
+    assert heads
+    assert {case.recipe_of(Arm("nvfp4", "nvfp4")) for case in heads} == {"bf16"}
+    assert gemm().recipe_of(Arm("nvfp4", "nvfp4")) == "nvfp4"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "case", "reason"),
+    [
+        ("fp8_delayed", gemm(mode="prequantized"), "no_prequantized_mode"),
+        ("mxfp8", gemm(m=48), "misaligned"),
+        ("fp8_current", gemm(n=24), "misaligned"),
+        ("mxfp8", gemm(m=48, quantized=False), None),
+        ("bf16", gemm(m=7), None),
+        ("mxfp8", TrainingCase(64, 1e9), None),
+    ],
+)
+def test_what_no_hardware_could_run_is_refused_with_a_reason(
+    recipe: Recipe, case: GemmCase | TrainingCase, reason: str | None
+) -> None:
+    refused = refusal_of(case, Arm(recipe, recipe))
+    assert (refused.reason if refused else None) == reason
+
+
+ARMS = tuple(Arm(recipe, recipe) for recipe in RECIPE_NAMES)
+
+
+@given(st.integers(1, 7), st.integers(1, 12), st.integers())
+def test_every_palindrome_reads_the_same_backwards_and_has_each_arm_twice(arms: int, passes: int, seed: int) -> None:
+    drawn = list(palindromes(ARMS[:arms], passes, seed))
+    assert len(drawn) == passes
+    for one in drawn:
+        assert one == one[::-1]
+        assert Counter(one) == dict.fromkeys(ARMS[:arms], 2)
+
+
+def test_the_order_is_drawn_anew_for_each_palindrome_and_again_the_same_from_the_same_seed() -> None:
+    drawn = list(palindromes(ARMS, 8, 1))
+    assert len(set(drawn)) > 4
+    assert drawn == list(palindromes(ARMS, 8, 1))
+    assert drawn != list(palindromes(ARMS, 8, 2))

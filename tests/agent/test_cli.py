@@ -1,0 +1,153 @@
+"""The program as the kubelet starts it: its own process, its environment, its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from precision_agent.publish import TERMINATION_LOG_ENV
+from precision_api.names import REQUEST_ENV
+from precision_api.request import Timing
+from precision_api.result import MeasurementResult
+from precision_api.wire import AgentRefused, agree, read_log, read_message
+from precision_api.workload import Shape, Workload
+from tests.support.result_objects import hash_of, request_text
+
+AGENT = [sys.executable, "-m", "precision_agent"]
+ON_CPU = {
+    "product": "CPU",
+    "gpus": 1,
+    "recipes": ("bf16", "fp8_current", "mxfp8"),
+    "workload": Workload(name="tiny", shapes=(Shape(m=64, k=128, n=96),)),
+    "timing": Timing(passes=2, segment_seconds=0.05, discard_seconds=0.01),
+}
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    # One thread: the cores are shared with other tests, and OpenMP threads that wait for each other crawl.
+    return os.environ | {TERMINATION_LOG_ENV: str(tmp_path / "message"), "OMP_NUM_THREADS": "1"} | more
+
+
+def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*AGENT, *arguments], capture_output=True, env=environment(tmp_path, **more), timeout=120, check=False
+    )
+
+
+def refused(tmp_path: Path) -> AgentRefused:
+    with pytest.raises(AgentRefused) as caught:
+        read_message((tmp_path / "message").read_bytes())
+    return caught.value
+
+
+def test_a_replay_by_environment_publishes_message_and_log(tmp_path: Path) -> None:
+    ran = run(tmp_path, "run", "--backend", "replay", **{REQUEST_ENV: request_text()})
+    assert ran.returncode == 0, ran.stderr
+    summary = read_message((tmp_path / "message").read_bytes(), hash_of())
+    result = read_log(ran.stderr + ran.stdout, summary.detail, hash_of())
+    agree(summary, result)
+    assert result.provenance == "simulated"
+
+
+def test_a_request_from_a_file_goes_to_a_file(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(request_text())
+    arguments = ["--request", str(tmp_path / "request.json"), "--output", str(tmp_path / "out.json"), "--no-lines"]
+    ran = run(tmp_path, "run", "--backend", "replay", *arguments)
+    assert (ran.returncode, ran.stdout) == (0, b"")
+    assert MeasurementResult.model_validate_json((tmp_path / "out.json").read_bytes()).request_hash == hash_of()
+
+
+def test_without_a_request_the_program_says_what_to_do(tmp_path: Path) -> None:
+    ran = run(tmp_path, "run", "--backend", "replay", **{REQUEST_ENV: ""})
+    assert ran.returncode == 10
+    assert f"${REQUEST_ENV} is not set" in refused(tmp_path).message
+
+
+def test_a_missing_request_file_is_named(tmp_path: Path) -> None:
+    ran = run(tmp_path, "run", "--backend", "replay", "--request", str(tmp_path / "nowhere.json"))
+    assert ran.returncode == 10
+    assert "nowhere.json" in refused(tmp_path).message
+
+
+def test_a_message_that_can_not_be_written_has_its_own_code(tmp_path: Path) -> None:
+    more = {REQUEST_ENV: request_text(), TERMINATION_LOG_ENV: str(tmp_path)}
+    ran = run(tmp_path, "run", "--backend", "replay", **more)
+    assert ran.returncode == 16
+    assert b"publishing the result" in ran.stderr
+
+
+def test_a_crash_is_told_in_the_message_and_traced_in_the_log(tmp_path: Path) -> None:
+    # so slow that its seconds are infinite, which no result may hold
+    ran = run(tmp_path, "run", "--backend", "replay", "--replay-scale", "1e-320", **{REQUEST_ENV: request_text()})
+    assert ran.returncode == 1
+    assert refused(tmp_path).reason == "AgentCrashed"
+    assert b"Traceback" in ran.stderr
+
+
+def test_help_does_not_import_torch(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "precision_agent", "run", "--help"],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        timeout=60,
+        check=True,
+    )
+    assert "--replay-scale" in ran.stdout
+    assert "precision_agent" in ran.stderr
+    assert "torch" not in ran.stderr
+
+
+@pytest.mark.torch
+def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tmp_path: Path) -> None:
+    ran = run(tmp_path, "run", "--backend", "torch", **{REQUEST_ENV: request_text(**ON_CPU)})
+    assert ran.returncode == 0, ran.stderr
+    summary = read_message((tmp_path / "message").read_bytes())
+    result = read_log(ran.stdout, summary.detail, hash_of(**ON_CPU))
+    assert (result.backend, result.provenance, result.product, result.gpus) == ("torch-cpu", "measured", "CPU", ())
+    bf16, fp8, mxfp8 = result.recipes
+    for found in (bf16, fp8):
+        assert found.verification.verdict == "verified"
+        assert [gemm.pass_ for gemm in found.gemms] == ["fprop", "dgrad", "wgrad"] * 2
+        assert all(gemm.seconds and gemm.seconds.n == 2 and gemm.seconds.value > 0 for gemm in found.gemms)
+        assert found.memory.process_peak_bytes
+        assert found.memory.process_peak_bytes > 50 * 1024 * 1024
+    assert fp8.sums[0].speedup is not None
+    assert mxfp8.availability == "unsupported"
+    assert "Transformer Engine" in mxfp8.availability_reason
+    assert result.control_ratio is not None
+
+
+@pytest.mark.torch
+def test_a_gpu_node_is_never_measured_on_its_cpu_without_a_word(tmp_path: Path) -> None:
+    ran = run(tmp_path, "run", "--backend", "torch", CUDA_VISIBLE_DEVICES="", **{REQUEST_ENV: request_text()})
+    assert ran.returncode == 12
+    assert "torch sees no CUDA device" in refused(tmp_path).message
+
+
+@pytest.mark.torch
+def test_sigterm_leaves_the_complete_palindromes_as_a_partial_result(tmp_path: Path) -> None:
+    asked = ON_CPU | {"timing": Timing(passes=64, segment_seconds=0.05, discard_seconds=0.0)}
+    with subprocess.Popen(
+        [*AGENT, "run", "--backend", "torch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path, **{REQUEST_ENV: request_text(**asked)}),
+    ) as process:
+        assert process.stderr is not None
+        first = next(line for line in process.stderr if b"palindromes were complete" in line)
+        assert b"2 palindromes" in first
+        assert read_message((tmp_path / "message").read_bytes()).partial == "unfinished: 2 palindromes were complete"
+        process.send_signal(signal.SIGTERM)
+        log, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    summary = read_message((tmp_path / "message").read_bytes())
+    assert summary.partial == "terminated: the agent was told to stop"
+    seconds = read_log(log, summary.detail, hash_of(**asked)).recipes[0].sums[0].seconds
+    assert seconds is not None
+    assert 2 <= seconds.n < 64

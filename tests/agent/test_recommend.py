@@ -1,0 +1,71 @@
+"""The recommendation: verified recipes only, beyond the noise only, and what to fall back to."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_agent.recommend import recommend
+from precision_api.recipes import Recipe
+from precision_api.result import Energy, Interval, RecipeResult, Training, Verdict, Verification
+from tests.support.result_objects import interval, recipe_result
+
+
+def recipes(**speeds: float) -> list[RecipeResult]:
+    return [recipe_result("bf16"), *(recipe_result(name, speed) for name, speed in speeds.items())]  # type: ignore[arg-type]
+
+
+def with_verdict(recipe: Recipe, speed: float, verdict: Verdict) -> RecipeResult:
+    return recipe_result(recipe, speed, verification=Verification(verdict=verdict))
+
+
+def test_the_fastest_is_recommended_and_a_wider_format_to_fall_back_to() -> None:
+    found = recommend(recipes(mxfp8=1.3, nvfp4=1.6, nvfp4_no_rht=1.5), None, "measured")
+    assert (found.by_speed, found.by_energy, found.fallback) == ("nvfp4", "nvfp4", "mxfp8")
+    assert found.sentence == (
+        "nvfp4 trains 1.6x as fast as bf16 (1.58 to 1.62); fall back to mxfp8. Most tokens per joule: nvfp4."
+    )
+
+
+@pytest.mark.parametrize("verdict", ["fallback", "unknown", "partial"])
+def test_a_recipe_whose_precision_was_not_verified_is_never_recommended(verdict: Verdict) -> None:
+    results = [*recipes(mxfp8=1.3), with_verdict("nvfp4", 9.0, verdict)]
+    found = recommend(results, None, "measured")
+    assert (found.by_speed, found.by_energy) == ("mxfp8", "mxfp8")
+
+
+def test_an_emulated_recipe_is_recommended_with_its_label() -> None:
+    found = recommend([*recipes(), with_verdict("fp8_block", 1.4, "emulated")], None, "measured")
+    assert found.by_speed == "fp8_block"
+    assert "fp8_block (emulated) trains" in found.sentence
+
+
+def test_within_the_noise_one_stays_with_the_baseline() -> None:
+    noisy = Interval(value=1.2, lower=1.1, upper=1.3, n=3)
+    found = recommend(recipes(mxfp8=1.25), noisy, "measured")
+    assert (found.by_speed, found.fallback) == ("bf16", None)
+    assert found.sentence.startswith("Stay with bf16")
+
+
+def test_without_a_verified_baseline_nothing_is_recommended() -> None:
+    found = recommend([recipe_result("nvfp4", 1.6)], None, "measured")
+    assert found.by_speed is None
+    assert "baseline" in found.sentence
+
+
+def test_without_training_the_gemms_decide_and_the_sentence_says_so() -> None:
+    results = [result.model_copy(update={"training": None}) for result in recipes(mxfp8=1.3)]
+    found = recommend(results, None, "measured")
+    assert (found.by_speed, found.by_energy) == ("mxfp8", None)
+    assert "mxfp8 runs these GEMMs 1.3x as fast as bf16" in found.sentence
+
+
+def test_invalid_energy_takes_no_part() -> None:
+    invalid = Training(
+        tokens_per_second=interval(2e5), speedup=interval(1.6), energy=Energy(valid=False, reasons=("phase_locked",))
+    )
+    found = recommend([*recipes(mxfp8=1.3), recipe_result("nvfp4", 1.6, training=invalid)], None, "measured")
+    assert (found.by_speed, found.by_energy) == ("nvfp4", "mxfp8")
+
+
+def test_figures_that_nobody_measured_are_called_so() -> None:
+    assert "simulated, not measured" in recommend(recipes(mxfp8=1.3), None, "simulated").sentence

@@ -1,0 +1,157 @@
+"""A request goes in, an outcome comes out: a result, or a named reason why there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.backends.replay import ReplayOptions
+from precision_agent.cases import cases_of
+from precision_agent.run import Clock, Outcome, run_request
+from precision_api.exits import exit_of
+from precision_api.resolution import resolve
+from precision_api.result import MeasurementResult
+from precision_api.wire import AgentRefused, read_log, read_message
+from tests.support.result_objects import hash_of, request, request_text
+
+MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)
+
+
+def replayed(options: ReplayOptions | None = None, **changes: Any) -> MeasurementResult:
+    outcome = run_request(request_text(**changes), "replay", options, clock=MOMENT)
+    assert outcome.result is not None
+    return outcome.result
+
+
+def refusal(outcome: Outcome) -> tuple[str, str]:
+    """Reason and words of an outcome without a result, as the operator reads them."""
+    assert outcome.result is None
+    assert outcome.log == b""
+    with pytest.raises(AgentRefused) as caught:
+        read_message(outcome.message)
+    assert exit_of(outcome.exit_code).reason == caught.value.reason
+    return caught.value.reason, caught.value.message
+
+
+def test_what_was_published_reads_back_as_the_result() -> None:
+    outcome = run_request(request_text(), "replay", clock=MOMENT)
+    summary = read_message(outcome.message, hash_of())
+    assert outcome.exit_code == 0
+    assert read_log(b"W: stderr without newline" + outcome.log, summary.detail, hash_of()) == outcome.result
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps(json.loads(request_text()) | changes)
+
+
+BAD_REQUESTS = {
+    "not JSON": ("{", "InvalidRequest", "not JSON"),
+    "nested too deep": ("[" * 20_000, "InvalidRequest", "not JSON"),
+    "too long": (" " * 40_000, "InvalidRequest", "longer than 32768"),
+    "a list": ("[]", "InvalidRequest", ""),
+    "of a newer version": (changed(schema_version="2"), "UnknownRequestVersion", "request version '2'"),
+    "an unknown recipe": (changed(recipes=["fp6"]), "InvalidRequest", "recipes.0"),
+    "a field that is not known": (changed(colour="red"), "InvalidRequest", "colour"),
+    "more GPUs than a node has": (request_text().replace('"gpus":4', '"gpus":17'), "InvalidRequest", "node.gpus"),
+    "without recipes": (changed(recipes=[]), "InvalidRequest", "recipes"),
+    "a model that can't be": (
+        changed(workload={"name": "x", "model": {"hiddenSize": 0}, "microBatchSize": 1, "sequenceLength": 1}),
+        "InvalidRequest",
+        "workload.model.hiddenSize",
+    ),
+    "a config that lies in the cluster": (
+        changed(
+            workload={
+                "name": "x",
+                "huggingFaceConfig": {"configMapKeyRef": {"name": "a", "key": "b"}},
+                "microBatchSize": 1,
+                "sequenceLength": 1,
+            }
+        ),
+        "InvalidRequest",
+        "workload: huggingFaceConfig",
+    ),
+    "a product without figures": (request_text(product="A100"), "UnknownProduct", "'A100'"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason", "words"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys())
+def test_a_bad_request_has_a_reason_and_names_the_place(text: str, reason: str, words: str) -> None:
+    found = refusal(run_request(text, "replay"))
+    assert found[0] == reason
+    assert words in found[1]
+
+
+@given(st.text(max_size=200))
+def test_any_text_for_a_request_is_refused_in_words(text: str) -> None:
+    assert refusal(run_request(text, "replay"))[0] == "InvalidRequest"
+
+
+def test_an_unknown_backend_or_option_is_refused() -> None:
+    assert "known are replay, torch" in refusal(run_request(request_text(), "magic"))[1]
+    assert "power_invalid" in refusal(run_request(request_text(), "replay", ReplayOptions(fault="fire")))[1]
+    assert "scale" in refusal(run_request(request_text(), "replay", ReplayOptions(scale=0)))[1]
+
+
+def samples_in_a_palindrome() -> int:
+    asked = request()
+    cases = cases_of(asked, resolve(asked.workload))
+    return 2 * len(cases.arms) * len(cases.all)
+
+
+def ticking(step: float) -> Clock:
+    """A clock on which every look takes `step` seconds."""
+    now = iter(range(10**9))
+    return Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: next(now) * step)
+
+
+def test_a_deadline_ends_the_run_with_what_is_complete() -> None:
+    clock = ticking(600 / (2.5 * samples_in_a_palindrome()))
+    outcome = run_request(request_text(deadline_seconds=600), "replay", clock=clock)
+    assert outcome.result is not None
+    assert outcome.result.partial is not None
+    assert outcome.result.partial.reason == "deadline"
+    assert outcome.result.recipes[0].sums[0].seconds is not None
+    assert outcome.result.recipes[0].sums[0].seconds.n == 2
+
+
+def test_a_deadline_before_the_first_palindrome_is_no_result() -> None:
+    found = refusal(run_request(request_text(deadline_seconds=600), "replay", clock=ticking(30)))
+    assert found == ("NothingFinished", "the deadline of 600 s was reached; no palindrome was complete")
+
+
+def after(asked: int) -> Callable[[], bool]:
+    left = iter(range(asked))
+    return lambda: next(left, None) is None
+
+
+def test_a_terminated_run_publishes_the_palindromes_that_are_complete() -> None:
+    outcome = run_request(request_text(), "replay", clock=MOMENT, terminated=after(samples_in_a_palindrome() * 2))
+    assert outcome.result is not None
+    assert outcome.result.partial is not None
+    assert outcome.result.partial.reason == "terminated"
+    assert read_message(outcome.message).partial == "terminated: the agent was told to stop"
+
+
+def test_a_run_that_is_terminated_at_once_says_that_nothing_finished() -> None:
+    found = refusal(run_request(request_text(), "replay", terminated=lambda: True))
+    assert found == ("NothingFinished", "the agent was told to stop; no palindrome was complete")
+
+
+def test_each_palindrome_that_allows_intervals_is_kept_before_the_next_begins() -> None:
+    kept: list[Outcome] = []
+    run_request(
+        request_text(timing={"passes": 5, "segment_seconds": 1.0, "discard_seconds": 0.0}),
+        "replay",
+        clock=MOMENT,
+        checkpoint=kept.append,
+    )
+    summaries = [read_message(outcome.message) for outcome in kept]
+    assert [summary.partial for summary in summaries] == [
+        f"unfinished: {n} palindromes were complete" for n in (2, 3, 4)
+    ]

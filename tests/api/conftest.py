@@ -1,0 +1,22 @@
+"""Fixtures of the contract's tests on a real API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_api import crdgen
+from precision_lab.binaries import binaries
+from tests.support.kubectl import Kubectl
+
+
+@pytest.fixture(scope="session")
+def kubectl_everywhere(cluster: Any) -> Kubectl:
+    """kubectl as the cluster's administrator, with our definitions installed."""
+    kubectl = Kubectl(binaries(["kubectl"])["kubectl"], cluster.kubeconfig)
+    for name in crdgen.files():
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[1] / name))
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    return kubectl

@@ -1,0 +1,170 @@
+"""Which hardware a name means, what each part can do, and which recipes run where."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_api.products import PARTS, PRODUCT_CLASSES, part, product_class, product_of_instance_type
+from precision_api.recipes import RECIPE_NAMES, RECIPES, alignment_error, misaligned, recipes_for, support
+
+
+@pytest.mark.parametrize(
+    ("label", "product"),
+    [
+        # GPU feature discovery
+        ("NVIDIA-GB200", "GB200"),
+        ("NVIDIA-GB300", "GB300"),
+        ("NVIDIA-H100-80GB-HBM3", "H100"),
+        ("NVIDIA-H100-PCIe", "H100"),
+        ("NVIDIA-H100-NVL", "H100"),
+        ("NVIDIA-H200", "H200"),
+        ("NVIDIA-H200-NVL", "H200"),
+        ("NVIDIA-B200", "B200"),
+        ("NVIDIA-B300-SXM6-AC", "B300"),
+        ("NVIDIA-B300-SXM6-PC", "B300"),
+        ("NVIDIA-H100-80GB-HBM3-SHARED", "H100"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "H100"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.me-SHARED", "H100"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-INVALID", "H100"),
+        # DRA productName
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA GB300", "GB300"),
+        # GKE
+        ("nvidia-h100-80gb", "H100"),
+        ("nvidia-h100-mega-80gb", "H100"),
+        ("nvidia-h200-141gb", "H200"),
+        ("nvidia-b200", "B200"),
+        ("nvidia-gb200", "GB200"),
+        ("nvidia-gb300", "GB300"),
+        # CoreWeave
+        ("H100_NVLINK_80GB", "H100"),
+        ("H100_PCIE_80GB", "H100"),
+        ("H200", "H200"),
+    ],
+)
+def test_a_supported_gpu_is_known_by_every_name_that_clusters_give_it(label: str, product: str) -> None:
+    assert product_class(label) == product
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "NVIDIA-GH200-480GB",
+        "GH200_480GB",
+        "NVIDIA-H20",
+        "NVIDIA-H800",
+        "NVIDIA-H100-80C",
+        "NVIDIA-H100XM-80C",
+        "NVIDIA-B100",
+        "NVIDIA-GB10",
+        "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+        "NVIDIA-A100-SXM4-80GB",
+        "NVIDIA-L40S",
+        "Tesla-T4",
+        "nvidia-tesla-a100",
+        "H1000",
+        "NVIDIA-H100-NVL-PCIe",
+        "NVIDIA-B200-NVL",
+        "NVIDIA",
+        "-",
+        "",
+    ],
+)
+def test_other_gpus_are_not_taken_for_a_supported_one(label: str) -> None:
+    assert product_class(label) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "watts"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "H100 SXM", 700),
+        ("NVIDIA-H100-NVL", "H100 NVL", 400),
+        ("H100_PCIE_80GB", "H100 PCIe", 350),
+        ("NVIDIA-H200-NVL", "H200 NVL", 600),
+        ("NVIDIA-GB200-NVL72", "GB200", 1200),
+    ],
+)
+def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str, watts: int) -> None:
+    found = part(label)
+    assert found is not None
+    assert (found.name, found.power_limit_watts) == (name, watts)
+
+
+def test_every_class_has_parts_with_a_source_and_peaks_that_rise_as_numbers_get_shorter() -> None:
+    assert {row.product for row in PARTS} == set(PRODUCT_CLASSES)
+    for row in PARTS:
+        assert row.source
+        assert 1.9 < row.fp8_flops / row.bf16_flops < 2.1
+        assert (row.fp4_flops is None) == (row.compute < (10, 0))
+        assert row.fp4_flops is None or row.fp4_flops >= 2 * row.fp8_flops
+
+
+def test_only_grace_superchips_fix_the_architecture_of_their_host() -> None:
+    assert {row.product for row in PARTS if row.host_arch == "arm64"} == {"GB200", "GB300"}
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "product"),
+    [
+        ("p5.48xlarge", "H100"),
+        ("p5en.48xlarge", "H200"),
+        ("p6-b200.48xlarge", "B200"),
+        ("p6e-gb200.36xlarge", "GB200"),
+        ("a3-megagpu-8g", "H100"),
+        ("a4x-highgpu-4g", "GB200"),
+        ("Standard_ND96isr_H100_v5", "H100"),
+        ("BM.GPU.GB300.4", "GB300"),
+        ("p4d.24xlarge", None),
+        ("m5.large", None),
+        ("", None),
+    ],
+)
+def test_an_instance_type_names_the_gpu_that_its_cloud_builds_in(instance_type: str, product: str | None) -> None:
+    assert product_of_instance_type(instance_type) == product
+
+
+@pytest.mark.parametrize(
+    ("compute", "native", "emulated"),
+    [
+        ((8, 0), {"bf16"}, set()),
+        ((8, 9), {"bf16", "fp8_delayed", "fp8_current"}, set()),
+        ((9, 0), {"bf16", "fp8_delayed", "fp8_current", "fp8_block"}, set()),
+        ((10, 0), set(RECIPE_NAMES) - {"fp8_block"}, {"fp8_block"}),
+        ((10, 3), set(RECIPE_NAMES) - {"fp8_block"}, {"fp8_block"}),
+        ((12, 0), {"bf16", "fp8_delayed", "fp8_current"}, set()),
+        ((7, 5), set(), set()),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_recipes_are_offered_where_their_hardware_is(
+    compute: tuple[int, int], native: set[str], emulated: set[str]
+) -> None:
+    offered = recipes_for(compute)
+    assert {name for name, how in offered if how == "native"} == native
+    assert {name for name, how in offered if how == "emulated"} == emulated
+
+
+def test_recipes_come_in_the_order_of_their_table_and_agree_with_support() -> None:
+    assert tuple(RECIPES) == RECIPE_NAMES
+    assert recipes_for((10, 0)) == tuple((name, support(name, (10, 0))) for name in RECIPE_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "size", "fits"),
+    [
+        ("bf16", 7, True),
+        ("fp8_current", 16, True),
+        ("fp8_current", 24, False),
+        ("mxfp8", 48, False),
+        ("nvfp4", 48, True),
+    ],
+)
+def test_each_recipe_takes_multiples_of_its_own_step(recipe: str, size: int, fits: bool) -> None:
+    assert (misaligned(recipe, {"m": 64, "k": size, "n": 128}) == ()) is fits  # type: ignore[arg-type]
+
+
+def test_a_shape_that_does_not_fit_is_named_with_the_next_one_that_does() -> None:
+    assert alignment_error("mxfp8", {"m": 64, "k": 48, "n": 100}) == (
+        "mxfp8 needs dimensions that are multiples of 32, but k=48, n=100; use k=64, n=128, or leave mxfp8 out"
+    )
+    assert alignment_error("bf16", {"m": 3, "k": 5, "n": 7}) is None

@@ -1,0 +1,280 @@
+"""A workload becomes the GEMMs of one training step, and says which recipes can take them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from precision_api.presets import PRESETS
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.resolution import concrete, resolve, workload_hash
+from precision_api.shapes import Gemm, distinct, model_gemms, passes, step_shape_problems, training_shape_problems
+from precision_api.structural import structural
+from precision_api.workload import ModelSpec, PresetName, Workload, parse_shape
+
+PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
+SIZES = {"microBatchSize": 31, "sequenceLength": 512}
+
+NVIDIA_TWELVE = {
+    ("qkv", "fprop", 15872, 4096, 12288),
+    ("attn_out", "fprop", 15872, 4096, 4096),
+    ("mlp_up", "fprop", 15872, 4096, 16384),
+    ("mlp_down", "fprop", 15872, 16384, 4096),
+    ("qkv", "dgrad", 15872, 12288, 4096),
+    ("attn_out", "dgrad", 15872, 4096, 4096),
+    ("mlp_up", "dgrad", 15872, 16384, 4096),
+    ("mlp_down", "dgrad", 15872, 4096, 16384),
+    ("qkv", "wgrad", 4096, 15872, 12288),
+    ("attn_out", "wgrad", 4096, 15872, 4096),
+    ("mlp_up", "wgrad", 4096, 15872, 16384),
+    ("mlp_down", "wgrad", 16384, 15872, 4096),
+}
+"""NVIDIA Transformer Engine, GEMM profiling tutorial: CodonFM 5B, micro batch 31, sequence 512."""
+
+
+def workload(**fields: Any) -> Workload:
+    return Workload.model_validate({"name": "w"} | fields)
+
+
+def forward(model: ModelSpec, tokens: int) -> dict[str, tuple[int, int, int, int]]:
+    return {g.name: (g.m, g.k, g.n, g.count) for g in model_gemms(model, tokens) if g.pass_ == "fprop"}
+
+
+@pytest.mark.parametrize("fields", [{"preset": "codonfm-5b"}, {"model": PLAIN, **SIZES}], ids=["preset", "model"])
+def test_codonfm_5b_gives_exactly_the_twelve_shapes_of_nvidias_tutorial(fields: dict[str, Any]) -> None:
+    gemms = resolve(workload(**fields)).gemms
+    assert {(g.name, g.pass_, g.m, g.k, g.n) for g in gemms} == NVIDIA_TWELVE
+    assert len(gemms) == 12
+    assert {g.count for g in gemms} == {24}
+
+
+def test_grouped_queries_narrow_the_qkv_and_a_gate_doubles_the_mlp() -> None:
+    assert forward(PRESETS["llama3-8b"].model, 8192) == {
+        "qkv": (8192, 4096, 6144, 32),
+        "attn_out": (8192, 4096, 4096, 32),
+        "mlp_up": (8192, 4096, 28672, 32),
+        "mlp_down": (8192, 14336, 4096, 32),
+        "lm_head": (8192, 4096, 128256, 1),
+    }
+
+
+def test_attention_is_as_wide_as_its_heads_not_as_the_model() -> None:
+    shapes = forward(PRESETS["gemma2-9b"].model, 1024)
+    assert shapes["qkv"] == (1024, 3584, (16 + 2 * 8) * 256, 42)
+    assert shapes["attn_out"] == (1024, 16 * 256, 3584, 42)
+
+
+def test_experts_share_the_tokens_and_each_counts() -> None:
+    assert forward(PRESETS["mixtral-8x7b"].model, 4096) == {
+        "qkv": (4096, 4096, 6144, 32),
+        "attn_out": (4096, 4096, 4096, 32),
+        "experts_up": (4096 * 2 // 8, 4096, 28672, 32 * 8),
+        "experts_down": (4096 * 2 // 8, 14336, 4096, 32 * 8),
+        "lm_head": (4096, 4096, 32000, 1),
+    }
+
+
+def test_dense_layers_and_a_shared_expert_stand_beside_the_experts() -> None:
+    moe = {"numExperts": 60, "topK": 4, "expertIntermediateSize": 1408, "sharedExpertIntermediateSize": 5632}
+    model = ModelSpec.model_validate(PLAIN | {"gatedMLP": True, "moe": moe | {"denseLayers": 3}})
+    shapes = forward(model, 1000)
+    assert shapes["mlp_up"] == (1000, 4096, 2 * 16384, 3)
+    assert shapes["experts_up"] == (67, 4096, 2816, 21 * 60)  # 1000 x 4 / 60 = 66.7, rounded up
+    assert shapes["shared_down"] == (1000, 5632, 4096, 21)
+    assert {g.groups for g in model_gemms(model, 1000) if g.name.startswith("experts")} == {60}
+
+
+def test_the_head_is_not_quantized_by_any_recipe() -> None:
+    gemms = resolve(workload(preset="llama3-8b")).gemms
+    assert {g.name for g in gemms if not g.quantized} == {"lm_head"}
+
+
+@given(m=st.integers(1, 999), k=st.integers(1, 999), n=st.integers(1, 999))
+def test_all_passes_do_equal_work_and_remember_their_forward_gemm(m: int, k: int, n: int) -> None:
+    triple = passes(Gemm("g", "fprop", m, k, n))
+    assert {gemm.flops for gemm in triple} == {2 * m * k * n}
+    assert {gemm.forward for gemm in triple} == {(m, k, n)}
+
+
+def test_explicit_shapes_are_literal_and_equal_ones_are_counted() -> None:
+    resolved = resolve(
+        workload(shapes=[{"m": 64, "k": 32, "n": 16}, {"m": 8, "k": 8, "n": 8}, {"m": 64, "k": 32, "n": 16}])
+    )
+    assert [(g.name, g.pass_, g.m, g.k, g.n, g.count) for g in resolved.gemms] == [
+        ("64x32x16", "fprop", 64, 32, 16, 2),
+        ("8x8x8", "fprop", 8, 8, 8, 1),
+        ("64x32x16", "dgrad", 64, 16, 32, 2),
+        ("8x8x8", "dgrad", 8, 8, 8, 1),
+        ("64x32x16", "wgrad", 32, 64, 16, 2),
+        ("8x8x8", "wgrad", 8, 8, 8, 1),
+    ]
+    assert (resolved.parameters, resolved.training_flops_per_token, resolved.formula) == (None, None, None)
+
+
+def test_equal_gemms_are_measured_once_and_their_counts_added() -> None:
+    square = {"hiddenSize": 64, "intermediateSize": 192, "numAttentionHeads": 4, "numHiddenLayers": 3}
+    gemms = model_gemms(ModelSpec.model_validate(square), 128)
+    merged = distinct(gemms)
+    # qkv and mlp_up are both 64 -> 192; no two others are equal within one pass.
+    assert [(g.name, g.pass_, g.count) for g in merged if g.count == 6] == [
+        ("qkv", "fprop", 6),
+        ("qkv", "dgrad", 6),
+        ("qkv", "wgrad", 6),
+    ]
+    assert sum(g.count * g.flops for g in merged) == sum(g.count * g.flops for g in gemms)
+
+
+@pytest.mark.parametrize(
+    "other", [{"quantized": False}, {"groups": 4}, {"pass_": "dgrad"}, {"m": 8}, {"k": 8}, {"n": 8}]
+)
+def test_gemms_that_run_differently_are_measured_apart(other: dict[str, Any]) -> None:
+    gemm = Gemm("a", "fprop", 16, 32, 64)
+    assert len(distinct((gemm, replace(gemm, **other), gemm))) == 2
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shape", "severity", "words"),
+    [
+        ("bf16", (17, 33, 5), None, ""),
+        ("fp8_current", (48, 16, 32), None, ""),
+        ("fp8_current", (24, 16, 32), "error", "m=24"),
+        ("fp8_delayed", (16, 24, 40), "error", "k=24, n=40"),
+        ("mxfp8", (64, 32, 96), None, ""),
+        ("mxfp8", (48, 32, 96), "error", "m=48"),
+        ("nvfp4", (64, 128, 256), None, ""),
+        ("nvfp4", (48, 128, 256), "warning", ": m=48 is no multiple of 64"),
+        ("nvfp4", (64, 128, 192), "warning", ": n=192 is no multiple of 128"),
+        ("nvfp4", (64, 136, 256), "error", "k=136"),
+        ("nvfp4_no_rht", (48, 128, 192), None, ""),
+    ],
+)
+def test_every_dimension_must_fit_the_recipe_in_every_pass(
+    recipe: Recipe, shape: tuple[int, int, int], severity: str | None, words: str
+) -> None:
+    for gemm in passes(Gemm("up", "fprop", *shape)):
+        problems = training_shape_problems(gemm, recipe)
+        assert [problem.severity for problem in problems] == ([severity] if severity else [])
+        for problem in problems:
+            assert problem.message.startswith("up: ")
+            assert words in problem.message
+
+
+def test_a_step_tells_each_problem_once_and_errors_first() -> None:
+    gemms = (*passes(Gemm("a", "fprop", 64, 128, 192)), *passes(Gemm("b", "fprop", 64, 8, 64)))
+    assert [(p.severity, p.message[0]) for p in step_shape_problems(gemms, "nvfp4")] == [
+        ("error", "b"),
+        ("warning", "a"),
+    ]
+
+
+def test_an_odd_vocabulary_is_no_problem_because_the_head_stays_in_bf16() -> None:
+    model = ModelSpec.model_validate(PLAIN | {"vocabSize": 50257})
+    assert all(not step_shape_problems(model_gemms(model, 8192), recipe) for recipe in RECIPE_NAMES)
+
+
+def test_every_preset_name_has_a_row() -> None:
+    assert set(PRESETS) == set(get_args(PresetName))
+
+
+def test_a_preset_gives_name_and_sizes_unless_the_workload_does() -> None:
+    plain = concrete(Workload.model_validate({"preset": "llama3-8b", "microBatchSize": 4}))
+    assert (plain.name, plain.micro_batch_size, plain.sequence_length, plain.preset) == ("llama3-8b", 4, 8192, None)
+    assert plain.model == PRESETS["llama3-8b"].model
+
+
+@given(preset=st.sampled_from(get_args(PresetName)))
+def test_resolving_a_resolved_workload_changes_nothing(preset: PresetName) -> None:
+    once = resolve(Workload(preset=preset))
+    travelled = Workload.model_validate_json(once.workload.model_dump_json(by_alias=True, exclude_none=True))
+    assert resolve(travelled) == once
+
+
+def test_the_hash_is_of_what_is_measured_not_of_how_it_was_written() -> None:
+    preset = workload_hash(Workload(preset="codonfm-5b"))
+    written_out = PLAIN | {"numKeyValueHeads": 32, "headDim": 128, "causal": False}
+    assert workload_hash(workload(model=written_out, **SIZES)) == preset
+    assert workload_hash(workload(model=PLAIN, **SIZES)) != preset
+    assert workload_hash(Workload(preset="codonfm-5b", sequence_length=1024)) != preset
+
+
+def test_the_order_of_explicit_shapes_does_not_change_the_hash() -> None:
+    first, second = {"m": 8, "k": 16, "n": 32}, {"m": 32, "k": 16, "n": 8}
+    assert workload_hash(workload(shapes=[first, second])) == workload_hash(workload(shapes=[second, first]))
+    assert workload_hash(workload(shapes=[first])) != workload_hash(workload(shapes=[second]))
+
+
+def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_cluster() -> None:
+    ref = {"configMapKeyRef": {"name": "models", "key": "config.json"}}
+    with pytest.raises(ValueError, match="configMapKeyRef can only be read in the cluster"):
+        resolve(workload(huggingFaceConfig=ref, **SIZES))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": "w"}, "exactly one of model, preset, huggingFaceConfig and shapes; none is given"),
+        ({"preset": "llama3-8b", "shapes": [{"m": 1, "k": 1, "n": 1}]}, "preset and shapes are given"),
+        ({"model": PLAIN, **SIZES}, "workload.name is required"),
+        ({"name": "w", "model": PLAIN}, "microBatchSize and sequenceLength missing"),
+        ({"name": "w", "model": PLAIN, "microBatchSize": 1}, "workload.sequenceLength missing"),
+        ({"name": "w", "shapes": [{"m": 1, "k": 1, "n": 1}], **SIZES}, "means nothing with shapes"),
+        ({"name": "w", "shapes": []}, "at least 1 item"),
+        ({"name": "w", "shapes": [{"m": 0, "k": 1, "n": 1}]}, "greater than or equal to 1"),
+        ({"name": "w", "shapes": [{"m": "8", "k": 1, "n": 1}]}, "valid integer"),
+        ({"preset": "gpt-9"}, "codonfm-5b"),
+        ({"preset": "llama3-8b", "microBatchSize": True}, "valid integer"),
+        ({"preset": "llama3-8b", "tensorParallel": 8}, "tensorParallel"),
+        ({"name": "w", "huggingFaceConfig": {}, **SIZES}, "exactly one of text and configMapKeyRef"),
+        ({"name": "w", "model": PLAIN | {"numAttentionHeads": 33}, **SIZES}, "give headDim"),
+        ({"name": "w", "model": PLAIN | {"numKeyValueHeads": 5}, **SIZES}, "not a multiple of numKeyValueHeads 5"),
+        ({"name": "w", "model": PLAIN | {"tiedEmbedding": True}, **SIZES}, "needs vocabSize"),
+        ({"name": "w", "model": PLAIN | {"gatedMLP": 1}, **SIZES}, "valid boolean"),
+        ({"name": "w", "model": PLAIN | {"moe": {"numExperts": 4, "topK": 5}}, **SIZES}, "lower moe.topK"),
+        (
+            {"name": "w", "model": PLAIN | {"moe": {"numExperts": 4, "topK": 2, "denseLayers": 24}}, **SIZES},
+            "denseLayers must be less",
+        ),
+        (
+            {"name": "w", "model": PLAIN | {"slidingWindow": {"size": 8, "windowedLayers": 25}}, **SIZES},
+            "windowedLayers must be at most",
+        ),
+        (
+            {
+                "name": "w",
+                "model": PLAIN | {"causal": False, "slidingWindow": {"size": 8, "windowedLayers": 2}},
+                **SIZES,
+            },
+            "causal",
+        ),
+    ],
+)
+def test_a_wrong_workload_is_refused_with_field_and_remedy(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Workload.model_validate(fields)
+
+
+def test_the_resource_schema_holds_the_same_rules_as_the_validators() -> None:
+    schema = structural(Workload)
+    rules = [rule["message"] for rule in schema["x-kubernetes-validations"]]
+    assert "give exactly one of model, preset, huggingFaceConfig and shapes" in rules
+    assert schema["properties"]["preset"]["enum"] == list(get_args(PresetName))
+    assert schema["properties"]["model"]["properties"]["gatedMLP"]["default"] is False
+    assert len(schema["properties"]["model"]["x-kubernetes-validations"]) == 6
+
+
+@pytest.mark.parametrize(
+    "text", ["64x64", "64x64x64x64", "64,64,64", "axbxc", "64x-1x64", "64x0x64", "99999999x1x1", ""]
+)
+def test_a_shape_that_is_not_mxkxn_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        parse_shape(text)
+
+
+def test_a_shape_reads_m_then_k_then_n() -> None:
+    shape = parse_shape("15872x4096X12288")
+    assert (shape.m, shape.k, shape.n) == (15872, 4096, 12288)

@@ -1,0 +1,177 @@
+"""The statistics against known values, independent computations and simulated truth."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api import stats
+from precision_api.result import Interval
+
+positive = st.floats(min_value=1e-9, max_value=1e9)
+positives = st.lists(positive, min_size=2, max_size=12)
+
+# NIST/SEMATECH e-Handbook, table of critical values of Student's t, column 0.975
+NIST = {1: 12.706, 2: 4.303, 5: 2.571, 10: 2.228, 13: 2.160, 20: 2.086, 29: 2.045, 30: 2.042, 60: 2.000, 100: 1.984}
+
+
+def t_probability(t: float, df: int, steps: int = 20_000) -> float:
+    """P(T <= t) by Simpson's rule over the density, which knows nothing of the code under test."""
+    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+    width = t / steps
+
+    def density(x: float) -> float:
+        return float(scale * (1 + x * x / df) ** (-(df + 1) / 2))
+
+    inner = sum((4 if i % 2 else 2) * density(i * width) for i in range(1, steps))
+    return float(0.5 + width / 3 * (density(0) + inner + density(t)))
+
+
+@pytest.mark.parametrize(("df", "expected"), NIST.items())
+def test_the_t_quantile_is_that_of_the_printed_table(df: int, expected: float) -> None:
+    assert stats.t_quantile(df) == pytest.approx(expected, abs=5.1e-4)
+
+
+@pytest.mark.parametrize("df", [*range(1, 40), 63, 200, 5000])
+def test_the_t_quantile_leaves_two_and_a_half_per_cent_above_it(df: int) -> None:
+    assert t_probability(stats.t_quantile(df), df) == pytest.approx(0.975, abs=1e-7)
+
+
+def test_no_degrees_of_freedom_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        stats.t_quantile(0)
+
+
+def test_a_single_value_has_no_interval() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        stats.mean_interval([1.0])
+
+
+def test_the_mean_interval_of_a_worked_example() -> None:
+    # mean 3, s = sqrt(2.5), t(4) = 2.776445: half-width 1.963
+    found = stats.mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found.value, found.n) == (3.0, 5)
+    assert found.upper - found.value == pytest.approx(1.9632432, abs=1e-6)
+
+
+@given(positives)
+def test_a_mean_lies_within_its_interval_and_equal_values_leave_no_width(values: list[float]) -> None:
+    found = stats.mean_interval(values)
+    assert found.lower <= found.value <= found.upper
+    same = stats.mean_interval([values[0]] * 3)
+    assert same.upper - same.lower <= 1e-12 * values[0]
+
+
+@given(positives, st.floats(min_value=0.1, max_value=10.0))
+def test_the_ratio_of_a_series_to_its_multiple_is_that_multiple(values: list[float], factor: float) -> None:
+    found = stats.paired_ratio([factor * value for value in values], values)
+    assert found.value == pytest.approx(factor, rel=1e-9)
+    assert found.upper - found.lower <= 1e-6 * factor
+
+
+@given(positives, st.randoms(use_true_random=False))
+def test_a_ratio_turned_over_is_its_inverse_with_swapped_bounds(values: list[float], chance: Random) -> None:
+    others = [value * chance.uniform(0.5, 2) for value in values]
+    one, other = stats.paired_ratio(values, others), stats.paired_ratio(others, values)
+    assert one.value * other.value == pytest.approx(1)
+    assert one.lower * other.upper == pytest.approx(1)
+
+
+def test_pairing_removes_a_drift_that_both_arms_share() -> None:
+    drift = [1.0, 1.3, 0.8, 1.1]
+    found = stats.paired_ratio([2 * d for d in drift], drift)
+    assert found.upper - found.lower < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("numerators", "denominators"), [([1.0, 0.0], [1.0, 1.0]), ([1.0, 1.0], [1.0, -1.0]), ([1.0], [1.0, 1.0])]
+)
+def test_a_ratio_of_unmatched_or_non_positive_values_is_an_error(
+    numerators: list[float], denominators: list[float]
+) -> None:
+    with pytest.raises(ValueError):
+        stats.paired_ratio(numerators, denominators)
+
+
+def test_sums_weigh_each_part_by_its_count_within_each_palindrome() -> None:
+    assert stats.sums([[1.0, 2.0], [10.0, 20.0]], [3, 1]) == (13.0, 26.0)
+
+
+def test_the_interval_of_a_sum_keeps_what_its_parts_share() -> None:
+    drift = [1.0, 1.1, 0.9]
+    shared = stats.sum_interval([drift, drift], [1, 1])
+    alone = stats.mean_interval(drift)
+    assert shared.upper - shared.lower == pytest.approx(2 * (alone.upper - alone.lower))
+
+
+def test_parts_of_different_length_can_not_be_summed() -> None:
+    with pytest.raises(ValueError, match="same number"):
+        stats.sums([[1.0], [1.0, 2.0]], [1, 1])
+
+
+def ratio(value: float, half: float) -> Interval:
+    return Interval(value=value, lower=value - half, upper=value + half, n=3)
+
+
+@pytest.mark.parametrize(
+    ("arm", "control", "expected"),
+    [
+        (ratio(1.30, 0.01), ratio(1.001, 0.002), True),
+        (ratio(0.80, 0.01), ratio(1.001, 0.002), True),
+        (ratio(1.30, 0.31), ratio(1.001, 0.002), False),
+        (ratio(1.004, 0.001), None, False),
+        (ratio(1.02, 0.001), ratio(1.01, 0.015), False),
+        (ratio(1.006, 0.001), None, True),
+    ],
+    ids=["faster", "slower", "its interval holds 1", "below half a per cent", "within the control", "no control"],
+)
+def test_a_difference_needs_its_own_interval_and_the_control(arm: Interval, control: Interval, expected: bool) -> None:
+    assert stats.differs(arm, control) is expected
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_intervals_cover_the_truth_in_95_of_100_simulated_runs(n: int) -> None:
+    chance = Random(n)
+    runs = 4000
+
+    def covers() -> bool:
+        arm, baseline = ([scale * math.exp(chance.gauss(0, 0.01)) for _ in range(n)] for scale in (2.0, 1.0))
+        found = stats.paired_ratio(arm, baseline)
+        return found.lower <= 2 <= found.upper
+
+    # 3.5 standard deviations of a binomial of this size are 0.012
+    assert sum(covers() for _ in range(runs)) / runs == pytest.approx(0.95, abs=0.012)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_percentiles_are_ordered_and_agree_with_the_median(values: list[float]) -> None:
+    low, mid, high = (stats.percentile(values, share) for share in (0.1, 0.5, 0.9))
+    assert min(values) <= low <= mid <= high <= max(values)
+    assert mid == pytest.approx(statistics.median(values), rel=1e-9, abs=1e-9)
+
+
+def test_percentiles_interpolate_as_numpy_does() -> None:
+    assert stats.percentile([10.0, 20.0, 30.0, 40.0], 0.9) == pytest.approx(37.0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_percentile_outside_its_range_is_an_error(share: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        stats.percentile([1.0], share)
+
+
+def test_the_mad_does_not_follow_one_outlier() -> None:
+    assert stats.mad([1.0, 1.1, 0.9, 1.0, 99.0]) == pytest.approx(0.1)
+    assert stats.middle([3.0, 1.0, 2.0]) == 2.0
+
+
+@pytest.mark.parametrize("figure", [stats.middle, stats.mad])
+def test_no_values_are_an_error(figure: object) -> None:
+    assert callable(figure)
+    with pytest.raises(ValueError, match="no values"):
+        figure([])

@@ -1,0 +1,14 @@
+"""Fixtures of the chart's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_lab.binaries import binaries
+from tests.support.helm import Helm
+
+
+@pytest.fixture(scope="session")
+def helm() -> Helm:
+    """Helm as the lab has it."""
+    return Helm(binaries(["helm"])["helm"])

@@ -1,0 +1,154 @@
+"""What our programs may do: the table, the chart's copy of it, and what a real API server makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from precision_lab.binaries import binaries
+from precision_operator.core import rbac
+from tests.support.api_server import ApiServer
+from tests.support.helm import Helm, Manifest, of_kind
+from tests.support.kubectl import Kubectl
+
+OURS = "precisionprofiler.io"
+Right = tuple[str, str, str]
+"""API group, resource, verb."""
+
+PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
+    ("operator", "cluster"): {
+        ("", "nodes"): "get list watch",
+        ("", "pods"): "list",
+        ("scheduling.k8s.io", "priorityclasses"): "get",
+    },
+    ("operator", "namespace"): {
+        (OURS, "precisionprofiles"): "get list watch",
+        (OURS, "precisionprofiles/status"): "patch",
+        (OURS, "nodeprecisionreports"): "get list watch create delete",
+        (OURS, "nodeprecisionreports/status"): "patch",
+        ("batch", "jobs"): "get list watch create delete",
+        ("", "pods"): "get list watch",
+        ("", "pods/log"): "get",
+        ("", "configmaps"): "get create patch delete",
+        ("", "events"): "create patch",
+    },
+    ("exporter", "cluster"): {},
+    ("exporter", "namespace"): {
+        (OURS, "precisionprofiles"): "get list watch",
+        (OURS, "nodeprecisionreports"): "get list watch",
+    },
+}
+"""Written out a second time on purpose: a right that is added must be argued for twice."""
+
+
+def rights(rules: list[dict[str, Any]]) -> set[Right]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule.get("apiGroups", [])
+        for resource in rule.get("resources", [])
+        for verb in rule["verbs"]
+    }
+
+
+def pinned(component: str, scope: str) -> set[Right]:
+    rows = PINNED[component, scope].items()
+    return {(group, resource, verb) for (group, resource), verbs in rows for verb in verbs.split()}
+
+
+@pytest.mark.parametrize(("component", "scope"), PINNED.keys())
+def test_the_table_grants_what_is_pinned_here(component: rbac.Component, scope: rbac.Scope) -> None:
+    assert rights(rbac.rules(component, scope)) == pinned(component, scope)
+
+
+def test_the_table_has_no_wildcard_and_no_power_over_rights() -> None:
+    words = {word for row in rbac.GRANTS for word in (row.group, *row.resources, *row.verbs)}
+    assert words & {"*", "secrets", "rbac.authorization.k8s.io", "impersonate", "escalate", "bind"} == set()
+
+
+def test_rules_are_fresh_each_time() -> None:
+    rbac.rules("operator", "cluster")[0]["verbs"].append("delete")
+    assert rights(rbac.rules("operator", "cluster")) == pinned("operator", "cluster")
+
+
+@pytest.mark.parametrize("component", rbac.COMPONENTS)
+def test_the_charts_roles_are_the_table(component: rbac.Component, helm: Helm) -> None:
+    manifests = helm.manifests(watchNamespaces=["a", "b"])
+    ours = [m for m in manifests if m["metadata"]["labels"]["app.kubernetes.io/component"] == component]
+    assert [role["rules"] for role in of_kind(ours, "Role")] == [rbac.rules(component, "namespace")] * 2
+    wanted = rbac.rules(component, "cluster")
+    assert [role["rules"] for role in of_kind(ours, "ClusterRole")] == ([wanted] if wanted else [])
+
+
+RBAC_KINDS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+
+
+@pytest.fixture(scope="module")
+def kubectl(cluster: Any) -> Kubectl:
+    return Kubectl(binaries(["kubectl"])["kubectl"], cluster.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Any, helm: Helm, kubectl: Kubectl) -> Iterator[str]:
+    """A watched namespace, with the rendered rights applied; the release's own is not watched."""
+    name, api = f"watched-{uuid4().hex[:8]}", ApiServer(cluster.kubeconfig)
+    for namespace in (name, "profiling"):
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
+    kubectl.apply(*of_kind(helm.manifests(watchNamespaces=[name]), *RBAC_KINDS))
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def allowed(kubectl: Kubectl, account: str, namespace: str) -> set[Right]:
+    """What `kubectl auth can-i --list` says of a ServiceAccount, as rules."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    groups = ("system:serviceaccounts", "system:serviceaccounts:profiling", "system:authenticated")
+    user = [f"--as=system:serviceaccount:profiling:{account}", *(f"--as-group={group}" for group in groups)]
+    answer = kubectl("create", "--validate=false", *user, "-f", "-", "-o", "json", stdin=json.dumps(review))
+    return rights(json.loads(answer)["status"]["resourceRules"])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("component", rbac.COMPONENTS)
+def test_a_service_account_may_do_what_the_table_says_and_no_more(
+    component: rbac.Component, watched: str, kubectl: Kubectl
+) -> None:
+    anybody = allowed(kubectl, "nobody", watched)
+    everywhere = rights(rbac.rules(component, "cluster"))
+    here = everywhere | rights(rbac.rules(component, "namespace"))
+    assert allowed(kubectl, f"fleet-{component}", watched) - anybody == here
+    assert allowed(kubectl, f"fleet-{component}", "default") - anybody == everywhere
+
+
+@pytest.mark.cluster
+def test_the_agents_account_may_do_nothing(watched: str, kubectl: Kubectl) -> None:
+    who = f"--as=system:serviceaccount:{watched}:precision-profiler-agent"
+    for verb, what in (("get", "pods"), ("list", "nodes"), ("get", "precisionprofiles.precisionprofiler.io")):
+        assert kubectl.run("auth", "can-i", verb, what, who).stdout.strip() == "no"
+
+
+@pytest.mark.cluster
+def test_the_api_server_takes_everything_that_is_rendered(watched: str, helm: Helm, kubectl: Kubectl) -> None:
+    manifests = helm.manifests(watchNamespaces=[watched])
+    said = kubectl.apply(*manifests, flags=("--dry-run=server", "--validate=strict"))
+    assert len(said.splitlines()) == len(manifests)
+
+
+@pytest.mark.cluster
+def test_our_pods_are_admitted_where_pod_security_is_restricted(watched: str, helm: Helm, kubectl: Kubectl) -> None:
+    for deployment in of_kind(helm.manifests(watchNamespaces=[watched]), "Deployment"):
+        kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(_pod(deployment)))
+
+
+def _pod(deployment: Manifest) -> Manifest:
+    metadata = {"name": deployment["metadata"]["name"], "namespace": "profiling"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": deployment["spec"]["template"]["spec"]}

@@ -1,0 +1,217 @@
+"""`kubectl precision shapes`: what it prints, where, and what it says of wrong input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from precision_operator.cli import app
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "vocab_size": 128256,
+}
+PROFILE = """
+apiVersion: v1
+kind: ConfigMap
+---
+apiVersion: precisionprofiler.io/v1alpha1
+kind: PrecisionProfile
+metadata: {name: a}
+spec:
+  workload: {preset: codonfm-5b}
+---
+apiVersion: precisionprofiler.io/v1alpha1
+kind: PrecisionProfile
+metadata: {name: b}
+spec:
+  workload: {preset: llama3-8b}
+"""
+SIZES = ("--micro-batch-size", "2", "--sequence-length", "4096")
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["shapes", *arguments], input=stdin)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return str(path)
+
+
+def test_a_hugging_face_config_gives_gemms_parameters_and_flops_as_json(config: str) -> None:
+    result = run("--hf-config", config, *SIZES, "-o", "json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert document["gemms"][0] == {
+        "name": "qkv",
+        "pass": "fprop",
+        "m": 8192,
+        "k": 4096,
+        "n": 6144,
+        "count": 32,
+        "flops": 2 * 8192 * 4096 * 6144,
+    }
+    assert len(document["gemms"]) == 15
+    assert document["parameters"] == {"total": 8_030_261_248, "active": 8_030_261_248}
+    assert document["training_flops_per_token"] == 48_250_773_504
+    assert (document["formula"]["name"], document["formula"]["version"]) == ("active_parameters_and_attention", 1)
+    assert (document["workload"], document["tokens_per_micro_batch"]) == ("config", 8192)
+
+
+def test_a_config_may_come_from_stdin(config: str) -> None:
+    piped = run("--hf-config", "-", *SIZES, "-o", "csv", stdin=json.dumps(LLAMA))
+    assert piped.stdout == run("--hf-config", config, *SIZES, "-o", "csv").stdout
+
+
+def test_dimensions_on_the_command_line_give_the_same_as_a_preset() -> None:
+    dimensions = "hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,numHiddenLayers=24,causal=false"
+    by_hand = run("--model", dimensions, "--micro-batch-size", "31", "--sequence-length", "512", "-o", "json")
+    preset = run("--preset", "codonfm-5b", "-o", "json")
+    assert json.loads(by_hand.stdout) | {"workload": "codonfm-5b"} == json.loads(preset.stdout)
+
+
+def test_nested_dimensions_have_a_dot() -> None:
+    dimensions = "hiddenSize=64,intermediateSize=128,numAttentionHeads=4,numHiddenLayers=2,moe.numExperts=8,moe.topK=3"
+    document = json.loads(run("--model", dimensions, *SIZES, "-o", "json").stdout)
+    assert {row["m"] for row in document["gemms"] if row["name"] == "experts_up" and row["pass"] == "fprop"} == {3072}
+    assert "experts_up: 8 experts run as one grouped GEMM; count counts each expert" in document["notes"]
+
+
+def test_tokens_that_do_not_spread_evenly_over_experts_are_told() -> None:
+    uneven, even = (
+        json.loads(run("--preset", "mixtral-8x7b", "--sequence-length", length, "-o", "json").stdout)
+        for length in ("1001", "1000")
+    )
+    told = "tokens do not spread evenly over the experts: their m is rounded up"
+    assert (told in uneven["notes"], told in even["notes"]) == (True, False)
+
+
+def test_a_profile_gives_its_workload_and_the_first_of_several_counts(tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    path.write_text(PROFILE)
+    assert run("-f", str(path), "-o", "json").stdout == run("--preset", "codonfm-5b", "-o", "json").stdout
+
+
+def test_sizes_on_the_command_line_win_over_the_profile() -> None:
+    document = json.loads(run("-f", "-", "--sequence-length", "1024", "-o", "json", stdin=PROFILE).stdout)
+    assert (document["micro_batch_size"], document["sequence_length"]) == (31, 1024)
+
+
+def test_explicit_shapes_have_gradients_but_no_parameters() -> None:
+    document = json.loads(run("--shape", "64x32x16", "--shape", "100x32x16", "-o", "json").stdout)
+    assert len(document["gemms"]) == 6
+    assert (document["parameters"], document["training_flops_per_token"]) == (None, None)
+    assert {row["recipe"] for row in document["recipe_problems"] if row["message"].startswith("100x32x16")} == {
+        "fp8_delayed",
+        "fp8_current",
+        "fp8_block",
+        "mxfp8",
+        "nvfp4",
+        "nvfp4_no_rht",
+    }
+
+
+def test_yaml_and_csv_say_the_same_as_json() -> None:
+    document = json.loads(run("--preset", "qwen3-8b", "-o", "json").stdout)
+    assert yaml.safe_load(run("--preset", "qwen3-8b", "-o", "yaml").stdout) == document
+    rows = list(csv.DictReader(io.StringIO(run("--preset", "qwen3-8b", "-o", "csv").stdout)))
+    assert rows == [{key: str(value) for key, value in row.items()} for row in document["gemms"]]
+
+
+def test_the_table_is_for_people() -> None:
+    assert run("--shape", "64x128x32").stdout == (
+        "NAME        PASS      M     K     N   COUNT    FLOPS\n"
+        "64x128x32   fprop    64   128    32       1   524288\n"
+        "64x128x32   dgrad    64    32   128       1   524288\n"
+        "64x128x32   wgrad   128    64    32       1   524288\n"
+        "\n"
+        "workload          shapes (55d93a8d358aca00)\n"
+        "note              explicit shapes: no model, so no parameters and no FLOPs per token\n"
+        "warning           nvfp4: 64x128x32: nvfp4 trains without its fused Hadamard transform here, which is much "
+        "slower: n=32 is no multiple of 128\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give exactly one of --hf-config, --model, --preset, --shape and -f; none is given"),
+        (("--preset", "llama3-8b", "--shape", "1x1x1"), "--preset and --shape are given"),
+        (("--preset", "llama9"), "workload.preset: input should be 'codonfm-5b'"),
+        (("--shape", "64x64"), "write MxKxN"),
+        (("--shape", "64x64x64", *SIZES), "means nothing with shapes"),
+        (("--model", "hiddenSize"), "write name=value"),
+        (("--model", "hiddenSize=1,hiddenSize=2"), "given twice"),
+        (("--model", "moe=1,moe.topK=2"), "both as a value and as the group"),
+        (("--model", "hiddenSize=64"), "--model needs --micro-batch-size and --sequence-length"),
+        (("--model", "hiddenSize=64", *SIZES), "workload.model.intermediateSize is required"),
+        (("--model", "hiddenSize=0", *SIZES), "workload.model.hiddenSize: input should be greater than or equal to 1"),
+        (("--model", "hidenSize=64", *SIZES), "workload.model.hidenSize is no field here"),
+        (("--hf-config", "/nowhere/config.json", *SIZES), "reading /nowhere/config.json: No such file"),
+        (("--hf-config", "-", *SIZES), "not valid JSON"),
+        (("-f", "-"), "there is no PrecisionProfile in it"),
+    ],
+)
+def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments, stdin="kind: Pod")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not YAML"),
+        ("kind: PrecisionProfile", "no spec.workload"),
+        ("kind: PrecisionProfile\nspec: {workload: [1]}", "no spec.workload"),
+        (
+            "kind: PrecisionProfile\nspec: {workload: {huggingFaceConfig: {configMapKeyRef: {name: a, key: b}}}}",
+            "--hf-config",
+        ),
+    ],
+)
+def test_a_profile_that_cannot_be_read_is_refused(text: str, words: str) -> None:
+    result = run("-f", "-", stdin=text)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_an_architecture_that_cannot_be_expressed_is_named_on_stderr() -> None:
+    result = run("--hf-config", "-", *SIZES, stdin=json.dumps({"model_type": "deepseek_v3"}))
+    assert result.exit_code == 2
+    assert "deepseek_v3" in result.stderr
+    assert "MLA" in result.stderr
+
+
+def test_shapes_starts_without_cluster_client_or_yaml() -> None:
+    heavy = "kubernetes kopf aiohttp yaml prometheus_client torch"
+    program = (
+        "import sys; from precision_operator.cli import app; app(['shapes', '--preset', 'codonfm-5b', '-o', 'json'], "
+        f"standalone_mode=False); sys.exit(' '.join(m for m in '{heavy}'.split() if m in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_lists_the_commands() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "shapes" in result.stdout

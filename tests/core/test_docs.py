@@ -1,0 +1,130 @@
+"""What the pages say of this repository is so: links, commands, paths, metrics, values of the chart, shown output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from precision_operator.cli import COMMANDS, app
+from precision_operator.core.reasons import REASONS, Kind
+from precision_operator.core.reasons_page import SECTIONS, page
+from precision_operator.exporter.families import FAMILIES
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+TOP_FOLDERS = ("operator", "agent", "crds", "charts", "tests", "lab", "docs", "examples", "benchmarks", ".ci")
+
+each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def blocks(text: str) -> list[str]:
+    """The fenced blocks of a page."""
+    return re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def code(text: str) -> list[str]:
+    """Everything that a page sets as code: fenced blocks and `spans`."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return blocks(text) + re.findall(r"`([^`\n]+)`", prose)
+
+
+def named(pattern: str, path: Path) -> set[str]:
+    """What `pattern` finds in the code of a page."""
+    return {found for piece in code(text_of(path)) for found in re.findall(pattern, piece)}
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path: Path) -> Iterator[str]:
+    """Relative links of a page to a file or heading that is not there."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(path)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield link
+
+
+@each_page
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    assert list(broken_links(path)) == []
+
+
+def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+    page_path = tmp_path / "page.md"
+    page_path.write_text("# A heading\n[good](#a-heading) [bad](#none) [gone](gone.md) [web](https://example.com)\n")
+    assert list(broken_links(page_path)) == ["#none", "gone.md"]
+
+
+@each_page
+def test_every_make_command_that_is_named_is_a_target(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", text_of(ROOT / "Makefile"), re.MULTILINE))
+    assert named(r"\bmake ([a-z][a-z-]*)", path) - targets == set()
+
+
+@each_page
+def test_every_plugin_command_that_is_named_exists(path: Path) -> None:
+    assert named(r"\bkubectl[ -]precision ([a-z][a-z-]*)", path) - set(COMMANDS) == set()
+
+
+@each_page
+def test_every_metric_that_is_named_is_exported(path: Path) -> None:
+    families = {family.name for family in FAMILIES}
+    assert named(r"\bprecision_(?:node|pool|profile)_\w+", path) - families == set()
+
+
+@each_page
+def test_every_path_that_is_named_exists(path: Path) -> None:
+    tops = "|".join(map(re.escape, TOP_FOLDERS))
+    paths = named(rf"(?:^|\s)((?:{tops})/[\w./-]*)", path)
+    assert [each for each in sorted(paths) if not (ROOT / each).exists()] == []
+
+
+@each_page
+def test_every_value_that_helm_is_given_is_one_of_the_charts(path: Path) -> None:
+    values: dict[str, Any] = yaml.safe_load(text_of(ROOT / "charts" / "precision-profiler" / "values.yaml"))
+    for key in named(r"--set ([\w.]+)=", path):
+        assert reduce(lambda part, name: part[name], key.split("."), values) is not None
+
+
+def shown_runs() -> list[tuple[str, str]]:
+    """(command, output) of the blocks that show a run of the plugin."""
+    runs = [block.removeprefix("$ ").partition("\n") for path in PAGES for block in blocks(text_of(path))]
+    return [(command, output) for command, _, output in runs if command.startswith("kubectl-precision ") and output]
+
+
+def test_what_the_plugin_is_shown_to_print_is_what_it_prints() -> None:
+    runs = shown_runs()
+    assert runs
+    for command, output in runs:
+        assert CliRunner().invoke(app, shlex.split(command)[1:]).output == output
+
+
+def test_every_kind_of_reason_has_a_section() -> None:
+    assert list(SECTIONS) == list(get_args(Kind))
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_is_explained_on_the_page(reason: str) -> None:
+    assert f"\n| `{reason}` | " in page()
+
+
+def test_the_committed_page_of_reasons_is_what_the_tables_say_now() -> None:
+    assert text_of(ROOT / "docs" / "reasons.md") == page(), "run: make generate"

@@ -1,0 +1,385 @@
+"""Which nodes are measured, and what a user is told about those that are not."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.profile import Target, Toleration
+from precision_operator.core.eligibility import CHECKS, decide, matches, mismatch
+from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.reasons import REASONS, sentence
+from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())
+ANY = Target.model_validate({})
+
+REAL_NODES = {
+    "EKS p6e-gb200": "Eligible",
+    # The source quotes the clique label alone: the class stands in its prose, which no operator can read.
+    "Live GB300 tray": "UnknownProduct",
+    "The same live GB300 tray": "DRAClaimsNotSupported",
+    "H100 SXM node": "Eligible",
+    "H100 x8 node, mixed MIG": "MIGEnabled",
+    "AWS P5": "GPUsSharedRenamed",
+    "H100 NVL": "Eligible",
+    "B300 HGX": "Cordoned",
+    "T4 node": "UnsupportedProduct",
+}
+
+
+def as_node(entry: dict[str, Any]) -> dict[str, Any]:
+    """The Node object of a golden entry: what its source shows, nothing added."""
+    status = {key: entry[key] for key in ("allocatable", "capacity") if entry.get(key) is not None}
+    spec = {"taints": entry["taints"], "unschedulable": entry.get("unschedulable", False)}
+    return {"metadata": {"name": "n1", "labels": entry["labels"]}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"), list(zip(GOLDEN["nodes"], REAL_NODES.values(), strict=True)), ids=REAL_NODES
+)
+def test_real_nodes_are_decided_as_their_owners_would(entry: dict[str, Any], reason: str) -> None:
+    assert entry["what"].startswith(list(REAL_NODES)[GOLDEN["nodes"].index(entry)])
+    facts = node_facts(as_node(entry))
+    assert decide(facts, ANY).reason == reason
+    if reason == "Eligible":
+        expected = entry["expected"]
+        assert (facts.product, facts.gpus) == (expected["product_class"], expected["gpu_count"])
+
+
+@pytest.mark.parametrize("entry", GOLDEN["resource_slices"], ids=["H100", "T4"])
+def test_real_resource_slices_name_their_gpus(entry: dict[str, Any]) -> None:
+    spec = {"driver": entry["driver"], "nodeName": "n1", "devices": entry["devices"]}
+    facts = node_facts(node_object({}, gpus=None), slices=[{"spec": spec}])
+    assert facts.product == (None if entry["expected"]["product_class"] == "other" else "H100")
+    reason = "UnsupportedProduct" if facts.product is None else "DRAClaimsNotSupported"
+    assert decide(facts, ANY).reason == reason
+
+
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "eight healthy GPUs": (node_object(), "Eligible"),
+    "one of eight GPUs unhealthy": (
+        node_object(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}),
+        "Eligible",
+    ),
+    "MIG capable, not MIG": (
+        node_object(EIGHT_H100 | {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}),
+        "Eligible",
+    ),
+    "MIG switched off": (
+        node_object(EIGHT_H100 | {"nvidia.com/mig.strategy": "single", "nvidia.com/mig.config": "all-disabled"}),
+        "Eligible",
+    ),
+    "MIG resources left at zero": (
+        node_object(allocatable={"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}),
+        "Eligible",
+    ),
+    "single MIG": (
+        node_object(
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "nvidia.com/gpu.count": "7"}, gpus="7"
+        ),
+        "MIGEnabled",
+    ),
+    "invalid MIG": (
+        node_object(
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-INVALID", "nvidia.com/gpu.count": "0"}, gpus="0"
+        ),
+        "MIGEnabled",
+    ),
+    "mixed MIG by its resources": (
+        node_object(allocatable={"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "16"}),
+        "MIGEnabled",
+    ),
+    "mixed MIG, half of the GPUs whole": (
+        node_object(allocatable={"nvidia.com/gpu": "4", "nvidia.com/mig-3g.40gb": "8"}),
+        "MIGEnabled",
+    ),
+    "mixed MIG by its labels": (node_object(EIGHT_H100 | {"nvidia.com/mig-1g.10gb.count": "56"}), "MIGEnabled"),
+    "GKE partitions": (
+        node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}),
+        "MIGEnabled",
+    ),
+    "MIG being switched off": (
+        node_object(
+            {
+                "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
+                "nvidia.com/mig.config": "all-disabled",
+                "nvidia.com/mig.config.state": "rebooting",
+            }
+        ),
+        "MIGReconfiguring",
+    ),
+    "time-slicing": (
+        node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}),
+        "GPUsShared",
+    ),
+    "MPS": (node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "mps"}), "GPUsShared"),
+    "no sharing, said aloud": (
+        node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}),
+        "Eligible",
+    ),
+    "replicas alone": (node_object(EIGHT_H100 | {"nvidia.com/gpu.replicas": "2"}), "GPUsShared"),
+    "-SHARED product": (
+        node_object({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, gpus="32"),
+        "GPUsShared",
+    ),
+    "GKE time-sharing": (
+        node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}),
+        "GPUsShared",
+    ),
+    "more GPUs than there are": (node_object(gpus="80"), "GPUsShared"),
+    "virtual GPUs": (node_object(EIGHT_H100 | {"nvidia.com/vgpu.present": "true"}), "GPUsShared"),
+    "renamed sharing": (
+        node_object(allocatable={"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "128"}),
+        "GPUsSharedRenamed",
+    ),
+    "renamed sharing that was ended": (
+        node_object(allocatable={"nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "0"}),
+        "Eligible",
+    ),
+    "GH200": (node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, gpus="1"), "UnsupportedProduct"),
+    "no label, GPUs": (node_object({}), "UnknownProduct"),
+    "DRA after the device plugin": (
+        node_object(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}),
+        "DRAClaimsNotSupported",
+    ),
+    "device plugin not up": (node_object(gpus=None), "GPUsNotReady"),
+    "PCI device found, no driver yet": (
+        node_object({"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, gpus=None),
+        "UnknownProduct",
+    ),
+    "CPU node": (node_object({"kubernetes.io/arch": "amd64"}, gpus=None), "NoGPU"),
+    "CoreWeave CPU node": (node_object({"gpu.nvidia.com/model": ""}, gpus=None), "NoGPU"),
+    "cordoned": (node_object(unschedulable=True), "Cordoned"),
+    "cordoned by its taint": (
+        node_object(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
+        "Cordoned",
+    ),
+    "not ready": (node_object(ready="False"), "NotReady"),
+    "unreachable": (
+        node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
+        "NotReady",
+    ),
+    "being deleted": (node_object(deletionTimestamp="2026-01-01T00:00:00Z"), "NodeDeleting"),
+    "scaled down": (
+        node_object(taints=[{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]),
+        "NodeDeleting",
+    ),
+    "GPU taint without a value": (
+        node_object(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
+        "Eligible",
+    ),
+    "Grace taint of GKE": (
+        node_object(taints=[{"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}]),
+        "Eligible",
+    ),
+    "a preference is no ban": (
+        node_object(taints=[{"key": "team", "value": "a", "effect": "PreferNoSchedule"}]),
+        "Eligible",
+    ),
+    "reserved rack": (
+        node_object(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}]),
+        "UntoleratedTaint",
+    ),
+    "what stays goes before what passes": (
+        node_object({"nvidia.com/gpu.product": "Tesla-T4"}, unschedulable=True, ready="False"),
+        "UnsupportedProduct",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), CASES.values(), ids=CASES)
+def test_a_node_is_decided_by_the_first_check_that_speaks(node: dict[str, Any], reason: str) -> None:
+    decision = decide(node_facts(node), ANY)
+    assert (decision.reason, decision.kind) == (reason, REASONS[reason].kind)
+
+
+def test_every_check_has_a_node_that_it_decides() -> None:
+    assert {code for code, _ in CHECKS} - {reason for _, reason in CASES.values()} == {"ExcludedTaint"}
+
+
+LABELS = st.fixed_dictionaries(
+    {},
+    optional={
+        "nvidia.com/gpu.product": st.sampled_from(["NVIDIA-GB200", "NVIDIA-H20", "NVIDIA-B200-MIG-1g.23gb", "", "?"]),
+        "nvidia.com/gpu.count": st.sampled_from(["0", "4", "8", "many"]),
+        "nvidia.com/gpu.replicas": st.sampled_from(["0", "1", "4", "x"]),
+        "nvidia.com/gpu.sharing-strategy": st.sampled_from(["none", "mps", "time-slicing"]),
+        "nvidia.com/mig.config": st.sampled_from(["all-disabled", "all-balanced", ""]),
+        "nvidia.com/mig.config.state": st.sampled_from(["success", "pending", "failed"]),
+    },
+)
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.23gb"]),
+    st.sampled_from(["0", "4", "8", "x"]),
+)
+
+
+@given(labels=LABELS, allocatable=AMOUNTS, capacity=AMOUNTS, unschedulable=st.booleans())
+def test_only_whole_gpus_of_a_supported_product_are_ever_eligible(
+    labels: dict[str, str], allocatable: dict[str, str], capacity: dict[str, str], unschedulable: bool
+) -> None:
+    raw = node_object(labels, allocatable=allocatable, capacity=capacity, unschedulable=unschedulable)
+    facts = node_facts(raw)
+    decision = decide(facts, ANY)
+    assert REASONS[decision.reason].kind == decision.kind
+    if decision.kind == "eligible":
+        assert facts.product == "GB200"
+        assert facts.gpus == int(allocatable["nvidia.com/gpu"]) > 0
+        assert not unschedulable
+        assert {allocatable.get(key, "0") for key in ("nvidia.com/gpu.shared", "nvidia.com/mig-1g.23gb")} <= {"0", "x"}
+        assert labels.get("nvidia.com/gpu.sharing-strategy", "none") == "none"
+        assert labels.get("nvidia.com/mig.config") != "all-balanced"
+
+
+def test_dra_gpus_without_the_device_plugin_are_not_supported_yet() -> None:
+    facts = node_facts(node_object({}, gpus=None), slices=[resource_slice("NVIDIA GB300", count=4)])
+    decision = decide(facts, ANY)
+    assert (decision.kind, decision.reason) == ("skipped", "DRAClaimsNotSupported")
+    assert "4 GPUs in ResourceSlices of gpu.nvidia.com" in decision.message
+
+
+def test_a_compute_domain_slice_beside_device_plugin_gpus_changes_nothing() -> None:
+    slices = [resource_slice("NVIDIA GB200", count=1, driver="compute-domain.nvidia.com")]
+    facts = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, gpus="4"), slices=slices)
+    assert decide(facts, ANY).message == "4 whole GB200 GPUs. It is measured when its turn comes."
+
+
+RESERVED = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "reason"),
+    [
+        ({"key": "team", "operator": "Exists"}, "Eligible"),
+        ({"key": "team", "value": "a"}, "Eligible"),
+        ({"key": "team", "value": "a", "effect": "NoSchedule"}, "Eligible"),
+        ({"key": "team", "value": "b"}, "UntoleratedTaint"),
+        ({"key": "team", "value": "a", "effect": "NoExecute"}, "UntoleratedTaint"),
+        ({"key": "other", "operator": "Exists"}, "UntoleratedTaint"),
+    ],
+)
+def test_a_reserved_node_is_measured_only_with_its_toleration(toleration: dict[str, str], reason: str) -> None:
+    facts = node_facts(node_object(taints=RESERVED))
+    assert decide(facts, ANY, [Toleration.model_validate(toleration)]).reason == reason
+
+
+def test_an_untolerated_taint_is_named_with_the_toleration_to_add() -> None:
+    assert decide(node_facts(node_object(taints=RESERVED)), ANY).message == (
+        "It has the taint team=a:NoSchedule, which keeps the agent away. If its owner agrees, add to "
+        "spec.agent.tolerations: {key: team, operator: Equal, value: a, effect: NoSchedule}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"key": "team"}, "ExcludedTaint"),
+        ({"key": "team", "value": "a", "effect": "NoSchedule"}, "ExcludedTaint"),
+        ({"key": "team", "value": "b"}, "Eligible"),
+        ({"key": "team", "effect": "NoExecute"}, "Eligible"),
+    ],
+)
+def test_an_excluded_taint_skips_a_node_even_if_it_is_tolerated(rule: dict[str, str], reason: str) -> None:
+    target = Target.model_validate({"excludeTaints": [rule]})
+    everything = [Toleration.model_validate({"key": "team", "operator": "Exists"})]
+    assert decide(node_facts(node_object(taints=RESERVED)), target, everything).reason == reason
+
+
+def facts_with(**labels: str) -> NodeFacts:
+    return node_facts(node_object(EIGHT_H100 | labels))
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "matching", "others"),
+    [
+        ("In", ["a", "b"], ["a", "b"], ["c", None]),
+        ("NotIn", ["a", "b"], ["c", None], ["a", "b"]),
+        ("Exists", [], ["a", ""], [None]),
+        ("DoesNotExist", [], [None], ["a", ""]),
+        ("Gt", ["5"], ["6", "10"], ["5", "4", "six", "", None]),
+        ("Lt", ["5"], ["4", "-1"], ["5", "6", "four", None]),
+    ],
+)
+def test_expressions_mean_what_they_mean_in_node_affinity(
+    operator: str, values: list[str], matching: list[str | None], others: list[str | None]
+) -> None:
+    target = Target.model_validate({"matchExpressions": [{"key": "rack", "operator": operator, "values": values}]})
+    for label in matching:
+        assert matches(target, facts_with(**({} if label is None else {"rack": label}))), label
+    for label in others:
+        assert not matches(target, facts_with(**({} if label is None else {"rack": label}))), label
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ({}, None),
+        ({"nodeSelector": {"rack": "r7"}}, None),
+        ({"nodeSelector": {"rack": "r8"}}, 'spec.target.nodeSelector asks for rack=r8, the node has "r7"'),
+        ({"nodeSelector": {"zone": "z"}}, "spec.target.nodeSelector asks for zone=z, the node has no such label"),
+        ({"nodeNames": ["n1", "n2"]}, None),
+        ({"nodeNames": ["n2"]}, "spec.target.nodeNames does not name it"),
+        ({"products": ["H100"]}, None),
+        ({"products": ["B200"]}, "spec.target.products asks for B200, its GPU is NVIDIA-H100-80GB-HBM3"),
+        (
+            {"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["r7", "r9"]}]},
+            'spec.target.matchExpressions asks for rack NotIn r7,r9, the node has "r7"',
+        ),
+    ],
+)
+def test_a_node_that_is_not_meant_can_be_told_why(target: dict[str, Any], why: str | None) -> None:
+    assert mismatch(Target.model_validate(target), facts_with(rack="r7")) == why
+
+
+def test_nodes_without_gpus_are_meant_only_when_somebody_selects_them() -> None:
+    cpu = node_facts(node_object({"role": "web"}, gpus=None))
+    assert not matches(ANY, cpu)
+    assert not matches(Target.model_validate({"products": ["H100"]}), cpu)
+    assert matches(Target.model_validate({"nodeSelector": {"role": "web"}}), cpu)
+    assert matches(Target.model_validate({"nodeNames": ["n1"]}), cpu)
+
+
+def test_gpus_that_no_label_names_are_reported_whatever_product_is_asked_for() -> None:
+    target = Target.model_validate({"products": ["GB300"]})
+    unnamed = node_facts(node_object({"nvidia.com/gpu.clique": "cluster.388"}, gpus="4"))
+    assert matches(target, unnamed)
+    assert decide(unnamed, target).reason == "UnknownProduct"
+
+
+def template_fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+@pytest.mark.parametrize("code", REASONS)
+def test_every_reason_is_a_sentence_with_a_next_step(code: str) -> None:
+    reason = REASONS[code]
+    assert reason.code == code
+    assert code.isascii()
+    assert code.isalnum()
+    assert code[0].isupper()
+    facts = {name: f"<{name}>" for name in template_fields(reason.template) | template_fields(reason.next_step)}
+    text = sentence(code, **facts)
+    assert text[0].isupper() or text[0] == "<"
+    assert text.endswith((".", "}."))
+    assert all(value in text for value in facts.values())
+    assert text.count(". ") >= 1, "what is so, and what to do next"
+
+
+def test_what_others_write_stays_on_one_line_and_is_cut() -> None:
+    text = sentence("UnsupportedProduct", name="Tesla\n\x1b[31mT4 {x} " + "y" * 5000, supported="H100")
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert "T4 {x} yyy" in text
+    assert len(text) < 600
+
+
+def test_a_sentence_without_its_facts_is_our_own_mistake() -> None:
+    with pytest.raises(KeyError):
+        sentence("NotReady", node="n1")

@@ -1,0 +1,92 @@
+"""Every profile that a reader can copy, from examples/ or from a page, is one that the operator takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from precision_api.names import PROFILE_KIND
+from precision_api.presets import PRESETS
+from precision_api.resolution import resolve
+from precision_api.workload import Workload
+from precision_lab.fleet import demo_fleet, manifests
+from precision_operator.core.asking import Ask, ask
+from precision_operator.core.eligibility import matches
+from precision_operator.core.nodes import node_facts
+from precision_operator.core.observed import Raw, Settings
+from precision_operator.core.views import profile_view
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "registry.example.com/agent"
+SETTINGS = Settings(
+    agent_image=f"{IMAGE}:1", allowed_images=(IMAGE,), priority_class="agent", agent_service_account="agent"
+)
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    """The YAML documents of a file; of a Markdown page those in its yaml blocks."""
+    text = path.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if path.suffix == ".md" else [text]
+    return [document for block in blocks for document in yaml.safe_load_all(block) if isinstance(document, dict)]
+
+
+def profiles() -> list[Any]:
+    """One parameter for each profile: it, and the data of the ConfigMaps beside it."""
+    paths = [*sorted((ROOT / "examples").glob("*.yaml")), ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    rows = []
+    for path in paths:
+        found = documents(path)
+        maps = {item["metadata"]["name"]: item["data"] for item in found if item.get("kind") == "ConfigMap"}
+        of_kind = [item for item in found if item.get("kind") == PROFILE_KIND]
+        rows += [pytest.param(p, maps, id=f"{path.relative_to(ROOT)}:{p['metadata']['name']}") for p in of_kind]
+    return rows
+
+
+def example(name: str) -> dict[str, Any]:
+    """The profile in examples/`name`.yaml."""
+    return next(item for item in documents(ROOT / "examples" / f"{name}.yaml") if item["kind"] == PROFILE_KIND)
+
+
+def asked(raw: Raw, maps: dict[str, dict[str, str]]) -> Any:
+    """What the profile asks of a node, with these ConfigMaps in its namespace."""
+    view = profile_view(raw)
+    return ask(view, SETTINGS, {(view.namespace, name): data for name, data in maps.items()})
+
+
+@pytest.mark.parametrize(("raw", "maps"), profiles())
+def test_a_profile_that_a_reader_can_copy_is_accepted_as_it_stands(raw: Raw, maps: dict[str, dict[str, str]]) -> None:
+    assert profile_view(raw).problem == ""
+    assert isinstance(asked(raw, maps), Ask), asked(raw, maps)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)
+def test_every_file_in_examples_holds_a_profile(path: Path) -> None:
+    assert PROFILE_KIND in [item["kind"] for item in documents(path)]
+
+
+def test_the_demo_profile_takes_in_every_node_of_the_demo_fleet() -> None:
+    spec = profile_view(example("demo")).spec
+    assert spec is not None
+    facts = [node_facts(node, spec.pool_label, ()) for node in manifests(demo_fleet())]
+    assert [each.name for each in facts if not matches(spec.target, each)] == []
+    assert spec.rollout.max_concurrent == 4
+
+
+def test_the_profile_that_the_readme_shows_is_the_one_that_the_demo_applies() -> None:
+    assert example("demo") in documents(ROOT / "README.md")
+
+
+def test_the_config_map_example_describes_the_model_that_it_names() -> None:
+    maps = {"qwen3-8b": documents(ROOT / "examples" / "huggingface-configmap.yaml")[0]["data"]}
+    assert asked(example("huggingface-configmap"), maps).resolved.model == PRESETS["qwen3-8b"].model
+
+
+def test_the_explicit_shapes_are_those_of_the_preset_that_they_are_taken_from() -> None:
+    preset = resolve(Workload.model_validate({"preset": "codonfm-5b"}))
+    explicit = asked(example("explicit-shapes"), {}).resolved
+    sizes = [{(gemm.pass_, gemm.m, gemm.k, gemm.n) for gemm in each.gemms} for each in (preset, explicit)]
+    assert sizes[0] == sizes[1]

@@ -1,0 +1,278 @@
+"""The table of metric families: the whole text, who reads it, and what is never in it."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric, Sample
+from prometheus_client.parser import text_string_to_metric_families
+
+from precision_lab.binaries import binaries
+from precision_operator.exporter.body import Body, build
+from precision_operator.exporter.families import FAMILIES, NODE_FAMILIES, PROFILE_FAMILIES
+from precision_operator.exporter.reading import Campaign, NodeResult, read_profile, read_report
+from precision_operator.exporter.store import Store
+from precision_operator.exporter.text import escape, sample_template, samples
+from tests.support.golden import FOLDER, assert_golden
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+
+ENERGY = ("precision_node_training_power_watts", "precision_node_training_tokens_per_joule")
+CRASHED = {
+    "run": "r1",
+    "number": 2,
+    "outcome": "failed",
+    "reason": "AgentCrashed",
+    "finishedAt": "2026-11-20T07:00:00Z",
+}
+MIXED = [
+    recipe_row("bf16"),
+    recipe_row("fp8_block", 1.08, availability="emulated", verdict="emulated"),
+    without_energy("mxfp8", 1.372),
+    {"recipe": "nvfp4", "availability": "unsupported", "verdict": "unknown"},
+]
+
+
+def fleet() -> list[dict[str, Any]]:
+    """Reports of all sorts: simulated, measured, without energy, failed before any result, and of two profiles."""
+    measured = report_status(MIXED, backend="transformer-engine", provenance="measured", simulated=[])
+    return [
+        report_object("gb200-0001"),
+        report_object("gb200-0002", status=measured),
+        report_object("gb200-0002", profile="weekly", status=report_status([recipe_row("bf16")])),
+        report_object("gb200-0003", status={"attempt": CRASHED}),
+        report_object("gb200-0004", status={}),
+    ]
+
+
+def body_of(reports: Iterable[dict[str, Any]], profiles: Iterable[dict[str, Any]] = ()) -> Body:
+    store = Store()
+    for profile in profiles:
+        store.see_profile(profile)
+    for report in reports:
+        store.see_report(report)
+    return build(store.view())
+
+
+def parsed(body: Body) -> list[Sample]:
+    return [sample for family in text_string_to_metric_families(body.text.decode()) for sample in family.samples]
+
+
+def values(body: Body, name: str, label: str = "recipe") -> dict[str, float]:
+    return {sample.labels[label]: sample.value for sample in parsed(body) if sample.name == name}
+
+
+def series(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return sample.name, tuple(sorted(sample.labels.items()))
+
+
+def test_the_whole_text_is_the_golden_one() -> None:
+    text = body_of(fleet(), [profile_object(), profile_object("weekly", workload={"name": "mine"})]).text
+    assert_golden("metrics.txt", text.decode())
+
+
+@pytest.mark.cluster
+def test_promtool_finds_nothing_wrong_with_the_golden_text() -> None:
+    promtool = binaries(["promtool"])["promtool"]
+    golden = (FOLDER / "metrics.txt").read_text(encoding="utf-8")
+    found = subprocess.run([promtool, "check", "metrics"], input=golden, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+
+
+def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> None:
+    subjects: list[NodeResult | Campaign | None] = [read_report(report, "w") for report in fleet()]
+    subjects.sort(key=lambda it: (it.profile, it.node) if isinstance(it, NodeResult) else ("", ""))
+
+    class Theirs:
+        def collect(self) -> Iterator[Metric]:
+            for family in NODE_FAMILIES:
+                metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+                for subject in subjects:
+                    for labels, value in family.rows(subject) if isinstance(subject, NodeResult) else ():
+                        metric.add_metric(labels, value)
+                if metric.samples:
+                    yield metric
+
+    registry = CollectorRegistry()
+    registry.register(Theirs())
+    store = Store()
+    store.see_profile(profile_object(workload={"name": "w"}, status={}))
+    store.see_profile(profile_object("weekly", workload={"name": "w"}, status={}))
+    for report in fleet():
+        store.see_report(report)
+    assert build(store.view()).text == generate_latest(registry)
+
+
+def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> None:
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        assert family.help.endswith("."), family.name
+        assert len(set(family.labels)) == len(family.labels), family.name
+        assert family.name.startswith("precision_"), family.name
+
+
+def test_each_row_has_one_value_for_each_label() -> None:
+    campaign = read_profile(profile_object())
+    result = read_report(report_object(status=report_status(MIXED)), "w")
+    assert campaign
+    assert result
+    for node_family in NODE_FAMILIES:
+        assert {len(labels) for labels, _ in node_family.rows(result)} == {len(node_family.labels)}, node_family.name
+    for profile_family in PROFILE_FAMILIES:
+        assert {len(labels) for labels, _ in profile_family.rows(campaign)} == {len(profile_family.labels)}
+
+
+def test_two_profiles_over_one_node_give_no_series_twice() -> None:
+    body = body_of([report_object("n1", profile="a"), report_object("n1", profile="b"), report_object("n2", "a")])
+    counted = Counter(map(series, parsed(body)))
+    assert counted.most_common(1)[0][1] == 1
+    assert body.series == len(counted)
+
+
+def test_the_same_profile_name_in_two_namespaces_gives_no_series_twice() -> None:
+    body = body_of([report_object(namespace="a"), report_object(namespace="b")])
+    assert Counter(map(series, parsed(body))).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [("u1", "u2"), ("u2", "u1")])
+def test_of_a_node_that_came_back_under_its_name_only_the_newer_report_is_shown(first: str, second: str) -> None:
+    old = report_object("n1", node_uid=first, status=report_status([recipe_row("bf16", 1.0)]))
+    newer = report_status([recipe_row("bf16", 2.0)])
+    new = report_object("n1", node_uid=second, status=newer, creationTimestamp="2026-11-21T00:00:00Z")
+    for order in ([old, new], [new, old]):
+        body = body_of(order)
+        assert values(body, "precision_node_training_speedup_ratio") == {"bf16": 2.0}
+        assert body.replaced_reports == 1
+
+
+def test_energy_is_absent_where_power_is_not_valid() -> None:
+    body = body_of([report_object(status=report_status([recipe_row("bf16"), without_energy("mxfp8")]))])
+    for name in ENERGY:
+        assert set(values(body, name)) == {"bf16"}
+    assert values(body, "precision_node_power_valid") == {"bf16": 1.0, "mxfp8": 0.0}
+    assert set(values(body, "precision_node_power_valid", "reason")) == {"", "CounterStuck"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        recipe_row("bf16", watts="0", tokensPerJoule="0"),
+        recipe_row("bf16", powerInvalid=["CounterStuck"]),
+        recipe_row("bf16", watts=None, tokensPerJoule=None),
+    ],
+    ids=["a dead sensor's zeros", "figures that are marked invalid", "no word on power"],
+)
+def test_energy_is_never_shown_from(row: dict[str, Any]) -> None:
+    body = body_of([report_object(status=report_status([row]))])
+    assert [values(body, name) for name in ENERGY] == [{}, {}]
+
+
+def test_a_figure_that_was_not_measured_has_no_row() -> None:
+    bare = {"recipe": "nvfp4", "availability": "probe_failed", "verdict": "unknown", "failure": "NoKernel: no kernel"}
+    names = {
+        sample.name
+        for sample in parsed(body_of([report_object(status=report_status([bare]))]))
+        if "recipe" in sample.labels
+    }
+    assert names == {"precision_node_verification"}
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ({"provenance": "measured", "simulated": []}, "measured"),
+        ({"provenance": "replayed", "simulated": []}, "replayed"),
+        ({"provenance": "simulated"}, "simulated"),
+        ({"provenance": "measured", "simulated": ["watts"]}, "simulated"),
+    ],
+)
+def test_info_says_whether_figures_were_measured(run: dict[str, Any], told: str) -> None:
+    body = body_of([report_object(status=report_status(**run))])
+    assert values(body, "precision_node_info", "data") == {told: 1.0}
+
+
+def test_a_failed_first_attempt_shows_its_time_and_no_success() -> None:
+    body = body_of([report_object(status={"attempt": CRASHED})])
+    assert [sample.name for sample in parsed(body)] == ["precision_node_last_attempt_timestamp_seconds"]
+
+
+def test_the_workload_is_named_as_in_the_profile_and_by_its_hash_when_the_profile_is_gone() -> None:
+    with_profile = body_of([report_object()], [profile_object(workload={"preset": "llama3-8b", "name": "our-llama"})])
+    assert set(values(with_profile, "precision_node_info", "workload")) == {"our-llama"}
+    assert set(values(body_of([report_object()]), "precision_node_info", "workload")) == {"5ad1f0c2"}
+
+
+def test_the_states_of_a_profile_add_up_to_its_matched_nodes() -> None:
+    body = body_of([], [profile_object()])
+    assert sum(values(body, "precision_profile_nodes", "phase").values()) == 24
+    assert values(body, "precision_profile_progress_ratio", "profile") == {"nightly": 0.5}
+
+
+def test_a_profile_without_eligible_nodes_has_no_progress() -> None:
+    body = body_of([], [profile_object(status={"nodes": {"matched": 2, "skipped": 2}})])
+    assert values(body, "precision_profile_progress_ratio", "profile") == {}
+    assert sum(values(body, "precision_profile_nodes", "phase").values()) == 2
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"results": "all"},
+        {"results": [{"recipe": "fp2", "availability": "ok", "verdict": "verified"}]},
+        {"results": [recipe_row("bf16"), recipe_row("bf16")]},
+        {"attempt": CRASHED | {"finishedAt": "yesterday"}},
+        report_status([recipe_row("bf16", watts="NaN")]),
+        report_status(durationSeconds="1e3"),
+        ["not", "a", "mapping"],
+    ],
+    ids=["wrong type", "newer recipe", "recipe twice", "no time", "not a number", "exponent", "list"],
+)
+def test_a_report_that_cannot_be_read_is_counted_and_the_others_are_shown(status: Any) -> None:
+    broken = report_object("broken") | {"status": status}
+    body = body_of([report_object("good"), broken])
+    assert {sample.labels["node"] for sample in parsed(body)} == {"good"}
+    assert (body.shown_reports, body.unreadable_reports) == (1, 1)
+
+
+def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
+    status = report_status([recipe_row("bf16") | {"throttledRatio": "0.1"}]) | {"quarantine": {"since": "now"}}
+    assert body_of([report_object(status=status)]).shown_reports == 1
+
+
+def test_a_report_without_a_result_yet_is_no_error() -> None:
+    body = body_of([report_object(status={})])
+    assert (body.text, body.empty_reports, body.unreadable_reports) == (b"", 1, 0)
+
+
+# What JSON in UTF-8 can carry: everything but lone surrogates.
+LABEL_TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+
+
+@given(first=LABEL_TEXT, second=LABEL_TEXT)
+def test_any_label_value_comes_back_from_the_parser_as_it_was(first: str, second: str) -> None:
+    template = sample_template("m", ("b", "a"))
+    text = samples(template, [((first, second), 1.5)]).decode()
+    assert text.count("\n") == 1
+    (family,) = text_string_to_metric_families(text)
+    assert [(sample.labels, sample.value) for sample in family.samples] == [({"b": first, "a": second}, 1.5)]
+
+
+@given(st.floats())
+def test_any_value_comes_back_from_the_parser_as_it_was(value: float) -> None:
+    (family,) = text_string_to_metric_families(samples(sample_template("m", ("a",)), [(("x",), value)]).decode())
+    found = family.samples[0].value
+    assert found == value or (math.isnan(found) and math.isnan(value))
+
+
+@given(LABEL_TEXT)
+def test_escaping_leaves_no_bare_quote_or_line_feed(value: str) -> None:
+    escaped = escape(value)
+    assert "\n" not in escaped
+    assert '"' not in escaped.replace(r"\\", "").replace(r"\"", "")

@@ -1,0 +1,252 @@
+"""What is read out of Node objects: real ones, trimmed ones and broken ones."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.core.nodes import NodeFacts, Taint, node_facts, quantity, same_driver
+from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
+
+
+def test_a_full_node_is_read_into_facts() -> None:
+    labels = {
+        "kubernetes.io/arch": "arm64",
+        "nvidia.com/gpu.product": "NVIDIA-GB200",
+        "nvidia.com/gpu.count": "4",
+        "nvidia.com/gpu.memory": "189471",
+        "nvidia.com/gpu.compute.major": "10",
+        "nvidia.com/gpu.compute.minor": "0",
+        "nvidia.com/gpu.clique": "5f1e9f9c-0c7b-4a8e-9f39-0d6a34a0a3cf.1",
+        "nvidia.com/cuda.driver-version.full": "580.126.20",
+        "rack": "r7",
+    }
+    raw = node_object(
+        labels, name="gb-1", gpus="4", taints=[{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    )
+    assert node_facts(raw, "rack") == NodeFacts(
+        name="gb-1",
+        uid="uid-gb-1",
+        product="GB200",
+        product_name="NVIDIA-GB200",
+        gpus=4,
+        capacity_gpus=4,
+        arch="arm64",
+        compute=(10, 0),
+        driver="580.126.20",
+        clique="5f1e9f9c-0c7b-4a8e-9f39-0d6a34a0a3cf.1",
+        memory_mib=189471,
+        pool="r7",
+        evidence="capacity nvidia.com/gpu: 4",
+        taints=(Taint("nvidia.com/gpu", "present", "NoSchedule"),),
+        labels=labels,
+    )
+
+
+def test_facts_can_be_saved_hashed_and_compared() -> None:
+    facts = node_facts(node_object())
+    assert pickle.loads(pickle.dumps(facts)) == facts
+    assert hash(facts) == hash(node_facts(node_object()))
+
+
+def test_an_empty_object_gives_a_node_without_gpus() -> None:
+    facts = node_facts({})
+    assert (facts.name, facts.uid, facts.gpus, facts.product, facts.evidence) == ("", "", 0, None, None)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+LABEL_KEYS = st.sampled_from(
+    [
+        "nvidia.com/gpu.product",
+        "nvidia.com/gpu.count",
+        "nvidia.com/gpu.replicas",
+        "nvidia.com/gpu.memory",
+        "nvidia.com/gpu.compute.major",
+        "nvidia.com/gpu.compute.minor",
+        "nvidia.com/gpu.clique",
+        "nvidia.com/mig.config",
+        "nvidia.com/mig-1g.10gb.count",
+        "nvidia.com/cuda.driver.major",
+        "node.kubernetes.io/instance-type",
+    ]
+)
+
+
+@given(
+    labels=st.dictionaries(LABEL_KEYS, JSON),
+    resources=st.dictionaries(st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu"]), JSON),
+    junk=JSON,
+)
+def test_no_label_or_quantity_makes_reading_fail(labels: dict[str, Any], resources: dict[str, Any], junk: Any) -> None:
+    for allocatable in (resources, junk):
+        status = {"allocatable": allocatable, "capacity": junk, "conditions": junk, "nodeInfo": junk}
+        raw = {"metadata": {"labels": labels, "name": junk}, "spec": {"taints": junk}, "status": status}
+        assert node_facts(raw, slices=[{"spec": junk}]).gpus >= 0
+    assert node_facts({"metadata": junk, "spec": junk, "status": junk}).gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("8", 8),
+        (8, 8),
+        ("8k", 8000),
+        ("16Gi", 16 * 2**30),
+        ("81559Mi", 81559 * 2**20),
+        ("2500m", 2),
+        ("1e3", 1000),
+        ("1.5G", 1_500_000_000),
+        ("0", 0),
+        ("", None),
+        ("-1", None),
+        ("eight", None),
+        ("8x", None),
+        ("1e999", None),
+        (True, None),
+        (None, None),
+        (8.5, None),
+    ],
+)
+def test_quantities_are_parsed_not_stripped(text: object, number: int | None) -> None:
+    assert quantity(text) == number
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("580.159.04", "580.159.4", True),
+        ("580.105.08", "580.105.8", True),
+        ("535.86", "535.86.0", True),
+        ("580.159.04", "580.159.40", False),
+        ("580.126.20", "580.126.9", False),
+        ("unknown", "unknown", True),
+        ("unknown", "580.126.20", False),
+    ],
+)
+def test_driver_versions_are_compared_as_versions(one: str, other: str, same: bool) -> None:
+    assert same_driver(one, other) is same
+    assert same_driver(other, one) is same
+
+
+def test_the_kubelets_allocatable_is_counted_not_capacity_and_not_labels() -> None:
+    facts = node_facts(node_object(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}))
+    assert (facts.gpus, facts.capacity_gpus) == (7, 8)
+
+
+def test_a_node_saved_without_allocatable_is_counted_by_capacity_then_by_label() -> None:
+    raw = node_object()
+    del raw["status"]["allocatable"]
+    assert node_facts(raw).gpus == 8
+    raw["status"] = {}
+    assert node_facts(raw).gpus == 8
+    assert node_facts({"metadata": {"labels": {"nvidia.com/gpu.product": "NVIDIA-B200"}}}).gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        ({"gpu.nvidia.com/model": "H200"}, "H200"),
+        ({"gpu.nvidia.com/model": "", "gpu.nvidia.com/class": "H100_NVLINK_80GB"}, "H100_NVLINK_80GB"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-gb200"}, "nvidia-gb200"),
+        ({"nvidia.com/gpu.product": "NVIDIA-B200", "cloud.google.com/gke-accelerator": "nvidia-h200"}, "NVIDIA-B200"),
+        ({"karpenter.k8s.aws/instance-gpu-name": "h100"}, "h100"),
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, None),
+    ],
+)
+def test_the_gpus_name_is_read_from_the_most_exact_label(labels: dict[str, str], name: str | None) -> None:
+    facts = node_facts(node_object(labels))
+    assert facts.product_name == name
+    assert facts.product in ("B200", "GB200", "H100", "H200")
+
+
+def test_an_unsupported_name_is_not_overruled_by_the_instance_type() -> None:
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "node.kubernetes.io/instance-type": "p5.48xlarge"}
+    assert node_facts(node_object(labels)).product is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "driver"),
+    [
+        ({"nvidia.com/cuda.driver-version.full": "580.126.20"}, "580.126.20"),
+        (
+            {
+                "nvidia.com/cuda.driver.major": "535",
+                "nvidia.com/cuda.driver.minor": "86",
+                "nvidia.com/cuda.driver.rev": "10",
+            },
+            "535.86.10",
+        ),
+        ({"nvidia.com/cuda.driver.major": "535", "nvidia.com/cuda.driver.minor": "86"}, "535.86"),
+        ({"nvidia.com/cuda.driver-version.major": "580", "nvidia.com/cuda.driver-version.minor": "65"}, "580.65"),
+        ({}, None),
+    ],
+)
+def test_the_driver_is_read_from_one_label_or_three(labels: dict[str, str], driver: str | None) -> None:
+    assert node_facts(node_object(labels)).driver == driver
+
+
+@pytest.mark.parametrize(
+    ("value", "clique"),
+    [
+        ("5f1e9f9c-0c7b-4a8e-9f39-0d6a34a0a3cf.388", "5f1e9f9c-0c7b-4a8e-9f39-0d6a34a0a3cf.388"),
+        ("00000000-0000-0000-0000-000000000000.0", None),
+        ("00000000-0000-0000-0000-000000000000.32766", None),
+        ("", None),
+    ],
+)
+def test_a_zero_cluster_uuid_is_no_nvlink_domain(value: str, clique: str | None) -> None:
+    assert node_facts(node_object({"nvidia.com/gpu.clique": value})).clique == clique
+
+
+@pytest.mark.parametrize(
+    ("labels", "arch"),
+    [
+        ({"kubernetes.io/arch": "amd64"}, "amd64"),
+        ({"nvidia.com/gpu.product": "NVIDIA-GB300"}, "arm64"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, None),
+    ],
+)
+def test_the_hosts_architecture_is_labelled_or_follows_from_the_superchip(
+    labels: dict[str, str], arch: str | None
+) -> None:
+    assert node_facts(node_object(labels)).arch == arch
+
+
+def test_the_compute_capability_of_the_label_goes_before_that_of_the_product() -> None:
+    assert node_facts(node_object()).compute == (9, 0)
+    told = {"nvidia.com/gpu.compute.major": "12", "nvidia.com/gpu.compute.minor": ""}
+    assert node_facts(node_object(EIGHT_H100 | told)).compute == (12, 0)
+
+
+def test_a_pool_without_its_label_is_named_after_the_gpu() -> None:
+    assert node_facts(node_object(), "rack").pool == "NVIDIA-H100-80GB-HBM3"
+    assert node_facts(node_object({}), "rack").pool == "unlabelled"
+
+
+def test_resource_slices_name_the_gpu_where_no_label_does() -> None:
+    raw = node_object({}, gpus=None)
+    facts = node_facts(raw, slices=[resource_slice("NVIDIA GB300", count=4)])
+    assert (facts.product, facts.dra_gpus, facts.compute, facts.driver) == ("GB300", 4, (10, 3), "580.159.4")
+
+
+def test_slices_of_other_nodes_and_of_compute_domains_are_no_gpus() -> None:
+    others = [
+        resource_slice("NVIDIA GB300", count=4, node="n2"),
+        resource_slice("NVIDIA GB300", count=1, driver="compute-domain.nvidia.com"),
+    ]
+    assert node_facts(node_object({}, gpus=None), slices=others).dra_gpus == 0
+
+
+def test_a_node_without_a_ready_condition_is_not_called_unready() -> None:
+    raw = node_object()
+    raw["status"]["conditions"] = []
+    assert node_facts(raw).ready
+    assert node_facts(node_object(ready="Unknown")).not_ready == "condition Ready is Unknown (KubeletReady)"

@@ -1,0 +1,267 @@
+"""The door to the API server: a real HTTP server that misbehaves, and the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from aiohttp import web
+
+from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, kopf_connection
+from precision_operator.cluster.connection import authorization, connection
+from precision_operator.cluster.paths import config_maps, item, jobs, profiles
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+GONE = {"kind": "Status", "reason": "Expired", "message": "The provided continue parameter is too old", "code": 410}
+
+
+def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None, namespace: str = "team") -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+        "users": [{"name": "u", "user": user or {"token": "secret"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+@asynccontextmanager
+async def facing(handler: Handler, tmp_path: Path, deadline_seconds: float = 5.0) -> AsyncIterator[Cluster]:
+    """A cluster whose API server is `handler`."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    kubeconfig = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{runner.addresses[0][1]}")
+    try:
+        async with Cluster.connect(kubeconfig, deadline_seconds=deadline_seconds) as cluster:
+            yield cluster
+    finally:
+        await runner.cleanup()
+
+
+async def error_from(act: Awaitable[object]) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await act
+    return caught.value
+
+
+async def test_a_list_is_complete_over_all_its_pages_and_names_its_version(tmp_path: Path) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def pages(request: web.Request) -> web.Response:
+        asked.append(dict(request.query))
+        start = int(request.query.get("continue", "0"))
+        more = {"continue": str(start + 2)} if start < 4 else {}
+        return web.json_response(
+            {"metadata": {"resourceVersion": "77", **more}, "items": [{"n": start}, {"n": start + 1}]}
+        )
+
+    async with facing(pages, tmp_path) as cluster:
+        items, version = await cluster.list_all("/api/v1/pods", "a=b,c", "spec.nodeName=n1", limit=2)
+    assert [one["n"] for one in items] == [0, 1, 2, 3, 4, 5]
+    assert version == "77"
+    assert asked[1] == {"limit": "2", "labelSelector": "a=b,c", "fieldSelector": "spec.nodeName=n1", "continue": "2"}
+
+
+async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path) -> None:
+    answers = [
+        web.json_response({"metadata": {"continue": "x"}, "items": [{"n": "stale"}]}),
+        web.json_response(GONE, status=410),
+        web.json_response({"metadata": {"resourceVersion": "9"}, "items": [{"n": 1}]}),
+    ]
+
+    async def one_by_one(_: web.Request) -> web.Response:
+        return answers.pop(0)
+
+    async with facing(one_by_one, tmp_path) as cluster:
+        assert await cluster.list_all("/api/v1/pods") == ([{"n": 1}], "9")
+
+
+async def test_a_list_that_expires_every_time_is_given_up_and_never_returned_in_part(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def always_gone(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response(GONE, status=410)
+
+    async with facing(always_gone, tmp_path) as cluster:
+        error = await error_from(cluster.list_all("/api/v1/pods"))
+    assert (error.status, error.reason, len(asked)) == (410, "Expired", 4)
+
+
+async def test_a_list_that_is_refused_is_not_begun_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def forbidden(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({"kind": "Status", "reason": "Forbidden", "message": "no"}, status=403)
+
+    async with facing(forbidden, tmp_path) as cluster:
+        error = await error_from(cluster.list_all("/api/v1/pods"))
+    assert (error.status, error.transient, len(asked)) == (403, False, 1)
+
+
+async def test_a_refusal_tells_act_reason_and_when_to_come_back(tmp_path: Path) -> None:
+    async def too_many(_: web.Request) -> web.Response:
+        told = {"kind": "Status", "reason": "TooManyRequests", "message": "slow down"}
+        return web.json_response(told, status=429, headers={"Retry-After": "3"})
+
+    async with facing(too_many, tmp_path) as cluster:
+        error = await error_from(cluster.get("/api/v1/nodes/n1"))
+    assert str(error) == "GET /api/v1/nodes/n1: slow down (429 TooManyRequests)"
+    assert (error.status, error.reason, error.retry_after, error.transient) == (429, "TooManyRequests", 3.0, True)
+
+
+@pytest.mark.parametrize("body", ["<html>bad gateway</html>", "", "[]", '"Status"'])
+async def test_a_proxy_that_answers_for_the_server_is_an_error_with_its_status(tmp_path: Path, body: str) -> None:
+    async def gateway(_: web.Request) -> web.Response:
+        return web.Response(status=502, text=body)
+
+    async with facing(gateway, tmp_path) as cluster:
+        error = await error_from(cluster.get("/api/v1/nodes/n1"))
+    assert (error.status, error.reason, error.transient) == (502, "Bad Gateway", True)
+
+
+@pytest.mark.parametrize("body", ["<html>welcome</html>", "[1, 2]"])
+async def test_a_good_answer_that_is_no_object_is_an_error(tmp_path: Path, body: str) -> None:
+    async def portal(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    async with facing(portal, tmp_path) as cluster:
+        error = await error_from(cluster.get("/api/v1/nodes/n1"))
+    assert (error.status, error.reason) == (0, "Unreachable")
+    assert "is not" in str(error)
+
+
+async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:
+    async def silence(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets the event")
+
+    async with facing(silence, tmp_path, deadline_seconds=0.2) as cluster:
+        error = await error_from(cluster.get("/api/v1/nodes/n1"))
+    assert (error.status, error.reason, error.transient) == (0, "Timeout", True)
+    assert str(error) == "GET /api/v1/nodes/n1: no answer within 0.2 s"
+
+
+async def test_nobody_at_the_address_is_unreachable(tmp_path: Path) -> None:
+    async with Cluster.connect(write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")) as cluster:
+        error = await error_from(cluster.get("/api/v1/nodes/n1"))
+    assert (error.status, error.reason) == (0, "Unreachable")
+
+
+async def test_a_log_without_end_is_cut_at_the_limit(tmp_path: Path) -> None:
+    asked: dict[str, str] = {}
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        asked.update(request.query)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65536)
+
+    async with facing(endless, tmp_path) as cluster:
+        log = await cluster.read_log("ml", "pod-1", "agent", tail_lines=210, limit_bytes=100_000)
+    assert log == b"x" * 100_000
+    assert asked == {"container": "agent", "tailLines": "210", "limitBytes": "100000"}
+
+
+async def test_a_delete_says_background_and_which_object_it_means(tmp_path: Path) -> None:
+    bodies: list[Any] = []
+
+    async def deleting(request: web.Request) -> web.Response:
+        bodies.append(await request.json())
+        return web.json_response({"status": "Success"})
+
+    async with facing(deleting, tmp_path) as cluster:
+        await cluster.delete("/x", uid="u1")
+        await cluster.delete("/x")
+    assert [body.get("preconditions") for body in bodies] == [{"uid": "u1"}, None]
+    assert {body["propagationPolicy"] for body in bodies} == {"Background"}
+
+
+@pytest.mark.parametrize("text", ["just words", "a: [b", "", "current-context: none\nclusters: []\ncontexts: []\n"])
+async def test_a_broken_kubeconfig_is_a_problem_that_names_the_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken"
+    path.write_text(text)
+    with pytest.raises(ConnectionProblem, match=f"reading kubeconfig {path}"):
+        await connection(str(path))
+
+
+async def test_a_missing_kubeconfig_says_how_to_name_one() -> None:
+    with pytest.raises(ConnectionProblem, match=r"there is no kubeconfig at /nowhere.*--kubeconfig or \$KUBECONFIG"):
+        await connection("/nowhere")
+
+
+async def test_the_context_names_the_namespace_and_kopf_gets_the_same_credentials(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "config", "https://127.0.0.1:6443")
+    found = await kopf_connection(kubeconfig)
+    assert (found.server, found.scheme, found.token) == ("https://127.0.0.1:6443", "Bearer", "secret")
+    assert (await connection(kubeconfig)).namespace == found.default_namespace == "team"
+
+
+@pytest.mark.parametrize(("server", "proxied"), [("https://127.0.0.1:1", False), ("https://api.example:6443", True)])
+async def test_loopback_is_never_asked_through_a_proxy(tmp_path: Path, server: str, proxied: bool) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "config", server)
+    assert (await connection(kubeconfig)).through_proxy is proxied
+    assert (await kopf_connection(kubeconfig)).trust_env is proxied
+
+
+async def test_an_expired_token_of_an_exec_plugin_is_renewed(tmp_path: Path) -> None:
+    plugin, calls = tmp_path / "plugin", tmp_path / "calls"
+    plugin.write_text(
+        f"#!/bin/sh\necho x >> {calls}\n"
+        'echo \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":'
+        f'{{"token":"t\'$(wc -l < {calls} | tr -d " ")\'","expirationTimestamp":"2020-01-01T00:00:00Z"}}}}\'\n'
+    )
+    os.chmod(plugin, 0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    found = await connection(write_kubeconfig(tmp_path / "config", "https://127.0.0.1:1", user))
+    assert [await authorization(found.configuration) for _ in range(2)] == ["Bearer t2", "Bearer t3"]
+
+
+def test_names_in_paths_are_quoted() -> None:
+    assert item(profiles("ml"), "a/b?", "status").endswith("/namespaces/ml/precisionprofiles/a%2Fb%3F/status")
+    assert jobs("ml") == "/apis/batch/v1/namespaces/ml/jobs"
+    assert config_maps() == "/api/v1/configmaps"
+
+
+@pytest.mark.cluster
+async def test_the_real_api_server_takes_every_request_that_we_make(cluster: Any) -> None:
+    namespace = f"door-{uuid4().hex[:8]}"
+    async with Cluster.connect(str(cluster.kubeconfig)) as api:
+        await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        maps = config_maps(namespace)
+        for index in range(5):
+            await api.create(maps, {"metadata": {"name": f"m{index}", "labels": {"set": "ours"}}, "data": {"x": "1"}})
+        items, version = await api.list_all(maps, "set=ours", limit=2)
+        assert [one["metadata"]["name"] for one in items] == [f"m{index}" for index in range(5)]
+        assert int(version) > 0
+
+        path = item(maps, "m0")
+        assert (await api.patch(path, {"data": {"y": "2"}}))["data"] == {"x": "1", "y": "2"}
+        assert (await api.patch(path, [{"op": "remove", "path": "/data/y"}], "json"))["data"] == {"x": "1"}
+        applied: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m9"}}
+        await api.apply(item(maps, "m9"), applied | {"data": {"a": "1", "b": "1"}}, "door")
+        assert (await api.apply(item(maps, "m9"), applied | {"data": {"a": "2"}}, "door"))["data"] == {"a": "2"}
+
+        taken = await error_from(api.create(maps, {"metadata": {"name": "m0"}}))
+        assert (taken.status, taken.reason) == (409, "AlreadyExists")
+        stranger = await error_from(api.delete(path, uid="another"))
+        assert (stranger.status, stranger.reason) == (409, "Conflict")
+        await api.delete(path, uid=(await api.get(path))["metadata"]["uid"])
+        assert (await error_from(api.get(path))).reason == "NotFound"
+        assert (await error_from(api.read_log(namespace, "none"))).reason == "NotFound"
+        await api.delete(f"/api/v1/namespaces/{namespace}")

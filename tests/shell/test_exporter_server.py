@@ -1,0 +1,136 @@
+"""The exporter over real HTTP: what a scrape gets, before and after the first list."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from precision_operator.exporter.__main__ import arguments
+from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.server import application, serve, takes_gzip
+from precision_operator.exporter.store import Store
+from tests.support.report_objects import profile_object, report_object
+
+PLAIN = {"Accept-Encoding": "identity"}
+
+
+@asynccontextmanager
+async def serving(store: Store) -> AsyncIterator[str]:
+    runner, port = await serve(application(store, OwnMetrics()), "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(auto_decompress=False, headers=PLAIN) as session:
+        yield session
+
+
+def ready_store(*nodes: str) -> Store:
+    store = Store()
+    store.see_profile(profile_object())
+    for node in nodes:
+        store.see_report(report_object(node))
+    store.complete = True
+    return store
+
+
+async def status_of(http: aiohttp.ClientSession, url: str) -> int:
+    async with http.get(url) as response:
+        return response.status
+
+
+async def scraped(http: aiohttp.ClientSession, url: str) -> str:
+    async with http.get(f"{url}/metrics") as response:
+        assert response.status == 200
+        return (await response.read()).decode()
+
+
+async def test_metrics_and_readiness_wait_for_the_first_list_and_liveness_does_not() -> None:
+    store = Store()
+    store.see_report(report_object())
+    async with serving(store) as url, client() as http:
+        assert await status_of(http, f"{url}/healthz") == 200
+        assert await status_of(http, f"{url}/readyz") == 503
+        assert await status_of(http, f"{url}/metrics") == 503
+        store.complete = True
+        assert await status_of(http, f"{url}/readyz") == 200
+        assert await status_of(http, f"{url}/metrics") == 200
+
+
+async def test_the_content_type_is_the_text_format_of_prometheus() -> None:
+    async with serving(ready_store("n1")) as url, client() as http, http.get(f"{url}/metrics") as response:
+        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def test_a_scrape_holds_the_fleet_and_the_process_and_no_family_twice() -> None:
+    async with serving(ready_store("n1", "n2")) as url, client() as http:
+        text = await scraped(http, url)
+    names = [family.name for family in text_string_to_metric_families(text)]
+    assert len(set(names)) == len(names)
+    assert {"precision_node_info", "precision_profile_nodes", "precision_exporter_series"} <= set(names)
+    assert 'precision_exporter_reports{state="shown"} 2.0' in text
+    headed = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(set(headed)) == len(headed)
+
+
+async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> None:
+    store = ready_store("n1")
+    async with serving(store) as url, client() as http:
+        for node in ("n2", "n3"):
+            store.see_report(report_object(node))
+            async with http.get(f"{url}/metrics", headers={"Accept-Encoding": "gzip"}) as response:
+                assert response.headers["Content-Encoding"] == "gzip"
+                unpacked = gzip.decompress(await response.read()).decode()
+            assert f'node="{node}"' in unpacked
+            fleet = unpacked.partition("# HELP precision_exporter_build_info")[0]
+            assert [line for line in fleet.splitlines() if "precision_node" in line] == [
+                line for line in (await scraped(http, url)).splitlines() if "precision_node" in line
+            ]
+
+
+async def test_series_of_a_deleted_report_vanish() -> None:
+    store = ready_store("n1", "n2")
+    async with serving(store) as url, client() as http:
+        assert 'node="n1"' in await scraped(http, url)
+        store.forget(report_object("n1"))
+        text = await scraped(http, url)
+    assert 'node="n1"' not in text
+    assert 'node="n2"' in text
+
+
+async def test_an_unchanged_store_is_put_together_once_for_many_scrapes() -> None:
+    async with serving(ready_store("n1")) as url, client() as http:
+        texts = await asyncio.gather(*(scraped(http, url) for _ in range(5)))
+    assert all("precision_exporter_render_seconds_count 1.0" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0", False),
+        ("identity", False),
+        ("", False),
+    ],
+)
+def test_gzip_is_sent_only_where_it_is_asked_for(header: str, taken: bool) -> None:
+    assert takes_gzip(header) is taken
+
+
+def test_namespaces_are_read_once_each_and_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert arguments(["--watch-namespaces", "a, b,a"]).watch_namespaces == ("a", "b")
+    with pytest.raises(SystemExit):
+        arguments(["--watch-namespaces", ","])
+    assert "name at least one namespace" in capsys.readouterr().err

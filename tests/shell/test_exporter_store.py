@@ -1,0 +1,125 @@
+"""The exporter's store: what is held after events and lists in any order."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from precision_operator.exporter.body import build
+from precision_operator.exporter.store import Store
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+
+
+def held(store: Store) -> set[str]:
+    return {entry.key[2] for entry in store.view().reports}
+
+
+def at(version: int, node: str = "n1", **changes: Any) -> dict[str, Any]:
+    return report_object(node, resourceVersion=str(version), **changes)
+
+
+def test_an_older_version_does_not_replace_a_newer_one() -> None:
+    store = Store()
+    store.see_report(at(20, status=report_status([recipe_row("bf16", 2.0)])))
+    store.see_report(at(10, status=report_status([recipe_row("bf16", 1.0)])))
+    assert b" 2.0\n" in build(store.view()).text
+
+
+def test_resource_versions_are_compared_as_numbers() -> None:
+    store = Store()
+    store.see_report(at(9, status={}))
+    store.see_report(at(10))
+    assert store.view().reports[0].lines
+
+
+async def test_a_list_drops_what_vanished_while_the_watch_was_broken() -> None:
+    store = Store()
+    store.see_report(at(10, "n1"))
+    store.see_report(at(11, "n2"))
+    await store.take_reports("ml", [at(11, "n2")], "15")
+    assert held(store) == {"n2"}
+
+
+async def test_a_list_leaves_what_the_watch_showed_after_it_was_read() -> None:
+    store = Store()
+    store.see_report(at(20, "younger"))
+    await store.take_reports("ml", [at(11, "n2")], "15")
+    assert held(store) == {"younger", "n2"}
+
+
+async def test_a_list_leaves_other_namespaces_alone() -> None:
+    store = Store()
+    store.see_report(at(10, "n1", namespace="other"))
+    await store.take_reports("ml", [], "15")
+    assert held(store) == {"n1"}
+
+
+async def test_what_was_deleted_during_a_list_does_not_come_back_through_it() -> None:
+    store = Store()
+    store.see_report(at(10))
+    store.begin_list()
+    store.forget(at(12))
+    await store.take_reports("ml", [at(10)], "11")
+    assert held(store) == set()
+
+
+async def test_an_unchanged_list_changes_nothing() -> None:
+    store = Store()
+    await store.take_reports("ml", [at(10), at(11, "n2")], "15")
+    before = store.view()
+    await store.take_reports("ml", [at(10), at(11, "n2")], "16")
+    assert store.view() == before
+
+
+def test_a_deleted_report_changes_the_generation_and_an_unknown_one_does_not() -> None:
+    store = Store()
+    store.see_report(at(10))
+    before = store.view().generation
+    store.forget(at(10, "stranger"))
+    assert store.view().generation == before
+    store.forget(at(10))
+    assert store.view().generation > before
+
+
+async def test_a_renamed_workload_asks_for_a_list_and_gets_into_all_reports() -> None:
+    store = Store()
+    store.see_profile(profile_object())
+    store.see_report(at(100))
+    renamed = profile_object(workload={"name": "ours"}, resourceVersion="101")
+    assert store.see_profile(renamed)
+    await store.take_reports("ml", [at(100)], "102")
+    assert b'workload="ours"' in build(store.view()).text
+    assert not store.see_profile(renamed)
+
+
+def test_progress_of_a_profile_asks_for_no_list() -> None:
+    store = Store()
+    store.see_profile(profile_object())
+    store.see_report(at(100))
+    assert not store.see_profile(profile_object(resourceVersion="101", status={"phase": "Complete"}))
+
+
+def test_a_report_that_comes_before_its_profile_asks_for_a_list_when_the_profile_comes() -> None:
+    store = Store()
+    store.see_report(at(100))
+    assert store.see_profile(profile_object())
+
+
+def test_why_a_report_is_not_shown_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    with caplog.at_level(logging.WARNING):
+        for version in (10, 11):
+            store.see_report(at(version, status={"results": "all"}))
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "status.results: Input should be a valid tuple"
+    ]
+
+
+def test_a_report_that_became_unreadable_loses_its_old_series() -> None:
+    store = Store()
+    store.see_report(at(10))
+    store.see_report(at(11, status={"results": "all"}))
+    body = build(store.view())
+    assert (body.text, body.unreadable_reports) == (b"", 1)

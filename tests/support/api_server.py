@@ -1,0 +1,63 @@
+"""A plain HTTPS client for the lab's API server: status code and decoded body, errors included."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import yaml
+
+SERVER_SIDE_APPLY = "application/apply-patch+yaml"
+MERGE_PATCH = "application/merge-patch+json"
+
+Answer = tuple[int, dict[str, Any]]
+
+
+class ApiServer:
+    """Speaks to the server of the kubeconfig's current context, as its user (client certificate or token)."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        context = _named(config["contexts"], config["current-context"])["context"]
+        cluster = _named(config["clusters"], context["cluster"])["cluster"]
+        user = _named(config["users"], context["user"])["user"]
+        self._server = cluster["server"]
+        self._headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        self._tls = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", kubeconfig).decode())
+        if "token" not in user:
+            _load_certificate(self._tls, user, kubeconfig)
+
+    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str) -> Answer:
+        """One request; a refusal is an answer too: its Status object has `message`."""
+        url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {**self._headers, "Content-Type": kind}, method=method)
+        try:
+            with urllib.request.urlopen(request, context=self._tls, timeout=30) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"{}")
+
+
+def _named(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(row for row in rows if row["name"] == name)
+
+
+def _pem(entry: dict[str, Any], key: str, kubeconfig: Path) -> bytes:
+    if f"{key}-data" in entry:
+        return base64.b64decode(entry[f"{key}-data"])
+    return (kubeconfig.parent / entry[key]).read_bytes()
+
+
+def _load_certificate(tls: ssl.SSLContext, user: dict[str, Any], kubeconfig: Path) -> None:
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(_pem(user, "client-certificate", kubeconfig) + b"\n" + _pem(user, "client-key", kubeconfig))
+        pair.flush()
+        tls.load_cert_chain(pair.name)

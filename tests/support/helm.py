@@ -1,0 +1,46 @@
+"""Helm on our chart: what it renders, or what it says when it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHART = Path(__file__).parents[2] / "charts" / "precision-profiler"
+KUBERNETES = "1.36.3"
+"""Told to Helm, since rendering asks no cluster."""
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Helm:
+    """The program; the release is always `fleet` in the namespace `profiling`."""
+
+    program: Path
+
+    def run(self, values: Manifest, chart: Path = CHART) -> subprocess.CompletedProcess[str]:
+        """`helm template` with these values, whatever comes of it."""
+        command = [self.program, "template", "fleet", chart, "--namespace=profiling", "--values=-"]
+        return subprocess.run(
+            [*command, f"--kube-version={KUBERNETES}"], input=json.dumps(values), text=True, capture_output=True
+        )
+
+    def text(self, **values: Any) -> str:
+        """What the chart renders to. Fails the test with Helm's own words when it refuses."""
+        done = self.run(values)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def manifests(self, **values: Any) -> list[Manifest]:
+        """The objects that the chart renders to."""
+        return [document for document in yaml.safe_load_all(self.text(**values)) if document]
+
+
+def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
+    """Those of these kinds."""
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]

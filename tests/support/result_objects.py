@@ -1,0 +1,108 @@
+"""Requests and results with defaults: a test says only what matters to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.request import MeasurementRequest, RequestNode, Timing, request_hash, request_json
+from precision_api.result import (
+    Energy,
+    GemmResult,
+    GemmSum,
+    Interval,
+    MeasurementResult,
+    Memory,
+    RecipeResult,
+    Software,
+    Training,
+    Verification,
+)
+from precision_api.workload import ModelSpec, Workload
+
+HASH = "ab" * 32
+TINY = ModelSpec(
+    hidden_size=128, intermediate_size=256, num_attention_heads=4, num_hidden_layers=2, vocab_size=512, gated_mlp=True
+)
+TINY_WORKLOAD = Workload(name="tiny", model=TINY, micro_batch_size=1, sequence_length=64)
+
+
+def request(**changes: Any) -> MeasurementRequest:
+    """A request for the tiny workload on one GB200 node."""
+    node = RequestNode(name="node-1", uid="8f0c", product=changes.pop("product", "GB200"), gpus=changes.pop("gpus", 4))
+    defaults: dict[str, Any] = {
+        "namespace": "team",
+        "profile": "demo",
+        "run": "r1",
+        "attempt": 1,
+        "node": node,
+        "workload": TINY_WORKLOAD,
+        "recipes": ("bf16", "fp8_current", "mxfp8", "nvfp4"),
+        "timing": Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0, seed=7),
+        "deadline_seconds": 600,
+    }
+    return MeasurementRequest(**(defaults | changes))
+
+
+def request_text(**changes: Any) -> str:
+    """The same as it travels."""
+    return request_json(request(**changes))
+
+
+def hash_of(**changes: Any) -> str:
+    """The hash that answers to the same request."""
+    return request_hash(request(**changes))
+
+
+def interval(value: float, half: float = 0.01, n: int = 3) -> Interval:
+    """`value` give or take a share of `half`."""
+    return Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=n)
+
+
+def recipe_result(recipe: Recipe, speed: float = 1.0, **changes: Any) -> RecipeResult:
+    """One verified recipe at `speed` times the baseline."""
+    speedup = None if recipe == "bf16" else interval(speed)
+    defaults: dict[str, Any] = {
+        "recipe": recipe,
+        "availability": "ok",
+        "verification": Verification(verdict="verified", share=1.0),
+        "gemms": (
+            GemmResult(
+                name="qkv", pass_="fprop", m=64, k=128, n=384, count=2, mode="autocast", seconds=interval(1e-4 / speed)
+            ),
+        ),
+        "sums": (GemmSum(mode="autocast", seconds=interval(2e-4 / speed), speedup=speedup),),
+        "training": Training(
+            tokens_per_second=interval(123456.789 * speed),
+            step_seconds=interval(0.0123456789 / speed),
+            model_flops_per_second=1.23e15 * speed,
+            speedup=speedup,
+            energy=Energy(valid=True, watts=4321.98765, tokens_per_joule=28.5648 * speed),
+        ),
+        "memory": Memory(allocated_peak_bytes=123456789012),
+    }
+    return RecipeResult(**(defaults | changes))
+
+
+def result(**changes: Any) -> MeasurementResult:
+    """A result of all seven recipes."""
+    defaults: dict[str, Any] = {
+        "run": "r1",
+        "request_hash": HASH,
+        "node": "node-1",
+        "attempt": 1,
+        "backend": "replay",
+        "provenance": "replayed",
+        "product": "GB200",
+        "gpus": (),
+        "software": Software(agent="0.1.0", driver="580.95.05", stack_hash="0123456789abcdef"),
+        "started_at": "2026-11-21T09:00:00Z",
+        "finished_at": "2026-11-21T09:10:00Z",
+        "duration_seconds": 600.0,
+        "workload_name": "tiny",
+        "workload_hash": "0123456789abcdef",
+        "formula": "active_parameters_and_attention/1",
+        "training_flops_per_token": 1e9,
+        "recipes": tuple(recipe_result(recipe, 1 + i / 8) for i, recipe in enumerate(RECIPE_NAMES)),
+    }
+    return MeasurementResult(**(defaults | changes))

@@ -1,0 +1,297 @@
+"""A cluster that lives in memory: it keeps what plans write, and its Jobs, pods and nodes go through what real ones do.
+
+Nothing is remembered outside of the objects, so that an operator can be killed after any write: the next plan is made
+from what `observe` shows. Watches never lag here: our own writes enter the operator's cache with their answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from precision_api.report import ReportStatus
+from precision_api.result import Detail, Software, Summary
+from precision_api.summary import compact
+from precision_operator.core import ingest, manifest
+from precision_operator.core.budget import concurrency_limit
+from precision_operator.core.clock import format_time
+from precision_operator.core.observed import (
+    JobView,
+    Observed,
+    Occupancy,
+    PodView,
+    ProfileView,
+    ReportView,
+    Settings,
+    Termination,
+)
+from precision_operator.core.plan import Action, Close, Collect, Drop, MarkGone, Plan, Start, plan
+from precision_operator.core.views import job_view, report_view
+from tests.support.world import NOW, SETTINGS
+
+End = Literal["succeeded", "crashed", "disrupted"]
+_DETAIL = Detail(lines=1, bytes=1, sha256="0" * 64)
+
+
+@dataclass
+class SimulatedCluster:
+    """All objects that matter, and the rules that no cluster breaks (checked as they happen)."""
+
+    settings: Settings = SETTINGS
+    now: datetime = NOW
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By UID."""
+    profiles: dict[str, ProfileView] = field(default_factory=dict)
+    """By UID."""
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    pods: dict[str, PodView] = field(default_factory=dict)
+    """By the name of their Job, which may be gone already."""
+    reports: dict[str, ReportView] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)
+    """Somebody else's pod that holds the GPUs, by node name."""
+    results: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The newest run with a result that was written, by profile UID and node UID: must never be lost again."""
+    serial: int = 0
+    targets: dict[str, str] = field(default_factory=dict)
+    """The node name that each pod's affinity asks for, by Job name."""
+
+    def uid(self, word: str) -> str:
+        """A UID that was never used before."""
+        self.serial += 1
+        return f"{word}-{self.serial}"
+
+    # What the operator sees.
+
+    def observe(self, looked_at: Sequence[str] = ()) -> Observed:
+        """The world now; of the nodes in `looked_at` also who holds their GPUs."""
+        return Observed(
+            now=self.now,
+            settings=self.settings,
+            profiles=tuple(self.profiles.values()),
+            nodes=dict(self.nodes),
+            jobs=tuple(self.jobs.values()),
+            pods=tuple(self.pods.values()),
+            reports=tuple(self.reports.values()),
+            occupancy={name: Occupancy(holder, 8) for name in looked_at for holder in [self.holder(name)]},
+        )
+
+    def holder(self, node: str) -> str | None:
+        """Who holds the GPUs of a node: somebody else's pod, or an agent that is bound to it."""
+        ours = (pod.name for pod in self.pods.values() if pod.live and pod.node_name == node)
+        return self.holders.get(node) or next(ours, None)
+
+    def decide(self) -> Plan:
+        """A plan whose starts are all on nodes that were looked at."""
+        looked_at: list[str] = []
+        while True:
+            decided = plan(self.observe(looked_at))
+            if not decided.look_at:
+                return decided
+            assert not set(decided.look_at) & set(looked_at), "a node is looked at twice for one plan"
+            looked_at += decided.look_at
+
+    # What the operator writes.
+
+    def reconcile(self, writes: int | None = None) -> Plan:
+        """One pass: decide, then do what ends before what begins. Killed after `writes` writes."""
+        decided = self.decide()
+        left = writes
+        for _ in self._written(decided):
+            if left is not None:
+                left -= 1
+                if left <= 0:
+                    break
+        return decided
+
+    def _written(self, decided: Plan) -> Iterator[None]:
+        for action in sorted(decided.actions, key=lambda action: isinstance(action, Start)):
+            yield from self._act(action, decided)
+
+    def _act(self, action: Action, decided: Plan) -> Iterator[None]:
+        """One write at a time; a write that the API server would refuse is left out, to be planned anew."""
+        match action:
+            case Start():
+                yield from self._start(action, decided)
+            case Collect():
+                found = ingest.summary_of(action.job, action.pod)
+                yield from self._record(action.job, action.report, found, action.pool)
+            case Close():
+                problem = ingest.Problem(action.reason, action.message, action.outcome)
+                yield from self._record(action.job, action.report, problem, "")
+            case Drop(kind="Job"):
+                self._delete_job(action.name, action.uid)
+                yield
+            case Drop():
+                if action.name in self.reports and self.reports[action.name].uid == action.uid:
+                    del self.reports[action.name]
+                yield
+            case MarkGone():
+                self._write_status(action.report, ingest.gone_status(action.report, action.message, self.now))
+                yield
+
+    def _start(self, start: Start, decided: Plan) -> Iterator[None]:
+        if start.report is not None:
+            if not self._create_report(dict(start.report)):
+                return
+            yield
+        name = start.job["metadata"]["name"]
+        if name in self.jobs:
+            assert self.jobs[name].profile_uid == start.profile.uid
+            return
+        self._check_start(start, decided)
+        stamped = {"uid": self.uid("job"), "creationTimestamp": format_time(self.now)}
+        view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamped}})
+        assert view is not None
+        self.jobs[name] = view
+        self.targets[name] = start.facts.name
+        yield
+
+    def _check_start(self, start: Start, decided: Plan) -> None:
+        """The promises of a start: an idle node that exists, nobody else's turn, and the profile's limit."""
+        node, uid = start.facts.name, start.profile.uid
+        assert start.facts.uid in self.nodes
+        assert self.holder(node) is None, f"{node} is busy"
+        assert uid in self.profiles
+        assert not start.profile.spec.suspend if start.profile.spec else False
+        running = [j for j in self.jobs.values() if j.finished is None and j.node_name == node]
+        pending = [p for p in self.pods.values() if p.live and p.node_uid == start.facts.uid]
+        assert not running, f"{node} has an agent already: {running}"
+        assert not pending, f"{node} has an agent's pod already: {pending}"
+        stands = next(p.stands for p in decided.profiles if p.profile.uid == uid)
+        assert start.profile.spec is not None
+        eligible = sum(stand.state != "skipped" for stand in stands)
+        limit = concurrency_limit(start.profile.spec.rollout.max_concurrent, eligible)
+        assert len(self.live(uid)) < limit, f"{len(self.live(uid))} live, limit {limit}"
+
+    def live(self, profile_uid: str) -> set[str]:
+        """Names of the Jobs of a profile whose agents run or may still run."""
+        jobs = {j.name for j in self.jobs.values() if j.profile_uid == profile_uid and j.finished is None}
+        return jobs | {p.job for p in self.pods.values() if p.profile_uid == profile_uid and p.live}
+
+    def _create_report(self, body: dict[str, Any]) -> bool:
+        view = report_view({**body, "metadata": {**body["metadata"], "uid": self.uid("report")}})
+        assert view is not None
+        there = self.reports.setdefault(view.name, view)
+        return there.profile_uid == view.profile_uid
+
+    def _record(
+        self, job: JobView, report: ReportView | None, found: Summary | ingest.Problem, pool: str
+    ) -> Iterator[None]:
+        if report is None:
+            body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
+            if not self._create_report(body):
+                return
+            report = self.reports[body["metadata"]["name"]]
+            yield
+        if isinstance(found, ingest.Problem):
+            status = ingest.failed_status(found, job, report, self.now)
+        else:
+            status = ingest.succeeded_status(ingest.finding(found, None, "no log"), job, report, pool, self.now)
+        self._write_status(report, status)
+        if isinstance(found, Summary):
+            self.results[job.profile_uid, job.node_uid] = job.run
+        yield
+        self._delete_job(job.name, job.uid)
+        yield
+
+    def _write_status(self, report: ReportView, status: ReportStatus) -> None:
+        """Written through JSON, as it is stored; nothing happens to a report that is gone."""
+        there = self.reports.get(report.name)
+        if there is not None and there.uid == report.uid:
+            stored = ReportStatus.model_validate(ingest.status_json(status))
+            self.reports[report.name] = replace(there, status=stored)
+
+    def _delete_job(self, name: str, uid: str) -> None:
+        if name in self.jobs and self.jobs[name].uid == uid:
+            del self.jobs[name]
+
+    # What the rest of the cluster does.
+
+    def create_pods(self) -> None:
+        """The Job controller."""
+        for job in self.jobs.values():
+            if job.finished is None and job.name not in self.pods:
+                self.pods[job.name] = PodView(
+                    name=f"{job.name}-x",
+                    namespace=job.namespace,
+                    job=job.name,
+                    profile_uid=job.profile_uid,
+                    node_uid=job.node_uid,
+                    phase="Pending",
+                    created=self.now,
+                )
+
+    def schedule(self) -> None:
+        """The scheduler: a pending pod is bound to the node of that name if its GPUs are free, and runs."""
+        for name, pod in self.pods.items():
+            target = self.targets[name]
+            node = next((n for n in self.nodes.values() if n["metadata"]["name"] == target), None)
+            open_ = node is not None and not node["spec"]["unschedulable"]
+            if pod.phase == "Pending" and open_ and self.holder(target) is None:
+                self.pods[name] = replace(pod, phase="Running", node_name=target, unschedulable="")
+            elif pod.phase == "Pending":
+                self.pods[name] = replace(pod, unschedulable="0/1 nodes are available")
+
+    def end(self, name: str, how: End) -> None:
+        """The agent of the Job `name` ends, and with it its Job."""
+        job, pod = self.jobs[name], self.pods[name]
+        assert pod.phase == "Running"
+        message = compact(summary(job)).decode() if how == "succeeded" else ""
+        code = {"succeeded": 0, "crashed": 1, "disrupted": 143}[how]
+        phase = "Succeeded" if how == "succeeded" else "Failed"
+        disruption = "evicted" if how == "disrupted" else ""
+        end = Termination(code, "Completed" if code == 0 else "Error", message)
+        self.pods[name] = replace(pod, phase=phase, termination=end, disruption=disruption)
+        finished: Literal["Complete", "Failed"] = "Complete" if code == 0 else "Failed"
+        self.jobs[name] = replace(job, finished=finished, finished_at=self.now)
+
+    def collect_garbage(self) -> None:
+        """The garbage collector, pod GC and the Job controller: what has lost its owner or its node goes."""
+        self.reports = {n: r for n, r in self.reports.items() if r.profile_uid in self.profiles}
+        self.jobs = {n: j for n, j in self.jobs.items() if j.profile_uid in self.profiles}
+        self.pods = {n: p for n, p in self.pods.items() if n in self.jobs}
+        names = {node["metadata"]["name"] for node in self.nodes.values()}
+        for name, pod in self.pods.items():
+            if pod.live and pod.node_name and pod.node_name not in names:
+                self.pods[name] = replace(pod, phase="Failed", disruption="its node is gone")
+                self.jobs[name] = replace(self.jobs[name], finished="Failed", finished_at=self.now)
+
+    def pass_time(self, by: timedelta) -> None:
+        """Nothing happens for a while."""
+        self.now += by
+
+    def settle(self) -> None:
+        """Everything that can come to its end does: agents succeed, the operator does its work, until nothing moves."""
+        for _ in range(20 + 4 * (len(self.nodes) + 1) * (len(self.profiles) + 1)):
+            decided = self.reconcile()
+            self.create_pods()
+            self.schedule()
+            for name in [n for n, p in self.pods.items() if p.phase == "Running" and n in self.jobs]:
+                self.end(name, "succeeded")
+            self.collect_garbage()
+            self.pass_time(timedelta(seconds=20))
+            waiting = any(s.reason == "BackingOff" for p in decided.profiles for s in p.stands)
+            if not (decided.actions or self.jobs or waiting):
+                return
+        raise AssertionError(f"it does not come to rest: {decided.actions}")
+
+
+def summary(job: JobView) -> Summary:
+    """A good answer to the Job's request."""
+    return Summary(
+        run=job.run,
+        request_hash=job.request_hash,
+        node=job.node_name[:253],
+        backend="replay",
+        provenance="replayed",
+        product="H100",
+        gpus=8,
+        software=Software(agent="0.1.0", stack_hash="0123456789abcdef"),
+        finished_at="2026-11-21T09:00:00Z",
+        duration_seconds=60.0,
+        workload_hash="0123456789abcdef",
+        recipes=(),
+        detail=_DETAIL,
+    )
