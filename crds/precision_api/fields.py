@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -28,6 +28,7 @@ IntOrPercent = Annotated[
         }
     ),
 ]
+Watts = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Duration = Annotated[
     str, patterned(r"^[1-9][0-9]{0,5}(s|m|h|d)$", 7, "write a number and one unit (s, m, h or d), for example 24h")
 ]
@@ -57,3 +58,5 @@ ONCE_EACH = cel(("self.all(x, self.exists_one(y, x == y))", "list each one once"
 Recipes = Annotated[tuple[Recipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Modes = Annotated[tuple[Mode, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Products = Annotated[tuple[ProductClass, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+Cause = Literal["DriverChange", "AgentChange", "HardwareChange", "SpecChange"]
+RerunOn = Annotated[tuple[Cause, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]

@@ -11,7 +11,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from precision_api.fields import Duration, Image, IntOrPercent, LabelKey, Modes, Products, Quantity, Recipes
+from precision_api.fields import (
+    Duration,
+    Image,
+    IntOrPercent,
+    LabelKey,
+    Modes,
+    Products,
+    Quantity,
+    Recipes,
+    RerunOn,
+    Watts,
+)
 from precision_api.names import DEFAULT_POOL_LABEL
 from precision_api.recipes import Recipe
 from precision_api.schema import (
@@ -123,13 +134,61 @@ class Benchmarks(Document):
         return self
 
 
+class PoolLimit(Document):
+    """Limits for the nodes of one pool, beside the profile's own."""
+
+    name: ShortText = Field(description="Value of the pool label.")
+    max_concurrent: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Most agents at once in this pool."
+    )
+    power_budget_watts: Watts | None = Field(
+        None, description="Most power, by enforced limits, that running agents of this pool may draw together."
+    )
+
+
+class TopologyLimit(Document):
+    """A limit for each group of nodes that share a label's value: a rack, an NVLink domain, a zone."""
+
+    key: LabelKey = Field(description="Node label whose value names the group.")
+    max: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Most agents at once in one group.")
+
+
+class Retry(Document):
+    """What happens after a failed attempt. A disruption (drain, preemption) does not count."""
+
+    limit: Annotated[int, Field(ge=0, le=10)] = Field(2, description="How often a failed node is tried again in a run.")
+    backoff_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        60, description="Wait before the first retry; doubled for each further one, longer for slow causes (images)."
+    )
+
+
 class Rollout(Document):
-    """How many nodes are measured at once."""
+    """How many nodes are measured at once, and what stops it."""
 
     max_concurrent: IntOrPercent = Field(
         1,
         description="Most agents at once: a number, or a per cent of the eligible nodes (rounded down, at least 1).",
     )
+    canary: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="So many nodes must succeed before any other starts; if one of them fails, the rollout stops."
+    )
+    max_failures: IntOrPercent | None = Field(
+        None,
+        description="Stop when more nodes than this (or this per cent of the eligible ones) have failed in a run.",
+    )
+    per_topology: tuple[TopologyLimit, ...] = Field(
+        (), max_length=4, description="Limits by rack, NVLink domain, zone; agents of other profiles count too."
+    )
+    power_budget_watts: Watts | None = Field(
+        None,
+        description="Most power that nodes under measurement may draw together, by the enforced limits of their GPUs "
+        "(before the first report: the product's default); agents of other profiles on matched nodes count too.",
+    )
+    ramp_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
+        0, description="Least time between two starts in one group of the first perTopology key, else in the profile."
+    )
+    pools: tuple[PoolLimit, ...] = Field((), max_length=64, description="Limits by pool.")
+    retry: Retry = Field(Retry(), description="What happens after a failed attempt.")
 
 
 class Toleration(Document):
@@ -173,6 +232,9 @@ class Agent(Document):
     image_pull_secrets: tuple[PullSecret, ...] = Field((), max_length=8, description="Secrets to pull the image with.")
     tolerations: tuple[Toleration, ...] = Field((), max_length=32, description="Further tolerations.")
     resources: Resources = Field(Resources(), description="CPU and memory of an agent.")
+    queue_name: Name | None = Field(
+        None, description="Kueue LocalQueue in the profile's namespace; agents then start when Kueue lets them."
+    )
     runtime_class_name: Name | None = Field(None, description="RuntimeClass of the agent pods, e.g. nvidia.")
 
 
@@ -184,9 +246,37 @@ class Thresholds(Document):
     )
 
 
+class Idle(Document):
+    """When a node counts as free, and how long an agent may wait for it."""
+
+    required: bool = Field(True, description="Measure only nodes on which no pod holds GPUs.")
+    pending_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
+        300, description="How long an agent may wait for its place and its image before it gives the place back."
+    )
+    queue_timeout_seconds: Annotated[int, Field(ge=60, le=604_800)] | None = Field(
+        None, description="How long Kueue may hold an agent before its place is given back. Default: for ever."
+    )
+
+
+class Schedule(Document):
+    """When measurements begin and how old results may grow. Without a cron, they begin at once."""
+
+    cron: Annotated[str, Field(min_length=9, max_length=128)] | None = Field(
+        None, description="Five cron fields; each time that they name begins a new run of all nodes."
+    )
+    time_zone: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")] = Field(
+        "UTC", description="IANA time zone of the cron, e.g. Europe/Berlin."
+    )
+    jitter_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
+        0, description="Begin up to this much later, by a share that is fixed for each profile."
+    )
+    max_age: Duration | None = Field(None, description="A result older than this is measured again.")
+
+
 class Retention(Document):
     """How long results stay."""
 
+    history: Annotated[int, Field(ge=1, le=10)] = Field(3, description="How many runs a report remembers.")
     deleted_nodes: Duration = Field("24h", description="How long the report of a deleted node is kept (s, m, h, d).")
 
 
@@ -204,6 +294,13 @@ class ProfileSpec(Document):
     )
     benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")
     rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")
+    idle: Idle = Field(Idle(), description="When a node counts as free.")
+    schedule: Schedule = Field(Schedule(), description="When measurements begin.")
+    rerun_on: RerunOn = Field(
+        ("DriverChange", "AgentChange", "HardwareChange", "SpecChange"),
+        max_length=4,
+        description="Changes after which a node is measured again. Old results stay until new ones stand.",
+    )
     agent: Agent = Field(Agent(), description="The agent pods.")
     thresholds: Thresholds = Field(Thresholds(), description="When a node counts as slow.")
     retention: Retention = Field(Retention(), description="How long results stay.")
@@ -222,6 +319,9 @@ class Condition(StatusDocument):
     )
 
 
+Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+
+
 class NodeCounts(StatusDocument):
     """How many nodes stand where. matched = eligible + skipped; eligible = all states but skipped."""
 
@@ -234,6 +334,9 @@ class NodeCounts(StatusDocument):
     succeeded: int = Field(0, ge=0, description="Nodes with a result of this run.")
     failed: int = Field(0, ge=0, description="Nodes whose measurement failed.")
     slow: int = Field(0, ge=0, description="Measured nodes far below their pool's median.")
+    stale: int = Field(0, ge=0, description="Nodes whose newest result is out of date (another driver, spec ...).")
+    fallback: int = Field(0, ge=0, description="Measured nodes on which a recipe did not really run.")
+    quarantined: int = Field(0, ge=0, description="Nodes that failed run after run and wait for `rerun`.")
     simulated: int = Field(0, ge=0, description="Measured nodes whose result holds replayed or simulated figures.")
 
 
@@ -278,6 +381,10 @@ class ProfileStatus(StatusDocument):
     )
     run: ShortText | None = Field(None, description="Identity of what is measured now.")
     nodes: NodeCounts | None = Field(None, description="Nodes by state.")
+    eta: ShortText | None = Field(None, description="When the run will end, by measured durations, e.g. 14:35Z.")
+    waits_for: ShortText | None = Field(None, description="What most nodes wait for, and how many do.")
+    last_run: Time | None = Field(None, description="When the newest result came in.")
+    next_run: Time | None = Field(None, description="When the schedule begins the next run.")
     progress: ShortText | None = Field(None, description="Finished of eligible nodes, e.g. 412/1024.")
     best: ShortText | None = Field(None, description="Best recipe and its median speedup in the largest pool.")
     tokens_per_joule: ShortText | None = Field(None, description="Median tokens per joule of the largest pool.")

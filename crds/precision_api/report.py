@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from precision_api.profile import Condition
+from precision_api.profile import Condition, Time
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.result import Availability, Provenance, Verdict
 from precision_api.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
 
-Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 _ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 
 
@@ -40,6 +39,7 @@ class ReportHardware(StatusDocument):
     product: ShortText = Field(description="Product class, e.g. GB200.")
     gpus: int = Field(ge=0, description="Number of GPUs measured together.")
     pool: ShortText = Field(description="Pool of the node when it was measured.")
+    limit_watts: int | None = Field(None, ge=0, description="Enforced power limits of all GPUs together.")
 
 
 class ReportSoftware(StatusDocument):
@@ -77,10 +77,35 @@ class ReportAttempt(StatusDocument):
 
     run: ShortText = Field(description="Identity of the run.")
     number: int = Field(ge=1, description="Which attempt of the run.")
+    failures: int = Field(0, ge=0, description="Failed attempts of the run so far; disruptions don't count.")
+    basis: dict[ShortText, ShortText] = Field(
+        {}, max_length=8, description="What the run was started for: spec, agent, driver, hardware, schedule, rerun."
+    )
+    started_at: Time | None = Field(None, description="When its Job was created.")
     outcome: Literal["succeeded", "failed", "disrupted"] = Field(description="How it ended.")
     reason: ShortText | None = Field(None, description="Why it did not succeed.")
     message: Text | None = Field(None, description="The reason in words, with the next step.")
     finished_at: Time = Field(description="When it ended.")
+
+
+class ReportPast(StatusDocument):
+    """A finished run, in short."""
+
+    run: ShortText = Field(description="Identity of the run.")
+    outcome: Literal["succeeded", "failed"] = Field(description="How it ended.")
+    reason: ShortText | None = Field(None, description="Why it failed, or what it was started for.")
+    finished_at: Time = Field(description="When it ended.")
+    best: ShortText | None = Field(None, description="Best recipe and speedup.")
+    tokens_per_second: Decimal | None = Field(None, description="Rate of the best recipe.")
+    driver: ShortText | None = Field(None, description="GPU driver, by the node's labels.")
+
+
+class Quarantine(StatusDocument):
+    """A node that failed run after run; `kubectl precision rerun NODE` releases it."""
+
+    since: Time = Field(description="When it began.")
+    reason: ShortText = Field(description="Reason of the last failure.")
+    message: Text = Field("", description="The reason in words.")
 
 
 class RecipeReport(StatusDocument):
@@ -127,6 +152,11 @@ class ReportStatus(StatusDocument):
         (), max_length=7, description="Figures by recipe.", json_schema_extra=_ATOMIC
     )
     recommendation: ReportRecommendation | None = Field(None, description="Which recipe to use here.")
+    history: tuple[ReportPast, ...] = Field(
+        (), max_length=10, description="The last runs, newest first.", json_schema_extra=_ATOMIC
+    )
+    failed_runs: int = Field(0, ge=0, description="Runs in a row that ended without a result.")
+    quarantine: Quarantine | None = Field(None, description="Set while the node is left alone.")
     best: ShortText | None = Field(None, description="Best recipe and speedup, for kubectl's columns.")
     tokens_per_joule: ShortText | None = Field(None, description="Tokens per joule of the best recipe, for columns.")
     data: ShortText | None = Field(None, description="measured, replayed or simulated, for kubectl's columns.")

@@ -5,24 +5,35 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
+from uuid import uuid4
 
 import kopf
 
 from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator import handlers
-from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
 from precision_operator.core.observed import Settings
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.leadership import Alone, Election, LeaseLost, LeaseStore, Office, Terms
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger("precision_operator")
+
+IDENTITY = f"{socket.gethostname()}_{uuid4().hex[:8]}"
+"""This process among all replicas: the pod's name, and something that a restarted container has anew."""
+FINISH_SECONDS = 20.0
+"""How long actions in flight may take after SIGTERM; the rest of a pod's 30 s is for the lease and the sockets."""
 
 
 def _parts(told: str) -> tuple[str, ...]:
@@ -45,12 +56,32 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--allowed-images", type=_parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
     add("--priority-class", default=DEFAULT_PRIORITY_CLASS, help="PriorityClass of the agents: %(default)s.")
     add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
-    add("--pending-timeout-seconds", type=float, default=300.0, help="How long an agent may wait for its place.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
-    return parser.parse_args(argv)
+    _add_election(parser)
+    options = parser.parse_args(argv)
+    try:
+        terms_of(options)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def _add_election(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("two replicas, of which one leads").add_argument
+    add("--leader-elect", action=argparse.BooleanOptionalAction, default=False, help="Default: no; the chart says yes.")
+    add("--lease-name", default="precision-profiler-operator", help="The Lease to hold: %(default)s.")
+    add("--lease-namespace", help="Its namespace. Default: the pod's own, or the kubeconfig's.")
+    add("--lease-seconds", type=int, default=15, help="How long a silent leader is waited for: %(default)s.")
+    add("--renew-deadline", type=float, default=10.0, help="Seconds until a leader that can't renew ends: %(default)s.")
+    add("--retry", type=float, default=2.0, help="Seconds between two tries to lead or to renew: %(default)s.")
+
+
+def terms_of(options: argparse.Namespace) -> Terms:
+    """The election's times from the command line. ValueError when they don't fit together."""
+    return Terms(options.lease_seconds, options.renew_deadline, options.retry)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -61,41 +92,87 @@ def settings_of(options: argparse.Namespace) -> Settings:
         priority_class=options.priority_class,
         agent_service_account=options.agent_service_account,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
-        pending_timeout=timedelta(seconds=options.pending_timeout_seconds),
     )
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to."""
-    cache, telemetry = Cache(), Telemetry()
-    async with Cluster.connect(options.kubeconfig) as cluster:
+    """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to, LeaseLost."""
+    cache, telemetry, stop = Cache(), Telemetry(), asyncio.Event()
+    _on_signals(stop)
+    async with Cluster.connect(options.kubeconfig) as cluster, office_of(options) as office:
+        cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", office.check
+        telemetry.follow(lambda: office.leads, cache)
         gatherer = Gatherer(cluster, cache, settings_of(options), options.watch_namespaces)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
-        watching = asyncio.create_task(_watch(cache, options))
-        deciding = asyncio.create_task(reconciler.run())
+        holding = asyncio.create_task(office.run())
+        deciding = asyncio.create_task(reconciler.run(office))
+        stopping = asyncio.create_task(stop.wait())
+        unwatch = asyncio.Event()
+        watching = asyncio.create_task(_watch(cache, options, stop, unwatch))
         try:
-            done, _ = await asyncio.wait((watching, deciding), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((stopping, holding, deciding, watching), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            await _hand_over(reconciler, holding, office)
         finally:
-            deciding.cancel()
-            watching.cancel()
-            await asyncio.gather(watching, deciding, return_exceptions=True)
+            await _cancel(holding, deciding, stopping)
             await probes.cleanup()
+            # At its end kopf waits 5 s for all tasks that are younger than itself: by now there are none.
+            unwatch.set()
+            await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _watch(cache: Cache, options: argparse.Namespace) -> None:
-    await kopf.operator(
+@asynccontextmanager
+async def office_of(options: argparse.Namespace) -> AsyncIterator[Office]:
+    """The election that this replica takes part in, with a connection of its own."""
+    if not options.leader_elect:
+        yield Alone()
+        return
+    terms = terms_of(options)
+    async with Cluster.connect(options.kubeconfig, deadline_seconds=terms.renew_deadline / 2) as cluster:
+        cluster.user_agent = f"{USER_AGENT}/{IDENTITY}"
+        store = LeaseStore(cluster, options.lease_namespace or cluster.namespace, options.lease_name)
+        yield Election(store, IDENTITY, terms)
+
+
+async def _hand_over(reconciler: Reconciler, holding: asyncio.Task[None], office: Office) -> None:
+    """End what is in flight, within a bound, and let another replica lead at once."""
+    try:
+        await asyncio.wait_for(reconciler.finish(), FINISH_SECONDS)
+    except TimeoutError:
+        _log.warning("actions in flight did not end within %g s", FINISH_SECONDS)
+        return  # what is still being written is covered by the lease until it runs out
+    await _cancel(holding)
+    await office.release()
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _watch(cache: Cache, options: argparse.Namespace, stop: asyncio.Event, unwatch: asyncio.Event) -> None:
+    older = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
         registry=handlers.registry(cache, options.kubeconfig),
         settings=handlers.settings(),
         namespaces=list(options.watch_namespaces),
         standalone=True,
+        stop_flag=unwatch,
     )
+    _on_signals(stop)  # kopf has just taken the signals for itself, and would end the watches first
+    await kopf.run_tasks(tasks, ignored=older)
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken."""
+    """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken, 3 when the lease was lost."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
@@ -104,8 +181,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConnectionProblem, OSError) as error:
         print(f"precision-operator: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        pass
+    except LeaseLost as error:
+        _log.error("ending, to stand by after a restart: %s", error)
+        return 3
     return 0
 
 

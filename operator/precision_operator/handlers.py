@@ -40,6 +40,7 @@ def registry(cache: Cache, kubeconfig: str | None) -> kopf.OperatorRegistry:
 
 def _sees(cache: Cache, kind: Kind) -> Callable[..., Awaitable[None]]:
     async def see(event: Any, **_: Any) -> None:
+        cache.hear(kind)
         if event["type"] == "DELETED":
             cache.drop(kind, event["object"]["metadata"]["uid"])
         else:

@@ -5,8 +5,8 @@ interpreted here, nothing is cached, nothing is retried: who calls knows whether
 is imported: one costs 1.6 s and 80 MB (measured).
 """
 
-from precision_operator.cluster.client import Cluster
+from precision_operator.cluster.client import USER_AGENT, Cluster
 from precision_operator.cluster.connection import kopf_connection
 from precision_operator.cluster.errors import ApiError, ConnectionProblem
 
-__all__ = ["ApiError", "Cluster", "ConnectionProblem", "kopf_connection"]
+__all__ = ["USER_AGENT", "ApiError", "Cluster", "ConnectionProblem", "kopf_connection"]

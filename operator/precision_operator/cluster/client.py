@@ -1,9 +1,9 @@
-"""One connection to the API server: the seven requests that the operator, the exporter and the plugin make."""
+"""One connection to the API server: the eight requests that the operator, the exporter and the plugin make."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from precision_operator.cluster.errors import TIMEOUT, UNREACHABLE, ApiError, er
 Json = dict[str, Any]
 """A Kubernetes object, or a list of them, as decoded JSON."""
 
-_USER_AGENT = "precision-profiler"
+USER_AGENT = "precision-profiler"
 _CONNECT_SECONDS = 10.0
 _PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -37,6 +37,10 @@ class Cluster:
         self.namespace = found.namespace
         """The namespace that is meant when a user names none."""
         self.server: str = found.configuration.host
+        self.user_agent = USER_AGENT
+        """How audit logs name this process; what is before the slash is the field manager of what it writes."""
+        self.before_write: Callable[[], None] = _allowed
+        """Called just before each request that changes something; what it raises is raised instead of the request."""
         self._configuration = found.configuration
         self._configuration.client_session_kwargs = {"trust_env": found.through_proxy}
         self._timeout = aiohttp.ClientTimeout(
@@ -88,6 +92,10 @@ class Cluster:
     async def create(self, path: str, body: Json, query: Mapping[str, str | None] | None = None) -> Json:
         """The object that was created in the collection at `path`; ApiError 409 AlreadyExists if its name is taken."""
         return await self._json("POST", path, query, body)
+
+    async def replace(self, path: str, body: Json) -> Json:
+        """The object at `path`, replaced as a whole; ApiError 409 Conflict if its resourceVersion is not `body`'s."""
+        return await self._json("PUT", path, None, body)
 
     async def delete(
         self,
@@ -181,12 +189,14 @@ class Cluster:
     ) -> bytes:
         """The body of a 2xx answer, at most about `limit` bytes of it."""
         act = f"{method} {path}"
-        headers = {"Accept": "application/json, */*", "User-Agent": _USER_AGENT, "Content-Type": content_type}
+        headers = {"Accept": "application/json, */*", "User-Agent": self.user_agent, "Content-Type": content_type}
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         url = self.server + path + (f"?{urlencode(asked)}" if asked else "")
         try:
             if token := await authorization(self._configuration):
                 headers["Authorization"] = token
+            if method != "GET":
+                self.before_write()
             answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=self._timeout)
             async with answer.response as response:
                 data = await _read(response, limit if response.status < 400 else None)
@@ -197,6 +207,10 @@ class Cluster:
         if response.status >= 300:
             raise error_of(act, response.status, response.reason or "", data, response.headers.get("Retry-After"))
         return data
+
+
+def _allowed() -> None:
+    """Nothing stands against a write."""
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int | None) -> bytes:

@@ -43,3 +43,8 @@ def pods(namespace: str | None = None) -> str:
 def config_maps(namespace: str | None = None) -> str:
     """Path of the ConfigMaps."""
     return collection("v1", "configmaps", namespace)
+
+
+def leases(namespace: str | None = None) -> str:
+    """Path of the Leases."""
+    return collection("coordination.k8s.io/v1", "leases", namespace)

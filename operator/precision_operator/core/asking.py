@@ -21,8 +21,9 @@ from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.shapes import step_shape_problems
 from precision_api.workload import Workload
 from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import ProfileView, Settings
+from precision_operator.core.observed import Observed, ProfileView, Settings
 from precision_operator.core.reasons import sentence
+from precision_operator.core.schedule import schedule_problem
 from precision_operator.core.views import spec_problem
 
 DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
@@ -31,12 +32,13 @@ DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
 
 @dataclass(frozen=True)
 class Ask:
-    """What a profile asks of every node: `run` is its identity, equal as long as the measurement is the same."""
+    """What a profile asks of every node: `run` is equal as long as what is measured is the same."""
 
     workload: Workload
     resolved: ResolvedWorkload
     image: str
     run: str
+    """Hash over what is measured, but for the image."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,21 @@ def refusal(reason: str, **facts: object) -> Refusal:
     return Refusal(reason, sentence(reason, **facts))
 
 
-def ask(
-    profile: ProfileView, settings: Settings, config_maps: Mapping[tuple[str, str], Mapping[str, str] | None]
-) -> Ask | Refusal:
+def ask(profile: ProfileView, observed: Observed) -> Ask | Refusal:
     """What `profile` asks for, or why it can't be asked."""
     spec = profile.spec
     if spec is None:
         return refusal("InvalidSpec", detail=profile.problem)
-    image = spec.agent.image or settings.agent_image
-    workload = _with_text(spec.workload, profile.namespace, config_maps)
-    for problem in (_image_problem(image, settings), workload):
+    image = spec.agent.image or observed.settings.agent_image
+    workload = _with_text(spec.workload, profile.namespace, observed.config_maps)
+    problems = (
+        _image_problem(image, observed.settings),
+        _priority_problem(observed),
+        _queue_problem(profile, spec, observed),
+        _schedule_refusal(spec, observed),
+        workload,
+    )
+    for problem in problems:
         if isinstance(problem, Refusal):
             return problem
     assert isinstance(workload, Workload)
@@ -72,10 +79,10 @@ def ask(
     misfit = _misfit(resolved, spec.recipes)
     if misfit:
         return refusal("InvalidWorkload", detail=misfit)
-    return Ask(resolved.workload, resolved, image, _run(spec, resolved, image))
+    return Ask(resolved.workload, resolved, image, _run(spec, resolved))
 
 
-def request(profile: ProfileView, asked: Ask, facts: NodeFacts, attempt: int) -> MeasurementRequest:
+def request(profile: ProfileView, asked: Ask, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
     """The request for one node. Recipes: as the profile says, else all that the node's GPUs can run; bf16 always."""
     spec = profile.spec
     assert spec is not None
@@ -84,7 +91,7 @@ def request(profile: ProfileView, asked: Ask, facts: NodeFacts, attempt: int) ->
     return MeasurementRequest(
         namespace=profile.namespace,
         profile=profile.name,
-        run=asked.run,
+        run=run,
         attempt=attempt,
         node=RequestNode(name=facts.name, uid=facts.uid, product=facts.product, gpus=facts.gpus),
         workload=asked.workload,
@@ -101,10 +108,10 @@ def _able(facts: NodeFacts) -> tuple[Recipe, ...]:
     return tuple(recipe for recipe, _ in recipes_for(facts.compute))
 
 
-def _run(spec: ProfileSpec, resolved: ResolvedWorkload, image: str) -> str:
+def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
     """Ten hex digits over what is measured: editing rollout, target or retention starts no new run."""
     benchmarks = spec.benchmarks.model_dump(mode="json")
-    return digest([resolved.hash, sorted(spec.recipes), benchmarks, image], 10)
+    return digest([resolved.hash, sorted(spec.recipes), benchmarks], 10)
 
 
 def _image_problem(image: str, settings: Settings) -> Refusal | None:
@@ -113,6 +120,23 @@ def _image_problem(image: str, settings: Settings) -> Refusal | None:
     if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):
         return None
     return refusal("ImageNotAllowed", image=image, allowed=", ".join(settings.allowed_images) or "none")
+
+
+def _priority_problem(observed: Observed) -> Refusal | None:
+    name = observed.settings.priority_class
+    return None if observed.priority_class_exists else refusal("PriorityClassMissing", name=name)
+
+
+def _queue_problem(profile: ProfileView, spec: ProfileSpec, observed: Observed) -> Refusal | None:
+    queue = spec.agent.queue_name
+    if queue is None or observed.queues.get((profile.namespace, queue), True):
+        return None
+    return refusal("QueueMissing", name=queue, namespace=profile.namespace)
+
+
+def _schedule_refusal(spec: ProfileSpec, observed: Observed) -> Refusal | None:
+    problem = schedule_problem(spec.schedule, observed.now)
+    return refusal("InvalidSchedule", detail=problem) if problem else None
 
 
 def _has_prefix(image: str, prefix: str) -> bool:

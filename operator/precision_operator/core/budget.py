@@ -1,19 +1,44 @@
 """Whether one more agent may start now: a table of small checks, each named for what is wrong.
 
-A new budget is one function, one row here, one reason in the table of reasons, one test.
+A new budget is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
+rack, a pool, watts) count every agent on the nodes that the profile matches, whoever's it is; `maxConcurrent`, canary
+and failures count the profile's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from precision_api.fields import IntOrPercent
+from precision_api.products import part, part_of_class
+from precision_api.profile import PoolLimit, Rollout
 from precision_api.report import ReportAttempt
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import Observed, ProfileView
 from precision_operator.core.reasons import sentence
+
+
+@dataclass(frozen=True)
+class Live:
+    """One agent that runs or is about to, on a node that the profile matches (`facts`) or somewhere else (None)."""
+
+    profile_uid: str
+    node_uid: str
+    facts: NodeFacts | None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How the profile's nodes have fared in this run, and when agents were last created."""
+
+    eligible: int
+    succeeded: int
+    failed: int
+    starts: Mapping[str, datetime]
+    """Newest creation by node UID."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +48,31 @@ class Turn:
     observed: Observed
     profile: ProfileView
     facts: NodeFacts
-    live: int
-    """Agents of the profile that run or are about to."""
-    limit: int
-    """Most agents of the profile at once."""
+    live: tuple[Live, ...]
+    tally: Tally
     taken_by: str | None
     """Key of the profile whose agent is on the node."""
     attempt: ReportAttempt | None
     """The newest attempt of this profile on this node, in this run."""
+    limits: Mapping[str, int]
+    """Enforced watts of a node's GPUs by node UID, where a report tells them."""
+
+    @property
+    def rollout(self) -> Rollout:
+        assert self.profile.spec is not None
+        return self.profile.spec.rollout
+
+    @property
+    def own(self) -> int:
+        """Agents of the profile that run or are about to."""
+        return sum(item.profile_uid == self.profile.uid for item in self.live)
 
 
 Check = Callable[[Turn], str | None]
 
 
 def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
-    """Most agents at once: `limit`, or that per cent of `eligible` nodes, rounded down, at least 1."""
+    """Most at once: `limit`, or that per cent of `eligible` nodes, rounded down, at least 1."""
     if isinstance(limit, int):
         return limit
     return max(1, eligible * int(limit.removesuffix("%")) // 100)
@@ -48,16 +83,123 @@ def suspended(turn: Turn) -> str | None:
     return sentence("Suspended") if turn.profile.spec.suspend else None
 
 
+def too_many_failures(turn: Turn) -> str | None:
+    most = turn.rollout.max_failures
+    if most is None or turn.tally.failed <= concurrency_limit(most, turn.tally.eligible):
+        return None
+    return sentence("TooManyFailures", failed=turn.tally.failed, limit=most)
+
+
+def canary_failed(turn: Turn) -> str | None:
+    canary = turn.rollout.canary
+    if canary is None or not turn.tally.failed or turn.tally.succeeded >= canary:
+        return None
+    return sentence("CanaryFailed", failed=turn.tally.failed, canary=canary)
+
+
+def canary_first(turn: Turn) -> str | None:
+    canary = turn.rollout.canary
+    if canary is None or turn.tally.succeeded >= canary or turn.tally.succeeded + turn.own < canary:
+        return None
+    return sentence("CanaryFirst", canary=canary, succeeded=turn.tally.succeeded)
+
+
 def max_concurrent_reached(turn: Turn) -> str | None:
-    return sentence("MaxConcurrentReached", limit=turn.limit) if turn.live >= turn.limit else None
+    limit = concurrency_limit(turn.rollout.max_concurrent, turn.tally.eligible)
+    return sentence("MaxConcurrentReached", limit=limit) if turn.own >= limit else None
 
 
 def measured_by_another_profile(turn: Turn) -> str | None:
     return sentence("MeasuredByAnotherProfile", profile=turn.taken_by) if turn.taken_by else None
 
 
+def ramping(turn: Turn) -> str | None:
+    """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
+    wait = timedelta(seconds=turn.rollout.ramp_seconds)
+    key = turn.rollout.per_topology[0].key if turn.rollout.per_topology else None
+    recent = {uid: at for uid, at in turn.tally.starts.items() if turn.observed.now - at < wait}
+    newest = max((at for uid, at in recent.items() if _same_group(turn, uid, key)), default=None)
+    if newest is None:
+        return None
+    return sentence("Ramping", seconds=turn.rollout.ramp_seconds, until=format_time(newest + wait))
+
+
+def _same_group(turn: Turn, uid: str, key: str | None) -> bool:
+    """Whether a node is in the candidate's group for `key`; without a key all nodes are one group."""
+    labels = (turn.observed.nodes.get(uid, {}).get("metadata") or {}).get("labels") or {}
+    return key is None or labels.get(key) == turn.facts.labels.get(key)
+
+
+def pool_limit_reached(turn: Turn) -> str | None:
+    row = _pool(turn)
+    if row is None or row.max_concurrent is None:
+        return None
+    there = sum(item.facts is not None and item.facts.pool == row.name for item in turn.live)
+    facts = {"pool": row.name, "limit": row.max_concurrent}
+    return sentence("PoolLimitReached", **facts) if there >= row.max_concurrent else None
+
+
+def _pool(turn: Turn) -> PoolLimit | None:
+    return next((row for row in turn.rollout.pools if row.name == turn.facts.pool), None)
+
+
+def topology_key_missing(turn: Turn) -> str | None:
+    missing = next((row.key for row in turn.rollout.per_topology if row.key not in turn.facts.labels), None)
+    return sentence("TopologyKeyMissing", key=missing) if missing else None
+
+
+def topology_limit_reached(turn: Turn) -> str | None:
+    for row in turn.rollout.per_topology:
+        group = turn.facts.labels.get(row.key)
+        there = sum(item.facts is not None and item.facts.labels.get(row.key) == group for item in turn.live)
+        if there >= row.max:
+            return sentence("TopologyLimitReached", limit=row.max, key=row.key, group=group)
+    return None
+
+
+def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
+    """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
+    if facts.uid in limits:
+        return limits[facts.uid], "enforced limits"
+    assert facts.product is not None
+    known = (part(facts.product_name) if facts.product_name else None) or part_of_class(facts.product)
+    return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
+
+
+def _drawn(items: Iterable[Live], limits: Mapping[str, int]) -> int:
+    return sum(node_watts(item.facts, limits)[0] for item in items if item.facts is not None and item.facts.product)
+
+
+def _budgets(turn: Turn) -> Iterable[tuple[str, int, list[Live]]]:
+    """(name, watts, agents that count) of each power budget that the candidate falls under."""
+    if turn.rollout.power_budget_watts is not None:
+        yield "spec.rollout.powerBudgetWatts", turn.rollout.power_budget_watts, list(turn.live)
+    row = _pool(turn)
+    if row is not None and row.power_budget_watts is not None:
+        there = [item for item in turn.live if item.facts is not None and item.facts.pool == row.name]
+        yield f"powerBudgetWatts of pool {row.name}", row.power_budget_watts, there
+
+
+def power_budget_too_small(turn: Turn) -> str | None:
+    watts, origin = node_watts(turn.facts, turn.limits)
+    small = next(((name, budget) for name, budget, _ in _budgets(turn) if budget < watts), None)
+    if small is None:
+        return None
+    return sentence("PowerBudgetTooSmall", watts=watts, origin=origin, name=small[0], budget=small[1])
+
+
+def power_budget_reached(turn: Turn) -> str | None:
+    watts, origin = node_watts(turn.facts, turn.limits)
+    for name, budget, agents in _budgets(turn):
+        drawn = _drawn(agents, turn.limits)
+        if drawn + watts > budget:
+            facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
+            return sentence("PowerBudgetReached", **facts)
+    return None
+
+
 def backing_off(turn: Turn) -> str | None:
-    if turn.attempt is None:
+    if turn.attempt is None or turn.attempt.outcome != "disrupted":
         return None
     until = parse_time(turn.attempt.finished_at) + turn.observed.settings.disruption_backoff
     if turn.observed.now >= until:
@@ -67,24 +209,40 @@ def backing_off(turn: Turn) -> str | None:
 
 def busy(turn: Turn) -> str | None:
     occupancy = turn.observed.occupancy.get(turn.facts.name)
-    if occupancy is None or occupancy.holder is None:
+    if not _idle_required(turn) or occupancy is None or occupancy.holder is None:
         return None
     return sentence("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
 
 
 def not_looked_at(turn: Turn) -> str | None:
-    return sentence("CheckingIdle") if turn.facts.name not in turn.observed.occupancy else None
+    if not _idle_required(turn) or turn.facts.name in turn.observed.occupancy:
+        return None
+    return sentence("CheckingIdle")
+
+
+def _idle_required(turn: Turn) -> bool:
+    assert turn.profile.spec is not None
+    return turn.profile.spec.idle.required
 
 
 PROFILE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("Suspended", suspended),
+    ("TooManyFailures", too_many_failures),
+    ("CanaryFailed", canary_failed),
+    ("CanaryFirst", canary_first),
     ("MaxConcurrentReached", max_concurrent_reached),
 )
 """What stops every candidate of the profile alike."""
 
 NODE_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("TopologyKeyMissing", topology_key_missing),
+    ("PowerBudgetTooSmall", power_budget_too_small),
     ("MeasuredByAnotherProfile", measured_by_another_profile),
     ("BackingOff", backing_off),
+    ("PoolLimitReached", pool_limit_reached),
+    ("TopologyLimitReached", topology_limit_reached),
+    ("PowerBudgetReached", power_budget_reached),
+    ("Ramping", ramping),
     ("Busy", busy),
     ("CheckingIdle", not_looked_at),
 )

@@ -6,7 +6,6 @@ What comes back may be damaged, foreign or hostile; whatever it is, it ends as a
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -14,9 +13,11 @@ from typing import Any, Literal
 from precision_api import names
 from precision_api.exits import exit_of
 from precision_api.report import (
+    Quarantine,
     RecipeReport,
     ReportAttempt,
     ReportHardware,
+    ReportPast,
     ReportRecommendation,
     ReportRun,
     ReportSoftware,
@@ -25,10 +26,12 @@ from precision_api.report import (
 from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
 from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
+from precision_operator.core.actions import DEFAULT_KEEPING, Keeping
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.observed import JobView, PodView, ReportView
 from precision_operator.core.reasons import sentence
+from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,21 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
     return Finding(summary, result)
 
 
-def succeeded_status(found: Finding, job: JobView, report: ReportView, pool: str, now: datetime) -> ReportStatus:
+def succeeded_status(
+    found: Finding, job: JobView, report: ReportView, pool: str, now: datetime, keeping: Keeping = DEFAULT_KEEPING
+) -> ReportStatus:
     """The report after a result: figures, versions, recommendation, conditions, and kubectl's columns."""
     summary = found.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
     best = best_of(results)
+    past = ReportPast(
+        run=job.run,
+        outcome="succeeded",
+        finished_at=format_time(now),
+        best=_best_text(best),
+        tokens_per_second=best.tokens_per_second if best else None,
+        driver=job.driver or None,
+    )
     state = "Partial" if summary.partial else "Measured"
     message = sentence("Measured", attempt=job.attempt, report=report.name)
     before = report.status.conditions if report.status else ()
@@ -126,42 +139,102 @@ def succeeded_status(found: Finding, job: JobView, report: ReportView, pool: str
             condition(before, names.FRESH, True, "Measured", message, now),
             condition(before, names.SUCCEEDED, True, state, summary.partial or message, now),
         ),
-        hardware=ReportHardware(product=summary.product, gpus=summary.gpus, pool=pool[:253] or summary.product),
+        hardware=ReportHardware(
+            product=summary.product,
+            gpus=summary.gpus,
+            pool=pool[:253] or summary.product,
+            limit_watts=_limit_watts(found.result),
+        ),
         software=_software(summary),
         run=_run(found, job, report, now),
-        attempt=ReportAttempt(run=job.run, number=job.attempt, outcome="succeeded", finished_at=format_time(now)),
+        attempt=_attempt(job, "succeeded", now, failures=_failures(job, report)),
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
-        best=f"{best.recipe} {_times(best.speedup)}".strip() if best else None,
+        history=_history(report, past, keeping),
+        best=_best_text(best),
         tokens_per_joule=decimal(float(best.tokens_per_joule), 3) if best and best.tokens_per_joule else None,
         data=summary.provenance,
         state=state,
     )
 
 
-def failed_status(problem: Problem, job: JobView, report: ReportView, now: datetime) -> ReportStatus:
-    """The report after an attempt without a result: an older result stays, the attempt says why."""
+def failed_status(
+    problem: Problem, job: JobView, report: ReportView, now: datetime, keeping: Keeping = DEFAULT_KEEPING
+) -> ReportStatus:
+    """The report after an attempt without a result: an older result stays, the attempt says why.
+
+    With the last retry the run has failed; a node that failed run after run is quarantined.
+    """
     before = report.status or ReportStatus()
-    attempt = ReportAttempt(
-        run=job.run,
-        number=job.attempt,
-        outcome=problem.outcome,
-        reason=problem.reason,
-        message=problem.message[:1024],
-        finished_at=format_time(now),
+    failures = _failures(job, report) + (problem.outcome == "failed")
+    attempt = _attempt(job, problem.outcome, now, failures).model_copy(
+        update={"reason": problem.reason, "message": problem.message[:1024]}
     )
     failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, problem.message, now)
     kept = tuple(c for c in before.conditions if c.type != names.SUCCEEDED)
     state = "Failed" if problem.outcome == "failed" else "Disrupted"
-    return before.model_copy(update={"attempt": attempt, "conditions": (*kept, failed), "state": state})
+    changes: dict[str, Any] = {"attempt": attempt, "conditions": (*kept, failed), "state": state}
+    if spent(attempt, keeping.retry):
+        changes |= _run_failed(before, report, attempt, keeping)
+    return before.model_copy(update=changes)
 
 
-def gone_status(report: ReportView, message: str, now: datetime) -> ReportStatus:
-    """The report of a node that is gone: figures stay, Fresh turns False."""
+def _run_failed(before: ReportStatus, report: ReportView, attempt: ReportAttempt, keeping: Keeping) -> dict[str, Any]:
+    past = ReportPast(run=attempt.run, outcome="failed", reason=attempt.reason, finished_at=attempt.finished_at)
+    runs = before.failed_runs + 1
+    changes: dict[str, Any] = {"failed_runs": runs, "history": _history(report, past, keeping)}
+    if runs >= QUARANTINE_RUNS:
+        reason, message = attempt.reason or "Failed", attempt.message or ""
+        changes["quarantine"] = Quarantine(since=attempt.finished_at, reason=reason, message=message)
+        changes["state"] = "Quarantined"
+    return changes
+
+
+def _attempt(
+    job: JobView, outcome: Literal["succeeded", "failed", "disrupted"], now: datetime, failures: int
+) -> ReportAttempt:
+    return ReportAttempt(
+        run=job.run,
+        number=job.attempt,
+        failures=failures,
+        basis=dict(job.basis),
+        outcome=outcome,
+        started_at=format_time(job.created),
+        finished_at=format_time(now),
+    )
+
+
+def _failures(job: JobView, report: ReportView) -> int:
+    """Failed attempts of the job's run before this one."""
+    old = report.status.attempt if report.status is not None else None
+    return old.failures if old is not None and old.run == job.run else 0
+
+
+def _history(report: ReportView, past: ReportPast, keeping: Keeping) -> tuple[ReportPast, ...]:
+    """The last runs, newest first, each once, as many as the profile keeps."""
+    before = report.status.history if report.status is not None else ()
+    return (past, *(old for old in before if old.run != past.run))[: keeping.retention.history]
+
+
+def _limit_watts(result: MeasurementResult | None) -> int | None:
+    """Enforced limits of all GPUs together; None unless every GPU tells its own."""
+    limits = [gpu.enforced_limit_watts for gpu in result.gpus] if result is not None else []
+    known = [watts for watts in limits if watts is not None]
+    return round(sum(known)) if known and len(known) == len(limits) else None
+
+
+def _best_text(best: RecipeReport | None) -> str | None:
+    return f"{best.recipe} {_times(best.speedup)}".strip() if best else None
+
+
+def stale_status(report: ReportView, reason: str, message: str, now: datetime) -> ReportStatus:
+    """A report whose figures are out of date: they stay, Fresh turns False."""
     before = report.status or ReportStatus()
-    gone = condition(before.conditions, names.FRESH, False, "NodeGone", message, now)
+    stale = condition((), names.FRESH, False, reason, message, now)
     kept = tuple(c for c in before.conditions if c.type != names.FRESH)
-    return before.model_copy(update={"conditions": (gone, *kept), "state": "NodeGone"})
+    return before.model_copy(
+        update={"conditions": (stale, *kept), "state": "NodeGone" if reason == "NodeGone" else "Stale"}
+    )
 
 
 def best_of(
@@ -228,8 +301,9 @@ def status_json(status: StatusDocument) -> dict[str, Any]:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def detail(report: ReportView, owner: Mapping[str, Any], packed: bytes) -> dict[str, Any]:
-    """The ConfigMap that holds a node's full result, gzipped; it goes with the profile."""
+def detail(report: ReportView, packed: bytes) -> dict[str, Any]:
+    """The ConfigMap that holds a node's full result, gzipped; it goes with the report, and so with the profile."""
+    owner = {"apiVersion": names.API_VERSION, "kind": names.REPORT_KIND, "name": report.name, "uid": report.uid}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -237,7 +311,7 @@ def detail(report: ReportView, owner: Mapping[str, Any], packed: bytes) -> dict[
             "name": names.detail_name(report.name),
             "namespace": report.namespace,
             "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_NODE_UID: report.node_uid},
-            "ownerReferences": [dict(owner)],
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         },
         "binaryData": {"result.json.gz": base64.b64encode(packed).decode()},
     }

@@ -6,8 +6,9 @@ from typing import Any
 
 from precision_api import names
 from precision_api.profile import Agent, Toleration
-from precision_api.request import MeasurementRequest, request_hash, request_json
+from precision_api.request import MeasurementRequest, canonical, request_hash, request_json
 from precision_operator.core.asking import Ask
+from precision_operator.core.due import Current
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import ProfileView, Settings
 
@@ -55,7 +56,7 @@ def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: 
 
 
 def job(
-    profile: ProfileView, facts: NodeFacts, asked: Ask, document: MeasurementRequest, settings: Settings
+    profile: ProfileView, facts: NodeFacts, asked: Ask, found: Current, document: MeasurementRequest, settings: Settings
 ) -> dict[str, Any]:
     """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
     marks = labels(profile.uid, facts.uid) | {
@@ -68,24 +69,29 @@ def job(
         names.ANNOTATION_NODE: facts.name,
         names.ANNOTATION_WORKLOAD: asked.resolved.name,
         names.ANNOTATION_REQUEST_HASH: request_hash(document),
+        names.ANNOTATION_DRIVER: facts.driver or "",
+        names.ANNOTATION_BASIS: canonical(dict(found.basis)),
     }
+    queue = _agent(profile).queue_name
+    held = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": names.job_name(profile.uid, facts.uid, document.run, document.attempt),
             "namespace": profile.namespace,
-            "labels": dict(marks),
+            "labels": {**marks, **held},
             "annotations": dict(notes),
             "ownerReferences": [owner(profile.name, profile.uid)],
         },
         "spec": {
+            **({"suspend": True} if held else {}),
             "completions": 1,
             "parallelism": 1,
             "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
             "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
-            "activeDeadlineSeconds": _job_deadline(document, settings),
+            "activeDeadlineSeconds": _job_deadline(profile, document),
             "podFailurePolicy": _failure_policy(),
             "template": {
                 "metadata": {
@@ -103,8 +109,9 @@ def _agent(profile: ProfileView) -> Agent:
     return profile.spec.agent
 
 
-def _job_deadline(document: MeasurementRequest, settings: Settings) -> int:
-    pending = int(settings.pending_timeout.total_seconds())
+def _job_deadline(profile: ProfileView, document: MeasurementRequest) -> int:
+    assert profile.spec is not None
+    pending = profile.spec.idle.pending_timeout_seconds
     return document.deadline_seconds + POD_GRACE_SECONDS + pending + POD_GRACE_SECONDS
 
 

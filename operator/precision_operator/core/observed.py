@@ -24,8 +24,6 @@ class Settings:
     agent_service_account: str
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
-    pending_timeout: timedelta = timedelta(seconds=300)
-    """How long an agent may wait for its place or its image before the place is given back."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,14 @@ class JobView:
     request_hash: str
     created: datetime
     workload: str = ""
+    driver: str = ""
+    """The node's driver, by its labels, when the Job was made."""
+    basis: Mapping[str, str] = field(default_factory=dict)
+    """What the run was started for."""
+    suspended: bool = False
+    """Kueue holds it, or has taken its place away."""
+    active_since: datetime | None = None
+    """When it was last let go by Kueue; None: never held."""
     finished: Literal["Complete", "Failed"] | None = None
     finished_at: datetime | None = None
     failure_reason: str = ""
@@ -102,6 +108,8 @@ class ReportView:
     node_name: str
     node_uid: str
     status: ReportStatus | None = None
+    rerun: str = ""
+    """Value of the rerun annotation: a new one asks for a new run of this node."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,8 @@ class ProfileView:
     spec: ProfileSpec | None
     problem: str = ""
     status: Raw = field(default_factory=dict)
+    rerun: str = ""
+    """Value of the rerun annotation: a new one asks for a new run of all nodes."""
     deleting: bool = False
 
     @property
@@ -148,3 +158,5 @@ class Observed:
     """Data by (namespace, name); None: there is none of that name."""
     slices: tuple[Raw, ...] = ()
     priority_class_exists: bool = True
+    queues: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """Whether there is a Kueue LocalQueue, by (namespace, name); absent: not asked for."""

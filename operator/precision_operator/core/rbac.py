@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL
 
 Component = Literal["operator", "exporter"]
-Scope = Literal["cluster", "namespace"]
-"""cluster: bound once, for all namespaces; namespace: bound in each watched namespace."""
+Scope = Literal["cluster", "namespace", "own"]
+"""cluster: bound once, for all namespaces; namespace: in each watched namespace; own: in the program's own."""
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
@@ -42,6 +42,14 @@ GRANTS: tuple[Grant, ...] = (
         ("get",),
         "whether the agents' PriorityClass is there before a Job names it",
     ),
+    Grant(
+        "operator",
+        "cluster",
+        "resource.k8s.io",
+        ("resourceslices",),
+        ("list",),
+        "which GPUs a node has, where they are handed out by resource claims and no label names them",
+    ),
     Grant("operator", "namespace", GROUP, (PROFILE_PLURAL,), _READ, "what to measure"),
     Grant("operator", "namespace", GROUP, (f"{PROFILE_PLURAL}/status",), ("patch",), "what has come of it"),
     Grant("operator", "namespace", GROUP, (REPORT_PLURAL,), (*_READ, "create", "delete"), "one report for each node"),
@@ -57,13 +65,22 @@ GRANTS: tuple[Grant, ...] = (
         ("get", "create", "patch", "delete"),
         "the full result of a node; a Hugging Face config that a profile names",
     ),
+    Grant(
+        "operator",
+        "namespace",
+        "kueue.x-k8s.io",
+        ("localqueues",),
+        ("get",),
+        "whether the queue is there that a profile names",
+    ),
     Grant("operator", "namespace", "", ("events",), ("create", "patch"), "what people should notice"),
+    Grant("operator", "own", "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
     Grant("exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL), _READ, "the figures that it shows"),
 )
 
 
 def rules(component: Component, scope: Scope) -> list[dict[str, Any]]:
-    """The PolicyRules of a component's Role (namespace) or ClusterRole (cluster), fresh, in the table's order."""
+    """The PolicyRules of a component's Role (namespace, own) or ClusterRole (cluster), fresh, in the table's order."""
     return [
         {"apiGroups": [row.group], "resources": list(row.resources), "verbs": list(row.verbs)}
         for row in GRANTS

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
-    "unmatched", "eligible", "skipped", "waiting", "queued", "running", "succeeded", "partial", "failed", "profile"
+    "unmatched",
+    "eligible",
+    "skipped",
+    "waiting",
+    "queued",
+    "running",
+    "succeeded",
+    "partial",
+    "failed",
+    "due",
+    "profile",
 ]
 """skipped: can't be measured as it is; waiting: will be, by itself, when something passes; queued: its turn comes;
 partial: measured, but the full result is lost and the summary stands alone; profile: said of the profile as a whole."""
@@ -138,6 +148,145 @@ _ROWS = (
         "queued",
         "{limit} agents run, as many as spec.rollout.maxConcurrent allows",
         "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
+    ),
+    Reason(
+        "TooManyFailures",
+        "waiting",
+        "{failed} nodes have failed, more than spec.rollout.maxFailures ({limit}) allows: the rollout has stopped",
+        "Look at the failed nodes in status.reasons, then raise maxFailures, or kubectl precision rerun the profile.",
+    ),
+    Reason(
+        "CanaryFailed",
+        "waiting",
+        "{failed} first nodes failed, and spec.rollout.canary ({canary}) asks for good ones: nothing more starts",
+        "Look at the failed nodes in status.reasons, then kubectl precision rerun NODE, or take canary out.",
+    ),
+    Reason(
+        "CanaryFirst",
+        "queued",
+        "{succeeded} of {canary} canary nodes are measured",
+        "It is measured when they are.",
+    ),
+    Reason(
+        "PoolLimitReached",
+        "queued",
+        "{limit} agents run in pool {pool}, as many as spec.rollout.pools allows",
+        "It is measured when one of them is done.",
+    ),
+    Reason(
+        "TopologyLimitReached",
+        "queued",
+        "{limit} agents run where {key} is {group}, as many as spec.rollout.perTopology allows",
+        "It is measured when one of them is done.",
+    ),
+    Reason(
+        "TopologyKeyMissing",
+        "waiting",
+        "it has no label {key}, by which spec.rollout.perTopology limits agents",
+        "Label the node, or correct the key.",
+    ),
+    Reason(
+        "PowerBudgetReached",
+        "queued",
+        "running agents may draw {drawn} W and this node {watts} W ({origin}), more than {name} ({budget} W)",
+        "It is measured when there is room.",
+    ),
+    Reason(
+        "PowerBudgetTooSmall",
+        "waiting",
+        "this node alone may draw {watts} W ({origin}), more than {name} ({budget} W)",
+        "Raise the budget, or leave such nodes out of spec.target.",
+    ),
+    Reason(
+        "Ramping",
+        "queued",
+        "another agent has just started, and spec.rollout.rampSeconds ({seconds}) keeps load from stepping",
+        "It may start at {until}.",
+    ),
+    Reason(
+        "NotDueYet",
+        "waiting",
+        "the schedule has not begun a run yet",
+        "It is measured from {at} on. kubectl precision rerun begins a run now.",
+    ),
+    Reason(
+        "Quarantined",
+        "waiting",
+        "{runs} runs in a row ended without a result on it, the last by {why}",
+        "Mend the node, then release it with kubectl precision rerun {node}.",
+    ),
+    Reason(
+        "Retrying",
+        "queued",
+        "attempt {attempt} failed: {why}",
+        "Retry {retry} of {limit} starts by itself at {until}.",
+    ),
+    Reason(
+        "WaitsInQueue",
+        "queued",
+        "Kueue holds its agent in queue {queue}",
+        "It starts when Kueue admits it. See kubectl get workloads.",
+    ),
+    Reason(
+        "QueueTimeout",
+        "failed",
+        "Kueue held its agent for {seconds} s",
+        "It is tried again by itself. Look at the queue's quota, or raise spec.idle.queueTimeoutSeconds.",
+    ),
+    # Why a node is measured again.
+    Reason(
+        "FirstRun",
+        "due",
+        "it was never measured for this profile",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "RerunNode",
+        "due",
+        "somebody asked to measure this node again",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "Rerun",
+        "due",
+        "somebody asked to measure the profile again",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "DriverChange",
+        "due",
+        "its GPU driver went from {before} to {after}",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "HardwareChange",
+        "due",
+        "its GPUs went from {before} to {after}",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "AgentChange",
+        "due",
+        "the agent image is another",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "SpecChange",
+        "due",
+        "the profile measures something else now",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "Scheduled",
+        "due",
+        "the schedule began a run at {tick}",
+        "It is measured when its turn comes.",
+    ),
+    Reason(
+        "TooOld",
+        "due",
+        "its result is older than spec.schedule.maxAge ({limit})",
+        "It is measured when its turn comes.",
     ),
     Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to go on."),
     Reason(
@@ -315,6 +464,13 @@ _ROWS = (
         "PriorityClass {name} does not exist, without which agents could push other pods away",
         "Install the chart again, or create it.",
     ),
+    Reason(
+        "QueueMissing",
+        "profile",
+        "there is no Kueue LocalQueue {name} in namespace {namespace}",
+        "Create it, or correct spec.agent.queueName.",
+    ),
+    Reason("InvalidSchedule", "profile", "{detail}", "The profile goes on by itself then."),
     Reason(
         "NoNodesMatch",
         "profile",

@@ -22,10 +22,13 @@ from precision_api.report import RecipeReport, ReportStatus
 from precision_api.schema import decimal
 from precision_api.stats import mad, middle, percentile
 from precision_operator.core.asking import Ask, Refusal
+from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.ingest import best_of
-from precision_operator.core.plan import ProfilePlan, Stand
+from precision_operator.core.progress import eta, waits_for
 from precision_operator.core.reasons import sentence
+from precision_operator.core.schedule import next_tick
+from precision_operator.core.stands import ProfilePlan, Stand
 
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64
@@ -56,6 +59,10 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         conditions=conditions,
         run=run,
         nodes=counts,
+        eta=eta(plan, counts, now),
+        waits_for=waits_for(plan.stands),
+        last_run=max((s.run.finished_at for _, s in _measured(plan) if s.run is not None), default=None),
+        next_run=_next_run(plan, now),
         progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
         best=_best_text(largest),
         tokens_per_joule=decimal(float(largest.tokens_per_joule), 3)
@@ -65,6 +72,13 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         reasons=_reasons(plan.stands),
         pools=tuple(pools),
     )
+
+
+def _next_run(plan: ProfilePlan, now: datetime) -> str | None:
+    if plan.profile.spec is None or isinstance(plan.asked, Refusal):
+        return None
+    found = next_tick(plan.profile.spec.schedule, plan.profile.uid, now)
+    return format_time(found) if found is not None else None
 
 
 def status_before(plan: ProfilePlan) -> ProfileStatus:
@@ -97,6 +111,9 @@ def _counts(plan: ProfilePlan) -> NodeCounts:
         running=states["running"],
         succeeded=states["succeeded"],
         failed=states["failed"],
+        stale=sum(bool(s.current and s.current.due not in (None, "FirstRun")) for s in plan.stands),
+        fallback=sum(any(r.verdict == "fallback" for r in status.results) for _, status in _measured(plan)),
+        quarantined=sum(s.reason == "Quarantined" for s in plan.stands),
         simulated=simulated,
     )
 

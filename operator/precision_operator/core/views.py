@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -35,6 +36,7 @@ def profile_view(raw: Raw) -> ProfileView:
         spec=spec,
         problem=problem,
         status=_map(raw, "status"),
+        rerun=str(_map(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
         deleting=bool(meta.get("deletionTimestamp")),
     )
 
@@ -68,12 +70,31 @@ def job_view(raw: Raw) -> JobView | None:
         request_hash=str(notes.get(names.ANNOTATION_REQUEST_HASH, "")),
         created=_time(meta.get("creationTimestamp")) or _EPOCH,
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
+        driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
+        basis=_basis(notes.get(names.ANNOTATION_BASIS)),
+        suspended=_map(raw, "spec").get("suspend") is True,
+        active_since=_released(status),
         finished=_finish(end),
         finished_at=_time(end.get("lastTransitionTime")),
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
         failure_message=str(end.get("message", "")) if end.get("type") == "Failed" else "",
         deleting=bool(meta.get("deletionTimestamp")),
     )
+
+
+def _basis(text: object) -> Mapping[str, str]:
+    """The basis in a Job's annotation; one that was tampered with counts as none."""
+    try:
+        found = json.loads(str(text or "{}"))
+    except ValueError:
+        return {}
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def _released(status: Mapping[str, Any]) -> datetime | None:
+    """When a suspended Job was let go: its condition Suspended turned False."""
+    found = next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), {})
+    return _time(found.get("lastTransitionTime")) if found.get("status") == "False" else None
 
 
 def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,6 +160,7 @@ def report_view(raw: Raw) -> ReportView | None:
         node_name=str(spec.get("nodeName", "")),
         node_uid=str(spec["nodeUID"]),
         status=_report_status(raw.get("status")),
+        rerun=str(_map(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
     )
 
 

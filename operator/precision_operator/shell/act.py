@@ -15,9 +15,9 @@ from precision_api.request import canonical
 from precision_api.result import MeasurementResult, Summary
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core import ingest, manifest
+from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkStale, Start
 from precision_operator.core.events import Note, event
 from precision_operator.core.observed import JobView, PodView, ProfileView, ReportView
-from precision_operator.core.plan import Action, Close, Collect, Drop, MarkGone, Start
 from precision_operator.core.views import job_view, pod_view, report_view
 from precision_operator.shell.cache import Cache
 
@@ -42,6 +42,8 @@ class Actor:
         self._cache = cache
         self.unsure: dict[str, Start] = {}
         """Creations without an answer, by Job name: they may have happened. Cleared by `settle`."""
+        self.closed = False
+        """No further action begins; those in flight end as they would have."""
 
     async def act(self, actions: Sequence[Action]) -> int:
         """Do all actions, what ends before what begins. Returns how many must be tried again."""
@@ -54,6 +56,8 @@ class Actor:
 
         async def guarded(action: Action) -> int:
             async with limit:
+                if self.closed:
+                    return 0
                 try:
                     await self._one(action)
                 except NotYet as reason:
@@ -75,11 +79,11 @@ class Actor:
                 await self._collect(action)
             case Close():
                 problem = ingest.Problem(action.reason, action.message, action.outcome)
-                await self._fail(action.job, action.report, problem)
+                await self._fail(action.job, action.report, problem, action.keeping)
             case Drop():
                 await self._delete(action.kind, action.namespace, action.name, action.uid)
-            case MarkGone():
-                status = ingest.gone_status(action.report, action.message, _now())
+            case MarkStale():
+                status = ingest.stale_status(action.report, action.reason, action.message, _now())
                 await self._write_status(action.report, status)
 
     async def settle(self) -> None:
@@ -141,14 +145,14 @@ class Actor:
         pod = await self._ended_pod(job, action.pod)
         summary = ingest.summary_of(job, pod)
         if isinstance(summary, ingest.Problem):
-            await self._fail(job, action.report, summary)
+            await self._fail(job, action.report, summary, action.keeping)
             return
         assert pod is not None
         found = await self._full_result(job, pod, summary)
         report = action.report or await self._new_report(job)
         if found.result is not None:
             await self._write_detail(report, found.result)
-        status = ingest.succeeded_status(found, job, report, action.pool, _now())
+        status = ingest.succeeded_status(found, job, report, action.pool, _now(), action.keeping)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
 
@@ -174,9 +178,9 @@ class Actor:
             return ingest.finding(summary, None, error.message)
         return ingest.finding(summary, log.decode("utf-8", "replace"))
 
-    async def _fail(self, job: JobView, report: ReportView | None, problem: ingest.Problem) -> None:
+    async def _fail(self, job: JobView, report: ReportView | None, problem: ingest.Problem, keeping: Keeping) -> None:
         report = report or await self._new_report(job)
-        await self._write_status(report, ingest.failed_status(problem, job, report, _now()))
+        await self._write_status(report, ingest.failed_status(problem, job, report, _now(), keeping))
         await self._delete("Job", job.namespace, job.name, job.uid)
 
     async def _new_report(self, job: JobView) -> ReportView:
@@ -190,8 +194,7 @@ class Actor:
 
     async def _write_detail(self, report: ReportView, result: MeasurementResult) -> None:
         text = canonical(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        owner = manifest.owner(report.profile, report.profile_uid)
-        body = ingest.detail(report, owner, gzip.compress(text.encode(), mtime=0))
+        body = ingest.detail(report, gzip.compress(text.encode(), mtime=0))
         collection = paths.config_maps(report.namespace)
         try:
             await self._cluster.create(collection, body)
@@ -259,7 +262,7 @@ def _subject(action: Action) -> str:
             return f"{verb} {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
         case Drop():
             return f"delete {action.kind} {action.namespace}/{action.name}"
-        case MarkGone():
+        case MarkStale():
             return f"mark {action.report.namespace}/{action.report.name}"
 
 

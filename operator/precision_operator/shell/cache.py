@@ -7,9 +7,12 @@ what was deleted stays deleted, so that neither a slow watch nor an old list bri
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
+
+from precision_api.names import ANNOTATION_RERUN
 
 Kind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
 KINDS: tuple[Kind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
@@ -26,10 +29,19 @@ class Cache:
         self._objects: dict[Kind, dict[str, Raw]] = {kind: {} for kind in KINDS}
         self._versions: dict[str, int] = {}
         self._buried: OrderedDict[str, None] = OrderedDict()
+        self._heard: dict[Kind, float] = {kind: time.monotonic() for kind in KINDS}
 
     def all(self, kind: Kind) -> Mapping[str, Raw]:
         """Trimmed objects by UID."""
         return self._objects[kind]
+
+    def hear(self, kind: Kind) -> None:
+        """Something of this kind has come from the API server unasked, or in a complete list."""
+        self._heard[kind] = time.monotonic()
+
+    def age(self, kind: Kind) -> float:
+        """Seconds since anything of this kind was heard; since the start where nothing was."""
+        return time.monotonic() - self._heard[kind]
 
     def put(self, kind: Kind, raw: Raw) -> None:
         """Take an object as seen in an event, a list, or the answer to a write of ours."""
@@ -53,6 +65,7 @@ class Cache:
 
     def take_list(self, kind: Kind, items: Iterable[Raw], version: str, before: frozenset[str]) -> None:
         """Take a complete list. What was known `before` the list began, is older than it and not in it, is gone."""
+        self.hear(kind)
         seen = set()
         for raw in items:
             seen.add(_identity(raw)[0])
@@ -78,6 +91,13 @@ def _meta(raw: Raw, *keys: str) -> dict[str, Any]:
     return {key: meta[key] for key in ("name", "namespace", "uid", "deletionTimestamp", *keys) if key in meta}
 
 
+def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
+    """Only these annotations: kubectl's own copy of a spec is as large as the object."""
+    found = (raw.get("metadata") or {}).get("annotations") or {}
+    kept = {key: found[key] for key in keys if key in found}
+    return {"annotations": kept} if kept else {}
+
+
 def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
     found = raw.get(part) or {}
     return {key: found[key] for key in keys if key in found}
@@ -100,7 +120,7 @@ def _node(raw: Raw) -> Raw:
 
 def _profile(raw: Raw) -> Raw:
     return {
-        "metadata": _meta(raw, "generation", "creationTimestamp"),
+        "metadata": _meta(raw, "generation", "creationTimestamp") | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
         "status": raw.get("status") or {},
     }
@@ -108,7 +128,7 @@ def _profile(raw: Raw) -> Raw:
 
 def _report(raw: Raw) -> Raw:
     return {
-        "metadata": _meta(raw, "ownerReferences"),
+        "metadata": _meta(raw, "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
         "status": raw.get("status") or {},
     }
@@ -117,6 +137,7 @@ def _report(raw: Raw) -> Raw:
 def _job(raw: Raw) -> Raw:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
+        "spec": _pick(raw, "spec", "suspend"),
         "status": _pick(raw, "status", "conditions"),
     }
 

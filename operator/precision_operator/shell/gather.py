@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
+SLICES_SECONDS = 60.0
 LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 64
 """A bound: a fleet that is busy throughout is looked at in several passes."""
@@ -38,6 +39,8 @@ class Gatherer:
         self._looks: dict[str, tuple[float, Occupancy]] = {}
         self._texts: dict[tuple[str, str], tuple[float, dict[str, str] | None]] = {}
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
+        self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
 
     async def list_everything(self) -> None:
         """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
@@ -67,6 +70,8 @@ class Gatherer:
             occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < FRESH_SECONDS},
             config_maps={key: await self._config_map(*key, now) for key in _wanted_texts(profiles)},
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
+            queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
+            slices=await self._slices(now) if profiles else (),
         )
 
     async def look(self, nodes: Sequence[str]) -> None:
@@ -105,6 +110,28 @@ class Gatherer:
             self._priority_class = (now, there)
         return there
 
+    async def _has_queue(self, namespace: str, name: str, now: float) -> bool:
+        at, there = self._queues.get((namespace, name), (-FRESH_SECONDS, False))
+        if now - at >= FRESH_SECONDS:
+            collection = paths.collection("kueue.x-k8s.io/v1beta1", "localqueues", namespace)
+            there = await self._get_or_none(paths.item(collection, name)) is not None
+            self._queues[namespace, name] = (now, there)
+        return there
+
+    async def _slices(self, now: float) -> tuple[Raw, ...]:
+        """ResourceSlices, which name GPUs where labels don't; a cluster without DRA (before 1.34) has none."""
+        at, slices = self._resource_slices
+        if now - at >= SLICES_SECONDS:
+            try:
+                found, _ = await self._cluster.list_all(paths.collection("resource.k8s.io/v1", "resourceslices"))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                found = []
+            slices = tuple(found)
+            self._resource_slices = (now, slices)
+        return slices
+
     async def _get_or_none(self, path: str) -> Raw | None:
         try:
             return await self._cluster.get(path)
@@ -125,6 +152,12 @@ def _wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
     return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
+
+
+def _wanted_queues(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+    """(namespace, name) of the Kueue queues that profiles name."""
+    named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
+    return {(namespace, queue) for namespace, queue in named if queue is not None}
 
 
 def _present(items: Iterable[T | None]) -> tuple[T, ...]:

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from aiohttp import web
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
+CLOSE_SECONDS = 2.0
+"""How long a scrape that is being answered may keep a process that ends."""
 
 
 def application(ready: Callable[[], bool], metrics: Callable[[], bytes]) -> web.Application:
-    """/healthz: the event loop beats; /readyz: everything was listed once; /metrics: the process's own."""
+    """/healthz: the event loop beats; /readyz: everything was listed once; /metrics: the process's own.
+
+    A replica that stands by is ready: a rollout waits for the new pods before it ends the old one that leads.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -30,7 +35,7 @@ def application(ready: Callable[[], bool], metrics: Callable[[], bytes]) -> web.
 
 async def serve(served: web.Application, host: str, port: int) -> web.AppRunner:
     """Serve until `cleanup` of what comes back is awaited. OSError when the port is taken."""
-    runner = web.AppRunner(served, access_log=None)
+    runner = web.AppRunner(served, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_SECONDS)
     await runner.setup()
     await web.TCPSite(runner, host, port).start()
     return runner

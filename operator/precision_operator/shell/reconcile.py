@@ -11,11 +11,13 @@ from precision_operator.cluster import ApiError
 from precision_operator.core.events import notes
 from precision_operator.core.ingest import status_json
 from precision_operator.core.observed import Observed
-from precision_operator.core.plan import Plan, ProfilePlan, plan
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.rollup import profile_status, status_before
+from precision_operator.core.stands import ProfilePlan
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer
+from precision_operator.shell.leadership import Office
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -30,7 +32,10 @@ FIRST_LIST_AGAIN_SECONDS = 15.0
 STATUS_SECONDS = 1.0
 """Least time between two writes of one profile's status."""
 ROUNDS = 64
-UNWATCHED = {"Busy", "CheckingIdle", "BackingOff", "AgentStarting", "ProfileNotAccepted"}
+UNWATCHED = {
+    *("Busy", "CheckingIdle", "BackingOff", "AgentStarting", "ProfileNotAccepted"),
+    *("Ramping", "Retrying", "NotDueYet", "WaitsInQueue"),
+}
 
 
 class Reconciler:
@@ -43,23 +48,44 @@ class Reconciler:
         self._telemetry = telemetry
         self._written: dict[str, float] = {}
         self._failures = 0
+        self._turn = asyncio.Lock()
         self.ready = False
+        """Whether everything has been listed once: this replica could lead, whether it does or not."""
 
-    async def run(self) -> None:
-        """List everything, then a pass whenever something changed; errors of the API are waited out."""
-        while not self.ready:
-            self.ready = await self._listed()
-            if not self.ready:
-                await asyncio.sleep(self._pause())
-        self._failures = 0
+    async def run(self, office: Office) -> None:
+        """List everything; once elected, a pass whenever something changed; errors of the API are waited out.
+
+        The first pass comes after a list that began after the election: the one who led before may have written last
+        what no watch has shown yet.
+        """
+        await office.tried.wait()
+        leading = office.elected.is_set()
+        await self._list_until_done()
         relist = asyncio.create_task(self._list_again())
         try:
+            await office.elected.wait()
+            if not leading:
+                await self._list_until_done()
             while True:
                 self._cache.changed.clear()
-                due = await self._guarded_pass()
+                async with self._turn:
+                    due = await self._guarded_pass()
                 await self._wait(due)
         finally:
             relist.cancel()
+
+    async def finish(self) -> None:
+        """Begin nothing any more. Returns when the actions in flight have ended; no pass follows."""
+        self._actor.closed = True
+        await self._turn.acquire()
+
+    async def _list_until_done(self) -> None:
+        done = await self._listed()
+        while not done:
+            await asyncio.sleep(self._pause())
+            done = await self._listed()
+        self._failures = 0
+        self.ready = True
 
     async def _listed(self) -> bool:
         try:

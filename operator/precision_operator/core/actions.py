@@ -1,0 +1,83 @@
+"""What a plan can hold: each action is a frozen value with the reason that it is taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from precision_api.profile import Retention, Retry
+from precision_operator.core.nodes import NodeFacts
+from precision_operator.core.observed import JobView, PodView, ProfileView, ReportView
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What the profile says about failures and the past: goes with whatever writes a report."""
+
+    retry: Retry
+    retention: Retention
+
+
+DEFAULT_KEEPING = Keeping(Retry(), Retention())
+
+
+@dataclass(frozen=True)
+class Start:
+    """Create the node's report if it has none, then the attempt's Job."""
+
+    profile: ProfileView
+    facts: NodeFacts
+    report: Mapping[str, Any] | None
+    job: Mapping[str, Any]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Read what a finished agent left behind, write it to the report, then delete the Job."""
+
+    job: JobView
+    pod: PodView | None
+    report: ReportView | None
+    pool: str
+    keeping: Keeping = DEFAULT_KEEPING
+    reason: str = "AgentFinished"
+    message: str = "the agent ended: its result is read"
+
+
+@dataclass(frozen=True)
+class Close:
+    """End an attempt that can't succeed any more: write why to the report, then delete the Job."""
+
+    job: JobView
+    report: ReportView | None
+    outcome: Literal["failed", "disrupted"]
+    reason: str
+    message: str
+    keeping: Keeping = DEFAULT_KEEPING
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Delete a Job or a report that nobody needs any more."""
+
+    kind: Literal["Job", "NodePrecisionReport"]
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class MarkStale:
+    """Write to a report that its figures are out of date (its node is gone, its driver changed ...); they stay."""
+
+    report: ReportView
+    reason: str
+    message: str
+
+
+Action = Start | Collect | Close | Drop | MarkStale

@@ -1,0 +1,187 @@
+"""Why a node is measured (again): small checks over what its newest attempt was begun for and what is so now.
+
+A run's identity follows from its basis: an attempt is of the current run exactly when nothing on the basis has changed.
+Old results stay until new ones stand; they are marked stale with the reason found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from precision_api.report import ReportAttempt
+from precision_api.request import digest
+from precision_operator.core.asking import Ask
+from precision_operator.core.clock import duration, parse_time
+from precision_operator.core.nodes import NodeFacts, same_driver
+from precision_operator.core.observed import ProfileView, ReportView
+from precision_operator.core.reasons import sentence
+from precision_operator.core.schedule import last_tick, next_tick, tick_text
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One node of one profile: what it was last measured for, and what it would be measured for now."""
+
+    profile: ProfileView
+    facts: NodeFacts
+    now: datetime
+    attempt: ReportAttempt | None
+    result_at: datetime | None
+    """When the newest good result came in."""
+    basis: Mapping[str, str]
+    """What a run that begins now is begun for."""
+
+
+@dataclass(frozen=True)
+class Current:
+    """The run that the node is, or should be, in. `due` is the reason why it begins anew; None: it has begun."""
+
+    run: str
+    basis: Mapping[str, str]
+    attempt: ReportAttempt | None
+    """The newest attempt of this run."""
+    due: str | None = None
+    message: str = ""
+
+
+Check = Callable[[Standing], str | None]
+
+
+def standing(profile: ProfileView, asked: Ask, facts: NodeFacts, report: ReportView | None, now: datetime) -> Standing:
+    """All that bears on whether the node is due."""
+    assert profile.spec is not None
+    status = report.status if report is not None else None
+    basis = {
+        "spec": asked.run,
+        "agent": digest(asked.image, 10),
+        "driver": facts.driver or "",
+        "hardware": f"{facts.product}/{facts.gpus}/{facts.memory_mib or ''}",
+        "schedule": _tick(profile, now),
+        "rerun": _mark(profile.rerun),
+        "rerunNode": _mark(report.rerun if report is not None else ""),
+    }
+    done = status.run.finished_at if status is not None and status.run is not None else None
+    return Standing(
+        profile=profile,
+        facts=facts,
+        now=now,
+        attempt=status.attempt if status is not None else None,
+        result_at=parse_time(done) if done else None,
+        basis=basis,
+    )
+
+
+def current(node: Standing) -> Current:
+    """The node's current run: the newest attempt's, unless a check finds it out of date."""
+    if node.attempt is None:
+        return Current(_identity(node.basis), node.basis, None, "FirstRun", sentence("FirstRun"))
+    for code, check in CHECKS:
+        message = check(node)
+        if message is not None:
+            basis = dict(node.basis)
+            if code == "TooOld" and node.result_at is not None:
+                basis["age"] = tick_text(node.result_at)
+            return Current(_identity(basis), basis, None, code, message)
+    return Current(node.attempt.run, node.attempt.basis, node.attempt)
+
+
+def _identity(basis: Mapping[str, str]) -> str:
+    return digest(dict(sorted(basis.items())), 10)
+
+
+def _mark(annotation: str) -> str:
+    return digest(annotation, 10) if annotation else ""
+
+
+def _tick(profile: ProfileView, now: datetime) -> str:
+    assert profile.spec is not None
+    tick = last_tick(profile.spec.schedule, profile.uid, now)
+    return tick_text(tick) if tick is not None and tick > profile.created else ""
+
+
+def _changed(node: Standing, key: str) -> bool:
+    """Whether a part of the basis is known then and now, and differs."""
+    before = node.attempt.basis.get(key) if node.attempt is not None else None
+    return bool(before) and bool(node.basis[key]) and before != node.basis[key]
+
+
+def _asked_anew(node: Standing, key: str) -> bool:
+    """Whether a rerun is asked for that the newest attempt has not honoured."""
+    before = node.attempt.basis.get(key, "") if node.attempt is not None else ""
+    return bool(node.basis[key]) and before != node.basis[key]
+
+
+def rerun_node(node: Standing) -> str | None:
+    return sentence("RerunNode") if _asked_anew(node, "rerunNode") else None
+
+
+def rerun(node: Standing) -> str | None:
+    return sentence("Rerun") if _asked_anew(node, "rerun") else None
+
+
+def _wanted(node: Standing, cause: str) -> bool:
+    assert node.profile.spec is not None
+    return cause in node.profile.spec.rerun_on
+
+
+def driver_change(node: Standing) -> str | None:
+    if not _wanted(node, "DriverChange") or not _changed(node, "driver"):
+        return None
+    before, after = (node.attempt.basis["driver"] if node.attempt else ""), node.basis["driver"]
+    return None if same_driver(before, after) else sentence("DriverChange", before=before, after=after)
+
+
+def hardware_change(node: Standing) -> str | None:
+    if not _wanted(node, "HardwareChange") or not _changed(node, "hardware") or not node.facts.gpus:
+        return None
+    before = node.attempt.basis["hardware"] if node.attempt else ""
+    return sentence("HardwareChange", before=before, after=node.basis["hardware"])
+
+
+def agent_change(node: Standing) -> str | None:
+    return sentence("AgentChange") if _wanted(node, "AgentChange") and _changed(node, "agent") else None
+
+
+def spec_change(node: Standing) -> str | None:
+    return sentence("SpecChange") if _wanted(node, "SpecChange") and _changed(node, "spec") else None
+
+
+def scheduled(node: Standing) -> str | None:
+    """A tick that is later than the one that the newest attempt was begun for; never an earlier one."""
+    before = node.attempt.basis.get("schedule", "") if node.attempt is not None else ""
+    tick = node.basis["schedule"]
+    return sentence("Scheduled", tick=tick) if tick > before else None
+
+
+def too_old(node: Standing) -> str | None:
+    assert node.profile.spec is not None
+    limit = node.profile.spec.schedule.max_age
+    if limit is None or node.result_at is None or node.now - node.result_at <= duration(limit):
+        return None
+    if node.attempt is not None and node.attempt.basis.get("age") == tick_text(node.result_at):
+        return None
+    return sentence("TooOld", limit=limit)
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("RerunNode", rerun_node),
+    ("Rerun", rerun),
+    ("DriverChange", driver_change),
+    ("HardwareChange", hardware_change),
+    ("AgentChange", agent_change),
+    ("SpecChange", spec_change),
+    ("Scheduled", scheduled),
+    ("TooOld", too_old),
+)
+
+
+def not_due_yet(profile: ProfileView, found: Current, now: datetime) -> str | None:
+    """Why a node that was never measured waits for the schedule; None when it may begin."""
+    assert profile.spec is not None
+    if found.due != "FirstRun" or profile.spec.schedule.cron is None or found.basis.get("schedule"):
+        return None
+    if found.basis.get("rerun") or found.basis.get("rerunNode"):
+        return None
+    return sentence("NotDueYet", at=tick_text(next_tick(profile.spec.schedule, profile.uid, now)))

@@ -1,0 +1,54 @@
+"""How far a run is, what it waits for, and when it will end: for an onlooker of `kubectl get`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from math import ceil
+
+from precision_api.profile import NodeCounts
+from precision_api.stats import middle
+from precision_operator.core.budget import concurrency_limit
+from precision_operator.core.clock import parse_time
+from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
+
+FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
+"""A run's assumed length before the first one has ended: half of its deadline."""
+
+
+def waits_for(stands: Sequence[Stand]) -> str | None:
+    """The reason that keeps most nodes from being measured, and how many: `MaxConcurrentReached (12)`."""
+    reasons = Counter(stand.reason for stand in stands if stand.state in ("queued", "waiting"))
+    if not reasons:
+        return None
+    reason, count = min(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return f"{reason} ({count})"
+
+
+def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> str | None:
+    """When queued and running nodes will be done, by measured durations and the limit: `14:35Z`, with the date if far.
+
+    None when nothing runs, or when it can't be told (suspended, refused). In whole minutes, so that it holds still.
+    """
+    if plan.profile.spec is None or plan.profile.spec.suspend or not (counts.queued + counts.running):
+        return None
+    limit = concurrency_limit(plan.profile.spec.rollout.max_concurrent, counts.eligible)
+    at_once = max(1, min(limit, max(counts.running, 1) if counts.queued and counts.running else limit))
+    seconds = _duration(plan)
+    waves = ceil(counts.queued / at_once) + (0.5 if counts.running else 0.0)
+    end = now + timedelta(seconds=max(waves, 0.5) * seconds)
+    end = end.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    return end.strftime("%H:%MZ" if end - now < timedelta(hours=20) else "%Y-%m-%d %H:%MZ")
+
+
+def _duration(plan: ProfilePlan) -> float:
+    """Median seconds from Job to result, of this profile's newest attempts."""
+    assert plan.profile.spec is not None
+    attempts = [attempt for stand in plan.stands if (attempt := newest_attempt(stand.report)) is not None]
+    known = [
+        (parse_time(a.finished_at) - parse_time(a.started_at)).total_seconds()
+        for a in attempts
+        if a.started_at and a.outcome == "succeeded"
+    ]
+    return middle(known) if known else FALLBACK_SECONDS[plan.profile.spec.benchmarks.preset]

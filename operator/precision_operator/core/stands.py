@@ -1,0 +1,173 @@
+"""Where each matched node of a profile stands, and why: before any turn is given, and without any budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from precision_api.profile import ProfileSpec
+from precision_api.report import ReportAttempt
+from precision_operator.core.asking import Ask, Refusal, ask
+from precision_operator.core.budget import Tally
+from precision_operator.core.clock import format_time, parse_time
+from precision_operator.core.due import Current, current, not_due_yet, standing
+from precision_operator.core.eligibility import decide, matches
+from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.observed import JobView, Observed, PodView, ProfileView, ReportView
+from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.retry import QUARANTINE_RUNS, next_try, spent
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where one matched node stands in one profile, and why."""
+
+    facts: NodeFacts
+    reason: str
+    message: str
+    report: ReportView | None = None
+    current: Current | None = None
+    """The run that the node is in; None where the profile can't be measured."""
+
+    @property
+    def state(self) -> Kind:
+        return REASONS[self.reason].kind
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """What one profile comes to: what it asks (or why it can't), and where each matched node stands."""
+
+    profile: ProfileView
+    asked: Ask | Refusal
+    stands: tuple[Stand, ...] = ()
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
+
+    @property
+    def tally(self) -> Tally:
+        """How the nodes have fared in their runs."""
+        states = [stand.state for stand in self.stands]
+        starts = {
+            stand.facts.uid: parse_time(attempt.started_at)
+            for stand in self.stands
+            if (attempt := newest_attempt(stand.report)) is not None and attempt.started_at
+        }
+        return Tally(
+            eligible=sum(state != "skipped" for state in states),
+            succeeded=states.count("succeeded"),
+            failed=states.count("failed"),
+            starts=starts,
+        )
+
+
+def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
+    """Where each node stands before turns are given; a candidate's reason is `Eligible`."""
+    asked = ask(profile, observed)
+    if profile.spec is None:
+        return ProfilePlan(profile, asked)
+    label = profile.spec.pool_label
+    facts = {uid: node_facts(node, label, observed.slices) for uid, node in observed.nodes.items()}
+    matched = sorted((f for f in facts.values() if matches(profile.spec.target, f)), key=lambda f: f.name)
+    found = _Found(
+        jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
+        pods={pod.job: pod for pod in observed.pods},
+        reports={report.node_uid: report for report in observed.reports if report.profile_uid == profile.uid},
+    )
+    stands = tuple(_stand(profile, profile.spec, asked, each, found, observed) for each in matched)
+    return ProfilePlan(profile, asked, stands, facts)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What belongs to one profile: Jobs and reports by node UID, pods by Job name."""
+
+    jobs: Mapping[str, JobView]
+    pods: Mapping[str, PodView]
+    reports: Mapping[str, ReportView]
+
+
+def newest_attempt(report: ReportView | None) -> ReportAttempt | None:
+    """The newest attempt on a node, of whatever run; None when there was none."""
+    return report.status.attempt if report is not None and report.status is not None else None
+
+
+def recorded(job: JobView, report: ReportView | None) -> bool:
+    """Whether the report tells how this attempt ended: what remains of it is to be deleted."""
+    attempt = newest_attempt(report)
+    return attempt is not None and (attempt.run, attempt.number) == (job.run, job.attempt)
+
+
+def _stand(
+    profile: ProfileView,
+    spec: ProfileSpec,
+    asked: Ask | Refusal,
+    facts: NodeFacts,
+    found: _Found,
+    observed: Observed,
+) -> Stand:
+    """A running agent first, then what the current run has found, then whether the node can be measured at all."""
+    report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
+    now = current(standing(profile, asked, facts, report, observed.now)) if isinstance(asked, Ask) else None
+    if job is not None and not recorded(job, report):
+        return Stand(facts, *_running(job, found.pods.get(job.name), spec), report, now)
+    if now is not None and now.attempt is not None:
+        ended = _ended(now.attempt, spec, report, observed)
+        if ended is not None:
+            return Stand(facts, *ended, report, now)
+    decision = decide(facts, spec.target, spec.agent.tolerations)
+    if decision.kind != "eligible":
+        return Stand(facts, decision.reason, decision.message, report, now)
+    if isinstance(asked, Refusal) or now is None:
+        why = asked.message if isinstance(asked, Refusal) else ""
+        return Stand(facts, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why), report)
+    for code, message in (
+        ("NotDueYet", not_due_yet(profile, now, observed.now)),
+        ("Quarantined", _quarantined(report, now, facts)),
+    ):
+        if message is not None:
+            return Stand(facts, code, message, report, now)
+    return Stand(facts, decision.reason, decision.message, report, now)
+
+
+def _running(job: JobView, pod: PodView | None, spec: ProfileSpec) -> tuple[str, str]:
+    if not job.live:
+        return "Collecting", sentence("Collecting", attempt=job.attempt)
+    if job.suspended:
+        return "WaitsInQueue", sentence("WaitsInQueue", queue=spec.agent.queue_name or "of another name")
+    if pod is not None and pod.phase == "Running":
+        return "AgentRunning", sentence("AgentRunning", attempt=job.attempt, job=job.name)
+    why = job.creation_problem or (pod and (pod.waiting_message or pod.waiting_reason or pod.unschedulable)) or ""
+    return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why or "its pod is on the way")
+
+
+def _ended(
+    attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None, observed: Observed
+) -> tuple[str, str] | None:
+    """What an attempt of the current run comes to: a result, a failure for good, a retry later; None: go on."""
+    if attempt.outcome == "succeeded":
+        name = report.name if report is not None else ""
+        return "Measured", sentence("Measured", attempt=attempt.number, report=name)
+    if attempt.outcome == "disrupted":
+        return None
+    retry = spec.rollout.retry
+    if spent(attempt, retry):
+        reason = attempt.reason or "Failed"
+        known = reason in REASONS and REASONS[reason].kind == "failed"
+        return reason if known else "Failed", attempt.message or ""
+    until = next_try(attempt, retry)
+    if observed.now >= until:
+        return None
+    facts = {"attempt": attempt.number, "why": attempt.message or attempt.reason or "", "until": format_time(until)}
+    return "Retrying", sentence("Retrying", retry=attempt.failures, limit=retry.limit, **facts)
+
+
+def _quarantined(report: ReportView | None, now: Current, facts: NodeFacts) -> str | None:
+    """A node that failed run after run is left alone, until somebody asks for it or something on it has changed."""
+    status = report.status if report is not None else None
+    if status is None or status.quarantine is None:
+        return None
+    if now.due in ("RerunNode", "Rerun", "HardwareChange", "DriverChange") or now.attempt is not None:
+        return None
+    runs = max(QUARANTINE_RUNS, status.failed_runs)
+    return sentence("Quarantined", runs=runs, why=status.quarantine.reason, node=facts.name)

@@ -1,0 +1,153 @@
+"""Who starts now: free places go to candidates, profile by profile in turn, each held against every budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from precision_operator.core import manifest
+from precision_operator.core.actions import Start
+from precision_operator.core.asking import Ask, request, too_large
+from precision_operator.core.budget import NODE_CHECKS, PROFILE_CHECKS, Live, Tally, Turn, hindrance
+from precision_operator.core.nodes import NodeFacts
+from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
+from precision_operator.core.reasons import sentence
+from precision_operator.core.stands import ProfilePlan, Stand
+
+TENTATIVE = ("CheckingIdle", "AgentStarting")
+"""Reasons of candidates that take a place in this plan."""
+_STOPS_ALL = {code for code, _ in PROFILE_CHECKS}
+
+
+@dataclass
+class _Ledger:
+    """What is taken while one plan is made: a value local to `take_turns`."""
+
+    live: dict[tuple[str, str], None]
+    """(profile UID, node UID) of each live agent."""
+    taken: dict[str, str]
+    """Key of the profile whose agent is on the node, by node UID."""
+    starts: dict[str, datetime]
+    """Newest creation by node UID, those of this plan included."""
+    limits: Mapping[str, int]
+    tallies: Mapping[str, Tally]
+    """By profile UID."""
+
+    def own(self, uid: str) -> int:
+        return sum(profile == uid for profile, _ in self.live)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What came of all turns."""
+
+    plans: tuple[ProfilePlan, ...]
+    starts: tuple[Start, ...]
+    look_at: tuple[str, ...]
+    """Nodes that would start an agent if they are idle."""
+
+
+def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
+    """Give free places to candidates: the profile with the fewest live agents first, then the oldest."""
+    ledger = _ledger(observed, {d.profile.uid: d.tally for d in drafts})
+    queues = {d.profile.uid: [s for s in d.stands if s.state == "eligible"] for d in drafts}
+    by_uid = {d.profile.uid: d for d in drafts}
+    settled: dict[tuple[str, str], Stand] = {}
+    starts: list[Start] = []
+    look_at: list[str] = []
+    while any(queues.values()):
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger))
+        draft, candidate = by_uid[uid], queues[uid].pop(0)
+        stand, start = _turn(draft, candidate, observed, ledger)
+        settled[uid, candidate.facts.uid] = stand
+        starts += [start] if start is not None else []
+        look_at += [candidate.facts.name] if stand.reason == "CheckingIdle" else []
+        if stand.reason in TENTATIVE:
+            _take(ledger, draft.profile, candidate.facts, observed.now)
+        if stand.reason in _STOPS_ALL:
+            settled |= {(uid, s.facts.uid): _as(s, stand) for s in queues[uid]}
+            queues[uid] = []
+    plans = tuple(
+        replace(d, stands=tuple(settled.get((d.profile.uid, s.facts.uid), s) for s in d.stands)) for d in drafts
+    )
+    return Turns(plans, tuple(starts), tuple(dict.fromkeys(look_at)))
+
+
+def _ledger(observed: Observed, tallies: Mapping[str, Tally]) -> _Ledger:
+    """Live agents: unfinished Jobs (Kueue's too), and pods that still hold GPUs although their Job is gone."""
+    keys = {profile.uid: profile.key for profile in observed.profiles}
+    jobs = [job for job in observed.jobs if job.live]
+    agents: list[JobView | PodView] = [*jobs, *(pod for pod in observed.pods if pod.live)]
+    return _Ledger(
+        live={(item.profile_uid, item.node_uid): None for item in agents},
+        taken={item.node_uid: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
+        starts={job.node_uid: job.created for job in sorted(jobs, key=lambda job: job.created)},
+        limits=_limits(observed),
+        tallies=tallies,
+    )
+
+
+def _limits(observed: Observed) -> dict[str, int]:
+    """Enforced watts of each node's GPUs, as the newest report of whichever profile tells them."""
+    told = [r for r in observed.reports if r.status and r.status.hardware and r.status.run]
+    told.sort(key=lambda r: r.status.run.finished_at if r.status and r.status.run else "")
+    found = {r.node_uid: r.status.hardware.limit_watts for r in told if r.status and r.status.hardware}
+    return {uid: watts for uid, watts in found.items() if watts}
+
+
+def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, Any, str]:
+    return ledger.own(profile.uid), profile.created, profile.key
+
+
+def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts, now: datetime) -> None:
+    ledger.live[profile.uid, facts.uid] = None
+    ledger.taken.setdefault(facts.uid, profile.key)
+    ledger.starts[facts.uid] = now
+
+
+def _as(stand: Stand, other: Stand) -> Stand:
+    return replace(stand, reason=other.reason, message=other.message)
+
+
+def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger) -> tuple[Stand, Start | None]:
+    """One candidate's turn: it starts, or its stand says what it waits for."""
+    facts, asked, found = candidate.facts, draft.asked, candidate.current
+    assert isinstance(asked, Ask)
+    assert found is not None
+    tally = ledger.tallies[draft.profile.uid]
+    turn = Turn(
+        observed=observed,
+        profile=draft.profile,
+        facts=facts,
+        live=tuple(Live(p, n, draft.nodes.get(n)) for p, n in ledger.live),
+        tally=replace(tally, starts={**tally.starts, **ledger.starts}),
+        taken_by=ledger.taken.get(facts.uid),
+        attempt=found.attempt,
+        limits=ledger.limits,
+    )
+    hindered = hindrance(turn, PROFILE_CHECKS) or hindrance(turn, NODE_CHECKS)
+    if hindered is not None:
+        return replace(candidate, reason=hindered[0], message=hindered[1]), None
+    return _start(draft, candidate, asked, observed)
+
+
+def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed) -> tuple[Stand, Start | None]:
+    profile, facts, found = draft.profile, candidate.facts, candidate.current
+    assert found is not None
+    document = request(profile, asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
+    refused = too_large(document)
+    if refused is not None:
+        return replace(candidate, reason="ProfileNotAccepted", message=refused.message), None
+    message = sentence("AgentStarting", attempt=document.attempt, why="its Job is being created")
+    names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
+    start = Start(
+        profile=profile,
+        facts=facts,
+        report=manifest.report(*names) if candidate.report is None else None,
+        job=manifest.job(profile, facts, asked, found, document, observed.settings),
+        reason="AgentStarting",
+        message=message,
+    )
+    return replace(candidate, reason="AgentStarting", message=message), start

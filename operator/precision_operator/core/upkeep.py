@@ -1,0 +1,127 @@
+"""What becomes of Jobs that are over or hopeless, and of reports that are out of date or whose node is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from precision_api import names
+from precision_operator.core.actions import DEFAULT_KEEPING, Action, Close, Collect, Drop, Keeping, MarkStale
+from precision_operator.core.clock import duration, parse_time
+from precision_operator.core.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.reasons import sentence
+from precision_operator.core.stands import ProfilePlan, recorded
+
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+
+
+def upkeep(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action]:
+    """All that is to be ended, collected, marked or deleted."""
+    by_uid = {plan.profile.uid: plan for plan in plans}
+    reports = {(report.profile_uid, report.node_uid): report for report in observed.reports}
+    pods = {pod.job: pod for pod in observed.pods}
+    for job in observed.jobs:
+        report = reports.get((job.profile_uid, job.node_uid))
+        action = _of_job(job, pods.get(job.name), report, by_uid.get(job.profile_uid), observed)
+        if action is not None and not job.deleting:
+            yield action
+    # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
+    written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
+    for report in observed.reports:
+        owner = by_uid.get(report.profile_uid)
+        if (report.profile_uid, report.node_uid) in written:
+            continue
+        if owner is not None and owner.profile.spec is not None and report.node_uid not in observed.nodes:
+            yield from _of_lost_node(report, owner.profile.spec.retention.deleted_nodes, observed.now)
+    for plan in plans:
+        yield from _stale(plan, written)
+
+
+def _of_job(
+    job: JobView, pod: PodView | None, report: ReportView | None, owner: ProfilePlan | None, observed: Observed
+) -> Action | None:
+    if owner is None:
+        return _drop_job(job, "ProfileDeleted", "its profile is gone")
+    if recorded(job, report):
+        return _drop_job(job, "ResultWritten", "its result is in the report")
+    keeping = _keeping(owner)
+    if job.finished is not None:
+        facts = owner.nodes.get(job.node_uid)
+        return Collect(job, pod, report, facts.pool if facts else "", keeping)
+    if job.node_uid not in observed.nodes:
+        return Close(job, report, "failed", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
+    return _stuck(job, pod, report, owner, observed.now)
+
+
+def _keeping(owner: ProfilePlan) -> Keeping:
+    spec = owner.profile.spec
+    return Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
+
+
+def _stuck(
+    job: JobView, pod: PodView | None, report: ReportView | None, owner: ProfilePlan, now: datetime
+) -> Close | None:
+    """An attempt that waits for its place, its pod or its image longer than it may gives the place back."""
+    if owner.profile.spec is None:
+        return None
+    idle, keeping = owner.profile.spec.idle, _keeping(owner)
+    if job.suspended:
+        limit = idle.queue_timeout_seconds
+        if limit is None or (now - job.created).total_seconds() < limit:
+            return None
+        return Close(job, report, "disrupted", "QueueTimeout", sentence("QueueTimeout", seconds=limit), keeping)
+    waited = (now - (job.active_since or job.created)).total_seconds()
+    if waited < idle.pending_timeout_seconds or (pod is not None and pod.phase != "Pending"):
+        return None
+    outcome, reason, message = _why_stuck(job, pod, idle.pending_timeout_seconds)
+    return Close(job, report, outcome, reason, message, keeping)
+
+
+def _why_stuck(job: JobView, pod: PodView | None, seconds: int) -> tuple[Literal["failed", "disrupted"], str, str]:
+    if pod is None:
+        text = job.creation_problem or "no pod was created"
+        return "failed", "PodNotCreated", sentence("PodNotCreated", text=text, namespace=job.namespace)
+    if pod.waiting_reason in _NO_IMAGE:
+        text = pod.waiting_message or pod.waiting_reason
+        return "failed", "ImagePullFailed", sentence("ImagePullFailed", image="of the agent", text=text)
+    text = pod.unschedulable or pod.waiting_message or pod.waiting_reason or "no reason is given"
+    message = sentence("PendingTooLong", seconds=seconds, text=text)
+    return "disrupted" if pod.unschedulable else "failed", "PendingTooLong", message
+
+
+def _drop_job(job: JobView, reason: str, message: str) -> Drop:
+    return Drop("Job", job.namespace, job.name, job.uid, reason, message)
+
+
+def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[Action]:
+    """A report outlives its node by the retention; with its profile it goes by garbage collection."""
+    since = _not_fresh(report).get("NodeGone")
+    if since is None:
+        yield MarkStale(report, "NodeGone", sentence("NodeGone", node=report.node_name))
+    elif now - since >= duration(keep):
+        yield Drop(
+            "NodePrecisionReport", report.namespace, report.name, report.uid, "RetentionOver", "its node is gone"
+        )
+
+
+def _not_fresh(report: ReportView) -> Mapping[str, datetime]:
+    """Since when, by reason, the report is marked as out of date; empty while it is fresh."""
+    conditions = report.status.conditions if report.status is not None else ()
+    return {
+        c.reason: parse_time(c.last_transition_time)
+        for c in conditions
+        if c.type == names.FRESH and c.status == "False"
+    }
+
+
+def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
+    """Results that a new run will replace: they stay until it has, marked with the reason."""
+    for stand in plan.stands:
+        found, report = stand.current, stand.report
+        if found is None or found.due in (None, "FirstRun") or report is None or report.status is None:
+            continue
+        if (plan.profile.uid, report.node_uid) in written:
+            continue
+        if report.status.run is not None and not _not_fresh(report):
+            yield MarkStale(report, found.due or "", found.message)

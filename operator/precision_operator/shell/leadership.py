@@ -1,0 +1,262 @@
+"""One replica leads and the others stand by: who may write is settled by a Lease, as Kubernetes' own programs do it.
+
+A holder renews its Lease every few seconds. It may write for `renew_deadline` seconds after the *start* of its last
+good renewal, by its own clock; the others wait `lease_seconds`, by theirs, after they have last seen the Lease change.
+Nobody compares clocks: the times in a Lease are for people. Because the deadline is the shorter of the two and is
+looked at just before each write, a leader that was stopped and wakes late has lost its right to write before it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from precision_operator.cluster import ApiError, Cluster, paths
+
+_log = logging.getLogger(__name__)
+
+JITTER = 1.2
+"""Tries are up to this factor further apart, so that replicas that lost the same race don't meet again."""
+Lease = Mapping[str, Any]
+
+
+class LeaseLost(Exception):
+    """This replica does not lead (any more), so it must not write."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The three times of an election, in seconds. ValueError when they can't keep two replicas apart."""
+
+    lease_seconds: int = 15
+    """How long the others wait for a holder that has gone silent: how long a crash takes to be noticed."""
+    renew_deadline: float = 10.0
+    """How long a holder may write after its last good renewal began."""
+    retry: float = 2.0
+    """Time between two tries to take or renew."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry * JITTER < self.renew_deadline < self.lease_seconds:
+            raise ValueError(
+                f"the lease lasts {self.lease_seconds:g} s, its holder gives up after {self.renew_deadline:g} s and "
+                f"tries every {self.retry:g} s: the first must be longer than the second, and the second longer than "
+                f"{JITTER:g} times the third"
+            )
+
+
+class Store(Protocol):
+    """Where the Lease is kept. Both raise ApiError."""
+
+    async def read(self) -> Lease | None:
+        """The Lease, or None when there is none."""
+
+    async def write(self, lease: Lease) -> None:
+        """Keep it; ApiError 409 when it has changed since it was read, or has come to be."""
+
+
+class Clock:
+    """This machine's time: how much has passed, also while it slept, and the wall's for people to read."""
+
+    _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+    def now(self) -> float:
+        """Seconds since some moment; never set, and not standing still while the machine is suspended."""
+        return time.clock_gettime(self._STEADY)
+
+    def utc(self) -> datetime:
+        """The date and time, as far as this machine knows it."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let others work."""
+        await asyncio.sleep(seconds)
+
+
+CLOCK = Clock()
+
+
+class Office(Protocol):
+    """What the rest of the operator knows of an election."""
+
+    tried: asyncio.Event
+    """Set when the first try to lead has been answered, or has failed."""
+    elected: asyncio.Event
+    """Set when this replica leads. Never cleared: who loses the office ends."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica may write now."""
+
+    def check(self) -> None:
+        """Raises LeaseLost unless this replica may write now."""
+
+    async def run(self) -> None:
+        """Take the office when it is free, and hold it. Never returns; raises LeaseLost when it is lost."""
+
+    async def release(self) -> None:
+        """Give it up for good; call it when nothing is being written and `run` has ended."""
+
+
+class Alone:
+    """The office of a replica that has no others: it leads from the start."""
+
+    leads = True
+
+    def __init__(self) -> None:
+        self.tried, self.elected = asyncio.Event(), asyncio.Event()
+        self.tried.set()
+        self.elected.set()
+
+    def check(self) -> None:
+        """Nothing stands against a write."""
+
+    async def run(self) -> None:
+        """Lead for ever."""
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        """Nobody waits for it."""
+
+
+class Election:
+    """The office that a Lease stands for, as one replica runs for it."""
+
+    def __init__(self, store: Store, identity: str, terms: Terms = Terms(), clock: Clock = CLOCK) -> None:
+        self.tried, self.elected = asyncio.Event(), asyncio.Event()
+        self._store = store
+        self._identity = identity
+        self._terms = terms
+        self._clock = clock
+        self._until = -math.inf
+        self._seen: tuple[str, float] = ("", -math.inf)
+        self._other = ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the last good renewal began less than the deadline ago."""
+        return self._clock.now() < self._until
+
+    def check(self) -> None:
+        """Raises LeaseLost unless this replica leads."""
+        if not self.leads:
+            raise LeaseLost(f"{self._identity} does not lead: its last renewal is too long ago, or another one leads")
+
+    async def run(self) -> None:
+        """Stand by until the Lease is free, take it, renew it. Raises LeaseLost when it is lost."""
+        while not self.leads:
+            await self.attempt()
+            self.tried.set()
+            if not self.leads:
+                await self._clock.sleep(self._terms.retry * random.uniform(1, JITTER))
+        _log.info("leading as %s", self._identity)
+        self.elected.set()
+        while True:
+            await self._clock.sleep(self._terms.retry)
+            self.check()  # who slept too long asks nobody: another may have led and gone meanwhile
+            await self.attempt()
+            self.check()
+
+    async def attempt(self) -> None:
+        """Take or renew the Lease if that is allowed. Without a clear yes, the right to write is not prolonged."""
+        began = self._clock.now()
+        try:
+            lease = await self._store.read()
+            if lease is not None and not self._free(lease):
+                self._until = -math.inf
+                return
+            await self._store.write(claimed(lease, self._identity, self._terms, self._clock.utc()))
+        except ApiError as error:
+            # 409: another one was faster, or the Lease was edited. No answer: it may be ours; the next look tells.
+            _log.log(logging.INFO if error.status == 409 else logging.WARNING, "the lease: %s", error)
+            return
+        self._until = began + self._terms.renew_deadline
+
+    async def release(self) -> None:
+        """Name no holder, so that another replica need not wait. Trouble is logged: the Lease then runs out."""
+        self._until = -math.inf
+        try:
+            lease = await self._store.read()
+            if lease is not None and holder(lease) == self._identity:
+                await self._store.write(released(lease, self._clock.utc()))
+                _log.info("gave the lease back")
+        except ApiError as error:
+            _log.warning("giving the lease back: %s", error)
+
+    def _free(self, lease: Lease) -> bool:
+        """Whether it is ours, nobody's, or has not changed for as long as its holder said that it would last."""
+        version = str(lease["metadata"]["resourceVersion"])
+        if version != self._seen[0]:
+            self._seen = (version, self._clock.now())
+        who = holder(lease)
+        if who not in ("", self._identity, self._other):
+            _log.info("standing by: %s leads", who)
+            self._other = who
+        silent = self._clock.now() - self._seen[1]
+        return who in ("", self._identity) or silent >= lasts(lease, self._terms)
+
+
+def holder(lease: Lease) -> str:
+    """Who holds it; empty when nobody does."""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def lasts(lease: Lease, terms: Terms) -> float:
+    """Seconds of silence after which its holder has lost it: its own word, since that is what it relies on."""
+    return float((lease.get("spec") or {}).get("leaseDurationSeconds") or terms.lease_seconds)
+
+
+def claimed(lease: Lease | None, identity: str, terms: Terms, now: datetime) -> dict[str, Any]:
+    """The Lease with us as its holder: taken (a transition is counted), or renewed."""
+    spec = dict((lease or {}).get("spec") or {})
+    ours = {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": terms.lease_seconds,
+        "renewTime": _micro_time(now),
+    }
+    if lease is None or holder(lease) != identity:
+        turns = 0 if lease is None else int(spec.get("leaseTransitions") or 0) + 1
+        ours |= {"acquireTime": ours["renewTime"], "leaseTransitions": turns}
+    return {**(lease or {}), "spec": spec | ours}
+
+
+def released(lease: Lease, now: datetime) -> dict[str, Any]:
+    """The Lease without a holder; a duration of 1 s is the least that the API takes (client-go writes the same)."""
+    free = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_time(now)}
+    return {**lease, "spec": dict(lease.get("spec") or {}) | free}
+
+
+def _micro_time(now: datetime) -> str:
+    return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class LeaseStore:
+    """A Lease in a cluster. `cluster` should be one of its own: a crowd of slow requests must not delay a renewal."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self._collection = paths.leases(namespace)
+        self._name = name
+
+    async def read(self) -> Lease | None:
+        """The Lease, or None."""
+        try:
+            return await self._cluster.get(paths.item(self._collection, self._name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def write(self, lease: Lease) -> None:
+        """Replace the one that was read, or create it."""
+        if "metadata" in lease:
+            await self._cluster.replace(paths.item(self._collection, self._name), dict(lease))
+        else:
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
+            await self._cluster.create(self._collection, body | dict(lease))
