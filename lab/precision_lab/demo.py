@@ -84,7 +84,8 @@ def show(lab: Lab, installed: Installation, console: Console) -> None:
 
 def _run(lab: Lab, console: Console, *arguments: str) -> None:
     console.print(f"\n[bold]$ kubectl {' '.join(arguments)} -n {NAMESPACE}[/bold]", highlight=False)
-    console.print(lab.kubectl(*arguments, f"--namespace={NAMESPACE}").rstrip(), markup=False, highlight=False, soft_wrap=True)
+    printed = lab.kubectl(*arguments, f"--namespace={NAMESPACE}").rstrip()
+    console.print(printed, markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_how_to_go_on(lab: Lab, name: str, console: Console) -> None:

@@ -122,9 +122,9 @@ class _Ledger:
     """What is taken while one plan is made: a value local to `plan`."""
 
     live: dict[str, set[str]]
-    """Names of live agents' Jobs, by profile UID."""
+    """UIDs of the Jobs of agents that run or may still run, by profile UID."""
     taken: dict[str, str]
-    """Key of the profile whose agent is on the node, by node UID."""
+    """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
 
 
 def plan(observed: Observed) -> Plan:
@@ -137,16 +137,14 @@ def plan(observed: Observed) -> Plan:
 
 
 def _ledger(observed: Observed) -> _Ledger:
-    """Live agents: unfinished Jobs, and pods that still hold GPUs although their Job is gone."""
+    """What counts: each Job until it is deleted, and pods that still hold GPUs although their Job is gone."""
     keys = {profile.uid: profile.key for profile in observed.profiles}
     live: dict[str, set[str]] = defaultdict(set)
     taken: dict[str, str] = {}
-    running: Iterable[JobView | PodView] = (*observed.jobs, *observed.pods)
+    running: Iterable[JobView | PodView] = (*observed.jobs, *(pod for pod in observed.pods if pod.live))
     for item in running:
-        if not item.live:
-            continue
-        live[item.profile_uid].add(item.job if isinstance(item, PodView) else item.name)
-        taken.setdefault(item.node_uid, keys.get(item.profile_uid, "a deleted profile"))
+        live[item.profile_uid].add(item.job_uid if isinstance(item, PodView) else item.uid)
+        taken.setdefault(item.node_name, keys.get(item.profile_uid, "a deleted profile"))
     return _Ledger(live, taken)
 
 
@@ -158,7 +156,7 @@ def _draft(profile: ProfileView, observed: Observed, ledger: _Ledger) -> Profile
     if profile.spec is None:
         return ProfilePlan(profile, asked)
     jobs = {job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid}
-    pods = {pod.job: pod for pod in observed.pods}
+    pods = {pod.job_uid: pod for pod in observed.pods}
     reports = {r.node_uid: r for r in observed.reports if r.profile_uid == profile.uid}
     facts = [node_facts(node, profile.spec.pool_label, observed.slices) for node in observed.nodes.values()]
     matched = sorted((f for f in facts if matches(profile.spec.target, f)), key=lambda f: f.name)
@@ -177,7 +175,7 @@ def _stand(
     """A running agent first, then what this run has found, then whether the node can be measured at all."""
     assert profile.spec is not None
     if job is not None and not _recorded(job, report):
-        return Stand(facts, *_running(job, pods.get(job.name)), report)
+        return Stand(facts, *_running(job, pods.get(job.uid)), report)
     attempt = attempt_of(report, asked)
     if attempt is not None and attempt.outcome == "succeeded":
         assert report is not None
@@ -233,8 +231,8 @@ def _take_turns(
         if stand.reason == "CheckingIdle":
             look_at.append(candidate.facts.name)
         if stand.reason in ("CheckingIdle", "AgentStarting"):
-            ledger.live[uid].add(names.job_name(uid, candidate.facts.uid, "", 0))
-            ledger.taken.setdefault(candidate.facts.uid, draft.profile.key)
+            ledger.live[uid].add(candidate.facts.uid)
+            ledger.taken.setdefault(candidate.facts.name, draft.profile.key)
         if stand.reason in {code for code, _ in PROFILE_CHECKS}:
             for other in queues[uid]:
                 settled[uid, other.facts.uid] = replace(other, reason=stand.reason, message=stand.message)
@@ -259,7 +257,7 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
         facts=facts,
         live=len(ledger.live[profile.uid]),
         limit=concurrency_limit(profile.spec.rollout.max_concurrent, _eligible(draft)),
-        taken_by=ledger.taken.get(facts.uid),
+        taken_by=ledger.taken.get(facts.name),
         attempt=attempt,
     )
     hindered = hindrance(turn, PROFILE_CHECKS) or hindrance(turn, NODE_CHECKS)
@@ -291,7 +289,7 @@ def _housekeeping(observed: Observed, decided: list[ProfilePlan]) -> Iterable[Ac
     """What becomes of Jobs that are over or hopeless, and of reports whose node is gone."""
     profiles = {p.profile.uid: p for p in decided}
     reports = {(r.profile_uid, r.node_uid): r for r in observed.reports}
-    pods = {pod.job: pod for pod in observed.pods}
+    pods = {pod.job_uid: pod for pod in observed.pods}
     for job in observed.jobs:
         if job.deleting:
             continue
@@ -300,10 +298,14 @@ def _housekeeping(observed: Observed, decided: list[ProfilePlan]) -> Iterable[Ac
             yield _drop_job(job, "ProfileDeleted", "its profile is gone")
             continue
         report = reports.get((job.profile_uid, job.node_uid))
-        action = _job_action(job, pods.get(job.name), report, owner, observed)
+        action = _job_action(job, pods.get(job.uid), report, owner, observed)
         if action is not None:
             yield action
+    # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
+    written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
     for report in observed.reports:
+        if (report.profile_uid, report.node_uid) in written:
+            continue
         gone = _report_action(report, profiles.get(report.profile_uid), observed)
         if gone is not None:
             yield gone
