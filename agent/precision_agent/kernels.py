@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
     _rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
     _rule("cutlass3-library", "head", r"^cutlass3x_", cutlass3),
     _rule("trtllm-gen", "full", r"^b?(?:mm|gemm)_(?:mx)?(?:bfloat16|fp16|e[245]m[123]|fp32|int)", trtllm),
-    _rule("deep-gemm", "head", r"^deep_gemm::", deep_gemm),
+    _rule("deep-gemm", "head", r"^deep_gemm::|^sm\d+_(?:fp8|bf16)_\w*gemm_\w*impl$", deep_gemm),
     _rule("cutlass2-library", "function", r"^(?:cutlass|trt|ampere|volta|turing|maxwell|pascal|hopper|sm\d+)_\w*gemm",
           cutlass2),
     _rule("cublas-small", "head", r"^(?:internal::)?(?:gemv\w*|gemmsn_\w+|gemmk1_\w+|gemvx::kernel)$", small_gemm),
@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
     _rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
           r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm", "not_a_gemm"),
     _rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
-          r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_scale)(?=_|\d|$))", "not_a_gemm"),
+          r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$))", "not_a_gemm"),
     _rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),
     _rule("pytorch-native", "head", rf"^at::native::(?!.*(?:{_MULTIPLIES}))", "not_a_gemm"),
     _rule("framework", "function", rf"^(?!.*(?:{_MULTIPLIES}))(?:.*(?:rms_?norm|layer_?norm|softmax|elementwise|"

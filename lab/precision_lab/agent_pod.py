@@ -166,7 +166,8 @@ class AgentPod:
         send(signal.SIGKILL)
 
     def forget(self) -> None:
-        """Removes what the pod left on the machine's disk."""
+        """Removes what the pod left on the machine's disk; who follows its log need not wait any longer."""
+        self.ended.set()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

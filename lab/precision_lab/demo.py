@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from rich.console import Console
@@ -40,7 +41,7 @@ def run_demo(name: str, agent_seconds: float, keep: bool) -> None:
         console.print("A control plane with 24 simulated nodes is up.")
         installed = install(lab, watch=[NAMESPACE])
         console.print(f"The chart is applied in {SYSTEM}; operator and exporter run as its service accounts.")
-        _run(lab, console, "apply", "-f", str(EXAMPLE))
+        _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))
         watch(lab, installed, console)
         show(lab, installed, console)
         console.print(notice)

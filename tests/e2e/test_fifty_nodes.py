@@ -33,7 +33,7 @@ def measured(stage: Scene) -> Profile:
     assert len(profile.attempts()) < NODES
     assert profile.jobs(), "the operator was not killed in the middle: no agent was at work"
     stage.site.operator.start()
-    profile.completes(180)
+    profile.completes(100)
     return profile
 
 

@@ -23,6 +23,7 @@ FLEET = [
     NodeSpec("GB200", name="plain"),
     NodeSpec("H100", name="noisy", traits=("fault:noisy-log",)),
     NodeSpec("H100", name="logless", traits=("fault:no-log",)),
+    NodeSpec("H100", name="followed", traits=("agent-seconds:1",)),
     NodeSpec("H100", name="evicting", traits=("fault:evict",)),
     NodeSpec("H100", name="imageless", traits=("fault:image-pull",)),
     NodeSpec("H100", name="refusing", traits=("fault:refuse:GPUBusy", "fault-runs:1")),
@@ -80,6 +81,12 @@ def test_a_lost_log_is_an_error_of_kubectl_logs_and_the_job_is_complete(lab: Lab
     until(lab, "logless", "condition=Complete")
     with pytest.raises(KubectlError, match="unable to retrieve container logs"):
         lab.kubectl("logs", "job/logless")
+
+
+def test_a_followed_log_ends_with_the_agent_and_has_its_result(lab: Lab) -> None:
+    run(lab, "followed")
+    until(lab, "followed", "pod:jsonpath={.status.phase}=Running")
+    assert "PPR1 1/" in lab.kubectl("logs", "--follow", "job/followed")
 
 
 def test_an_eviction_fails_the_job_by_its_failure_policy_and_no_pod_follows(lab: Lab) -> None:

@@ -142,7 +142,9 @@ def most_agents(changes: Iterable[Change], place: str = "") -> int:
         held = jobs if change.kind == "jobs" else pods
         held.pop(change.uid, None)
         if change.type != "DELETED" and not has_ended(change.object):
-            held[change.uid] = labels["batch.kubernetes.io/job-name"] if held is pods else change.object["metadata"]["name"]
+            held[change.uid] = (
+                labels["batch.kubernetes.io/job-name"] if held is pods else change.object["metadata"]["name"]
+            )
         most = max(most, len({*jobs.values(), *pods.values()}))
     return most
 

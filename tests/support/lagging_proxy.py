@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -74,21 +75,22 @@ class Road:
 def lagging_proxy(direct: Path, lag_seconds: float = 0.0, troubles: Sequence[Trouble] = ()) -> Iterator[Road]:
     """A proxy to the server of the kubeconfig `direct`, in a thread of its own."""
     road = Road(lag_seconds, troubles)
-    ready, ending = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
+    ready: queue.Queue[asyncio.Event] = queue.Queue()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
         async with _server(read(direct), road):
-            ready.set()
+            ready.put(ending := asyncio.Event())
             await ending.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
+    ending = ready.get(timeout=10)
     try:
-        assert ready.wait(10), "the proxy did not start"
         yield road
     finally:
-        loop.call_soon_threadsafe(ending.set)
+        loops[0].call_soon_threadsafe(ending.set)
         thread.join(10)
 
 
@@ -113,9 +115,7 @@ async def _server(credentials: Credentials, road: Road) -> AsyncIterator[None]:
             await runner.cleanup()
 
 
-async def _answer(
-    request: web.Request, session: aiohttp.ClientSession, server: str, road: Road
-) -> web.StreamResponse:
+async def _answer(request: web.Request, session: aiohttp.ClientSession, server: str, road: Road) -> web.StreamResponse:
     watching = request.query.get("watch") in ("1", "true")
     trouble = road.trouble("WATCH" if watching else request.method, request.path)
     match trouble:

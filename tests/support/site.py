@@ -197,7 +197,9 @@ class Profile:
     def details(self) -> list[Object]:
         """The ConfigMaps that it owns."""
         found = self.site.get(paths.config_maps(self.site.namespace))["items"]
-        return [item for item in found if self.uid in [ref["uid"] for ref in item["metadata"].get("ownerReferences", ())]]
+        return [
+            item for item in found if self.uid in [ref["uid"] for ref in item["metadata"].get("ownerReferences", ())]
+        ]
 
     def history(self) -> list[Change]:
         return self.site.history.changes(self.uid)
