@@ -51,12 +51,13 @@ lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra build pyproject.toml -o requirements/dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt requirements/agent.in -o requirements/agent.txt
 
 build-lab: $(STAMP) ## Build (or find) the cluster's binaries from pinned Go modules.
 	$(BIN)/precision-lab build
 
 benchmark: setup ## Run the benchmarks and print their tables.
-	$(BIN)/python benchmarks/exporter.py
+	$(BIN)/python -m benchmarks.exporter
 
 clean: ## Remove the virtual environment and caches of this checkout.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

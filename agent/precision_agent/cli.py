@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
 import traceback
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,6 +18,7 @@ import typer
 from precision_agent import __version__
 from precision_agent.backends.open import BACKENDS
 from precision_agent.backends.replay import FAULTS, ReplayOptions
+from precision_agent.kernels import classify
 from precision_agent.publish import Places, checkpoint, places, publish
 from precision_agent.run import Outcome, refused, run_request
 from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
@@ -57,6 +60,34 @@ def run(
             text, backend, device, ReplayOptions(replay_scale, replay_seed, replay_fault), where, terminated
         )
     raise typer.Exit(_leave(outcome, where, lines))
+
+
+class Shown(StrEnum):
+    """How a command prints."""
+
+    table = "table"
+    json = "json"
+
+
+@app.command("classify-kernels")
+def classify_kernels(
+    file: Annotated[str, typer.Argument(help="Kernel names as a profiler prints them, one a line; '-' is stdin.")],
+    output: Annotated[Shown, typer.Option("--output", "-o", help="table or json.")] = Shown.table,
+) -> None:
+    """Says in which precision each kernel multiplied, and the rule that tells; 'unknown' where no rule does."""
+    try:
+        read = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"reading kernel names: {error}", param_hint="FILE") from error
+    lines = (line.strip() for line in read.decode("utf-8-sig", errors="replace").split("\n"))
+    rows = [classify(line) for line in lines if line]
+    if output is Shown.json:
+        told = [{"name": row.name, "class": row.kernel_class, "rule": row.rule} for row in rows]
+        typer.echo(json.dumps(told, indent=2))
+        return
+    typer.echo(f"{'CLASS':<11} {'RULE':<19} NAME")
+    for row in rows:
+        typer.echo(f"{row.kernel_class:<11} {row.rule:<19} {row.name}")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from precision_api.names import AGENT_CONTAINER
 from precision_lab import pod_status
@@ -23,6 +23,8 @@ LOST = Ended(
     SIGKILL_EXIT, "The container could not be located when the pod was terminated", None, "ContainerStatusUnknown"
 )
 """What a kubelet says of a container that it does not know, but that should run: it or its machine was replaced."""
+Whereabouts = Literal["there", "replaced", "gone"]
+"""Of a machine: replaced means that another one has its name now."""
 Object = dict[str, Any]
 
 
@@ -35,8 +37,8 @@ class Machine(Protocol):
     async def plan(self, pod: Object) -> Plan | None:
         """What shall happen to this pod; None when its node is gone or is not simulated."""
 
-    async def machine_is_there(self, pod: Object) -> bool:
-        """Whether the very node that the pod was started on still exists."""
+    async def whereabouts(self, pod: Object) -> Whereabouts:
+        """What has become of the node that the pod was started on."""
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the pod's status; a pod that is gone is no error."""
@@ -86,8 +88,11 @@ class AgentPod:
             if plan is None:
                 return  # no machine, no kubelet: the pod is left to the garbage collector
             ended, started = (LOST, timestamp()) if phase == "Running" else await self._live(plan)
-            if not await self.machine.machine_is_there(self.pod):
+            now = await self.machine.whereabouts(self.pod)
+            if now == "gone":
                 return
+            if now == "replaced":
+                ended = LOST
             self._kept = ended.log
             self.ended.set()
             patch = pod_status.terminated(self.pod, ended, started, timestamp())
@@ -161,7 +166,8 @@ class AgentPod:
         send(signal.SIGKILL)
 
     def forget(self) -> None:
-        """Removes what the pod left on the machine's disk."""
+        """Removes what the pod left on the machine's disk; who follows its log need not wait any longer."""
+        self.ended.set()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,11 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from precision_lab.keeper import die_with
 from precision_lab.locks import locked
 from precision_lab.programs import Module
 from precision_lab.toolchain import find_go
 
 SAY_EVERY_SECONDS = 20.0
+SCRATCH = ".building-"
 Say = Callable[[str], None]
 
 
@@ -42,13 +45,21 @@ def build(modules: Sequence[Module], cache: Path) -> None:
         if not todo:
             return
         go = find_go(cache, todo[0].folder)
-        minutes = sum(module.cold_seconds for module in todo) / 60
-        say(
-            f"building {len(todo)} Go modules once, with {go}: about {minutes:.0f} minutes on 2 cores where nothing "
-            "was built before (seventeen for all), seconds otherwise"
-        )
+        say(announcement(todo, go))
+        for leftover in (cache / "bin").glob(f"{SCRATCH}*"):  # of a build that was killed; ours is the lock
+            shutil.rmtree(leftover)
         for number, module in enumerate(todo, 1):
             _build_one(go, module, cache, f"[{number}/{len(todo)}]")
+
+
+def announcement(todo: Sequence[Module], go: Path) -> str:
+    """What people should know before they wait."""
+    minutes = max(1, round(sum(module.cold_seconds for module in todo) / 60))
+    names = ", ".join(module.name for module in todo)
+    return (
+        f"building {names} with {go}: the first build takes about {minutes} min on 2 cores, later ones take seconds; "
+        "interrupted, it goes on where it was"
+    )
 
 
 def missing(modules: Sequence[Module], cache: Path) -> list[Module]:
@@ -67,7 +78,7 @@ def _build_one(go: Path, module: Module, cache: Path, prefix: str) -> None:
     began = time.monotonic()
     what = f"{prefix} {', '.join(module.program_names)}"
     say(f"{what}: building")
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=target.parent) as scratch:
         out = Path(scratch) / "out"
         out.mkdir()
         _go_build(go, module, out, what)
@@ -100,7 +111,13 @@ def _running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The compiler as a child that never outlives this block, whatever ends it."""
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        preexec_fn=die_with(os.getpid()),
     )
     try:
         yield process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from rich.console import Console
@@ -40,7 +41,7 @@ def run_demo(name: str, agent_seconds: float, keep: bool) -> None:
         console.print("A control plane with 24 simulated nodes is up.")
         installed = install(lab, watch=[NAMESPACE])
         console.print(f"The chart is applied in {SYSTEM}; operator and exporter run as its service accounts.")
-        _run(lab, console, "apply", "-f", str(EXAMPLE))
+        _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))
         watch(lab, installed, console)
         show(lab, installed, console)
         console.print(notice)
@@ -84,7 +85,8 @@ def show(lab: Lab, installed: Installation, console: Console) -> None:
 
 def _run(lab: Lab, console: Console, *arguments: str) -> None:
     console.print(f"\n[bold]$ kubectl {' '.join(arguments)} -n {NAMESPACE}[/bold]", highlight=False)
-    console.print(lab.kubectl(*arguments, f"--namespace={NAMESPACE}").rstrip(), markup=False, highlight=False, soft_wrap=True)
+    printed = lab.kubectl(*arguments, f"--namespace={NAMESPACE}").rstrip()
+    console.print(printed, markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_how_to_go_on(lab: Lab, name: str, console: Console) -> None:

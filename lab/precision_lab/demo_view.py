@@ -88,9 +88,15 @@ def _found(snapshot: Snapshot, profile: Object, node: Object) -> tuple[str, str,
     for report in snapshot.reports:
         spec, status = report["spec"], report.get("status", {})
         if spec["profile"] == _name(profile) and spec["nodeUID"] == node["metadata"]["uid"]:
-            return status.get("state", ""), status.get("best", ""), status.get("tokensPerJoule", "")
+            slow = ", slow" if _name(node) in _slow_nodes(profile) else ""
+            return status.get("state", "") + slow, status.get("best", ""), status.get("tokensPerJoule", "")
     reasons = profile.get("status", {}).get("reasons", [])
     return next((row["reason"] for row in reasons if row["example"] == _name(node)), "-"), "", ""
+
+
+def _slow_nodes(profile: Object) -> list[str]:
+    """Nodes that the operator holds to be far below their pool's median."""
+    return [name for pool in profile.get("status", {}).get("pools", []) for name in pool.get("slowNodes", [])]
 
 
 def _counts(profile: Object) -> dict[str, int]:

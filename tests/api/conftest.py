@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from precision_api import crdgen
 from precision_lab.binaries import binaries
+from tests.support.api_server import ApiServer
 from tests.support.kubectl import Kubectl
 
 
@@ -19,4 +21,17 @@ def kubectl_everywhere(cluster: Any) -> Kubectl:
     for name in crdgen.files():
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[1] / name))
     kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    kubectl("api-resources")  # asks anew: `explain` would believe a list from before our kinds were there
     return kubectl
+
+
+@pytest.fixture(scope="session")
+def api(cluster: Any, kubectl_everywhere: Kubectl) -> ApiServer:
+    """Plain requests, as the cluster's administrator."""
+    return ApiServer(cluster.kubeconfig)
+
+
+@pytest.fixture
+def kubectl(kubectl_everywhere: Kubectl, namespace: str) -> Kubectl:
+    """kubectl in the test's own namespace."""
+    return replace(kubectl_everywhere, namespace=namespace)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from precision_api import crdgen
-from precision_api.profile import Document, IntOrPercent, rules
+from precision_api.fields import IntOrPercent
+from precision_api.schema import Document, rules
 from precision_api.structural import Unmappable, structural
 from precision_api.yaml_text import yaml_text
 

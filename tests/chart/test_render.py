@@ -163,7 +163,7 @@ def test_the_generated_copies_are_what_the_code_says(capsys: pytest.CaptureFixtu
     assert generate.main(["--check"]) == 0, capsys.readouterr().out
 
 
-def test_the_generator_wants_a_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_generator_wants_the_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         generate.main([str(tmp_path)])
-    assert "holds no Chart.yaml: name the chart's folder" in capsys.readouterr().err
+    assert "holds no charts/precision-profiler/Chart.yaml: name the repository's folder" in capsys.readouterr().err

@@ -7,16 +7,16 @@ from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from precision_operator.core.plan import ProfilePlan, Start, plan
+from precision_operator.core.plan import Plan, ProfilePlan, Start, plan
 from precision_operator.core.rollup import profile_status
 from tests.support.node_objects import node_object
 from tests.support.simulated_cluster import End, SimulatedCluster
 from tests.support.world import at_once, profile, spec
 
-NODE_NAMES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
-PROFILE_NAMES = st.sampled_from(["a", "b", "c"])
+NODE_NAMES = st.sampled_from(["n1", "n2", "n3", "n4"])
+PROFILE_NAMES = st.sampled_from(["a", "b"])
 LIMITS = st.sampled_from([1, 2, 4, "50%", "100%"])
 RECIPES = st.sampled_from([[], ["fp8_current"], ["mxfp8"]])
 TARGETS = st.sampled_from([{}, {"nodeNames": ["n1", "n2"]}, {"products": ["GB200"]}])
@@ -32,6 +32,12 @@ class Fleet(RuleBasedStateMachine):
         self.cluster = SimulatedCluster()
         for name in ("n1", "n2", "n3"):
             self.cluster.nodes[f"uid-{name}"] = node_object(name=name)
+
+    @initialize(limit=LIMITS)
+    def begin(self, limit: int | str) -> None:
+        """One profile is at work from the start: its agents run."""
+        self.apply_profile("a", limit, {})
+        self.the_operator_and_the_cluster_work()
 
     def uid_of(self, node: str) -> str | None:
         return next((u for u, n in self.cluster.nodes.items() if n["metadata"]["name"] == node), None)
@@ -103,16 +109,15 @@ class Fleet(RuleBasedStateMachine):
 
     # Agents.
 
+    @precondition(lambda self: self.cluster.running())
     @rule(data=st.data(), how=ENDS)
     def an_agent_ends(self, data: st.DataObject, how: End) -> None:
-        running = sorted(n for n, p in self.cluster.pods.items() if p.phase == "Running" and n in self.cluster.jobs)
-        if running:
-            self.cluster.end(data.draw(st.sampled_from(running)), how)
+        self.cluster.end(data.draw(st.sampled_from(self.cluster.running())), how)
 
+    @precondition(lambda self: self.cluster.jobs)
     @rule(data=st.data())
     def somebody_deletes_a_job(self, data: st.DataObject) -> None:
-        if self.cluster.jobs:
-            del self.cluster.jobs[data.draw(st.sampled_from(sorted(self.cluster.jobs)))]
+        del self.cluster.jobs[data.draw(st.sampled_from(sorted(self.cluster.jobs)))]
 
     @rule()
     def the_cluster_works(self) -> None:
@@ -130,22 +135,25 @@ class Fleet(RuleBasedStateMachine):
     # The operator.
 
     @rule()
+    def the_operator_and_the_cluster_work(self) -> None:
+        self.cluster.reconcile()
+        self.the_cluster_works()
+
+    @rule()
     def the_operator_works(self) -> None:
-        """A second pass over what the first one has done starts nothing twice, and soon nothing is left to do."""
-        done = _started(self.cluster.reconcile().actions)
+        """A second pass over what the first one has done starts nothing twice, and soon nothing is left to write."""
         for _ in range(8):
-            again = self.cluster.reconcile()
-            assert not done & _started(again.actions), "what was started is started again"
-            done |= _started(again.actions)
-            if not again.actions:
+            started, writes = _started(self.cluster.decide()), self.cluster.writes
+            assert not started & self.cluster.jobs.keys(), "what was started is started again"
+            self.cluster.reconcile()
+            if self.cluster.writes == writes:
                 return
-        raise AssertionError(f"there is always something to do: {again.actions}")
+        raise AssertionError("there is always something to write")
 
     @rule(writes=st.integers(1, 4))
     def the_operator_is_killed(self, writes: int) -> None:
         self.cluster.reconcile(writes)
 
-    @precondition(lambda self: self.cluster.profiles)
     @rule()
     def all_comes_to_rest(self) -> None:
         """What can end ends: every node is measured, has failed, is skipped or waits, and no Job is left."""
@@ -195,10 +203,9 @@ class Fleet(RuleBasedStateMachine):
         return next((p for p in self.cluster.profiles.values() if p.name == name), None)
 
 
-def _started(actions: object) -> set[str]:
-    assert isinstance(actions, tuple)
-    return {str(action.job["metadata"]["name"]) for action in actions if isinstance(action, Start)}
+def _started(decided: Plan) -> set[str]:
+    return {str(action.job["metadata"]["name"]) for action in decided.actions if isinstance(action, Start)}
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=1500, stateful_step_count=50, deadline=None)
+TestFleet.settings = settings(max_examples=120, stateful_step_count=40, report_multiple_bugs=False, deadline=None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -73,35 +72,47 @@ def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
     assert list(broken_links(page_path)) == ["#none", "gone.md"]
 
 
-@each_page
-def test_every_make_command_that_is_named_is_a_target(path: Path) -> None:
-    targets = set(re.findall(r"^([a-z][a-z-]*):", text_of(ROOT / "Makefile"), re.MULTILINE))
-    assert named(r"\bmake ([a-z][a-z-]*)", path) - targets == set()
+def is_make_target(name: str) -> bool:
+    return re.search(rf"^{re.escape(name)}:", text_of(ROOT / "Makefile"), re.MULTILINE) is not None
+
+
+def is_chart_value(key: str) -> bool:
+    values: Any = yaml.safe_load(text_of(ROOT / "charts" / "precision-profiler" / "values.yaml"))
+    for name in key.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values is not None
+
+
+CLAIMS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "make target": (r"\bmake ([a-z][a-z-]*)", is_make_target),
+    "plugin command": (r"\bkubectl[ -]precision ([a-z][a-z-]*)", lambda name: name in COMMANDS),
+    "metric": (
+        r"\bprecision_(?:node|pool|profile)_\w+",
+        lambda name: name in {family.name for family in FAMILIES},
+    ),
+    "path": (rf"(?:^|\s)((?:{'|'.join(map(re.escape, TOP_FOLDERS))})/[\w./-]*)", lambda path: (ROOT / path).exists()),
+    "chart value": (r"--set ([\w.]+)=", is_chart_value),
+}
+"""What pages name in code: how it is found, and whether there is one of that name."""
+
+each_claim = pytest.mark.parametrize("claim", CLAIMS)
 
 
 @each_page
-def test_every_plugin_command_that_is_named_exists(path: Path) -> None:
-    assert named(r"\bkubectl[ -]precision ([a-z][a-z-]*)", path) - set(COMMANDS) == set()
+@each_claim
+def test_what_a_page_names_is_there(path: Path, claim: str) -> None:
+    pattern, is_there = CLAIMS[claim]
+    assert [name for name in sorted(named(pattern, path)) if not is_there(name)] == []
 
 
-@each_page
-def test_every_metric_that_is_named_is_exported(path: Path) -> None:
-    families = {family.name for family in FAMILIES}
-    assert named(r"\bprecision_(?:node|pool|profile)_\w+", path) - families == set()
+@each_claim
+def test_the_readme_makes_claims_of_every_kind(claim: str) -> None:
+    assert named(CLAIMS[claim][0], ROOT / "README.md")
 
 
-@each_page
-def test_every_path_that_is_named_exists(path: Path) -> None:
-    tops = "|".join(map(re.escape, TOP_FOLDERS))
-    paths = named(rf"(?:^|\s)((?:{tops})/[\w./-]*)", path)
-    assert [each for each in sorted(paths) if not (ROOT / each).exists()] == []
-
-
-@each_page
-def test_every_value_that_helm_is_given_is_one_of_the_charts(path: Path) -> None:
-    values: dict[str, Any] = yaml.safe_load(text_of(ROOT / "charts" / "precision-profiler" / "values.yaml"))
-    for key in named(r"--set ([\w.]+)=", path):
-        assert reduce(lambda part, name: part[name], key.split("."), values) is not None
+@each_claim
+def test_a_claim_that_does_not_hold_is_seen(claim: str) -> None:
+    assert not CLAIMS[claim][1]("operator/none.such")
 
 
 def shown_runs() -> list[tuple[str, str]]:

@@ -68,6 +68,21 @@ def test_every_file_in_examples_holds_a_profile(path: Path) -> None:
     assert PROFILE_KIND in [item["kind"] for item in documents(path)]
 
 
+def yaml_booleans(text: str) -> set[str]:
+    """Bare words that kubectl (YAML 1.1) reads as true or false and we (PyYAML) as text, such as the key n."""
+    scalars = [token for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken) and token.plain]
+    return {str(token.value) for token in scalars} & {"y", "Y", "n", "N"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)
+def test_kubectl_reads_every_example_as_we_do(path: Path) -> None:
+    assert yaml_booleans(path.read_text(encoding="utf-8")) == set()
+
+
+def test_a_bare_n_is_seen() -> None:
+    assert yaml_booleans('{n: 1, "n": 2, k: y}') == {"n", "y"}
+
+
 def test_the_demo_profile_takes_in_every_node_of_the_demo_fleet() -> None:
     spec = profile_view(example("demo")).spec
     assert spec is not None

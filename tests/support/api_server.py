@@ -8,6 +8,7 @@ import ssl
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -44,6 +45,14 @@ class ApiServer:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or b"{}")
+
+    def watch(self, path: str, version: str, seconds: int = 20) -> Iterator[dict[str, Any]]:
+        """Events after resourceVersion `version`, bookmarks among them, until the server ends the watch."""
+        asked = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "1", "timeoutSeconds": str(seconds)}
+        request = urllib.request.Request(f"{self._server}{path}?{urlencode(asked)}", headers=self._headers)
+        with urllib.request.urlopen(request, context=self._tls, timeout=seconds + 10) as response:
+            for line in response:
+                yield json.loads(line)
 
 
 def _named(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -18,9 +18,10 @@ class Kubectl:
     namespace: str = ""
 
     def arguments(self, *words: str) -> list[str]:
-        """The full command line of `kubectl WORDS`."""
+        """The full command line of `kubectl WORDS`. Its cache is the cluster's own: ports, and so names, come again."""
         namespace = [f"--namespace={self.namespace}"] if self.namespace else []
-        return [str(self.program), f"--kubeconfig={self.kubeconfig}", *namespace, *words]
+        cache = self.kubeconfig.parent / "kubectl-cache"
+        return [str(self.program), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}", *namespace, *words]
 
     def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Runs it, whatever comes of it."""

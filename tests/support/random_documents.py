@@ -19,9 +19,9 @@ _TIME = st.datetimes().map(lambda time: time.replace(microsecond=0).isoformat() 
 
 
 def documents(model: type[BaseModel], repairs: Mapping[str, Repair] | None = None) -> st.SearchStrategy[Raw]:
-    """Dumps of valid `model` objects, by alias, absent fields left out. `repairs` are by definition name."""
-    schema = model.model_json_schema(by_alias=True)
-    drawn = _value(schema, schema.get("$defs", {}), repairs or {})
+    """Dumps of valid `model` objects, by alias, absent fields left out. `repairs` are by the name of their model."""
+    schema, known = model.model_json_schema(by_alias=True), repairs or {}
+    drawn = _value(schema, schema.get("$defs", {}), known).map(known.get(model.__name__, lambda raw: raw))
     return drawn.map(lambda raw: _accepted(model, raw)).filter(lambda dump: dump is not None)
 
 

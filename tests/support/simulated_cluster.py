@@ -47,15 +47,15 @@ class SimulatedCluster:
     """By UID."""
     jobs: dict[str, JobView] = field(default_factory=dict)
     pods: dict[str, PodView] = field(default_factory=dict)
-    """By the name of their Job, which may be gone already."""
+    """By the UID of their Job, which may be gone already."""
     reports: dict[str, ReportView] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)
     """Somebody else's pod that holds the GPUs, by node name."""
     results: dict[tuple[str, str], str] = field(default_factory=dict)
     """The newest run with a result that was written, by profile UID and node UID: must never be lost again."""
     serial: int = 0
-    targets: dict[str, str] = field(default_factory=dict)
-    """The node name that each pod's affinity asks for, by Job name."""
+    writes: int = 0
+    """How many writes the operator has done."""
 
     def uid(self, word: str) -> str:
         """A UID that was never used before."""
@@ -79,7 +79,7 @@ class SimulatedCluster:
 
     def holder(self, node: str) -> str | None:
         """Who holds the GPUs of a node: somebody else's pod, or an agent that is bound to it."""
-        ours = (pod.name for pod in self.pods.values() if pod.live and pod.node_name == node)
+        ours = (pod.name for pod in self.pods.values() if pod.phase == "Running" and pod.node_name == node)
         return self.holders.get(node) or next(ours, None)
 
     def decide(self) -> Plan:
@@ -99,6 +99,7 @@ class SimulatedCluster:
         decided = self.decide()
         left = writes
         for _ in self._written(decided):
+            self.writes += 1
             if left is not None:
                 left -= 1
                 if left <= 0:
@@ -145,7 +146,6 @@ class SimulatedCluster:
         view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamped}})
         assert view is not None
         self.jobs[name] = view
-        self.targets[name] = start.facts.name
         yield
 
     def _check_start(self, start: Start, decided: Plan) -> None:
@@ -155,8 +155,8 @@ class SimulatedCluster:
         assert self.holder(node) is None, f"{node} is busy"
         assert uid in self.profiles
         assert not start.profile.spec.suspend if start.profile.spec else False
-        running = [j for j in self.jobs.values() if j.finished is None and j.node_name == node]
-        pending = [p for p in self.pods.values() if p.live and p.node_uid == start.facts.uid]
+        running = [j for j in self.jobs.values() if j.node_name == node]
+        pending = [p for p in self.pods.values() if p.live and p.node_name == node]
         assert not running, f"{node} has an agent already: {running}"
         assert not pending, f"{node} has an agent's pod already: {pending}"
         stands = next(p.stands for p in decided.profiles if p.profile.uid == uid)
@@ -166,9 +166,9 @@ class SimulatedCluster:
         assert len(self.live(uid)) < limit, f"{len(self.live(uid))} live, limit {limit}"
 
     def live(self, profile_uid: str) -> set[str]:
-        """Names of the Jobs of a profile whose agents run or may still run."""
-        jobs = {j.name for j in self.jobs.values() if j.profile_uid == profile_uid and j.finished is None}
-        return jobs | {p.job for p in self.pods.values() if p.profile_uid == profile_uid and p.live}
+        """UIDs of the Jobs of a profile that are there, or whose pod still runs."""
+        jobs = {j.uid for j in self.jobs.values() if j.profile_uid == profile_uid}
+        return jobs | {p.job_uid for p in self.pods.values() if p.profile_uid == profile_uid and p.live}
 
     def _create_report(self, body: dict[str, Any]) -> bool:
         view = report_view({**body, "metadata": {**body["metadata"], "uid": self.uid("report")}})
@@ -212,38 +212,48 @@ class SimulatedCluster:
     def create_pods(self) -> None:
         """The Job controller."""
         for job in self.jobs.values():
-            if job.finished is None and job.name not in self.pods:
-                self.pods[job.name] = PodView(
+            if job.finished is None and job.uid not in self.pods:
+                self.pods[job.uid] = PodView(
                     name=f"{job.name}-x",
                     namespace=job.namespace,
                     job=job.name,
+                    job_uid=job.uid,
                     profile_uid=job.profile_uid,
                     node_uid=job.node_uid,
                     phase="Pending",
                     created=self.now,
+                    node_name=job.node_name,
                 )
 
     def schedule(self) -> None:
         """The scheduler: a pending pod is bound to the node of that name if its GPUs are free, and runs."""
         for name, pod in self.pods.items():
-            target = self.targets[name]
-            node = next((n for n in self.nodes.values() if n["metadata"]["name"] == target), None)
+            node = next((n for n in self.nodes.values() if n["metadata"]["name"] == pod.node_name), None)
             open_ = node is not None and not node["spec"]["unschedulable"]
-            if pod.phase == "Pending" and open_ and self.holder(target) is None:
-                self.pods[name] = replace(pod, phase="Running", node_name=target, unschedulable="")
+            if pod.phase == "Pending" and open_ and self.holder(pod.node_name) is None:
+                self.pods[name] = replace(pod, phase="Running", unschedulable="")
             elif pod.phase == "Pending":
                 self.pods[name] = replace(pod, unschedulable="0/1 nodes are available")
 
+    def running(self) -> list[str]:
+        """Names of the Jobs whose agents run."""
+        return sorted(job.name for job in self.jobs.values() if self._phase(job) == "Running")
+
+    def _phase(self, job: JobView) -> str:
+        pod = self.pods.get(job.uid)
+        return pod.phase if pod else ""
+
     def end(self, name: str, how: End) -> None:
         """The agent of the Job `name` ends, and with it its Job."""
-        job, pod = self.jobs[name], self.pods[name]
+        job = self.jobs[name]
+        pod = self.pods[job.uid]
         assert pod.phase == "Running"
         message = compact(summary(job)).decode() if how == "succeeded" else ""
         code = {"succeeded": 0, "crashed": 1, "disrupted": 143}[how]
         phase = "Succeeded" if how == "succeeded" else "Failed"
         disruption = "evicted" if how == "disrupted" else ""
         end = Termination(code, "Completed" if code == 0 else "Error", message)
-        self.pods[name] = replace(pod, phase=phase, termination=end, disruption=disruption)
+        self.pods[job.uid] = replace(pod, phase=phase, termination=end, disruption=disruption)
         finished: Literal["Complete", "Failed"] = "Complete" if code == 0 else "Failed"
         self.jobs[name] = replace(job, finished=finished, finished_at=self.now)
 
@@ -251,12 +261,13 @@ class SimulatedCluster:
         """The garbage collector, pod GC and the Job controller: what has lost its owner or its node goes."""
         self.reports = {n: r for n, r in self.reports.items() if r.profile_uid in self.profiles}
         self.jobs = {n: j for n, j in self.jobs.items() if j.profile_uid in self.profiles}
-        self.pods = {n: p for n, p in self.pods.items() if n in self.jobs}
+        kept = {job.uid for job in self.jobs.values()}
+        self.pods = {uid: pod for uid, pod in self.pods.items() if uid in kept}
         names = {node["metadata"]["name"] for node in self.nodes.values()}
-        for name, pod in self.pods.items():
-            if pod.live and pod.node_name and pod.node_name not in names:
-                self.pods[name] = replace(pod, phase="Failed", disruption="its node is gone")
-                self.jobs[name] = replace(self.jobs[name], finished="Failed", finished_at=self.now)
+        for uid, pod in self.pods.items():
+            if pod.phase == "Running" and pod.node_name not in names:
+                self.pods[uid] = replace(pod, phase="Failed", disruption="its node is gone")
+                self.jobs[pod.job] = replace(self.jobs[pod.job], finished="Failed", finished_at=self.now)
 
     def pass_time(self, by: timedelta) -> None:
         """Nothing happens for a while."""
@@ -265,17 +276,19 @@ class SimulatedCluster:
     def settle(self) -> None:
         """Everything that can come to its end does: agents succeed, the operator does its work, until nothing moves."""
         for _ in range(20 + 4 * (len(self.nodes) + 1) * (len(self.profiles) + 1)):
+            agents = self.jobs or [pod for pod in self.pods.values() if pod.live]
             decided = self.reconcile()
+            backing_off = any(s.reason == "BackingOff" for p in decided.profiles for s in p.stands)
+            if not (agents or decided.actions or backing_off):
+                self.collect_garbage()
+                return
             self.create_pods()
             self.schedule()
-            for name in [n for n, p in self.pods.items() if p.phase == "Running" and n in self.jobs]:
+            for name in self.running():
                 self.end(name, "succeeded")
             self.collect_garbage()
             self.pass_time(timedelta(seconds=20))
-            waiting = any(s.reason == "BackingOff" for p in decided.profiles for s in p.stands)
-            if not (decided.actions or self.jobs or waiting):
-                return
-        raise AssertionError(f"it does not come to rest: {decided.actions}")
+        raise AssertionError(f"it does not come to rest: {self.jobs} {self.pods} {decided}")
 
 
 def summary(job: JobView) -> Summary:

@@ -84,6 +84,7 @@ def pod(of: JobView, phase: str = "Running", message: str | None = None, exit_co
         name=f"{of.name}-x",
         namespace=of.namespace,
         job=of.name,
+        job_uid=of.uid,
         profile_uid=of.profile_uid,
         node_uid=of.node_uid,
         phase=phase,

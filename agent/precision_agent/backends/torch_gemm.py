@@ -23,15 +23,15 @@ from precision_agent import __version__
 from precision_agent.backends.protocol import Machine, Origin, Power, Probe, Refusal
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 from precision_agent.sensors import nvml
+from precision_agent.verification import ERROR_BANDS, numeric_verdict
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, Mode, digest
 from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Memory, Software, Verification
+from precision_api.result import Failure, Memory, Software, Verdict, Verification
 
-ERROR_RANGE: dict[Recipe, tuple[float, float]] = {"bf16": (2e-4, 1e-2), "fp8_current": (1e-2, 1.2e-1)}
-"""Relative error against FP32 on normal data. Rounding a result to bf16 costs about 2^-9; two operands with three
-(E4M3) or two (E5M2) bits of mantissa cost 0.037 to 0.06. Below the range the claimed precision did not run."""
+PLAIN_RECIPES: frozenset[Recipe] = frozenset({"bf16", "fp8_current"})
+"""What plain torch can multiply."""
 CHECKED_ROWS = 64
 PROBE = GemmCase("probe", "fprop", 128, 256, 96, 1, "autocast")
 Call = Callable[[], torch.Tensor]
@@ -77,7 +77,7 @@ class TorchGemm:
 
     def probe(self, arm: Arm) -> Probe:
         """One small forward and backward against FP32."""
-        if arm.recipe not in ERROR_RANGE:
+        if arm.recipe not in PLAIN_RECIPES:
             return Probe("unsupported", f"plain torch has no {arm.recipe}: it needs Transformer Engine on a GPU")
         passes: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
         cases = [GemmCase("probe", pass_, 128, 256, 96, 1, "autocast") for pass_ in passes]
@@ -127,9 +127,10 @@ class TorchGemm:
         key = (recipe, case)
         if key not in self._checked:
             error = self._error(case, recipe)
-            low, high = ERROR_RANGE[recipe]
-            told = f"{case.name} {case.pass_}: relative error {error:.2g} is outside {low:g} to {high:g}"
-            self._checked[key] = None if low <= error <= high else Failure(reason="numerical_error", message=told)
+            band = ERROR_BANDS[recipe]
+            told = f"{case.name} {case.pass_}: relative error {error:.2g} is outside {band.low:g} to {band.high:g}"
+            fits = numeric_verdict(recipe, error) == "within"
+            self._checked[key] = None if fits else Failure(reason="numerical_error", message=told)
         return self._checked[key]
 
     def _error(self, case: GemmCase, recipe: Recipe) -> float:
@@ -225,10 +226,11 @@ def _quantised(tensor: torch.Tensor, kind: torch.dtype) -> tuple[torch.Tensor, t
 
 
 def _judged(recipe: Recipe, errors: dict[Pass, float], cuda: bool) -> Probe:
-    low, high = ERROR_RANGE[recipe]
+    found = {numeric_verdict(recipe, error) for error in errors.values()}
     told = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
-    if any(not error <= high for error in errors.values()):
+    if "too_large" in found:
+        high = ERROR_BANDS[recipe].high
         return Probe("probe_failed", f"{recipe}: relative error against FP32 above {high:g}: {told}")
     message = f"relative error against FP32: {told}; kernel names {'not read' if cuda else 'unavailable on the CPU'}"
-    exact = any(error < low for error in errors.values())
-    return Probe("ok", verification=Verification(verdict="fallback" if exact else "verified", message=message))
+    verdict: Verdict = "fallback" if "too_exact" in found else "verified"
+    return Probe("ok", verification=Verification(verdict=verdict, message=message))

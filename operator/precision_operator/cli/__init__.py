@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 COMMANDS: Mapping[str, str] = {
+    "dry-run": "precision_operator.cli.dry_run:dry_run",
     "shapes": "precision_operator.cli.shapes:shapes",
 }
 """Name of the command -> module:function."""

@@ -42,11 +42,14 @@ class PodView:
     name: str
     namespace: str
     job: str
+    job_uid: str
+    """Which Job of that name: one that was deleted by hand leaves its pod for a while, beside that of the next one."""
     profile_uid: str
     node_uid: str
     phase: str
     created: datetime
     node_name: str = ""
+    """The node that it is for, bound to it or not yet."""
     waiting_reason: str = ""
     waiting_message: str = ""
     unschedulable: str = ""

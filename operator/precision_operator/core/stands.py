@@ -71,7 +71,7 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
     matched = sorted((f for f in facts.values() if matches(profile.spec.target, f)), key=lambda f: f.name)
     found = _Found(
         jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
-        pods={pod.job: pod for pod in observed.pods},
+        pods={pod.job_uid: pod for pod in observed.pods},
         reports={report.node_uid: report for report in observed.reports if report.profile_uid == profile.uid},
     )
     stands = tuple(_stand(profile, profile.spec, asked, each, found, observed) for each in matched)
@@ -80,7 +80,7 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
 
 @dataclass(frozen=True)
 class _Found:
-    """What belongs to one profile: Jobs and reports by node UID, pods by Job name."""
+    """What belongs to one profile: Jobs and reports by node UID, pods by their Job's UID."""
 
     jobs: Mapping[str, JobView]
     pods: Mapping[str, PodView]
@@ -110,7 +110,7 @@ def _stand(
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
     now = current(standing(profile, asked, facts, report, observed.now)) if isinstance(asked, Ask) else None
     if job is not None and not recorded(job, report):
-        return Stand(facts, *_running(job, found.pods.get(job.name), spec), report, now)
+        return Stand(facts, *_running(job, found.pods.get(job.uid), spec), report, now)
     if now is not None and now.attempt is not None:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:

@@ -25,10 +25,10 @@ _STOPS_ALL = {code for code, _ in PROFILE_CHECKS}
 class _Ledger:
     """What is taken while one plan is made: a value local to `take_turns`."""
 
-    live: dict[tuple[str, str], None]
-    """(profile UID, node UID) of each live agent."""
+    live: dict[tuple[str, str], str]
+    """Node UID of each agent that runs or may still run, by profile UID and its Job's UID."""
     taken: dict[str, str]
-    """Key of the profile whose agent is on the node, by node UID."""
+    """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
     starts: dict[str, datetime]
     """Newest creation by node UID, those of this plan included."""
     limits: Mapping[str, int]
@@ -76,17 +76,20 @@ def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
 
 
 def _ledger(observed: Observed, tallies: Mapping[str, Tally]) -> _Ledger:
-    """Live agents: unfinished Jobs (Kueue's too), and pods that still hold GPUs although their Job is gone."""
+    """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
     keys = {profile.uid: profile.key for profile in observed.profiles}
-    jobs = [job for job in observed.jobs if job.live]
-    agents: list[JobView | PodView] = [*jobs, *(pod for pod in observed.pods if pod.live)]
+    agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     return _Ledger(
-        live={(item.profile_uid, item.node_uid): None for item in agents},
-        taken={item.node_uid: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
-        starts={job.node_uid: job.created for job in sorted(jobs, key=lambda job: job.created)},
+        live={(item.profile_uid, _job_uid(item)): item.node_uid for item in agents},
+        taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
+        starts={job.node_uid: job.created for job in sorted(observed.jobs, key=lambda job: job.created)},
         limits=_limits(observed),
         tallies=tallies,
     )
+
+
+def _job_uid(item: JobView | PodView) -> str:
+    return item.uid if isinstance(item, JobView) else item.job_uid
 
 
 def _limits(observed: Observed) -> dict[str, int]:
@@ -102,8 +105,8 @@ def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, Any, str]:
 
 
 def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts, now: datetime) -> None:
-    ledger.live[profile.uid, facts.uid] = None
-    ledger.taken.setdefault(facts.uid, profile.key)
+    ledger.live[profile.uid, facts.uid] = facts.uid
+    ledger.taken.setdefault(facts.name, profile.key)
     ledger.starts[facts.uid] = now
 
 
@@ -121,9 +124,9 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
         observed=observed,
         profile=draft.profile,
         facts=facts,
-        live=tuple(Live(p, n, draft.nodes.get(n)) for p, n in ledger.live),
+        live=tuple(Live(p, n, draft.nodes.get(n)) for (p, _), n in ledger.live.items()),
         tally=replace(tally, starts={**tally.starts, **ledger.starts}),
-        taken_by=ledger.taken.get(facts.uid),
+        taken_by=ledger.taken.get(facts.name),
         attempt=found.attempt,
         limits=ledger.limits,
     )

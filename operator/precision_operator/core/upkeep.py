@@ -20,10 +20,10 @@ def upkeep(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action]
     """All that is to be ended, collected, marked or deleted."""
     by_uid = {plan.profile.uid: plan for plan in plans}
     reports = {(report.profile_uid, report.node_uid): report for report in observed.reports}
-    pods = {pod.job: pod for pod in observed.pods}
+    pods = {pod.job_uid: pod for pod in observed.pods}
     for job in observed.jobs:
         report = reports.get((job.profile_uid, job.node_uid))
-        action = _of_job(job, pods.get(job.name), report, by_uid.get(job.profile_uid), observed)
+        action = _of_job(job, pods.get(job.uid), report, by_uid.get(job.profile_uid), observed)
         if action is not None and not job.deleting:
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.

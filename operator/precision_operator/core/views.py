@@ -109,7 +109,7 @@ def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | Non
 def pod_view(raw: Raw) -> PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
     meta, spec, status = _map(raw, "metadata"), _map(raw, "spec"), _map(raw, "status")
-    labels = _map(meta, "labels")
+    labels, notes = _map(meta, "labels"), _map(meta, "annotations")
     job = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name")
     if not job or names.LABEL_PROFILE_UID not in labels:
         return None
@@ -120,11 +120,12 @@ def pod_view(raw: Raw) -> PodView | None:
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         job=str(job),
+        job_uid=str(labels.get("batch.kubernetes.io/controller-uid", "")),
         profile_uid=str(labels[names.LABEL_PROFILE_UID]),
         node_uid=str(labels.get(names.LABEL_NODE_UID, "")),
         phase=str(status.get("phase", "Pending")),
         created=_time(meta.get("creationTimestamp")) or _EPOCH,
-        node_name=str(spec.get("nodeName", "")),
+        node_name=str(spec.get("nodeName") or notes.get(names.ANNOTATION_NODE, "")),
         waiting_reason=str(_map(state, "waiting").get("reason", "")),
         waiting_message=str(_map(state, "waiting").get("message", "")),
         unschedulable=_message(conditions.get("PodScheduled"), "False"),

@@ -162,7 +162,7 @@ class Actor:
             return pod
         chosen = f"batch.kubernetes.io/job-name={job.name}"
         items, _ = await self._cluster.list_all(paths.pods(job.namespace), chosen)
-        views = [view for raw in items if (view := pod_view(raw)) is not None]
+        views = [view for raw in items if (view := pod_view(raw)) is not None and view.job_uid == job.uid]
         ended = next((view for view in views if not view.live), None)
         if ended is None and views:
             raise NotYet("its pod has not ended yet")

@@ -144,7 +144,7 @@ def _job(raw: Raw) -> Raw:
 
 def _pod(raw: Raw) -> Raw:
     return {
-        "metadata": _meta(raw, "labels", "creationTimestamp"),
+        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
         "spec": _pick(raw, "spec", "nodeName"),
         "status": _pick(raw, "status", "phase", "conditions", "containerStatuses"),
     }

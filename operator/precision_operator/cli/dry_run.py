@@ -1,0 +1,227 @@
+"""`kubectl precision dry-run`: what a profile would do to each node now, and why, without doing it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+from precision_api.profile import ProfileSpec
+from precision_operator.cli.failure import fail, sentences
+from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.saved import read, saved_nodes, saved_profile
+from precision_operator.core.asking import Refusal
+from precision_operator.core.clock import duration
+from precision_operator.core.eligibility import mismatch
+from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.observed import Observed, Occupancy, ProfileView, Settings
+from precision_operator.core.plan import Plan, ProfilePlan, Stand, Start, plan
+from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.views import profile_view
+
+FAILED = 1
+_DEFAULT_IMAGE = "the-operators-own"
+
+_MESSAGE = 100
+"""Characters of a message that the table shows; -o wide shows all."""
+
+DECISIONS: Mapping[Kind, str] = {
+    "running": "run",
+    "queued": "queue",
+    "waiting": "wait",
+    "skipped": "skip",
+    "succeeded": "done",
+    "failed": "failed",
+    "unmatched": "ignore",
+}
+"""What is decided about a node, in one word, by the kind of its reason."""
+
+
+class Form(StrEnum):
+    """What -o takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+def dry_run(
+    filename: Annotated[str, typer.Option("--filename", "-f", help="A file with a PrecisionProfile; - reads stdin.")],
+    nodes: Annotated[
+        str | None, typer.Option(help="Nodes saved by kubectl get nodes -o json, instead of a cluster.")
+    ] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    config_map: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="The config.json that the profile takes from ConfigMap NAME."),
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="The profile's namespace.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    kubeconfig: Annotated[str | None, typer.Option(help="Path of the kubeconfig.")] = None,
+    request_timeout: Annotated[str, typer.Option(help="How long to wait for an answer, for example 30s.")] = "30s",
+) -> None:
+    """Print what a profile would do to each node now, and why; nothing is changed."""
+    try:
+        profile = _profile(saved_profile(filename), namespace)
+        texts = _config_maps(profile, config_map or [])
+        saved = saved_nodes(nodes) if nodes is not None else None
+        seconds = _seconds(request_timeout)
+    except ValidationError as error:
+        fail(sentences(error, "spec"))
+    except ValueError as error:
+        fail(str(error))
+    if saved is not None:
+        seen = _offline(profile, texts, saved)
+        decided = plan(seen)
+    else:
+        seen, decided = _online(profile, texts, namespace, (kubeconfig, context, seconds))
+    own = next(item for item in decided.profiles if item.profile.name == profile.name)
+    if isinstance(own.asked, Refusal):
+        fail(f"{own.asked.reason}: {own.asked.message}")
+    typer.echo(_text(rows(own, decided, seen), output))
+
+
+def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
+    """A row for every node, matched or not: node, decision, reason, message; and what only -o wide shows."""
+    assert own.profile.spec is not None
+    starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == own.profile.uid}
+    stands = {stand.facts.uid: stand for stand in own.stands}
+    facts = [node_facts(node, own.profile.spec.pool_label, seen.slices) for node in seen.nodes.values()]
+    found = [(each, *_decided(each, stands.get(each.uid), starts.get(each.uid), own.profile.spec)) for each in facts]
+    return [
+        {
+            "node": each.name,
+            "decision": DECISIONS[REASONS[reason].kind] if reason != "Eligible" else "run",
+            "reason": reason,
+            "message": message,
+            "product": each.product or each.product_name or "",
+            "gpus": each.gpus,
+            "pool": each.pool,
+        }
+        for each, reason, message in found
+    ]
+
+
+def _decided(facts: NodeFacts, stand: Stand | None, start: Start | None, spec: ProfileSpec) -> tuple[str, str]:
+    if start is not None:
+        attempt = start.job["metadata"]["labels"]["precisionprofiler.io/attempt"]
+        return "Eligible", f"{facts.gpus} whole {facts.product} GPUs, idle: attempt {attempt} would start now."
+    if stand is None:
+        return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
+    return stand.reason, stand.message
+
+
+def _profile(raw: Mapping[str, Any], namespace: str | None) -> ProfileView:
+    """The profile in the file. Raises ValidationError with all that is wrong with its spec."""
+    ProfileSpec.model_validate(raw["spec"])
+    told = raw["metadata"].get("namespace")
+    if namespace and told and namespace != told:
+        raise ValueError(f"the profile's namespace is {told}, --namespace says {namespace}: leave one of them out")
+    view = profile_view({**raw, "status": {}})
+    return replace(view, namespace=namespace or told or "", created=datetime.now(UTC))
+
+
+def _config_maps(profile: ProfileView, given: Sequence[str]) -> dict[tuple[str, str], dict[str, str]]:
+    source = profile.spec.workload.hugging_face_config if profile.spec else None
+    ref = source.config_map_key_ref if source else None
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ValueError(f"--config-map: {text!r} is no NAME=FILE; write for example my-model=config.json")
+        if ref is None or ref.name != name:
+            raise ValueError(f"--config-map: the profile takes nothing from a ConfigMap {name}")
+        found[profile.namespace, name] = {ref.key: read(str(Path(path)))}
+    return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text) if text[-1:].isdigit() else duration(text).total_seconds()
+    except (ValueError, KeyError, IndexError):
+        seconds = 0.0
+    if not 0 < seconds <= 86_400:
+        raise ValueError(f"--request-timeout: {text!r} is no duration; write for example 30s or 2m")
+    return seconds
+
+
+def _settings(profile: ProfileView) -> Settings:
+    """Settings that allow whatever image is named: the operator's own are not known outside of it."""
+    image = (profile.spec.agent.image if profile.spec else None) or _DEFAULT_IMAGE
+    return Settings(_DEFAULT_IMAGE, (image, _DEFAULT_IMAGE), priority_class="", agent_service_account="")
+
+
+def _offline(
+    profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], nodes: Iterable[Mapping[str, Any]]
+) -> Observed:
+    typer.echo("note: without a cluster nodes are taken for idle, and the agent's image is not judged", err=True)
+    by_uid = {str(node["metadata"].get("uid") or node["metadata"]["name"]): node for node in nodes}
+    return Observed(
+        now=profile.created,
+        settings=_settings(profile),
+        profiles=(profile,),
+        nodes=by_uid,
+        occupancy={str(node["metadata"]["name"]): Occupancy(None) for node in by_uid.values()},
+        config_maps=texts,
+    )
+
+
+def _online(
+    profile: ProfileView,
+    texts: Mapping[tuple[str, str], dict[str, str]],
+    namespace: str | None,
+    reach: tuple[str | None, str | None, float],
+) -> tuple[Observed, Plan]:
+    from precision_operator.cli import live  # only here: saved nodes need no Kubernetes client
+    from precision_operator.cluster import ApiError, Cluster, ConnectionProblem
+
+    async def ask(cluster: Cluster) -> tuple[Observed, Plan]:
+        placed = replace(profile, namespace=profile.namespace or cluster.namespace)
+        given = {(placed.namespace, name): data for (_, name), data in texts.items()}
+        question = live.Question(placed, _settings(profile), given)
+        return await live.planned(cluster, question, lambda text: typer.echo(f"note: {text}", err=True))
+
+    try:
+        return asyncio.run(live.connected(*reach, ask))
+    except (ApiError, ConnectionProblem) as error:
+        _stop(str(error))
+
+
+def _stop(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(FAILED)
+
+
+def _text(found: Sequence[Mapping[str, Any]], output: Form) -> str:
+    plain = [{key: row[key] for key in ("node", "decision", "reason", "message")} for row in found]
+    if output is Form.JSON:
+        return as_json(plain)
+    if output is Form.YAML:
+        return as_yaml(plain)
+    if output is Form.CSV:
+        return as_csv(plain) if plain else "node,decision,reason,message"
+    if not plain:
+        return "There are no nodes."
+    short = [row | {"message": _cut(row["message"])} for row in plain]
+    wide = [{**{key: row[key] for key in ("node", "product", "gpus", "pool")}, **row} for row in found]
+    return as_columns(wide if output is Form.WIDE else short) + "\n\n" + _counted(plain)
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 3].rstrip()}..."
+
+
+def _counted(found: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(row["decision"] for row in found)
+    parts = [f"{counts[word]} {word}" for word in dict.fromkeys(DECISIONS.values()) if counts[word]]
+    return f"{len(found)} nodes: {', '.join(parts)}"

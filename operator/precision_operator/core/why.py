@@ -1,0 +1,227 @@
+"""Why a node stands where it stands, profile by profile: the plan's own words, and what led there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from precision_api import names
+from precision_api.profile import Condition
+from precision_api.report import Quarantine, ReportAttempt
+from precision_operator.core.actions import Close, Start
+from precision_operator.core.asking import Refusal
+from precision_operator.core.eligibility import mismatch
+from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.observed import JobView, Observed, ProfileView, ReportView
+from precision_operator.core.plan import Plan
+from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
+
+NEAREST = 3
+"""How many names are suggested for one that does not exist."""
+BLOCKERS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Where one node stands in one profile: `reason` and `message` are the plan's."""
+
+    profile: ProfileView
+    reason: str
+    message: str
+    job: str | None = None
+    """Name of the Job that is on the node for this profile."""
+    due: str | None = None
+    """Why the node is measured (again); None: its run is not out of date."""
+    due_message: str = ""
+    attempt: ReportAttempt | None = None
+    """The newest attempt that ended, with its own reason and message."""
+    report: str | None = None
+    result_at: str | None = None
+    """When the newest good result came in."""
+    stale: Condition | None = None
+    """The report's condition Fresh where it is False."""
+    quarantine: Quarantine | None = None
+    blocked_by: tuple[str, ...] = ()
+    """Pods, nodes or profiles that stand in the way, by name."""
+
+    @property
+    def kind(self) -> Kind:
+        return REASONS[self.reason].kind
+
+    @property
+    def judged(self) -> bool:
+        """Whether the operator has seen the profile as it is now."""
+        return self.profile.status.get("observedGeneration") == self.profile.generation
+
+
+def why(decided: Plan, observed: Observed, node: str) -> tuple[Answer, ...]:
+    """An answer for each profile, those that match the node first; empty where neither node nor report has this name.
+
+    A node that has gone is answered for by what is left of it: its reports and Jobs.
+    """
+    found = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node)]
+    return tuple(sorted(found, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
+
+
+def nearest(name: str, known: list[str]) -> tuple[str, ...]:
+    """Names that somebody may have meant, best first."""
+    return tuple(get_close_matches(name, known, NEAREST))
+
+
+def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[Answer]:
+    uid = next((uid for uid, raw in observed.nodes.items() if raw["metadata"]["name"] == node), None)
+    if uid is None:
+        yield from _of_gone_node(plan, decided, observed, node)
+        return
+    stand = next((stand for stand in plan.stands if stand.facts.uid == uid), None)
+    if stand is None:
+        yield _unmatched(plan, observed, uid)
+        return
+    closing = _closing(plan, decided, uid)
+    job = _job(plan, observed, uid)
+    due = stand.current.due if stand.current is not None else None
+    yield Answer(
+        profile=plan.profile,
+        reason=closing.reason if closing is not None else stand.reason,
+        message=(closing.message if closing is not None else stand.message) or sentence("Failed"),
+        job=job.name if job is not None else None,
+        due=due,
+        due_message=stand.current.message if due and stand.current is not None else "",
+        blocked_by=_blockers(plan, decided, observed, stand),
+        **_past(stand.report),
+    )
+
+
+def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> Answer:
+    """The profile doesn't mean the node, or can't be read, so that nobody knows which nodes it means."""
+    spec = plan.profile.spec
+    if spec is None:
+        why_not = plan.asked.message if isinstance(plan.asked, Refusal) else plan.profile.problem
+        return Answer(plan.profile, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why_not))
+    facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
+    return Answer(plan.profile, "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts)))
+
+
+def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[Answer]:
+    mine = [r for r in observed.reports if r.profile_uid == plan.profile.uid and r.node_name == node]
+    jobs = [j for j in observed.jobs if j.profile_uid == plan.profile.uid and j.node_name == node]
+    for uid in dict.fromkeys([item.node_uid for item in (*jobs, *mine)]):
+        closing = _closing(plan, decided, uid)
+        job = _job(plan, observed, uid)
+        yield Answer(
+            profile=plan.profile,
+            reason=closing.reason if closing is not None else "NodeGone",
+            message=closing.message if closing is not None else sentence("NodeGone", node=node),
+            job=job.name if job is not None else None,
+            **_past(next((report for report in mine if report.node_uid == uid), None)),
+        )
+
+
+def _past(report: ReportView | None) -> dict[str, object]:
+    """What the report tells of the past, as fields of an answer."""
+    status = report.status if report is not None else None
+    if report is None or status is None:
+        return {"report": report.name if report is not None else None}
+    stale = next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None)
+    return {
+        "attempt": newest_attempt(report),
+        "report": report.name,
+        "result_at": status.run.finished_at if status.run is not None else None,
+        "stale": stale,
+        "quarantine": status.quarantine,
+    }
+
+
+def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None:
+    mine = (job for job in observed.jobs if (job.profile_uid, job.node_uid) == (plan.profile.uid, node_uid))
+    return next(mine, None)
+
+
+def _closing(plan: ProfilePlan, decided: Plan, node_uid: str) -> Close | None:
+    """The end that the plan is about to give an attempt that can't succeed any more."""
+    found = (action for action in decided.actions if isinstance(action, Close))
+    return next((c for c in found if (c.job.profile_uid, c.job.node_uid) == (plan.profile.uid, node_uid)), None)
+
+
+@dataclass(frozen=True)
+class _Agent:
+    """One agent that runs or is about to."""
+
+    profile: str
+    profile_uid: str
+    node_uid: str
+    node: str
+
+
+def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> list[_Agent]:
+    keys = {profile.uid: profile.key for profile in observed.profiles}
+    live = [
+        _Agent(keys.get(job.profile_uid, "a deleted profile"), job.profile_uid, job.node_uid, job.node_name)
+        for job in observed.jobs
+        if job.live
+    ]
+    starting = [
+        _Agent(a.profile.key, a.profile.uid, a.facts.uid, a.facts.name)
+        for a in decided.actions
+        if isinstance(a, Start)
+    ]
+    return sorted((*live, *starting), key=lambda agent: (agent.node, agent.profile))
+
+
+Counts = Callable[[ProfilePlan, NodeFacts, _Agent], bool]
+"""Whether an agent counts against the limit that a node waits for."""
+
+
+def _own(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
+    return agent.profile_uid == plan.profile.uid
+
+
+def _here(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
+    return agent.node_uid == facts.uid
+
+
+def _same_pool(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
+    return agent.node_uid in plan.nodes and plan.nodes[agent.node_uid].pool == facts.pool
+
+
+def _same_group(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
+    assert plan.profile.spec is not None
+    there = plan.nodes[agent.node_uid].labels if agent.node_uid in plan.nodes else {}
+    keys = [row.key for row in plan.profile.spec.rollout.per_topology]
+    return any(key in there and there[key] == facts.labels.get(key) for key in keys)
+
+
+def _known(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
+    return agent.node_uid in plan.nodes
+
+
+_COUNTS: Mapping[str, Counts] = {
+    "MaxConcurrentReached": _own,
+    "CanaryFirst": _own,
+    "MeasuredByAnotherProfile": _here,
+    "PoolLimitReached": _same_pool,
+    "TopologyLimitReached": _same_group,
+    "PowerBudgetReached": _known,
+}
+"""Whose agents a node waits for, by its reason."""
+_FAILURES = ("TooManyFailures", "CanaryFailed")
+
+
+def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, stand: Stand) -> tuple[str, ...]:
+    if stand.reason == "Busy":
+        occupancy = observed.occupancy.get(stand.facts.name)
+        return (f"pod {occupancy.holder}",) if occupancy is not None else ()
+    if stand.reason in _FAILURES:
+        return _some([f"node {other.facts.name} ({other.reason})" for other in plan.stands if other.state == "failed"])
+    counts = _COUNTS.get(stand.reason)
+    if counts is None:
+        return ()
+    live = [agent for agent in _agents(plan, decided, observed) if counts(plan, stand.facts, agent)]
+    return _some([f"agent of {agent.profile} on node {agent.node}" for agent in live])
+
+
+def _some(all_of_them: list[str]) -> tuple[str, ...]:
+    more = len(all_of_them) - BLOCKERS_SHOWN
+    return (*all_of_them[:BLOCKERS_SHOWN], *([f"{more} more"] if more > 0 else []))

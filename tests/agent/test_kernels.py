@@ -1,0 +1,238 @@
+"""Which precision a kernel name proves: real names with their evidence, and the ways in which a name misleads."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent import kernel_grammars
+from precision_agent.kernels import (
+    EMULATION_RULE,
+    RULES,
+    KernelClass,
+    classify,
+    emulation_seen,
+    share_by_class,
+)
+from tests.support.golden import FOLDER
+
+SEEN: dict[str, Any] = json.loads((FOLDER / "kernel_names.json").read_text(encoding="utf-8"))
+LOW = {"fp8", "fp8_block", "mxfp8", "nvfp4"}
+KERNELS = [(row["name"], row["true_class"]) for row in SEEN["kernels"]]
+NOT_FP8 = [name for name, true in KERNELS if true in ("bf16", "fp16", "tf32", "fp32")]
+NOT_FP4 = [name for name, true in KERNELS if true not in ("nvfp4", "unknown")]
+BLOCK_SCALED = "cutlass3x_sm100_bstensorop_s128x128x64gemm_block_scaled"
+SQUARE = "128x256_128x6_2x2_2cta_h_bz"
+
+
+@pytest.mark.parametrize(("name", "true"), KERNELS, ids=[name[:60] for name, _ in KERNELS])
+def test_a_name_seen_in_public_gets_the_class_that_its_evidence_shows(name: str, true: str) -> None:
+    assert classify(name).kernel_class == true
+
+
+def test_the_classes_are_those_of_the_reference() -> None:
+    assert SEEN["classes"] == list(get_args(KernelClass)) == list(get_args(kernel_grammars.GemmClass))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (f"nvjet_qqtst_{SQUARE}_Avec128_Bblk128_TNT", "fp8_block"),
+        (f"nvjet_sm90_qqtst_{SQUARE}_Ablk128_Bvec128_TNT", "fp8_block"),
+        (f"nvjet_qrtst_{SQUARE}_TNT", "fp8"),
+        (f"nvjet_rqtst_{SQUARE}_NTN", "fp8"),
+        (f"nvjet_qqtst_{SQUARE}_Dvec32UE8M0_TNT", "fp8"),  # the output's scales say nothing of the operands
+        (f"nvjet_ootst_{SQUARE}_Avec32UE8M0_Bvec32UE8M0_TNT", "unknown"),  # MXFP4 is no recipe
+        (f"nvjet_qqtst_{SQUARE}_Avec16UE4M3_Bvec16UE4M3_TNT", "unknown"),
+        (f"nvjet_qqtst_{SQUARE}_Avec32UE8M0_Bvec128_TNT", "unknown"),
+        (f"nvjet_qqtst_{SQUARE}_Avec32UE", "unknown"),  # cut within the suffix
+        ("nvjet_qqtst_128x256_...", "unknown"),  # which FP8 stood in what was cut off
+        (f"nvjet_tst_{SQUARE}_Avec32UE8M0_Bvec32UE8M0_TNT", "unknown"),
+        (f"nvjet_qotst_{SQUARE}_TNT", "unknown"),
+        (f"nvjet_sm100_sss_{SQUARE}_TNT", "unknown"),  # fp32 operands: tf32, or fp32 emulated by bf16
+        (f"nvjet_ddd_{SQUARE}_TNT", "unknown"),
+        ("nvjet", "unknown"),
+        (f"my_nvjet_qqtst_{SQUARE}_TNT", "unknown"),
+        ("sm90_xmma_gemm_e5m2bf16_e4m3f32_f32_tn_n_tilesize128x128x128", "fp8"),
+        ("sm80_xmma_gemm_bf16bf16_...", "bf16"),
+        ("sm80_xmma_gemm_f32f32_...", "unknown"),
+        ("sm80_xmma_gemm_f32f32_bf16f32_f32_tn_n_tilesize128x128x32", "unknown"),
+        ("sm80_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x64", "unknown"),
+        ("cutlass_80_tensorop_tf32_s1688gemm_tf32_128x128_32x3_nn_align4", "tf32"),
+        ("cutlass_80_tensorop_s1688bf16gemm_128x128_32x3_nn_align4", "unknown"),
+        ("cutlass_89_tensorop_bf16_s16832gemm_e4m3_128x256_64x3_tn_align16", "fp8"),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", "fp16"),
+        ("maxwell_fp16_sgemm_fp16_128x128_nn", "fp16"),
+        ("ampere_dgemm_64x64_nt", "unknown"),
+        (f"{BLOCK_SCALED}_ue8m0xf4_ue8m0xf4_f32_bf16_bf16_128x128x256", "unknown"),  # MXFP4
+        (f"{BLOCK_SCALED}_ue8m0xe4m3_ue8m0xf4_f32_bf16_bf16_128x128x128", "unknown"),
+        ("cutlass3x_sm100_tensorop_gemm_f32xe4m3_f32xe4m3_f32_f16_f16_128x128x128_1x1x1_0_tnn_align16", "fp8_block"),
+        ("cutlass3x_sm90_tensorop_s64x128x8tf32gemm_f32_f32_f32_f32_f32_128x128x32_2x1x1_0_tnn_align4", "tf32"),
+        ("bmm_Bfloat16_MxE4m3MxE4m3_Fp32_t128x16x256_s3_sm100f", "mxfp8"),
+        ("bmm_Bfloat16_E4m3E4m3_Fp32_t128x16x256_s3_sm100f", "fp8"),
+        ("bmm_Bfloat16_E4m3E4m3_Fp32_t128x16x256", "unknown"),  # cut before it says how it is scaled
+        ("void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128>(int)", "bf16"),
+        ("void gemvNSP_kernel<double, double, double, double, 1, 32>(int)", "unknown"),
+        ("_w8a8_block_fp8_matmul", "fp8_block"),
+        ("_w8a8_block_int8_matmul", "unknown"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN", "unknown"),
+        ("triton_tem_fused_mm_0", "unknown"),
+        ("fp8_quant_gemm_kernel", "unknown"),
+        ("rmsnorm_gemm_fused_kernel", "unknown"),
+        ("void vllm::cvt_fp16_to_fp4<__nv_bfloat16, false>(int)", "not_a_gemm"),
+        ("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64", "not_a_gemm"),
+        ("void cublasLt::epilogue::impl::globalKernel<8, 32, float, __nv_bfloat16>(int)", "not_a_gemm"),
+        ("void transformer_engine::(anonymous namespace)::rht_gemm_device<cute::bfloat16_t>(int)", "not_a_gemm"),
+        ("[CUDA memcpy Device-to-Device]", "not_a_gemm"),
+    ],
+    ids=lambda value: value[:70],
+)  # fmt: skip
+def test_a_name_is_read_by_position_and_doubt_is_unknown(name: str, expected: str) -> None:
+    assert classify(name).kernel_class == expected
+
+
+PLAIN = "MainloopSm90TmaGmmaWarpSpecialized<4>"
+BLOCKS = "MainloopSm90TmaGmmaWarpSpecializedBlockScalingFP8<4>"
+
+
+def template(instruction: str, mainloop: str = PLAIN) -> str:
+    """As CUTLASS 3's kernels are printed, much shortened; E stands for cutlass::float_e."""
+    atom = re.sub(r"\bE(\w+_t)", r"cutlass::float_e\1", instruction).replace("UE", "cutlass::float_ue")
+    collective = f"cutlass::gemm::collective::CollectiveMma<cutlass::gemm::{mainloop}, cute::MMA_Atom<cute::{atom}>>"
+    return f"void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<{collective}>>(Params)"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (template("SM90_64x128x16_F32BF16BF16_SS<0, 0>"), "bf16"),
+        (template("SM90_64x128x16_F32F16F16_SS<0, 0>"), "fp16"),
+        (template("SM90_64x128x8_F32TF32TF32_SS_TN<>"), "tf32"),
+        (template("SM90_64x128x32_F32E4M3E4M3_SS_TN<>"), "fp8"),
+        (template("SM90_64x128x32_F32E5M2E4M3_RS_TN<>"), "fp8"),
+        (template("SM90_64x128x32_F32E4M3E4M3_SS_TN<>", BLOCKS), "fp8_block"),
+        (template("SM90_64x128x32_F32E4M3E4M3_SS_TN<>", "OtherPolicy"), "unknown"),
+        (template("SM90_64x128x32_S32S8S8_SS_TN<>"), "unknown"),
+        (template("SM100_MMA_F16BF16_2x1SM_SS<cutlass::bfloat16_t, cutlass::bfloat16_t, float>"), "bf16"),
+        (template("SM100_MMA_MXF8F6F4_SS<E4m3_t, E4m3_t, float, UE8m0_t>"), "mxfp8"),
+        (template("SM100_MMA_MXF8F6F4_SS<E4m3_t, E2m1_t, float, UE8m0_t>"), "unknown"),
+        (template("SM100_MMA_MXF4_SS<E2m1_t, E2m1_t, float, UE4m3_t>"), "nvfp4"),
+        (template("SM100_MMA_MXF4_SS<E2m1_t, E2m1_t, float, UE8m0_t>"), "unknown"),
+        ("void cutlass::device_kernel<flash::enable_sm90<SM90_64x128x16_F32BF16BF16_SS<0, 0>>>(Params)", "not_a_gemm"),
+    ],
+    ids=lambda value: value[-60:],
+)  # fmt: skip
+def test_a_cutlass_template_is_read_by_its_multiply_instruction(name: str, expected: str) -> None:
+    assert classify(name).kernel_class == expected
+
+
+@given(st.sampled_from(NOT_FP8), st.text(max_size=30), st.text(max_size=30))
+def test_nothing_around_a_higher_precision_name_makes_it_fp8_or_fp4(name: str, before: str, after: str) -> None:
+    assert classify(before + name + after).kernel_class not in LOW
+
+
+SUFFIXES = (
+    "_bias _splitK _TNT _Avec32UE8M0 _Bvec32UE8M0 _Avec16UE4M3_Bvec16UE4M3 _Avec128 _e4m3 _fp8 _ue4m3xf4 _qqtst _ootst _f4 "
+    "_relu <cutlass::float_e4m3_t> (__nv_fp8_e4m3*)"
+).split()
+
+
+@given(st.sampled_from(NOT_FP8), st.lists(st.sampled_from(SUFFIXES), max_size=4))
+def test_what_follows_a_higher_precision_name_never_makes_it_fp8_or_fp4(name: str, suffixes: list[str]) -> None:
+    assert classify(name + "".join(suffixes)).kernel_class not in LOW
+
+
+@given(st.sampled_from(NOT_FP4), st.lists(st.sampled_from(SUFFIXES), max_size=4), st.text(max_size=10))
+def test_nothing_makes_another_kernel_fp4(name: str, suffixes: list[str], before: str) -> None:
+    assert classify(before + name + "".join(suffixes)).kernel_class != "nvfp4"
+
+
+PIECES = [
+    *"nvjet_ sm100_ tst qqtst_ xmma_gemm_ cutlass3x_ cutlass_80_tensorop_ s1688gemm_ bf16 gemm_ block_scaled_ bmm_".split(),
+    *"E4m3E4m3_ deep_gemm:: fp8_gemm_1d2d cutlass::Kernel2< gemvNSP_kernel< _ < > ( … ... std::enable_if<".split(),
+    "void ",
+]
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
+def test_any_text_gets_a_class_and_the_name_of_a_rule(text: str) -> None:
+    found = classify(text)
+    assert found.kernel_class in get_args(KernelClass)
+    assert found.rule in {"none", *(rule.name for rule in RULES)}
+    assert (found.rule != "none") or found.kernel_class == "unknown"
+
+
+@given(st.text(max_size=12).filter(str.strip))
+def test_a_name_of_random_text_never_passes_as_low_precision(text: str) -> None:
+    assert classify(text).kernel_class not in LOW
+
+
+def test_a_very_long_name_is_read_at_once() -> None:
+    assert classify("cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000).kernel_class == "unknown"
+
+
+def test_shares_are_of_gemm_time_and_keep_the_unknown_in_the_total() -> None:
+    step = [
+        ("nvjet_sm100_ootst_128x128_TNT", 0.6),
+        ("nvjet_tst_64x64_TNT", 0.3),
+        ("some_kernel", 0.1),
+        ("row_col_rht_gemm_device", 5.0),
+    ]
+    assert share_by_class(step) == pytest.approx({"bf16": 0.3, "nvfp4": 0.6, "unknown": 0.1})
+
+
+def test_without_a_gemm_there_is_no_share() -> None:
+    assert share_by_class([("Memset (Device)", 1.0)]) == {}
+    assert share_by_class([("nvjet_tst_64x64_TNT", 0.0)]) == {}
+
+
+@pytest.mark.parametrize("seconds", [-1e-9, float("nan"), float("inf")])
+def test_a_duration_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        share_by_class([("nvjet_tst_64x64_TNT", seconds)])
+
+
+def test_emulation_shows_by_the_kernel_that_turns_block_scales_into_mxfp8() -> None:
+    function = "swizzle_block_scaling_2d_to_mxfp8_scaling_factors_kernel"
+    kernel = f"void transformer_engine::(anonymous namespace)::{function}<1>(int)"
+    assert classify(kernel).rule == EMULATION_RULE
+    assert emulation_seen([kernel])
+    assert not emulation_seen(["swizzle_row_scaling_kernel", "quantize_mxfp8_kernel"])
+
+
+def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "precision_agent", "classify-kernels", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
+
+
+def test_the_command_prints_json_rows_in_the_order_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "names").write_bytes(b"nvjet_tst_64x64_TNT\r\n\n  Memset (Device)\nwhat\xff is this")
+    done = run(str(tmp_path / "names"), "-o", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == [
+        {"name": "nvjet_tst_64x64_TNT", "class": "bf16", "rule": "cublas-nvjet"},
+        {"name": "Memset (Device)", "class": "not_a_gemm", "rule": "memory"},
+        {"name": "what\N{REPLACEMENT CHARACTER} is this", "class": "unknown", "rule": "none"},
+    ]
+
+
+def test_the_command_reads_stdin_and_prints_a_table() -> None:
+    done = run("-", given=b"nvjet_hsh_64x64_TNT\n")
+    assert [line.split() for line in done.stdout.decode().splitlines()] == [
+        ["CLASS", "RULE", "NAME"],
+        ["fp16", "cublas-nvjet", "nvjet_hsh_64x64_TNT"],
+    ]
+
+
+def test_a_file_that_is_not_there_is_a_usage_error_that_names_it() -> None:
+    done = run("/nowhere/names")
+    assert done.returncode == 2
+    assert b"reading kernel names" in done.stderr

@@ -1,0 +1,101 @@
+"""The Dockerfile against the rest: it can't be built here, but what it names must exist and agree."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from precision_operator.__main__ import arguments as operator_arguments
+from precision_operator.exporter.__main__ import arguments as exporter_arguments
+from tests.support.helm import Helm, Manifest, of_kind
+
+ROOT = Path(__file__).parents[2]
+TARGETS = ("operator", "agent")
+
+
+def stages() -> dict[str, str]:
+    """Stage name to its instructions, one per line."""
+    text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
+    parts = re.split(r"^FROM (\S+) AS (\S+)\n", text, flags=re.MULTILINE)[1:]
+    return {name: body for _, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+
+
+def entrypoint(stage: str) -> list[str]:
+    [words] = re.findall(r"^ENTRYPOINT (.*)$", stages()[stage], flags=re.MULTILINE)
+    return list(json.loads(words))
+
+
+def sent_to_the_builder(path: str) -> bool:
+    rules = (ROOT / ".dockerignore").read_text().split("\n")
+    return "*" in rules and f"!{path.split('/')[0]}" in rules
+
+
+def test_all_that_is_copied_exists_and_reaches_the_builder() -> None:
+    text = "\n".join(stages().values())
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, flags=re.MULTILINE) for word in line.split()]
+    mounted = re.findall(r"--mount=type=bind,source=([^,]+),", text)
+    assert {"operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= {*copied, *mounted}
+    assert [path for path in (*copied, *mounted) if not (ROOT / path).exists() or not sent_to_the_builder(path)] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_run_as_the_user_that_chart_and_jobs_name(target: str, helm: Helm) -> None:
+    users = re.findall(r"^USER (.*)$", stages()[target], flags=re.MULTILINE)
+    pods = [d["spec"]["template"]["spec"] for d in of_kind(helm.manifests(), "Deployment")]
+    assert users == ["65532:65532"]
+    assert {(p["securityContext"]["runAsUser"], p["securityContext"]["runAsGroup"]) for p in pods} == {(65532, 65532)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_dependency_is_installed_by_its_hash(target: str) -> None:
+    installs = re.findall(r"pip install .*", stages()[target])
+    assert ["--require-hashes" in line or line.endswith("/wheels/*.whl") for line in installs] == [True, True]
+    assert ["--no-deps" in line and "--compile" in line for line in installs] == [True, True]
+    locked = (ROOT / "requirements" / f"{target}.txt").read_text()
+    names = re.findall(r"^([a-z0-9-]+)==", locked, flags=re.MULTILINE)
+    assert "pydantic" in names
+    assert "torch" not in names
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_entrypoint_is_a_program_of_ours(target: str) -> None:
+    assert entrypoint(target) == ["python", "-m", f"precision_{target}"]
+    helped = subprocess.run([sys.executable, *entrypoint(target)[1:], "--help"], text=True, capture_output=True)
+    assert helped.returncode == 0, helped.stderr
+    assert "usage" in helped.stdout.lower()
+
+
+def container(helm: Helm, name: str) -> Manifest:
+    deployments = of_kind(helm.manifests(watchNamespaces=["b", "a"]), "Deployment")
+    pods = [deployment["spec"]["template"]["spec"] for deployment in deployments]
+    [found] = [container for pod in pods for container in pod["containers"] if container["name"] == name]
+    return found
+
+
+def probed_ports(of: Manifest) -> set[int]:
+    ports = {port["name"]: port["containerPort"] for port in of["ports"]}
+    return {ports[of[probe]["httpGet"]["port"]] for probe in ("livenessProbe", "readinessProbe")}
+
+
+def test_the_operator_understands_what_the_chart_tells_it(helm: Helm) -> None:
+    found = container(helm, "operator")
+    read = operator_arguments(found["args"])
+    assert found["command"] == entrypoint("operator")
+    assert read.watch_namespaces == ("a", "b")
+    assert read.agent_image == "registry.example.com/precision-profiler/agent:0.1.0"
+    assert read.allowed_images == ("registry.example.com/precision-profiler/agent",)
+    assert (read.priority_class, read.agent_service_account) == ("precision-profiler-agent",) * 2
+    assert (read.host, {read.port}) == ("0.0.0.0", probed_ports(found))
+
+
+def test_the_exporter_understands_what_the_chart_tells_it(helm: Helm) -> None:
+    found = container(helm, "exporter")
+    read = exporter_arguments(found["args"])
+    assert found["command"] == ["python", "-m", "precision_operator.exporter"]
+    assert tuple(read.watch_namespaces) == ("a", "b")
+    assert (read.host, {read.port}) == ("0.0.0.0", probed_ports(found))

@@ -1,0 +1,370 @@
+"""The dry run: what a profile would do to each node, from saved nodes or from a cluster, and why."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from precision_api import names
+from precision_operator.cli import app, live
+from precision_operator.cli.dry_run import DECISIONS, rows
+from precision_operator.cluster import ApiError, paths
+from precision_operator.core.asking import Ask
+from precision_operator.core.reasons import REASONS
+from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
+from tests.support.fake_cluster import FakeCluster
+from tests.support.node_objects import node_object
+from tests.support.report_objects import report_status
+from tests.support.world import SETTINGS, profile
+
+PROFILE: dict[str, Any] = {
+    "apiVersion": names.API_VERSION,
+    "kind": names.PROFILE_KIND,
+    "metadata": {"name": "nightly", "namespace": "ml"},
+    "spec": {"workload": {"preset": "llama3-8b"}},
+}
+GB200 = {"nvidia.com/gpu.product": "NVIDIA-GB200"}
+
+
+def profile_file(folder: Path, **changes: Any) -> str:
+    """A file with PROFILE; `changes` replace fields of its spec."""
+    path = folder / "profile.yaml"
+    path.write_text(yaml.safe_dump(PROFILE | {"spec": PROFILE["spec"] | changes}))
+    return str(path)
+
+
+def nodes_file(folder: Path, *found: dict[str, Any]) -> str:
+    path = folder / "nodes.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    return str(path)
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["dry-run", *arguments], input=stdin)
+
+
+def printed(*arguments: str, stdin: str | None = None) -> list[dict[str, str]]:
+    """The rows of -o json."""
+    result = run(*arguments, "-o", "json", stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, str]] = json.loads(result.stdout)
+    return found
+
+
+def test_each_real_node_gets_a_row_with_the_reason_that_the_operator_would_give(tmp_path: Path) -> None:
+    real = [as_node(entry) for entry in GOLDEN["nodes"]]
+    named = [{**node, "metadata": {**node["metadata"], "name": f"node-{i}"}} for i, node in enumerate(real)]
+    path = nodes_file(tmp_path, *named)
+    found = printed("-f", profile_file(tmp_path, rollout={"maxConcurrent": 9}), "--nodes", path)
+    assert [list(row) for row in found] == [["node", "decision", "reason", "message"]] * len(real)
+    assert [row["node"] for row in found] == [f"node-{i}" for i in range(len(real))]
+    assert [row["reason"] for row in found] == list(REAL_NODES.values())
+    decisions = {"Eligible": "run", "Cordoned": "wait"}
+    assert [row["decision"] for row in found] == [decisions.get(reason, "skip") for reason in REAL_NODES.values()]
+
+
+def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path) -> None:
+    fleet = [node_object(GB200, name=name, gpus="4") for name in ("a", "b")] + [node_object(name="c")]
+    found = printed(
+        "-f", profile_file(tmp_path, target={"products": ["GB200"]}), "--nodes", nodes_file(tmp_path, *fleet)
+    )
+    assert [(row["node"], row["decision"], row["reason"]) for row in found] == [
+        ("a", "run", "Eligible"),
+        ("b", "queue", "MaxConcurrentReached"),
+        ("c", "ignore", "NotMatched"),
+    ]
+    assert found[0]["message"] == "4 whole GB200 GPUs, idle: attempt 1 would start now."
+    assert "asks for GB200, its GPU is NVIDIA-H100" in found[2]["message"]
+
+
+def test_a_suspended_profile_queues_all(tmp_path: Path) -> None:
+    found = printed("-f", profile_file(tmp_path, suspend=True), "--nodes", nodes_file(tmp_path, node_object()))
+    assert [(row["decision"], row["reason"]) for row in found] == [("queue", "Suspended")]
+
+
+def test_every_kind_of_reason_that_a_node_can_have_has_its_word() -> None:
+    kinds = {reason.kind for reason in REASONS.values()} - {"eligible", "partial", "profile"}
+    assert DECISIONS.keys() == kinds
+
+
+def test_an_image_outside_of_the_operators_list_is_not_judged_without_the_operator(tmp_path: Path) -> None:
+    path = profile_file(tmp_path, agent={"image": "elsewhere.example/agent:2"})
+    result = run("-f", path, "--nodes", nodes_file(tmp_path, node_object()))
+    assert result.exit_code == 0
+    assert "taken for idle, and the agent's image is not judged" in result.stderr
+
+
+SHAPES_OF_A_FILE = {
+    "a list": lambda node: {"kind": "List", "items": [node]},
+    "a NodeList whose items carry no kind": lambda node: {"kind": "NodeList", "items": [_without_kind(node)]},
+    "an array": lambda node: [node],
+    "a single node": lambda node: node,
+}
+
+
+def _without_kind(node: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key not in ("kind", "apiVersion")}
+
+
+@pytest.mark.parametrize("shape", SHAPES_OF_A_FILE.values(), ids=SHAPES_OF_A_FILE)
+@pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])
+def test_nodes_are_read_in_every_form_that_kubectl_saves_them_in(tmp_path: Path, shape: Any, write: Any) -> None:
+    path = tmp_path / "nodes"
+    path.write_text(write(shape(node_object(name="a"))))
+    assert [row["node"] for row in printed("-f", profile_file(tmp_path), "--nodes", str(path))] == ["a"]
+
+
+def test_the_first_profile_of_several_documents_on_stdin_is_taken(tmp_path: Path) -> None:
+    second = PROFILE | {"spec": {"workload": {"preset": "no-such"}}}
+    text = yaml.safe_dump_all([{"kind": "Namespace", "metadata": {"name": "ml"}}, None, PROFILE, second])
+    assert len(printed("-f", "-", "--nodes", nodes_file(tmp_path, node_object()), stdin=text)) == 1
+
+
+def test_no_nodes_give_no_rows(tmp_path: Path) -> None:
+    none = ("-f", profile_file(tmp_path), "--nodes", nodes_file(tmp_path))
+    assert printed(*none) == []
+    assert run(*none).stdout == "There are no nodes.\n"
+    assert run(*none, "-o", "csv").stdout == "node,decision,reason,message\n"
+
+
+def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -> None:
+    fleet = nodes_file(tmp_path, node_object(name="a"), node_object(name="b", gpus="0"))
+    table = run("-f", profile_file(tmp_path), "--nodes", fleet).stdout.splitlines()
+    assert table[0].split() == ["NODE", "DECISION", "REASON", "MESSAGE"]
+    assert (table[2][-3:], table[-1]) == ("...", "2 nodes: 1 run, 1 wait")
+    wide = run("-f", profile_file(tmp_path), "--nodes", fleet, "-o", "wide").stdout.splitlines()
+    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "POOL", "DECISION", "REASON", "MESSAGE"]
+    assert not wide[2].endswith("...")
+
+
+def test_json_yaml_and_csv_hold_the_same_rows(tmp_path: Path) -> None:
+    given = (
+        "-f",
+        profile_file(tmp_path),
+        "--nodes",
+        nodes_file(tmp_path, node_object(name="a"), node_object(name="b")),
+    )
+    found = printed(*given)
+    assert yaml.safe_load(run(*given, "-o", "yaml").stdout) == found
+    assert run(*given, "-o", "csv").stdout.splitlines()[1].split(",")[:3] == list(found[0].values())[:3]
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512}
+CONFIG |= {"num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 512, "num_key_value_heads": 4}
+FROM_CONFIG_MAP = {
+    "name": "mine",
+    "microBatchSize": 1,
+    "sequenceLength": 64,
+    "huggingFaceConfig": {"configMapKeyRef": {"name": "my-model", "key": "config.json"}},
+}
+
+
+def test_a_config_map_is_given_as_a_file_and_missed_by_name_where_it_is_not(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    asked = ("-f", profile_file(tmp_path, workload=FROM_CONFIG_MAP), "--nodes", nodes_file(tmp_path, node_object()))
+    missing = run(*asked)
+    assert missing.exit_code == 2
+    assert "ConfigMapMissing: ConfigMap my-model, which spec.workload names" in missing.stderr
+    assert [row["decision"] for row in printed(*asked, "--config-map", f"my-model={config}")] == ["run"]
+    assert "takes nothing from a ConfigMap other" in run(*asked, "--config-map", f"other={config}").stderr
+    assert "no NAME=FILE" in run(*asked, "--config-map", "my-model").stderr
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "no such file": ("", "reading {path}: No such file or directory; check the path"),
+    "no profile": ("kind: Pod", "{path}: there is no PrecisionProfile in it, only Pod"),
+    "nothing": ("---", "{path}: there is no PrecisionProfile in it, only nothing"),
+    "a word": ("hello", "{path}: it holds 'hello', which is no Kubernetes object"),
+    "no YAML": ("{a: [", "{path}: neither JSON nor YAML: "),
+    "another version": (yaml.safe_dump(PROFILE | {"apiVersion": "x/v1"}), "apiVersion is 'x/v1'; this version reads"),
+    "no spec": (yaml.safe_dump(PROFILE | {"spec": None}), "the PrecisionProfile has no spec; add one"),
+    "no name": (yaml.safe_dump(PROFILE | {"metadata": {}}), "the PrecisionProfile has no metadata.name"),
+    "a field that is unknown": (
+        yaml.safe_dump(PROFILE | {"spec": {"workload": {"preset": "llama3-8b"}, "maxConcurrent": 4}}),
+        "spec.maxConcurrent is no field here: check the spelling",
+    ),
+    "a preset that is unknown": (
+        yaml.safe_dump(PROFILE | {"spec": {"workload": {"preset": "llama9"}}}),
+        "spec.workload.preset: input should be 'codonfm-5b',",
+    ),
+    "a shape that a recipe can't take": (
+        yaml.safe_dump(
+            PROFILE
+            | {"spec": {"recipes": ["mxfp8"], "workload": {"name": "odd", "shapes": [{"m": 33, "k": 64, "n": 64}]}}}
+        ),
+        "InvalidWorkload: Spec.workload can't be measured: recipe mxfp8: mxfp8 needs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
+def test_a_profile_that_cannot_be_used_says_why_on_stderr(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "given.yaml"
+    if text:
+        path.write_text(text)
+    result = run("-f", str(path), "--nodes", nodes_file(tmp_path, node_object()))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words.format(path=path) in result.stderr
+
+
+WRONG_NODES: dict[str, tuple[object, str]] = {
+    "pods": ({"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "p"}}]}, "it holds Pod; save nodes with"),
+    "a node without a name": ({"kind": "Node", "metadata": {}}, "it holds Node; save nodes with kubectl get nodes"),
+    "a node that is there twice": ([node_object(), node_object()], "node n1 is in it twice"),
+    "a number": (5, "it holds '5', which is no Kubernetes object"),
+}
+
+
+@pytest.mark.parametrize(("document", "words"), WRONG_NODES.values(), ids=WRONG_NODES)
+def test_what_is_no_list_of_nodes_is_refused(tmp_path: Path, document: object, words: str) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(document))
+    result = run("-f", profile_file(tmp_path), "--nodes", str(path))
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("text", ["soon", "", "0", "-3s", "5y", "99d"])
+def test_a_timeout_that_is_no_duration_is_refused(tmp_path: Path, text: str) -> None:
+    result = run("-f", profile_file(tmp_path), "--request-timeout", text)
+    assert (result.exit_code, "write for example 30s" in result.stderr) == (2, True)
+
+
+def test_two_namespaces_that_differ_are_refused(tmp_path: Path) -> None:
+    result = run("-f", profile_file(tmp_path), "-n", "other", "--nodes", nodes_file(tmp_path))
+    assert (result.exit_code, "namespace is ml, --namespace says other" in result.stderr) == (2, True)
+
+
+def test_no_cluster_is_an_error_of_its_own(tmp_path: Path) -> None:
+    result = run("-f", profile_file(tmp_path), "--kubeconfig", str(tmp_path / "none"))
+    assert (result.exit_code, "there is no kubeconfig at" in result.stderr) == (1, True)
+
+
+def test_with_saved_nodes_the_program_imports_no_kubernetes_client(tmp_path: Path) -> None:
+    arguments = ["dry-run", "-f", profile_file(tmp_path), "--nodes", nodes_file(tmp_path, node_object()), "-o", "json"]
+    program = (
+        "import sys\nfrom precision_operator.cli import main\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "try:\n    main()\nfinally:\n"
+        "    heavy = {'kubernetes', 'aiohttp', 'kopf'} & sys.modules.keys()\n    assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stderr
+    assert json.loads(done.stdout)[0]["decision"] == "run"
+
+
+# From a cluster.
+
+
+def applied(run_of_it: str) -> dict[str, Any]:
+    """PROFILE as it stands in the cluster, with a run that the operator has given."""
+    return PROFILE | {"metadata": {**PROFILE["metadata"], "uid": "uid-p"}, "status": {"run": run_of_it}}
+
+
+def its_report(run_of_it: str, node: str) -> dict[str, Any]:
+    status = report_status(run=run_of_it)
+    status["attempt"]["run"] = run_of_it
+    meta = {"name": f"nightly-{node}", "namespace": "ml", "uid": f"uid-report-{node}"}
+    meta["ownerReferences"] = [{"kind": names.PROFILE_KIND, "uid": "uid-p"}]  # type: ignore[assignment]
+    spec = {"profile": "nightly", "nodeName": node, "nodeUID": f"uid-{node}"}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def agent_of(owner_uid: str, node: str) -> dict[str, Any]:
+    marks = {names.LABEL_APP: names.AGENT_APP, names.LABEL_PROFILE_UID: owner_uid, names.LABEL_NODE_UID: f"uid-{node}"}
+    marks |= {names.LABEL_ATTEMPT: "1", names.LABEL_RUN: "r1"}
+    notes = {names.ANNOTATION_NODE: node}
+    return {"metadata": {"name": f"pp-{node}", "namespace": "ml", "labels": marks, "annotations": notes}}
+
+
+def training_pod(node: str) -> dict[str, Any]:
+    container = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
+
+
+def question(**changes: Any) -> live.Question:
+    return live.Question(profile("nightly", uid="nightly", workload={"preset": "llama3-8b"}, **changes), SETTINGS, {})
+
+
+def fleet(*found: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(paths.NODES, node_object(name=name)) for name in found]
+
+
+async def decided(
+    cluster: FakeCluster, asked: live.Question, notes: list[str] | None = None
+) -> dict[str, tuple[str, str]]:
+    seen, found = await live.planned(cluster, asked, (notes if notes is not None else []).append)  # type: ignore[arg-type]
+    return {row["node"]: (row["decision"], row["reason"]) for row in rows(found.profiles[0], found, seen)}
+
+
+async def test_in_a_cluster_busy_nodes_wait_and_only_candidates_are_looked_at() -> None:
+    cluster = FakeCluster(*fleet("a", "b", "c"), (paths.pods("team"), training_pod("a")))
+    assert await decided(cluster, question()) == {
+        "a": ("wait", "Busy"),
+        "b": ("run", "Eligible"),
+        "c": ("queue", "MaxConcurrentReached"),
+    }
+    looks = [path for method, path in cluster.requests if "spec.nodeName" in path]
+    assert [path.split("spec.nodeName=")[1][0] for path in looks] == ["a", "b"]
+    assert {method for method, _ in cluster.requests} == {"LIST"}, "a dry run only reads"
+
+
+async def test_what_the_same_question_has_measured_is_done_whatever_image_the_operator_took() -> None:
+    there = applied("the-operators-run")
+    measured = its_report("the-operators-run", "a")
+    cluster = FakeCluster(*fleet("a", "b"), (paths.profiles("ml"), there), (paths.reports("ml"), measured))
+    assert await decided(cluster, question()) == {"a": ("done", "Measured"), "b": ("run", "Eligible")}
+    again = await decided(cluster, question(recipes=["fp8_current"]))
+    assert again == {"a": ("run", "Eligible"), "b": ("queue", "MaxConcurrentReached")}
+
+
+async def test_a_running_agent_of_the_profile_takes_its_place() -> None:
+    there = applied("r1")
+    cluster = FakeCluster(*fleet("a", "b"), (paths.profiles("ml"), there), (paths.jobs("ml"), agent_of("uid-p", "a")))
+    assert await decided(cluster, question()) == {
+        "a": ("run", "AgentStarting"),
+        "b": ("queue", "MaxConcurrentReached"),
+    }
+
+
+async def test_a_node_that_another_profile_measures_is_queued_under_its_name() -> None:
+    other = PROFILE | {"metadata": {"name": "other", "namespace": "ml", "uid": "uid-o"}}
+    cluster = FakeCluster(*fleet("a"), (paths.profiles("ml"), other), (paths.jobs("ml"), agent_of("uid-o", "a")))
+    seen, found = await live.planned(cluster, question(), print)  # type: ignore[arg-type]
+    row = rows(found.profiles[0], found, seen)[0]
+    assert (row["decision"], row["reason"]) == ("queue", "MeasuredByAnotherProfile")
+    assert "Profile ml/other is measuring it" in row["message"]
+
+
+async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() -> None:
+    cluster = FakeCluster(*fleet("a"))
+    cluster.fail("LIST", "spec.nodeName=a", ApiError(403, "Forbidden", "pods is forbidden"))
+    notes: list[str] = []
+    assert await decided(cluster, question(), notes) == {"a": ("run", "Eligible")}
+    assert notes == ["nodes are taken for idle, since you may not see all pods: pods is forbidden"]
+
+
+async def test_any_other_refusal_ends_the_dry_run() -> None:
+    cluster = FakeCluster(*fleet("a"))
+    cluster.fail("LIST", paths.NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
+    with pytest.raises(ApiError, match="nodes is forbidden"):
+        await live.planned(cluster, question(), print)  # type: ignore[arg-type]
+
+
+async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_profiles_problem() -> None:
+    asked = live.Question(profile(workload=FROM_CONFIG_MAP), SETTINGS, {})
+    cluster = FakeCluster(*fleet("a"))
+    _, missing = await live.planned(cluster, asked, print)  # type: ignore[arg-type]
+    assert getattr(missing.profiles[0].asked, "reason", None) == "ConfigMapMissing"
+    data = {"metadata": {"name": "my-model"}, "data": {"config.json": json.dumps(CONFIG)}}
+    cluster = FakeCluster(*fleet("a"), (paths.config_maps("ml"), data))
+    _, found = await live.planned(cluster, asked, print)  # type: ignore[arg-type]
+    assert isinstance(found.profiles[0].asked, Ask)

@@ -1,0 +1,325 @@
+"""Where each node stands and what is done about it: one situation a test. Sequences are in the test of convergence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_api.names import FRESH
+from precision_operator.core.asking import Ask, ask
+from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
+from precision_operator.core.plan import Action, Close, Collect, Drop, MarkGone, Plan, Start, plan
+from tests.support.node_objects import node_object
+from tests.support.world import MINUTE, NOW, SETTINGS, at_once, gone, job, nodes, observed, pod, profile, report, tried
+
+
+def run_of(asking: ProfileView) -> str:
+    asked = ask(asking, SETTINGS, {})
+    assert isinstance(asked, Ask)
+    return asked.run
+
+
+NIGHTLY = profile()
+RUN = run_of(NIGHTLY)
+
+
+def reasons(decided: Plan, owner: str = "nightly") -> dict[str, str]:
+    """The reason for where each node stands, by the node's name."""
+    own = next(p for p in decided.profiles if p.profile.name == owner)
+    return {stand.facts.name: stand.reason for stand in own.stands}
+
+
+def told(decided: Plan) -> list[tuple[str, str]]:
+    """Each action as its kind and its reason."""
+    return [(type(action).__name__, action.reason) for action in decided.actions]
+
+
+def only(seen: Observed) -> Action:
+    actions = plan(seen).actions
+    assert len(actions) == 1
+    return actions[0]
+
+
+def test_an_idle_node_starts_an_agent_with_its_report() -> None:
+    action = only(observed([NIGHTLY]))
+    assert isinstance(action, Start)
+    assert action.report is not None
+    assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "1"
+    assert action.job["metadata"]["ownerReferences"] == action.report["metadata"]["ownerReferences"]
+
+
+def test_a_node_with_a_report_keeps_it() -> None:
+    action = only(observed([NIGHTLY], reports=(report(),)))
+    assert isinstance(action, Start)
+    assert action.report is None
+
+
+def test_a_node_that_nobody_has_looked_at_is_looked_at_first() -> None:
+    decided = plan(observed([NIGHTLY], occupancy={}))
+    assert (decided.actions, decided.look_at) == ((), ("n1",))
+    assert reasons(decided) == {"n1": "CheckingIdle"}
+
+
+def test_only_as_many_nodes_are_looked_at_as_could_start() -> None:
+    decided = plan(observed([profile(rollout=at_once(2))], nodes("n1", "n2", "n3"), occupancy={}))
+    assert decided.look_at == ("n1", "n2")
+
+
+def test_a_node_that_two_profiles_want_is_looked_at_once() -> None:
+    both = [profile("a", target={"nodeNames": ["n1"]}), profile("b", target={"nodeNames": ["n1"]})]
+    assert plan(observed(both, occupancy={})).look_at == ("n1",)
+
+
+def test_a_busy_node_waits_and_the_next_one_takes_its_place() -> None:
+    decided = plan(observed([NIGHTLY], nodes("n1", "n2"), busy={"n1": "team/train-0"}))
+    assert reasons(decided) == {"n1": "Busy", "n2": "AgentStarting"}
+
+
+def test_the_limit_counts_running_agents_and_new_ones_alike() -> None:
+    three = profile(rollout=at_once(3))
+    running = job("n1", run=RUN)
+    decided = plan(observed([three], nodes("n1", "n2", "n3", "n4"), jobs=(running,), pods=(pod(running),)))
+    assert list(reasons(decided).values()) == ["AgentRunning", "AgentStarting", "AgentStarting", "MaxConcurrentReached"]
+
+
+FINISHED = job(run=RUN, finished="Complete", finished_at=NOW)
+LEFTOVERS: dict[str, dict[str, Any]] = {
+    "a pod whose Job is gone": {"pods": (pod(job("n1", run="r0")),)},
+    "a Job whose result is not read yet": {"jobs": (FINISHED,)},
+    "a Job that is being deleted": {"jobs": (replace(FINISHED, deleting=True),)},
+    "a Job on a node that is gone": {"jobs": (job("n9", run=RUN),)},
+}
+
+
+@pytest.mark.parametrize("left", LEFTOVERS.values(), ids=LEFTOVERS)
+def test_what_may_still_run_counts_in_the_limit(left: dict[str, Any]) -> None:
+    decided = plan(observed([NIGHTLY], nodes("n1", "n2"), **left))
+    assert not [action for action in decided.actions if isinstance(action, Start)]
+    assert reasons(decided)["n2"] == "MaxConcurrentReached"
+
+
+def test_per_cent_is_of_the_nodes_that_are_not_skipped() -> None:
+    half = profile(rollout=at_once("50%"))
+    fleet = nodes("n1", "n2", "n3", "n4") | nodes("m1", "m2", labels={"nvidia.com/gpu.product": "Tesla-T4"})
+    assert len(plan(observed([half], fleet)).actions) == 2
+
+
+def test_two_profiles_share_the_nodes_one_each_and_the_older_begins() -> None:
+    old = profile("z", created=NOW - MINUTE, rollout=at_once(4))
+    new = profile("a", rollout=at_once(4))
+    decided = plan(observed([new, old], nodes("n1", "n2", "n3")))
+    assert reasons(decided, "z") == {"n1": "AgentStarting", "n2": "MeasuredByAnotherProfile", "n3": "AgentStarting"}
+    assert reasons(decided, "a") == {
+        "n1": "MeasuredByAnotherProfile",
+        "n2": "AgentStarting",
+        "n3": "MeasuredByAnotherProfile",
+    }
+
+
+def test_the_second_profile_gets_a_node_when_the_first_has_measured_it() -> None:
+    first, second = profile("a", created=NOW - MINUTE), profile("b")
+    done = report(owner="a", status=tried(run=run_of(first)))
+    decided = plan(observed([first, second], reports=(done,)))
+    assert (reasons(decided, "a"), reasons(decided, "b")) == ({"n1": "Measured"}, {"n1": "AgentStarting"})
+
+
+def test_a_node_that_comes_back_under_its_name_waits_for_the_agent_that_is_still_on_it() -> None:
+    old = job("n1", run=RUN, node_uid="uid-of-before")
+    wide = profile(rollout=at_once(2))
+    for left in ({"jobs": (old,), "pods": (pod(old),)}, {"pods": (pod(old),)}):
+        assert reasons(plan(observed([wide], nodes("n1"), **left))) == {"n1": "MeasuredByAnotherProfile"}
+
+
+ATTEMPTS: dict[str, tuple[Any, str]] = {
+    "measured": (tried(run=RUN), "Measured"),
+    "failed": (tried("failed", run=RUN, reason="AgentCrashed", message="It crashed."), "AgentCrashed"),
+    "failed for a reason of another version": (tried("failed", run=RUN, reason="Exotic"), "Failed"),
+    "failed for a reason that is none of a failure": (tried("failed", run=RUN, reason="Busy"), "Failed"),
+    "disrupted a while ago": (tried("disrupted", run=RUN), "AgentStarting"),
+    "disrupted just now": (tried("disrupted", run=RUN, ago=timedelta(0)), "BackingOff"),
+    "measured in another run": (tried(run="older"), "AgentStarting"),
+    "failed in another run": (tried("failed", run="older"), "AgentStarting"),
+}
+
+
+@pytest.mark.parametrize(("status", "reason"), ATTEMPTS.values(), ids=ATTEMPTS)
+def test_the_newest_attempt_of_this_run_decides(status: Any, reason: str) -> None:
+    assert reasons(plan(observed([NIGHTLY], reports=(report(status=status),)))) == {"n1": reason}
+
+
+def test_a_disrupted_attempt_is_followed_by_the_next_number() -> None:
+    before = report(status=tried("disrupted", run=RUN, number=3))
+    action = only(observed([NIGHTLY], reports=(before,)))
+    assert isinstance(action, Start)
+    assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "4"
+
+
+@pytest.mark.parametrize("change", [{"rollout": at_once(7)}, {"retention": {"deletedNodes": "1h"}}, {"suspend": True}])
+def test_editing_rollout_or_retention_measures_nothing_again(change: dict[str, Any]) -> None:
+    assert run_of(profile(**change)) == RUN
+    decided = plan(observed([profile(**change)], reports=(report(status=tried(run=RUN)),)))
+    assert reasons(decided) == {"n1": "Measured"}
+
+
+def test_a_suspended_profile_starts_nothing_and_its_agents_finish() -> None:
+    running = job("n1", run=RUN)
+    paused = profile(suspend=True, rollout=at_once(4))
+    decided = plan(observed([paused], nodes("n1", "n2"), jobs=(running,), pods=(pod(running),)))
+    assert (decided.actions, reasons(decided)) == ((), {"n1": "AgentRunning", "n2": "Suspended"})
+
+
+def test_a_cordoned_node_with_a_running_agent_is_left_in_peace() -> None:
+    running = job("n1", run=RUN)
+    decided = plan(observed([NIGHTLY], nodes("n1", unschedulable=True), jobs=(running,), pods=(pod(running),)))
+    assert (decided.actions, reasons(decided)) == ((), {"n1": "AgentRunning"})
+
+
+def test_a_finished_job_is_collected_into_the_pool_of_its_node() -> None:
+    ended = pod(FINISHED, "Succeeded", message="{}")
+    action = only(observed([NIGHTLY], jobs=(FINISHED,), pods=(ended,), reports=(report(),)))
+    assert action == Collect(FINISHED, ended, report(), "NVIDIA-H100-80GB-HBM3")
+
+
+def test_a_pod_of_an_earlier_job_of_the_same_name_is_not_taken_for_this_ones() -> None:
+    earlier = pod(replace(FINISHED, uid="uid-of-the-one-deleted-by-hand"), "Failed", exit_code=137)
+    action = only(observed([NIGHTLY], jobs=(FINISHED,), pods=(earlier,), reports=(report(),)))
+    assert isinstance(action, Collect)
+    assert action.pod is None
+
+
+def test_a_job_whose_end_is_in_the_report_is_deleted_and_not_read_again() -> None:
+    done = report(status=tried(run=RUN))
+    decided = plan(observed([NIGHTLY], jobs=(FINISHED,), reports=(done,)))
+    assert told(decided) == [("Drop", "ResultWritten")]
+    assert reasons(decided) == {"n1": "Measured"}
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    assert plan(observed([NIGHTLY], jobs=(replace(FINISHED, deleting=True),))).actions == ()
+
+
+def test_jobs_of_a_deleted_profile_are_deleted_and_its_reports_left_to_the_garbage_collector() -> None:
+    left = job(owner="gone", run=RUN)
+    decided = plan(observed([], jobs=(left,), reports=(report(owner="gone"),)))
+    assert decided.actions == (Drop("Job", "ml", left.name, left.uid, "ProfileDeleted", "its profile is gone"),)
+
+
+def test_the_run_of_a_vanished_node_is_closed_before_its_report_is_marked() -> None:
+    running = job("n9", run=RUN)
+    seen = observed([NIGHTLY], {}, jobs=(running,), pods=(pod(running),), reports=(report("n9"),))
+    assert told(plan(seen)) == [("Close", "NodeLost")]
+    assert told(plan(replace(seen, jobs=(), pods=()))) == [("MarkGone", "NodeGone")]
+
+
+def test_a_result_that_came_in_as_its_node_vanished_is_not_overwritten() -> None:
+    finished = replace(FINISHED, node_uid="uid-n9", node_name="n9")
+    assert told(plan(observed([NIGHTLY], {}, jobs=(finished,), reports=(report("n9"),)))) == [
+        ("Collect", "AgentFinished")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "actions"),
+    [
+        (None, [("MarkGone", "NodeGone")]),
+        (tried(), [("MarkGone", "NodeGone")]),
+        (gone(timedelta(hours=23)), []),
+        (gone(timedelta(hours=24)), [("Drop", "RetentionOver")]),
+    ],
+    ids=["never measured", "measured", "a day is not over", "a day is over"],
+)
+def test_reports_of_vanished_nodes_are_marked_and_go_when_their_time_is_over(
+    status: Any, actions: list[tuple[str, str]]
+) -> None:
+    assert told(plan(observed([NIGHTLY], {}, reports=(report("n9", status=status),)))) == actions
+
+
+def test_marking_a_report_keeps_its_object_and_names_its_node() -> None:
+    action = only(observed([NIGHTLY], {}, reports=(report("n9", status=tried()),)))
+    assert isinstance(action, MarkGone)
+    assert "Node n9 is no longer in the cluster" in action.message
+    assert FRESH not in {c.type for c in action.report.status.conditions} if action.report.status else False
+
+
+def waiting(of: JobView, **changes: Any) -> tuple[PodView, ...]:
+    return (pod(of, "Pending", **changes),)
+
+
+SLOW = job(run=RUN, created=NOW - 5 * MINUTE)
+STUCK: dict[str, tuple[tuple[PodView, ...], str, str, str]] = {
+    "no pod": ((), "PodNotCreated", "failed", "no pod was created"),
+    "no image": (
+        waiting(SLOW, waiting_reason="ImagePullBackOff", waiting_message="not found: agent:1"),
+        "ImagePullFailed",
+        "failed",
+        "not found: agent:1",
+    ),
+    "no place": (
+        waiting(SLOW, unschedulable="0/9 nodes are available: Insufficient nvidia.com/gpu"),
+        "PendingTooLong",
+        "disrupted",
+        "Insufficient nvidia.com/gpu",
+    ),
+    "no volume": (
+        waiting(SLOW, waiting_reason="ContainerCreating"),
+        "PendingTooLong",
+        "failed",
+        "did not start within 300 s: ContainerCreating",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "reason", "outcome", "words"), STUCK.values(), ids=STUCK)
+def test_an_agent_that_does_not_start_gives_its_place_back_and_says_why(
+    pods: tuple[PodView, ...], reason: str, outcome: str, words: str
+) -> None:
+    action = only(observed([NIGHTLY], jobs=(SLOW,), pods=pods))
+    assert isinstance(action, Close)
+    assert (action.reason, action.outcome) == (reason, outcome)
+    assert words in action.message
+
+
+@pytest.mark.parametrize("changed", [{"created": NOW - 4 * MINUTE}, {}], ids=["younger", "running"])
+def test_an_agent_that_runs_or_is_young_is_not_closed(changed: dict[str, Any]) -> None:
+    of = replace(SLOW, **changed)
+    pods = () if changed else (pod(of),)
+    assert plan(observed([NIGHTLY], jobs=(of,), pods=pods)).actions == ()
+
+
+def test_a_starting_agent_says_what_it_waits_for() -> None:
+    of = job(run=RUN)
+    seen = observed([NIGHTLY], jobs=(of,), pods=waiting(of, unschedulable="0/9 nodes are available"))
+    stand = plan(seen).profiles[0].stands[0]
+    assert (stand.reason, "0/9 nodes are available" in stand.message) == ("AgentStarting", True)
+
+
+REFUSED: dict[str, tuple[ProfileView, dict[str, Any], str]] = {
+    "an image from elsewhere": (profile(agent={"image": "elsewhere.example/agent"}), {}, "ImageNotAllowed"),
+    "no priority class": (NIGHTLY, {"priority_class_exists": False}, "PriorityClassMissing"),
+}
+
+
+@pytest.mark.parametrize(("asking", "world", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_profile_that_is_refused_starts_nothing_and_its_nodes_say_why(
+    asking: ProfileView, world: dict[str, Any], reason: str
+) -> None:
+    decided = plan(observed([asking], nodes("n1") | nodes("n2", unschedulable=True), **world))
+    assert decided.actions == ()
+    assert getattr(decided.profiles[0].asked, "reason", None) == reason
+    assert reasons(decided) == {"n1": "ProfileNotAccepted", "n2": "Cordoned"}
+
+
+def test_a_profile_that_cannot_be_read_keeps_its_results_and_stops_nothing_else() -> None:
+    broken = profile("broken", problem="spec.workload: missing")
+    kept = report(owner="broken", node="n9", status=gone(timedelta(days=9)))
+    decided = plan(observed([broken, NIGHTLY], reports=(kept,)))
+    assert told(decided) == [("Start", "AgentStarting")]
+    assert decided.profiles[0].stands == ()
+
+
+def test_stands_are_in_the_order_of_names_whatever_the_order_of_uids() -> None:
+    fleet = {uid: node_object(name=name, uid=uid) for uid, name in (("1", "c"), ("2", "a"), ("3", "b"))}
+    assert list(reasons(plan(observed([NIGHTLY], fleet)))) == ["a", "b", "c"]

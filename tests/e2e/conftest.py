@@ -1,0 +1,64 @@
+"""The lab of the end-to-end tests: one for the whole run, its operator and exporter with the rights of the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from precision_lab.install import install
+from precision_lab.lab import LabSettings, start_lab
+from tests.support.api_server import ApiServer
+from tests.support.audit import AUDIT_LOG, audit_flags
+from tests.support.history import History
+from tests.support.site import Scene, Site
+
+NAMESPACE = "e2e"
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+REST = "--disruption-backoff-seconds=2"
+"""A node whose agent was taken away rests half a minute by default: too long to watch."""
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A control plane without nodes, the chart installed, its programs running; pods must be `restricted`."""
+    folder = tmp_path_factory.mktemp("audit")
+    settings = LabSettings(agent_seconds=0.3, apiserver_flags=audit_flags(folder))
+    with start_lab(settings=settings) as lab:
+        installed = install(lab, watch=[NAMESPACE], start=False)
+        lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)
+        operator = installed.programs["operator"]
+        operator = replace(operator, argv=(*operator.argv, REST))
+        exporter = installed.programs["exporter"]
+        api = ApiServer(lab.kubeconfig)
+        history = History(api, NAMESPACE)
+        for program in (operator, exporter):
+            program.start()
+        yield Site(lab, operator, exporter, api, history, NAMESPACE)
+        history.close()
+        for program in (operator, exporter):
+            lab.processes.stop(program.name, 9)
+
+
+@pytest.fixture
+def scene(site: Site) -> Iterator[Scene]:
+    """This test's own nodes and profiles."""
+    corner = Scene(site)
+    yield corner
+    corner.close()
+
+
+@pytest.fixture(scope="module")
+def stage(site: Site) -> Iterator[Scene]:
+    """The same for all tests of a module, which look at one story from several sides."""
+    corner = Scene(site)
+    yield corner
+    corner.close()
+
+
+@pytest.fixture(scope="session")
+def audit_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the API server writes what our programs asked for."""
+    return next(tmp_path_factory.getbasetemp().glob(f"audit*/{AUDIT_LOG}"))

@@ -1,0 +1,74 @@
+"""The agents' Jobs and pods as the API server keeps them, in a namespace that enforces the restricted pod standard."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from precision_api import names
+from tests.support.golden import assert_golden
+from tests.support.history import Object, created, present
+from tests.support.site import Profile, Scene, specs
+
+pytestmark = pytest.mark.cluster
+
+SERVERS = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
+"""What the server writes into every object's metadata."""
+
+
+@pytest.fixture(scope="module")
+def measured(stage: Scene) -> Profile:
+    """A profile after its run over one GB300 node, a user's wishes for the agents among it."""
+    stage.add_nodes(*specs(1, "reserved:research", products=("GB300",)))
+    toleration = {"key": "example.com/reserved", "value": "research", "effect": "NoSchedule"}
+    agent = {"tolerations": [toleration], "resources": {"cpu": "8", "memory": "64Gi"}}
+    profile = stage.apply(agent=agent)
+    profile.completes()
+    return profile
+
+
+def plain(item: Object, profile: Profile) -> str:
+    """An object as text, without what differs from run to run."""
+    meta = {key: value for key, value in item["metadata"].items() if key not in SERVERS}
+    text = json.dumps({**item, "metadata": meta}, indent=2, sort_keys=True) + "\n"
+    node = item["metadata"]["labels"][names.LABEL_NODE_UID]
+    text = text.replace(profile.uid, "<profile uid>").replace(node, "<node uid>")
+    text = text.replace(f'"{item["metadata"].get("uid")}"', '"<job uid>"')
+    text = re.sub(r"\bs[0-9]+(-[0-9]{2})?\b", lambda found: "<node>" if found[1] else "<profile>", text)
+    return re.sub(r"\bpp-[0-9a-f]{16}(-[a-z0-9]{5})?", "<job>", text)
+
+
+def test_the_servers_copy_of_a_job_is_as_it_was_looked_at(measured: Profile) -> None:
+    (job,) = created(measured.history(), "jobs")
+    job = {**job, "status": None}
+    assert_golden("agent_job.json", re.sub(r"\b[0-9a-f]{64}\b", "<hash>", plain(job, measured)))
+
+
+def test_an_agents_pod_has_no_token_and_no_rights(measured: Profile) -> None:
+    (pod,) = created(measured.history(), "pods")
+    spec = pod["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    volumes = {volume["name"]: sorted(volume.keys() - {"name"}) for volume in spec["volumes"]}
+    assert volumes == {"tmp": ["emptyDir"], "shm": ["emptyDir"]}
+    mounts = {mount["mountPath"] for container in spec["containers"] for mount in container["volumeMounts"]}
+    assert mounts == {"/tmp", "/dev/shm"}
+    assert not [name for name in spec if name.startswith("host")]
+
+
+def test_an_agents_pod_goes_through_the_scheduler_and_takes_all_gpus_of_its_node(measured: Profile) -> None:
+    (pod,) = created(measured.history(), "pods")
+    assert "nodeName" not in pod["spec"]
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    assert pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_RESOURCE] == "4"
+    bound = [c.object for c in measured.history() if c.kind == "pods" and c.object["spec"].get("nodeName")]
+    assert bound
+
+
+def test_a_job_that_the_operator_deletes_leaves_no_pod(measured: Profile) -> None:
+    history = measured.history()
+    for kind in ("jobs", "pods"):
+        assert len(created(history, kind)) == 1
+        assert present(change for change in history if change.kind == kind) == {}
+    assert measured.jobs() == measured.pods() == []

@@ -1,0 +1,67 @@
+"""A profile that is deleted takes everything of it along, whether the operator runs or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.history import created
+from tests.support.site import Profile, Scene, specs
+
+pytestmark = pytest.mark.cluster
+
+
+def half_done(scene: Scene) -> Profile:
+    """A profile with results and details of some nodes and agents on others."""
+    scene.add_nodes(*specs(2), *specs(2, "agent-seconds:600"))
+    profile = scene.apply()
+    eventually(lambda: len(profile.details()) == 2 and len(profile.pods()) == 2)
+    return profile
+
+
+def leftovers(profile: Profile) -> list[str]:
+    """Kind and name of all that is still there of a profile."""
+    groups = (profile.jobs(), profile.pods(), profile.reports(), profile.details())
+    return [item["metadata"]["name"] for group in groups for item in group]
+
+
+def assert_unmarked(profile: Profile) -> None:
+    """Nothing that the operator made or wrote ever had a finalizer or an annotation of the watch library's."""
+    ours = [change.object["metadata"] for change in profile.history() if change.kind != "pods"]
+    assert len(ours) > 10
+    assert [meta["name"] for meta in ours if meta.get("finalizers")] == []
+    assert [key for meta in ours for key in meta.get("annotations", {}) if "kopf" in key] == []
+
+
+def test_a_profile_that_is_deleted_in_the_middle_takes_everything_along(scene: Scene) -> None:
+    profile = half_done(scene)
+    profile.delete()
+    eventually(lambda: not leftovers(profile))
+    scene.site.operator_has_looked()
+    assert leftovers(profile) == []
+    assert len(created(profile.history(), "jobs")) == 4
+    assert_unmarked(profile)
+
+
+def test_a_profile_can_be_deleted_while_the_operator_is_down(scene: Scene) -> None:
+    profile = half_done(scene)
+    scene.site.kill_operator()
+    profile.delete()
+    eventually(lambda: not leftovers(profile))
+    scene.site.operator.start()
+    scene.site.operator_has_looked()
+    assert leftovers(profile) == []
+    assert_unmarked(profile)
+
+
+def test_a_profile_that_comes_back_under_the_same_name_is_measured_anew(scene: Scene) -> None:
+    scene.add_nodes(*specs(2))
+    before = scene.apply()
+    before.completes()
+    before.delete()
+    again = scene.apply()
+    again.completes()
+    assert again.uid != before.uid
+    assert again.counts()["succeeded"] == 2
+    assert len(created(again.history(), "jobs")) == 2
+    eventually(lambda: not leftovers(before))

@@ -1,0 +1,149 @@
+"""Whatever an agent leaves behind becomes a result or a named reason, and the operator goes on with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from precision_lab.fleet import NodeSpec
+from precision_operator.core.reasons import REASONS
+from tests.support.eventually import eventually
+from tests.support.history import created
+from tests.support.site import Profile, Scene, node_uid, specs
+
+pytestmark = pytest.mark.cluster
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault of the lab's table, and what its node's report must say."""
+
+    fault: str
+    reason: str = ""
+    """Of a failed attempt; empty: there is a result."""
+    detail: str = "whole"
+    """How a result without its full text is marked."""
+    says: str = ""
+    """Words of the message."""
+
+
+CASES = (
+    Case("", says=""),
+    # There is no result.
+    Case("crash", "AgentCrashed", says="exit code 139"),
+    Case("exit:1", "AgentCrashed", says="exit code 1"),
+    Case("exit:12", "AgentRefused", says="DeviceMissing"),
+    Case("exit:14", "AgentRefused", says="GPUBusy"),
+    Case("oom", "AgentOutOfMemory", says="spec.agent.resources.memory"),
+    Case("no-message", "ResultMissing", says="kubectl logs job/"),
+    Case("garbage-message", "ResultDamaged"),
+    Case("hostile-message", "ResultDamaged"),
+    Case("cut-message", "ResultDamaged"),
+    Case("foreign-message", "ResultForeign"),
+    # There is a summary, and the full result is lost.
+    Case("no-log", detail="LogUnavailable"),
+    Case("log-without-end", detail="ResultTruncated"),
+    Case("log-without-front", detail="ResultTruncated"),
+    Case("damaged-log", detail="ResultDigestMismatch"),
+    Case("bomb", detail="ResultTooLarge"),
+    # The log is a mess, and the full result is in it.
+    Case("noisy-log"),
+    Case("rotated-log"),
+)
+RESULTS = [case for case in CASES if not case.reason]
+
+
+@pytest.fixture(scope="module")
+def story(stage: Scene) -> tuple[Profile, dict[str, str]]:
+    """A profile over one node for each fault, all done; and the nodes' names by fault."""
+    made = [NodeSpec("GB300", traits=(f"fault:{case.fault}",) if case.fault else ()) for case in CASES]
+    nodes = dict(zip((case.fault for case in CASES), stage.add_nodes(*made), strict=True))
+    profile = stage.apply(recipes=[], workload={"preset": "llama3-8b"})
+    profile.completes(120)
+    return profile, nodes
+
+
+def name_of(case: Case) -> str:
+    return case.fault or "none"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.reason], ids=name_of)
+def test_an_agent_without_a_result_is_a_named_reason_in_the_report(
+    case: Case, story: tuple[Profile, dict[str, str]]
+) -> None:
+    profile, nodes = story
+    status = profile.report_of(nodes[case.fault])["status"]
+    assert (status["attempt"]["outcome"], status["attempt"]["reason"]) == ("failed", case.reason)
+    assert case.says in status["attempt"]["message"]
+    assert "run" not in status
+    assert status["state"] == "Failed"
+
+
+@pytest.mark.parametrize("case", RESULTS, ids=name_of)
+def test_an_agent_with_a_summary_is_a_result_that_says_whether_it_is_whole(
+    case: Case, story: tuple[Profile, dict[str, str]]
+) -> None:
+    profile, nodes = story
+    report = profile.report_of(nodes[case.fault])
+    run = report["status"]["run"]
+    details = {item["metadata"]["name"] for item in profile.details()}
+    assert report["status"]["attempt"]["outcome"] == "succeeded"
+    if case.detail == "whole":
+        assert run["detail"] in details
+        assert "detailProblem" not in run
+    else:
+        assert "detail" not in run
+        assert run["detailProblem"].startswith(case.detail)
+        assert f"{report['metadata']['name']}-detail" not in details
+
+
+def test_the_profile_counts_each_failure_under_its_reason(story: tuple[Profile, dict[str, str]]) -> None:
+    profile, _ = story
+    status = profile.status()
+    expected: dict[str, int] = {}
+    for case in CASES:
+        if case.reason:
+            expected[case.reason] = expected.get(case.reason, 0) + 1
+    assert {row["reason"]: row["count"] for row in status["reasons"]} == expected
+    assert status["phase"] == "Degraded"
+    assert profile.condition("Degraded")["status"] == "True"
+    assert all(REASONS[row["reason"]].kind == "failed" for row in status["reasons"])
+
+
+def test_an_evicted_agent_is_tried_again_and_the_attempt_does_not_count(scene: Scene) -> None:
+    (node,) = scene.add_nodes(*specs(1, "fault:evict", "fault-runs:1"))
+    profile = scene.apply()
+    profile.completes()
+    attempt = profile.attempts()[node]
+    assert (attempt["outcome"], attempt["number"]) == ("succeeded", 2)
+    told = [change.object.get("status", {}).get("attempt") for change in profile.history() if change.kind == "reports"]
+    assert ("disrupted", "Disrupted") in [(a["outcome"], a.get("reason")) for a in told if a]
+    assert profile.counts()["failed"] == 0
+
+
+def test_an_agent_whose_pod_somebody_deletes_is_tried_again(scene: Scene) -> None:
+    (node,) = scene.add_nodes(*specs(1, "agent-seconds:600"))
+    profile = scene.apply()
+    (pod,) = eventually(lambda: [p for p in profile.pods() if p["status"]["phase"] == "Running"])
+    scene.lab.annotate_node(node, agent_seconds="0")
+    scene.lab.kubectl("delete", "pod", pod["metadata"]["name"], "-n", scene.site.namespace, "--wait=false")
+    profile.completes()
+    assert profile.attempts()[node]["outcome"] == "succeeded"
+    assert len(created(profile.history(), "jobs")) == 2
+
+
+def test_an_image_that_cannot_be_pulled_gives_the_place_back_after_the_timeout(scene: Scene) -> None:
+    operator = scene.site.operator
+    (bad, good) = scene.add_nodes(*specs(1, "fault:image-pull"), *specs(1))
+    impatient = replace(operator, argv=(*operator.argv, "--pending-timeout-seconds=6"))
+    with scene.site.operated_by(impatient):
+        profile = scene.apply(rollout={"maxConcurrent": 1})
+        profile.completes()
+    attempts = profile.attempts()
+    assert (attempts[bad]["outcome"], attempts[bad]["reason"]) == ("failed", "ImagePullFailed")
+    assert "Back-off pulling image" in attempts[bad]["message"]
+    assert attempts[good]["outcome"] == "succeeded"
+    eventually(lambda: not profile.pods())
+    assert node_uid(scene, bad)

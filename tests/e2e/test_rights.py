@@ -1,0 +1,57 @@
+"""What our programs ask of the API server in a run is what the chart allows, and nothing that they ask is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from precision_lab.fleet import NodeSpec
+from tests.support.audit import requests
+from tests.support.eventually import eventually
+from tests.support.site import Scene, specs
+
+pytestmark = pytest.mark.cluster
+
+Asked = tuple[str, str]
+"""Resource (with its subresource) and verb."""
+
+
+def test_nothing_that_our_programs_ask_for_is_forbidden(scene: Scene, audit_log: Path) -> None:
+    scene.add_nodes(*specs(2), NodeSpec("H100", traits=("fault:crash",)), NodeSpec("H100", traits=("busy",)))
+    profile = scene.apply(retention={"deletedNodes": "1s"})
+    profile.completes()
+    profile.delete()
+    eventually(lambda: not profile.jobs())
+    answers = Counter(entry["responseStatus"]["code"] for entry in requests(audit_log))
+    assert answers[201] > 0
+    refused = [e["requestURI"] for e in requests(audit_log) if e["responseStatus"]["code"] in (401, 403)]
+    assert refused == []
+
+
+def test_the_operator_uses_the_rights_that_it_has(scene: Scene, audit_log: Path) -> None:
+    scene.add_nodes(*specs(1))
+    scene.apply().completes()
+    used = {asked(entry) for entry in requests(audit_log) if "objectRef" in entry}
+    needed = {
+        ("nodes", "list"),
+        ("nodes", "watch"),
+        ("pods", "list"),
+        ("pods/log", "get"),
+        ("jobs", "create"),
+        ("jobs", "delete"),
+        ("nodeprecisionreports", "create"),
+        ("nodeprecisionreports/status", "patch"),
+        ("precisionprofiles/status", "patch"),
+        ("configmaps", "create"),
+        ("events", "create"),
+    }
+    assert needed <= used
+
+
+def asked(entry: dict[str, dict[str, str]]) -> Asked:
+    """What a request was for."""
+    ref = entry["objectRef"]
+    resource = "/".join(part for part in (ref.get("resource", ""), ref.get("subresource", "")) if part)
+    return resource, str(entry["verb"])

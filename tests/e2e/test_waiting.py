@@ -1,0 +1,117 @@
+"""Nodes that can't be measured now wait without holding anybody up, and profiles share nodes by taking turns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from precision_api import names
+from precision_lab.fleet import NodeSpec
+from tests.support.eventually import eventually
+from tests.support.history import Change, created, most_agents
+from tests.support.site import Profile, Scene, node_uid, reasons, specs
+
+pytestmark = pytest.mark.cluster
+
+
+def statuses_of(history: list[Change], kind: str) -> list[str]:
+    """The statuses that one of the profile's conditions went through, each once in a row."""
+    told = [
+        condition["status"]
+        for change in history
+        if change.kind == "profiles"
+        for condition in change.object.get("status", {}).get("conditions", ())
+        if condition["type"] == kind
+    ]
+    return [status for i, status in enumerate(told) if i == 0 or told[i - 1] != status]
+
+
+def test_a_profile_completes_although_nodes_are_busy_or_cordoned_and_measures_them_when_they_are_free(
+    scene: Scene,
+) -> None:
+    free, busy, cordoned = scene.add_nodes(
+        NodeSpec("GB200"), NodeSpec("GB200", traits=("busy",)), NodeSpec("H100", traits=("cordoned",))
+    )
+    profile = scene.apply()
+    status = profile.completes()
+    assert profile.condition(names.COMPLETE)["reason"] == "SomeWaiting"
+    assert reasons(status) == {"Busy": 1, "Cordoned": 1}
+    told = {row["reason"]: row for row in status["reasons"]}
+    assert (told["Busy"]["example"], told["Cordoned"]["example"]) == (busy, cordoned)
+    assert f"training-{busy}" in told["Busy"]["message"]
+    assert f"kubectl uncordon {cordoned}" in told["Cordoned"]["message"]
+
+    scene.lab.free_node(busy)
+    scene.lab.kubectl("uncordon", cordoned)
+    eventually(lambda: profile.counts().get("succeeded") == 3)
+    assert set(profile.attempts()) == {free, busy, cordoned}
+    eventually(lambda: profile.condition(names.COMPLETE)["reason"] == "AllMeasured")
+    assert statuses_of(profile.history(), names.COMPLETE) == ["False", "True"]
+    assert statuses_of(profile.history(), names.PROGRESSING) == ["True", "False", "True", "False"]
+
+
+def state(profile: Profile) -> tuple[object, ...]:
+    """All that a user could see change."""
+    reports = sorted(json.dumps(report, sort_keys=True) for report in profile.reports())
+    return profile.get(), reports, len(created(profile.history(), "jobs"))
+
+
+def test_applying_the_same_profile_twice_changes_nothing(scene: Scene) -> None:
+    scene.add_nodes(*specs(3))
+    profile = scene.apply()
+    profile.completes()
+    scene.site.operator_has_looked()
+    before = state(profile)
+    scene.apply()
+    scene.site.operator_has_looked()
+    assert state(profile) == before
+
+
+def test_a_second_profile_over_the_same_nodes_waits_its_turn(scene: Scene) -> None:
+    nodes = scene.add_nodes(*specs(3, "agent-seconds:2"))
+    first = scene.apply("first")
+    eventually(lambda: first.counts().get("running") == 3)
+    second = scene.apply("second")
+    eventually(lambda: reasons(second.status()) == {"MeasuredByAnotherProfile": 3})
+    for profile in (first, second):
+        profile.completes()
+        assert profile.counts()["succeeded"] == 3
+    together = scene.site.history.changes()
+    assert [most_agents(together, node_uid(scene, node)) for node in nodes] == [1, 1, 1]
+
+
+def test_a_suspended_profile_starts_nothing_new_and_lets_running_agents_finish(scene: Scene) -> None:
+    scene.add_nodes(*specs(4, "agent-seconds:2"))
+    profile = scene.apply(rollout={"maxConcurrent": 2})
+    eventually(lambda: len(profile.jobs()) == 2)
+    profile.patch(suspend=True)
+    eventually(lambda: profile.status().get("phase") == "Suspended")
+    assert reasons(profile.status()) == {"Suspended": 2}
+    assert profile.counts()["succeeded"] == 2
+    assert profile.condition(names.PROGRESSING)["reason"] == "Suspended"
+    scene.site.operator_has_looked()
+    assert len(created(profile.history(), "jobs")) == 2
+
+    profile.patch(suspend=False)
+    profile.completes()
+    assert profile.counts()["succeeded"] == 4
+
+
+def test_an_edit_of_the_rollout_measures_nothing_again_and_one_of_the_workload_everything(scene: Scene) -> None:
+    scene.add_nodes(*specs(2))
+    profile = scene.apply()
+    profile.completes()
+    profile.patch(rollout={"maxConcurrent": 1}, retention={"deletedNodes": "1h"})
+    edited = profile.get()["metadata"]["generation"]
+    eventually(lambda: profile.status()["observedGeneration"] == edited)
+    scene.site.operator_has_looked()
+    assert len(created(profile.history(), "jobs")) == 2
+    assert statuses_of(profile.history(), names.COMPLETE) == ["False", "True"]
+
+    old_run = profile.status()["run"]
+    profile.patch(workload={"name": "tiny", "shapes": [{"m": 8192, "k": 4096, "n": 4096}]})
+    eventually(lambda: profile.status()["run"] != old_run and profile.condition(names.COMPLETE)["status"] == "True")
+    assert {attempt["run"] for attempt in profile.attempts().values()} == {profile.status()["run"]}
+    assert len(created(profile.history(), "jobs")) == 4
+    assert statuses_of(profile.history(), names.COMPLETE) == ["False", "True", "False", "True"]

@@ -1,0 +1,123 @@
+"""The simulated fleet: nodes as real ones describe themselves, and what the traits change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from precision_api.products import PRODUCT_CLASSES, ProductClass, part
+from precision_lab.fleet import NodeSpec, busy_pod, demo_fleet, fleet, is_busy, manifests, node_manifest
+from precision_lab.hardware import HARDWARE
+from precision_lab.traits import TRAITS
+
+
+def node(product: ProductClass, *traits: str) -> dict[str, Any]:
+    """The first node of its kind."""
+    return node_manifest(NodeSpec(product, traits=traits), f"{product.lower()}-0000", 0)
+
+
+def gpus(made: dict[str, Any]) -> tuple[str, str]:
+    """(capacity, allocatable) of whole GPUs."""
+    return made["status"]["capacity"]["nvidia.com/gpu"], made["status"]["allocatable"]["nvidia.com/gpu"]
+
+
+def label(made: dict[str, Any], name: str) -> str | None:
+    """A label of GPU feature discovery."""
+    return made["metadata"]["labels"].get(f"nvidia.com/{name}")
+
+
+def test_a_gb200_tray_looks_like_one() -> None:
+    made = node("GB200", "arch-taint")
+    expected = {
+        "gpu.product": "NVIDIA-GB200",
+        "gpu.count": "4",
+        "gpu.compute.major": "10",
+        "gpu.compute.minor": "0",
+        "cuda.driver-version.full": "580.126.20",
+        "mig.capable": "true",
+    }
+    assert {name: label(made, name) for name in expected} == expected
+    assert made["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"
+    assert gpus(made) == ("4", "4")
+    assert made["spec"]["taints"] == [
+        {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+        {"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"},
+    ]
+
+
+def test_the_trays_of_one_rack_share_their_nvlink_domain_and_no_other_rack_has_it() -> None:
+    cliques = [label(made, "gpu.clique") for made in manifests([NodeSpec("GB300", 36)])]
+    assert sorted(Counter(cliques).values()) == [18, 18]
+
+
+def test_an_h100_node_has_no_nvlink_domain_beyond_itself() -> None:
+    assert label(node("H100"), "gpu.clique") is None
+
+
+@pytest.mark.parametrize("product", PRODUCT_CLASSES)
+def test_the_label_of_every_product_is_known_to_the_contract_as_that_product(product: ProductClass) -> None:
+    known = part(HARDWARE[product].label)
+    assert known is not None
+    assert (known.product, known.compute) == (product, HARDWARE[product].compute)
+    assert known.host_arch in (None, HARDWARE[product].arch)
+
+
+@pytest.mark.parametrize(
+    ("trait", "whole_gpus", "told"),
+    [
+        ("mig-single", ("56", "56"), {"gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "gpu.count": "56"}),
+        ("mig-mixed", ("0", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3", "gpu.count": "8", "mig.strategy": "mixed"}),
+        ("mig-off", ("8", "8"), {"mig.strategy": "single", "mig.config": "all-disabled"}),
+        ("shared", ("32", "32"), {"gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED", "gpu.replicas": "4"}),
+        ("shared-renamed", ("0", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3", "gpu.replicas": "4"}),
+        ("dra", ("8", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3"}),
+    ],
+)
+def test_a_trait_shows_in_resources_and_labels_as_on_real_nodes(
+    trait: str, whole_gpus: tuple[str, str], told: dict[str, str]
+) -> None:
+    made = node("H100", trait)
+    assert gpus(made) == whole_gpus
+    assert {name: label(made, name) for name in told} == told
+
+
+def test_traits_of_one_node_do_not_reach_another() -> None:
+    node("H100", *(trait for trait in TRAITS if trait != "not-ready"))
+    assert node("H100") == node("H100", "mig-off")
+
+
+def test_an_unknown_trait_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no trait 'golden': choose from cordoned"):
+        node("H100", "golden")
+
+
+def test_the_demo_fleet_has_24_nodes_with_one_of_each_trouble() -> None:
+    made = list(manifests(demo_fleet()))
+    assert Counter(HARDWARE[spec.product].product for spec in demo_fleet() for _ in range(spec.count)) == {
+        "GB200": 10,
+        "GB300": 6,
+        "H100": 8,
+    }
+    assert len({item["metadata"]["name"] for item in made}) == 24
+    assert sum(bool(item["spec"].get("unschedulable")) for item in made) == 1
+    assert sum("-MIG-" in str(label(item, "gpu.product")) for item in made) == 1
+    assert sum(is_busy(item) for item in made) == 1
+    asked = [item["metadata"]["annotations"] for item in made]
+    assert sum("lab.precisionprofiler.io/scale" in told for told in asked) == 1
+    assert sum("lab.precisionprofiler.io/fault" in told for told in asked) == 1
+
+
+def test_a_fleet_of_any_size_has_that_many_nodes_of_all_asked_products() -> None:
+    assert Counter(str(label(item, "gpu.product")) for item in manifests(fleet(50))) == {
+        "NVIDIA-GB200": 17,
+        "NVIDIA-GB300": 17,
+        "NVIDIA-H100-80GB-HBM3": 16,
+    }
+
+
+def test_the_pod_on_a_busy_node_holds_all_its_gpus() -> None:
+    pod = busy_pod(node("H100", "busy"))
+    assert pod["spec"]["nodeName"] == "h100-0000"
+    assert pod["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "8"}}

@@ -1,0 +1,184 @@
+"""The keeper: it ends all that it started, with itself or its owner, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from precision_lab.identity import Identity
+from precision_lab.processes import ProcessError, Processes, launch
+
+FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
+STUBBORN = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\nwhile 1: signal.pause()",
+]
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    """A keeper of our own without children."""
+    mine = launch()
+    yield mine
+    mine.end()
+
+
+def gone(pid: int, seconds: float = 20.0) -> bool:
+    """Whether the process has ended within so many seconds (at once, if there is none)."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], seconds)[0])
+    finally:
+        os.close(handle)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this id runs."""
+    return Identity.of(pid) is not None
+
+
+OWNER = """
+import signal
+from precision_lab.processes import launch
+processes = launch()
+pid = processes.start("child", {argv!r})
+print(processes.run_dir, processes.keeper(), pid, flush=True)
+{then}
+signal.pause()
+"""
+
+
+@contextmanager
+def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identity, int]]:
+    """Another process that has launched a keeper with one child: its handle, run folder, keeper and child."""
+    script = OWNER.format(argv=FOREVER, then=then)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        run_dir, keeper, pid = process.stdout.readline().split()
+        identity = Identity.parse(keeper)
+        assert identity is not None
+        yield process, Path(run_dir), identity, int(pid)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        Processes(Path(run_dir)).end()
+
+
+def test_a_started_program_runs_until_it_is_stopped_and_its_output_is_kept(processes: Processes) -> None:
+    pid = processes.start("talker", [sys.executable, "-c", "print('hello', flush=True); import signal; signal.pause()"])
+    assert alive(pid)
+    processes.stop("talker")
+    assert processes.states()["talker"].exit == -signal.SIGTERM
+    assert not alive(pid)
+
+
+def test_a_program_that_ignores_sigterm_is_killed_when_its_grace_is_over(processes: Processes) -> None:
+    processes.start("stubborn", STUBBORN, grace_seconds=0.3)
+    processes.stop("stubborn")
+    assert processes.states()["stubborn"].exit in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_a_program_that_ended_by_itself_is_reported_with_its_last_words(processes: Processes) -> None:
+    pid = processes.start("failing", [sys.executable, "-c", "print('out of luck'); raise SystemExit(3)"])
+    assert gone(pid)
+    with pytest.raises(ProcessError, match=r"failing ended with 3 right after its start. It said: out of luck"):
+        processes.check("failing")
+
+
+def test_a_program_that_does_not_exist_is_an_error_that_names_it(processes: Processes) -> None:
+    with pytest.raises(ProcessError, match="No such file or directory: '/nowhere/etcd'"):
+        processes.start("etcd", ["/nowhere/etcd"])
+
+
+def test_a_name_is_free_again_once_its_program_has_ended(processes: Processes) -> None:
+    first = processes.start("operator", FOREVER)
+    with pytest.raises(ProcessError, match=f"operator runs already, as process {first}"):
+        processes.start("operator", FOREVER)
+    processes.signal("operator", signal.SIGKILL)
+    assert gone(first)
+    assert processes.start("operator", FOREVER) != first
+
+
+def test_the_end_takes_all_programs_with_their_children_and_the_folder(processes: Processes, tmp_path: Path) -> None:
+    fifo = tmp_path / "pid"
+    os.mkfifo(fifo)
+    script = (
+        f"import subprocess; p = subprocess.Popen({FOREVER!r}); open({str(fifo)!r}, 'w').write(str(p.pid)); p.wait()"
+    )
+    parent = processes.start("parent", [sys.executable, "-c", script])
+    grandchild = int(fifo.read_text())
+    processes.end()
+    assert gone(parent)
+    assert gone(grandchild)
+    assert not processes.run_dir.exists()
+
+
+def test_nothing_survives_an_owner_that_is_killed() -> None:
+    with owner() as (process, run_dir, keeper, child):
+        process.kill()
+        assert gone(keeper.pid)
+        assert gone(child)
+        assert not run_dir.exists()
+
+
+def test_nothing_survives_a_keeper_that_is_killed() -> None:
+    with owner() as (_, _, keeper, child):
+        keeper.signal(signal.SIGKILL)
+        assert gone(child)
+
+
+def test_a_detached_cluster_survives_its_owner_until_it_is_ended() -> None:
+    with owner("processes.detach(); processes.disown()\nprint('detached', flush=True)") as (
+        process,
+        run_dir,
+        keeper,
+        child,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "detached\n"
+        process.kill()
+        process.wait()
+        processes = Processes(run_dir)
+        assert processes.states()["child"].pid == child
+        processes.end()
+        assert gone(keeper.pid)
+        assert gone(child)
+
+
+def test_a_second_owner_keeps_the_cluster_when_the_first_is_gone() -> None:
+    with owner() as (process, run_dir, _, child):
+        processes = Processes(run_dir)
+        processes.own()
+        process.kill()
+        process.wait()
+        assert processes.states()["child"].exit is None
+        assert alive(child)
+
+
+def test_an_identity_is_not_that_of_a_later_process_with_the_same_id() -> None:
+    own = Identity.own()
+    later = Identity(own.pid, own.started + 1)
+    assert own.alive()
+    assert not later.alive()
+    assert not later.signal(signal.SIGKILL)
+
+
+def test_an_identity_comes_back_from_its_text_and_nothing_else_does() -> None:
+    own = Identity.own()
+    assert Identity.parse(str(own)) == own
+    assert Identity.parse("") is None
+    assert Identity.parse("12-") is None

@@ -1,0 +1,73 @@
+"""The table of programs, the key of their cache, and where programs are looked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from precision_lab.binaries import binaries, cache_folder, found_in
+from precision_lab.programs import ALL, CLUSTER, MODULES, modules_for
+from precision_lab.toolchain import go_version
+
+
+def program(folder: Path, name: str) -> Path:
+    """An executable file."""
+    path = folder / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("go1.26.8\n", (1, 26)), ("go1.9", (1, 9)), ("go2.0rc1", (2, 0)), ("devel +abc", None), ("", None)],
+)
+def test_the_version_of_go_is_read_from_what_it_says(text: str, version: tuple[int, int] | None) -> None:
+    assert go_version(text) == version
+
+
+def test_a_cluster_needs_three_modules_and_all_programs_need_every_one() -> None:
+    assert [module.name for module in modules_for(CLUSTER)] == ["etcd", "kubernetes", "kwok"]
+    assert modules_for(ALL) == MODULES
+
+
+def test_an_unknown_program_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="builds no program docker: it knows etcd"):
+        modules_for(("docker",))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_every_module_pins_its_packages_in_go_mod(module: object) -> None:
+    assert module in MODULES
+    pinned = (module.folder / "go.mod").read_text()  # type: ignore[attr-defined]
+    for _, package in module.programs:  # type: ignore[attr-defined]
+        assert f"{package}\n" in pinned
+
+
+def test_another_flag_or_package_makes_another_folder_of_the_cache() -> None:
+    etcd = MODULES[0]
+    others = [replace(etcd, ldflags="-s"), replace(etcd, tags="x"), replace(etcd, programs=(("etcd", "other"),))]
+    assert len({etcd.key(), *(other.key() for other in others)}) == 4
+
+
+def test_a_folder_that_lacks_one_program_is_not_used(tmp_path: Path) -> None:
+    program(tmp_path, "etcd")
+    assert found_in(tmp_path, ["etcd", "kube-scheduler"]) is None
+    assert found_in(tmp_path, ["etcd"]) == {"etcd": tmp_path / "etcd"}
+
+
+def test_a_given_folder_with_all_programs_is_used_and_nothing_is_built(tmp_path: Path) -> None:
+    for name in CLUSTER:
+        program(tmp_path, name)
+    found = binaries(CLUSTER, {"KUBEBUILDER_ASSETS": str(tmp_path), "XDG_CACHE_HOME": "/nonexistent"})
+    assert found == {name: tmp_path / name for name in CLUSTER}
+
+
+def test_programs_that_were_built_before_are_found_in_the_cache_by_their_key(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    folder = cache_folder(environment) / "bin" / MODULES[0].key()
+    folder.mkdir(parents=True)
+    etcd = program(folder, "etcd")
+    assert binaries(["etcd"], environment) == {"etcd": etcd}

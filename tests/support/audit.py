@@ -1,0 +1,29 @@
+"""The API server's audit log: every request of our programs, and how it was answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+AUDIT_LOG = "audit.log"
+PROGRAMS = "system:serviceaccounts:precision-system"
+"""The group of the service accounts that operator and exporter run as."""
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata", "userGroups": [PROGRAMS]}, {"level": "None"}],
+}
+
+
+def audit_flags(folder: Path) -> tuple[str, ...]:
+    """Flags of an API server that writes its audit log into this folder."""
+    policy = folder / "policy.json"
+    policy.write_text(json.dumps(POLICY))
+    return (f"--audit-policy-file={policy}", f"--audit-log-path={folder / AUDIT_LOG}")
+
+
+def requests(log: Path) -> list[dict[str, Any]]:
+    """The requests of our programs so far."""
+    return [json.loads(line) for line in log.read_text().splitlines()]

@@ -1,0 +1,118 @@
+"""An API server in memory: it keeps objects with uid and resourceVersion, and fails where a test tells it to."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from precision_operator.cluster import ApiError
+
+Json = dict[str, Any]
+TIMEOUT = ApiError(0, "Timeout", "no answer within 30 s")
+
+
+class FakeCluster:
+    """Stands in for the client of the API server: the requests that reading and acting make, by path."""
+
+    namespace = "ml"
+
+    def __init__(self, *objects: tuple[str, Json]) -> None:
+        self.objects: dict[str, Json] = {}
+        self.logs: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.failures: list[tuple[str, str, ApiError, bool]] = []
+        self.version = 100
+        for collection, body in objects:
+            self._store(f"{collection}/{body['metadata']['name']}", body)
+
+    def fail(self, method: str, part: str, error: ApiError, after: bool = False) -> None:
+        """The next `method` on a path that holds `part` fails; with `after`, although it was done."""
+        self.failures.append((method, part, error, after))
+
+    def _asked(self, method: str, path: str, after: bool = False) -> None:
+        if not after:
+            self.requests.append((method, path))
+        for failure in self.failures:
+            if failure[0] == method and failure[1] in path and failure[3] is after:
+                self.failures.remove(failure)
+                raise failure[2]
+
+    def _store(self, path: str, body: Mapping[str, Any]) -> Json:
+        self.version += 1
+        body = copy.deepcopy(dict(body))
+        stamp = {"uid": f"uid-{self.version}", "creationTimestamp": "2026-11-21T09:00:00Z"}
+        body["metadata"] = stamp | body["metadata"] | {"resourceVersion": str(self.version)}
+        self.objects[path] = body
+        return copy.deepcopy(body)
+
+    def _found(self, path: str) -> Json:
+        if path not in self.objects:
+            raise ApiError(404, "NotFound", f"{path}: not found")
+        return self.objects[path]
+
+    async def get(self, path: str, query: object = None) -> Json:
+        self._asked("GET", path)
+        return copy.deepcopy(self._found(path))
+
+    async def list_all(
+        self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = 500
+    ) -> tuple[list[Json], str]:
+        self._asked("LIST", f"{path}?{label_selector or ''}&{field_selector or ''}")
+        wanted = [pair.split("=") for pair in (label_selector or "").split(",") if pair]
+        node = next(
+            (p.split("=")[1] for p in (field_selector or "").split(",") if p.startswith("spec.nodeName=")), None
+        )
+        found = [
+            copy.deepcopy(body)
+            for where, body in self.objects.items()
+            if _in(path, where)
+            and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted)
+            and (node is None or body["spec"].get("nodeName") == node)
+        ]
+        return found, str(self.version)
+
+    async def create(self, path: str, body: Json, query: object = None) -> Json:
+        where = f"{path}/{body['metadata']['name']}"
+        self._asked("POST", where)
+        if where in self.objects:
+            raise ApiError(409, "AlreadyExists", f"{where} already exists")
+        created = self._store(where, body)
+        self._asked("POST", where, after=True)
+        return created
+
+    async def patch(self, path: str, body: Json | Sequence[Json], kind: str = "merge", query: object = None) -> Json:
+        self._asked("PATCH", path)
+        there = copy.deepcopy(self._found(path.removesuffix("/status")))
+        if isinstance(body, Mapping):
+            there |= body
+        else:
+            if there["metadata"]["uid"] != body[0]["value"]:
+                raise ApiError(422, "Invalid", f"{path}: the test of the patch fails")
+            there["status"] = body[1]["value"]
+        patched = self._store(path.removesuffix("/status"), there)
+        self._asked("PATCH", path, after=True)
+        return patched
+
+    async def delete(
+        self, path: str, uid: str | None = None, resource_version: str | None = None, propagation: str = "Background"
+    ) -> Json:
+        self._asked("DELETE", path)
+        if uid is not None and self._found(path)["metadata"]["uid"] != uid:
+            raise ApiError(409, "Conflict", f"{path}: another uid")
+        del self.objects[path]
+        self._asked("DELETE", path, after=True)
+        return {"kind": "Status", "status": "Success"}
+
+    async def read_log(self, namespace: str, pod: str, container: str | None = None, **_: Any) -> bytes:
+        self._asked("LOG", pod)
+        if pod not in self.logs:
+            raise ApiError(404, "NotFound", f"log of {pod}: not found")
+        return self.logs[pod]
+
+
+def _in(collection: str, path: str) -> bool:
+    """Whether an object lies in a collection of one namespace, or of all."""
+    folder = path.rsplit("/", 1)[0]
+    root, plural = collection.rsplit("/", 1)
+    return folder == collection or (folder.startswith(f"{root}/namespaces/") and folder.endswith(f"/{plural}"))

@@ -1,0 +1,230 @@
+"""A lab with the chart installed, shared by all end-to-end tests, and one test's own corner of it."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from precision_api import names
+from precision_lab.fleet import NodeSpec
+from precision_lab.install import Program
+from precision_lab.lab import Lab
+from precision_operator.cluster import paths
+from tests.support.api_server import ApiServer
+from tests.support.eventually import eventually
+from tests.support.history import Change, History, Object
+
+MARK = "e2e.test/scene"
+"""Label of a scene's nodes; its profiles ask for it."""
+TINY = {"name": "tiny", "shapes": [{"m": 4096, "k": 4096, "n": 4096}]}
+QUICK: Object = {
+    "workload": TINY,
+    "recipes": ["fp8_current"],
+    "benchmarks": {"training": {"enabled": False}},
+    "rollout": {"maxConcurrent": 50},
+}
+"""A spec whose agents cost little."""
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The cluster, what is installed in it, and all that has happened in the watched namespace."""
+
+    lab: Lab
+    operator: Program
+    exporter: Program
+    api: ApiServer
+    history: History
+    namespace: str
+
+    def kill_operator(self) -> None:
+        """As a node's crash does: no signal that it could answer."""
+        self.lab.processes.stop(self.operator.name, signal.SIGKILL)
+
+    @contextmanager
+    def operated_by(self, operator: Program) -> Iterator[None]:
+        """Another operator for the length of the block (other arguments, another road to the cluster)."""
+        self.kill_operator()
+        operator.start()
+        try:
+            yield
+        finally:
+            self.kill_operator()
+            self.operator.start()
+
+    def get(self, path: str) -> Object:
+        """One object, or a list."""
+        status, answer = self.api.call("GET", path)
+        assert status == 200, answer
+        return answer
+
+    def items(self, path: str, profile_uid: str) -> list[Object]:
+        """What belongs to one profile in a collection."""
+        mine = {"labelSelector": f"{names.LABEL_PROFILE_UID}={profile_uid}"}
+        status, answer = self.api.call("GET", path, **mine)
+        assert status == 200, answer
+        return list(answer["items"])
+
+    def operator_has_looked(self) -> None:
+        """Returns when the operator has made a pass that saw everything that was there before the call.
+
+        A profile that matches nothing is the probe: one pass decides over all profiles, and then writes its status.
+        """
+        probe = f"probe-{next(_numbers)}"
+        self.lab.apply(profile_manifest(self.namespace, probe, target={"nodeNames": ["nowhere"]}))
+        path = paths.item(paths.profiles(self.namespace), probe)
+        eventually(lambda: self.get(path).get("status", {}).get("conditions"))
+        self.lab.kubectl("delete", "pp", probe, "-n", self.namespace)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One test's nodes and profiles; `close` takes them away again."""
+
+    site: Site
+    mark: str = field(default_factory=lambda: f"s{next(_numbers)}")
+
+    @property
+    def lab(self) -> Lab:
+        return self.site.lab
+
+    def add_nodes(self, *specs: NodeSpec) -> list[str]:
+        """Adds nodes that only this scene's profiles match; returns their names, in the order of `specs`."""
+        single = [spec for spec in specs for spec in [replace(spec, count=1)] * spec.count]
+        there = len(self._nodes())
+        named = [
+            replace(spec, name=f"{self.mark}-{there + i:02d}", labels=(*spec.labels, (MARK, self.mark)))
+            for i, spec in enumerate(single)
+        ]
+        return self.lab.add_nodes(named)
+
+    def add_node_again(self, name: str) -> None:
+        """A node of a name that was there before, as a cloud replaces a machine."""
+        self.lab.add_node(NodeSpec("H100", labels=((MARK, self.mark),)), name)
+
+    def manifest(self, name: str = "", **spec: Any) -> Object:
+        """A profile over this scene's nodes."""
+        target = {"nodeSelector": {MARK: self.mark}, **spec.pop("target", {})}
+        return profile_manifest(self.site.namespace, name or self.mark, target=target, **spec)
+
+    def apply(self, name: str = "", **spec: Any) -> Profile:
+        """Applies a profile over this scene's nodes with kubectl."""
+        manifest = self.manifest(name, **spec)
+        self.lab.apply(manifest)
+        path = paths.item(paths.profiles(self.site.namespace), manifest["metadata"]["name"])
+        return Profile(self.site, manifest["metadata"]["name"], self.site.get(path)["metadata"]["uid"])
+
+    def close(self) -> None:
+        """Deletes what was made, profiles first, so that no agent is cut off from its node."""
+        profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
+        mine = [p["metadata"] for p in profiles if p["spec"]["target"]["nodeSelector"].get(MARK) == self.mark]
+        for meta in mine:
+            self.lab.kubectl("delete", "pp", meta["name"], "-n", self.site.namespace, "--ignore-not-found")
+            eventually(lambda uid=meta["uid"]: not self.site.items(paths.jobs(self.site.namespace), uid))
+        self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--ignore-not-found")
+
+    def _nodes(self) -> list[Object]:
+        status, answer = self.site.api.call("GET", paths.NODES, labelSelector=f"{MARK}={self.mark}")
+        assert status == 200, answer
+        return list(answer["items"])
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile that was applied; equal to another one of its name only if it is the same object."""
+
+    site: Site
+    name: str
+    uid: str
+
+    @property
+    def path(self) -> str:
+        return paths.item(paths.profiles(self.site.namespace), self.name)
+
+    def completes(self, seconds: int = 90) -> Object:
+        """Waits as a user does; returns the status."""
+        wait = ("wait", "--for=condition=Complete", f"pp/{self.name}", f"--timeout={seconds}s")
+        self.site.lab.kubectl(*wait, f"--namespace={self.site.namespace}")
+        return self.status()
+
+    def get(self) -> Object:
+        return self.site.get(self.path)
+
+    def status(self) -> Object:
+        return dict(self.get().get("status", {}))
+
+    def counts(self) -> dict[str, int]:
+        return dict(self.status().get("nodes", {}))
+
+    def condition(self, kind: str) -> Object:
+        """One of its conditions; empty when it is not there."""
+        return next((c for c in self.status().get("conditions", ()) if c["type"] == kind), {})
+
+    def patch(self, **spec: Any) -> None:
+        """A merge patch of its spec."""
+        kind = "application/merge-patch+json"
+        status, answer = self.site.api.call("PATCH", self.path, {"spec": spec}, kind=kind)
+        assert status == 200, answer
+
+    def delete(self) -> None:
+        self.site.lab.kubectl("delete", "pp", self.name, f"--namespace={self.site.namespace}")
+
+    def reports(self) -> list[Object]:
+        return self.site.items(paths.reports(self.site.namespace), self.uid)
+
+    def report_of(self, node: str) -> Object:
+        """The only report of a node of this name; empty when there is none."""
+        mine = [report for report in self.reports() if report["spec"]["nodeName"] == node]
+        assert len(mine) < 2, mine
+        return mine[0] if mine else {}
+
+    def attempts(self) -> dict[str, Object]:
+        """The newest attempt by node name, of the reports that have one."""
+        told = ((report["spec"]["nodeName"], report.get("status", {}).get("attempt")) for report in self.reports())
+        return {node: attempt for node, attempt in told if attempt}
+
+    def jobs(self) -> list[Object]:
+        return self.site.items(paths.jobs(self.site.namespace), self.uid)
+
+    def pods(self) -> list[Object]:
+        return self.site.items(paths.pods(self.site.namespace), self.uid)
+
+    def details(self) -> list[Object]:
+        """The ConfigMaps that it owns."""
+        found = self.site.get(paths.config_maps(self.site.namespace))["items"]
+        return [
+            item for item in found if self.uid in [ref["uid"] for ref in item["metadata"].get("ownerReferences", ())]
+        ]
+
+    def history(self) -> list[Change]:
+        return self.site.history.changes(self.uid)
+
+
+def profile_manifest(namespace: str, name: str, **spec: Any) -> Object:
+    """A profile that is measured fast, but for what `spec` says otherwise."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": QUICK | spec,
+    }
+
+
+def node_uid(scene: Scene, name: str) -> str:
+    """UID of a node that is there now."""
+    return str(scene.site.get(paths.item(paths.NODES, name))["metadata"]["uid"])
+
+
+def reasons(status: Object) -> dict[str, int]:
+    """Nodes by reason, as the profile's status counts them."""
+    return {row["reason"]: row["count"] for row in status.get("reasons", ())}
+
+
+def specs(count: int, *traits: str, products: Sequence[Any] = ("GB200", "GB300", "H100")) -> list[NodeSpec]:
+    """`count` nodes, the products in turn, each with these traits."""
+    return [NodeSpec(products[i % len(products)], traits=traits) for i in range(count)]
