@@ -23,6 +23,7 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
     ("operator", "cluster"): {
         ("", "nodes"): "get list watch",
         ("", "pods"): "list",
+        ("resource.k8s.io", "resourceslices"): "list",
         ("scheduling.k8s.io", "priorityclasses"): "get",
     },
     ("operator", "namespace"): {
@@ -35,8 +36,11 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
         ("", "pods/log"): "get",
         ("", "configmaps"): "get create patch delete",
         ("", "events"): "create patch",
+        ("kueue.x-k8s.io", "localqueues"): "get",
     },
+    ("operator", "own"): {("coordination.k8s.io", "leases"): "get create update"},
     ("exporter", "cluster"): {},
+    ("exporter", "own"): {},
     ("exporter", "namespace"): {
         (OURS, "precisionprofiles"): "get list watch",
         (OURS, "nodeprecisionreports"): "get list watch",
@@ -79,7 +83,13 @@ def test_rules_are_fresh_each_time() -> None:
 def test_the_charts_roles_are_the_table(component: rbac.Component, helm: Helm) -> None:
     manifests = helm.manifests(watchNamespaces=["a", "b"])
     ours = [m for m in manifests if m["metadata"]["labels"]["app.kubernetes.io/component"] == component]
-    assert [role["rules"] for role in of_kind(ours, "Role")] == [rbac.rules(component, "namespace")] * 2
+    roles = {
+        scope: [m for m in of_kind(ours, "Role") if m["metadata"]["namespace"] in where]
+        for scope, where in (("namespace", ("a", "b")), ("own", ("profiling",)))
+    }
+    assert [role["rules"] for role in roles["namespace"]] == [rbac.rules(component, "namespace")] * 2
+    own = rbac.rules(component, "own")
+    assert [role["rules"] for role in roles["own"]] == ([own] if own else [])
     wanted = rbac.rules(component, "cluster")
     assert [role["rules"] for role in of_kind(ours, "ClusterRole")] == ([wanted] if wanted else [])
 
@@ -127,6 +137,9 @@ def test_a_service_account_may_do_what_the_table_says_and_no_more(
     here = everywhere | rights(rbac.rules(component, "namespace"))
     assert allowed(kubectl, f"fleet-{component}", watched) - anybody == here
     assert allowed(kubectl, f"fleet-{component}", "default") - anybody == everywhere
+    assert allowed(kubectl, f"fleet-{component}", "profiling") - anybody == everywhere | rights(
+        rbac.rules(component, "own")
+    )
 
 
 @pytest.mark.cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 from pathlib import Path
@@ -13,6 +14,8 @@ import yaml
 from precision_api import crdgen
 from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator import generate
+from precision_operator.__main__ import arguments, terms_of
+from precision_operator.shell.leadership import Terms
 from tests.support.golden import assert_golden
 from tests.support.helm import CHART, Helm, of_kind
 
@@ -96,7 +99,16 @@ def test_agents_get_no_token(helm: Helm) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key": ({"watchNamespace": "a"}, "additional properties 'watchNamespace' not allowed"),
-    "an unknown key below": ({"operator": {"replicas": 2}}, "at '/operator': additional properties 'replicas'"),
+    "an unknown key below": ({"operator": {"replica": 2}}, "at '/operator': additional properties 'replica'"),
+    "no replica": ({"operator": {"replicas": 0}}, "at '/operator/replicas': minimum: got 0, want 1"),
+    "a leader that gives up after another has begun": (
+        {"operator": {"leaderElection": {"leaseSeconds": 10}}},
+        "operator.leaderElection.leaseSeconds is 10: it must be longer than renewDeadlineSeconds, 10",
+    ),
+    "a leader that gives up after one try": (
+        {"operator": {"leaderElection": {"retrySeconds": 9}}},
+        "operator.leaderElection.renewDeadlineSeconds is 10: it must be longer than 1.2 times retrySeconds, 9",
+    ),
     "a namespace with a capital": ({"watchNamespaces": ["Team"]}, "at '/watchNamespaces/0': 'Team' does not match"),
     "a namespace twice": ({"watchNamespaces": ["a", "a"]}, "at '/watchNamespaces': items at 0 and 1 are equal"),
     "a pull policy": (
@@ -140,6 +152,37 @@ def test_an_allowed_prefix_ends_at_a_part_of_the_name(prefix: str, helm: Helm) -
         if container["name"] == "operator"
     ]
     assert f"--allowed-images={prefix}" in operator["args"]
+
+
+def test_the_times_of_the_election_are_the_programs_own_defaults(helm: Helm) -> None:
+    told = operator_options(helm)
+    assert told.leader_elect
+    assert terms_of(told) == Terms()
+
+
+def test_each_release_has_a_lease_of_its_own(helm: Helm) -> None:
+    assert operator_options(helm).lease_name == "fleet-operator"
+
+
+def test_replicas_are_kept_apart_and_one_at_a_time_may_be_evicted(helm: Helm) -> None:
+    manifests = helm.manifests()
+    [operator] = [m for m in of_kind(manifests, "Deployment") if m["metadata"]["name"] == "fleet-operator"]
+    [budget] = of_kind(manifests, "PodDisruptionBudget")
+    assert operator["spec"]["replicas"] == 2
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": operator["spec"]["selector"]}
+    [spread] = operator["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == operator["spec"]["selector"]
+
+
+def test_a_single_replica_has_no_budget_that_would_block_a_drain(helm: Helm) -> None:
+    assert of_kind(helm.manifests(operator={"replicas": 1}), "PodDisruptionBudget") == []
+
+
+def operator_options(helm: Helm) -> argparse.Namespace:
+    """The operator's command line in the chart, read by the operator itself."""
+    [deployment] = [m for m in of_kind(helm.manifests(), "Deployment") if m["metadata"]["name"] == "fleet-operator"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return arguments(container["args"])
 
 
 def test_every_value_is_in_the_schema_and_has_its_default_in_the_values() -> None:

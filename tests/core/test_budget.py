@@ -11,11 +11,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.report import ReportAttempt
-from precision_operator.core.budget import NODE_CHECKS, PROFILE_CHECKS, Turn, concurrency_limit, hindrance
-from precision_operator.core.nodes import node_facts
+from precision_operator.core.budget import (
+    NODE_CHECKS,
+    PROFILE_CHECKS,
+    Live,
+    Tally,
+    Turn,
+    concurrency_limit,
+    hindrance,
+    node_watts,
+)
+from precision_operator.core.clock import format_time
+from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.observed import ProfileView
+from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS
-from tests.support.node_objects import node_object
-from tests.support.world import NOW, SETTINGS, observed, profile, tried
+from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.world import (
+    MINUTE,
+    NOW,
+    SETTINGS,
+    at_once,
+    job,
+    measured,
+    nodes,
+    observed,
+    pod,
+    profile,
+    report,
+    tried,
+)
+
+ALL = (*PROFILE_CHECKS, *NODE_CHECKS)
+RACK = "example.com/rack"
+POOL = "NVIDIA-H100-80GB-HBM3"
+OTHER = "uid-of-another-profile"
+MINE = "uid-nightly"
+
+
+def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
+    """A node with eight H100 (700 W each by default) in a rack."""
+    labels = EIGHT_H100 if rack is None else EIGHT_H100 | {RACK: rack}
+    return node_facts(node_object(labels, name=name))
 
 
 def turn(**changes: Any) -> Turn:
@@ -23,24 +60,89 @@ def turn(**changes: Any) -> Turn:
     free = Turn(
         observed=observed(),
         profile=profile(),
-        facts=node_facts(node_object(name="n1")),
-        live=0,
-        limit=1,
+        facts=facts(),
+        live=(),
+        tally=fared(),
         taken_by=None,
         attempt=None,
+        limits={},
+        starts={},
     )
     return replace(free, **changes)
+
+
+def rolled_out(**rollout: Any) -> ProfileView:
+    return profile(rollout={"maxConcurrent": 8} | rollout)
+
+
+def fared(succeeded: int = 0, failed: int = 0) -> Tally:
+    return Tally(eligible=10, succeeded=succeeded, failed=failed)
+
+
+def runs_on(*names: str, owner: str = MINE, rack: str | None = "r1") -> tuple[Live, ...]:
+    return tuple(Live(owner, f"uid-{name}", facts(name, rack)) for name in names)
 
 
 def disrupted(seconds_ago: int) -> ReportAttempt | None:
     return tried("disrupted", ago=timedelta(seconds=seconds_ago), reason="Disrupted").attempt
 
 
-HINDERED = {
+def racks(*names: str, **of: str) -> Any:
+    """The world with nodes in racks: rack by node name."""
+    return observed(fleet={f"uid-{n}": node_object(EIGHT_H100 | {RACK: of[n]}, name=n) for n in names})
+
+
+PER_RACK = {"perTopology": [{"key": RACK, "max": 2}]}
+TWO_THERE = runs_on("n2", owner=OTHER) + runs_on("n3")
+SAME_RACK = racks("n1", "n2", n1="r1", n2="r1")
+RAMP = PER_RACK | {"rampSeconds": 60}
+
+HINDERED: dict[str, tuple[Turn, str]] = {
     "Suspended": (turn(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
-    "MaxConcurrentReached": (turn(live=3, limit=3), "3 agents run, as many as spec.rollout.maxConcurrent allows."),
+    "TooManyFailures": (
+        turn(profile=rolled_out(maxFailures=2), tally=fared(failed=3)),
+        "3 nodes have failed, more than spec.rollout.maxFailures (2) allows: the rollout has stopped.",
+    ),
+    "CanaryFailed": (
+        turn(profile=rolled_out(canary=2), tally=fared(succeeded=1, failed=1)),
+        "1 first nodes failed, and spec.rollout.canary (2) asks for good ones: nothing more starts.",
+    ),
+    "CanaryFirst": (
+        turn(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),
+        "1 of 2 canary nodes are measured.",
+    ),
+    "MaxConcurrentReached": (
+        turn(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
+        "3 agents run, as many as spec.rollout.maxConcurrent allows.",
+    ),
+    "TopologyKeyMissing": (
+        turn(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
+        f"It has no label {RACK}, by which spec.rollout.perTopology limits agents.",
+    ),
+    "PowerBudgetTooSmall": (
+        turn(profile=rolled_out(powerBudgetWatts=5000)),
+        "This node alone may draw 5600 W (H100 SXM default, not yet measured), more than "
+        "spec.rollout.powerBudgetWatts (5000 W). Raise the budget",
+    ),
     "MeasuredByAnotherProfile": (turn(taken_by="ml/other"), "Profile ml/other is measuring it."),
     "BackingOff": (turn(attempt=disrupted(29)), "The next one starts by itself at 2026-11-21T09:00:01Z."),
+    "PoolLimitReached": (
+        turn(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),
+        f"2 agents run in pool {POOL}, as many as spec.rollout.pools allows.",
+    ),
+    "TopologyLimitReached": (
+        turn(profile=rolled_out(**PER_RACK), live=TWO_THERE),
+        f"2 agents run where {RACK} is r1, as many as spec.rollout.perTopology allows.",
+    ),
+    "PowerBudgetReached": (
+        turn(profile=rolled_out(powerBudgetWatts=16_799), live=TWO_THERE),
+        "Running agents may draw 11200 W and this node 5600 W (H100 SXM default, not yet measured), more than "
+        "spec.rollout.powerBudgetWatts (16799 W).",
+    ),
+    "Ramping": (
+        turn(profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(OTHER, "uid-n2"): NOW - timedelta(seconds=59)}),
+        "It may start at 2026-11-21T09:00:01Z.",
+    ),
     "Busy": (turn(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
     "CheckingIdle": (turn(observed=observed(occupancy={})), "It starts by itself if they are."),
 }
@@ -50,24 +152,115 @@ HINDERED = {
 def test_what_stops_an_agent_is_named_with_what_happens_next(
     hindered: Turn, words: str, request: pytest.FixtureRequest
 ) -> None:
-    found = hindrance(hindered, (*PROFILE_CHECKS, *NODE_CHECKS))
+    found = hindrance(hindered, ALL)
     assert found is not None
     assert found[0] == request.node.callspec.id
     assert words in found[1]
 
 
 def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read() -> None:
-    codes = [code for code, _ in (*PROFILE_CHECKS, *NODE_CHECKS)]
+    codes = [code for code, _ in ALL]
     assert codes == list(HINDERED)
     assert {REASONS[code].kind for code in codes} == {"queued", "waiting"}
 
 
-def test_a_free_idle_node_of_a_profile_with_room_may_start() -> None:
-    assert hindrance(turn(), (*PROFILE_CHECKS, *NODE_CHECKS)) is None
+AT_THE_EDGE: dict[str, Turn] = {
+    "no budget at all": turn(),
+    "as many failures as are allowed": turn(profile=rolled_out(maxFailures=2), tally=fared(failed=2)),
+    "a failure after the canary is through": turn(profile=rolled_out(canary=2), tally=fared(succeeded=2, failed=1)),
+    "room for one more canary": turn(profile=rolled_out(canary=2), tally=fared(succeeded=1)),
+    "agents that take no place": turn(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3")),
+    "agents of others, which maxConcurrent does not count": turn(
+        profile=rolled_out(maxConcurrent=1), live=runs_on("n2", owner=OTHER)
+    ),
+    "room in the pool": turn(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 3}]), live=TWO_THERE),
+    "a limit of another pool": turn(profile=rolled_out(pools=[{"name": "b", "maxConcurrent": 1}]), live=TWO_THERE),
+    "room in the rack": turn(profile=rolled_out(**PER_RACK), live=runs_on("n2")),
+    "a full rack beside": turn(profile=rolled_out(**PER_RACK), live=runs_on("n2", "n3", rack="r2")),
+    "a power budget used to the last watt": turn(profile=rolled_out(powerBudgetWatts=16_800), live=TWO_THERE),
+    "a power budget of another pool": turn(profile=rolled_out(pools=[{"name": "b", "powerBudgetWatts": 1}])),
+    "an agent on a node that is gone, whose watts nobody knows": turn(
+        profile=rolled_out(powerBudgetWatts=5600), live=(Live(MINE, "uid-n9", None),)
+    ),
+    "a start just long enough ago": turn(
+        profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(MINE, "uid-n2"): NOW - MINUTE}
+    ),
+    "a start in another rack": turn(
+        profile=rolled_out(**RAMP), observed=racks("n1", "n2", n1="r1", n2="r2"), starts={(MINE, "uid-n2"): NOW}
+    ),
+    "a start of another profile, where the ramp is the profile's own": turn(
+        profile=rolled_out(rampSeconds=60), starts={(OTHER, "uid-n2"): NOW}
+    ),
+    "a start that a clock that has jumped back puts far ahead": turn(
+        profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n2"): NOW + timedelta(hours=9)}
+    ),
+    "a disruption that such a clock puts far ahead": turn(attempt=disrupted(-3600)),
+    "a rest that is over": turn(attempt=disrupted(30)),
+    "a busy node where idleness is not asked for": turn(
+        profile=profile(idle={"required": False}), observed=observed(busy={"n1": "team/train-0"})
+    ),
+}
+
+
+@pytest.mark.parametrize("free", AT_THE_EDGE.values(), ids=AT_THE_EDGE)
+def test_an_agent_may_start_with(free: Turn) -> None:
+    assert hindrance(free, ALL) is None
+
+
+@pytest.mark.parametrize("seconds", [-5, 0, 5], ids=["a clock that is slow", "in time", "a clock that is fast"])
+def test_without_a_topology_key_the_ramp_holds_for_all_nodes_of_the_profile(seconds: int) -> None:
+    started = NOW - timedelta(seconds=seconds)
+    found = hindrance(turn(profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n9"): started}), ALL)
+    assert found is not None
+    assert found[0] == "Ramping"
+    assert f"It may start at {format_time(started + MINUTE)}" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "drawn", "origin"),
+    [({}, 5600, "H100 SXM default, not yet measured"), ({"uid-n1": 4000}, 4000, "enforced limits")],
+    ids=["before the first report", "after it"],
+)
+def test_watts_are_of_the_last_report_and_before_it_of_the_product_by_name(
+    limit: dict[str, int], drawn: int, origin: str
+) -> None:
+    assert node_watts(facts(), limit) == (drawn, origin)
+
+
+def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_would_not_give() -> None:
+    fleet = nodes("n1", "n2")
+    tight = profile(rollout=at_once(2) | {"powerBudgetWatts": 8000}, rerunOn=["SpecChange"])
+    told = tuple(report(n, status=measured(limit_watts=4000, basis={"spec": "older"})) for n in ("n1", "n2"))
+    assert [s.reason for s in plan(observed([tight], fleet, reports=told)).profiles[0].stands] == ["AgentStarting"] * 2
+    first = plan(observed([tight], fleet)).profiles[0].stands
+    assert [s.reason for s in first] == ["AgentStarting", "PowerBudgetReached"]
+
+
+def test_what_another_profile_has_measured_tells_the_limits_too() -> None:
+    tight = profile(rollout={"powerBudgetWatts": 4000})
+    other = profile("other", suspend=True)
+    told = report(owner="other", status=measured(limit_watts=4000))
+    stands = plan(observed([tight, other], reports=(told,))).profiles[0].stands
+    assert [stand.reason for stand in stands] == ["AgentStarting"]
+
+
+PHYSICAL: dict[str, dict[str, Any]] = {
+    "TopologyLimitReached": {"perTopology": [{"key": RACK, "max": 1}]},
+    "PoolLimitReached": {"pools": [{"name": POOL, "maxConcurrent": 1}]},
+    "PowerBudgetReached": {"powerBudgetWatts": 6000},
+}
+
+
+@pytest.mark.parametrize(("reason", "limits"), PHYSICAL.items(), ids=PHYSICAL)
+def test_what_is_physical_counts_agents_of_other_profiles_on_matched_nodes(reason: str, limits: dict[str, Any]) -> None:
+    fleet = {f"uid-{n}": node_object(EIGHT_H100 | {RACK: "r1"}, name=n) for n in ("n1", "n2")}
+    running = job("n1", "other")
+    seen = observed([rolled_out(**limits), profile("other")], fleet, jobs=(running,), pods=(pod(running),))
+    stands = {s.facts.name: s.reason for s in plan(seen).profiles[0].stands}
+    assert stands == {"n1": "MeasuredByAnotherProfile", "n2": reason}
 
 
 def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:
-    assert hindrance(turn(attempt=disrupted(30)), NODE_CHECKS) is None
     longer = observed(settings=replace(SETTINGS, disruption_backoff=timedelta(minutes=5)))
     found = hindrance(turn(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
     assert found is not None
@@ -75,7 +268,7 @@ def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:
 
 
 def test_the_first_check_that_says_no_is_told() -> None:
-    hindered = turn(profile=profile(suspend=True), live=5)
+    hindered = turn(profile=profile(suspend=True), live=runs_on("n2"))
     assert hindrance(hindered, PROFILE_CHECKS) == hindrance(turn(profile=profile(suspend=True)), PROFILE_CHECKS)
 
 

@@ -9,8 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from precision_operator.core.plan import Plan, ProfilePlan, Start, plan
+from precision_operator.core.actions import Start
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.rollup import profile_status
+from precision_operator.core.stands import ProfilePlan
 from tests.support.node_objects import node_object
 from tests.support.simulated_cluster import End, SimulatedCluster
 from tests.support.world import at_once, profile, spec

@@ -16,13 +16,13 @@ from precision_api import names
 from precision_operator.cli import app, live
 from precision_operator.cli.dry_run import DECISIONS, rows
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.asking import Ask
+from precision_operator.core.asking import Ask, ask
 from precision_operator.core.reasons import REASONS
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import report_status
-from tests.support.world import SETTINGS, profile
+from tests.support.world import SETTINGS, observed, profile
 
 PROFILE: dict[str, Any] = {
     "apiVersion": names.API_VERSION,
@@ -90,7 +90,7 @@ def test_a_suspended_profile_queues_all(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_reason_that_a_node_can_have_has_its_word() -> None:
-    kinds = {reason.kind for reason in REASONS.values()} - {"eligible", "partial", "profile"}
+    kinds = {reason.kind for reason in REASONS.values()} - {"eligible", "partial", "profile", "due"}
     assert DECISIONS.keys() == kinds
 
 
@@ -140,7 +140,7 @@ def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -
     assert table[0].split() == ["NODE", "DECISION", "REASON", "MESSAGE"]
     assert (table[2][-3:], table[-1]) == ("...", "2 nodes: 1 run, 1 wait")
     wide = run("-f", profile_file(tmp_path), "--nodes", fleet, "-o", "wide").stdout.splitlines()
-    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "POOL", "DECISION", "REASON", "MESSAGE"]
+    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "POOL", "DUE", "DECISION", "REASON", "MESSAGE"]
     assert not wide[2].endswith("...")
 
 
@@ -272,6 +272,9 @@ def applied(run_of_it: str) -> dict[str, Any]:
 def its_report(run_of_it: str, node: str) -> dict[str, Any]:
     status = report_status(run=run_of_it)
     status["attempt"]["run"] = run_of_it
+    found = ask(question().profile, observed())
+    assert isinstance(found, Ask)
+    status["attempt"]["basis"] = {"spec": found.run, "agent": "the-operators-image"}
     meta = {"name": f"nightly-{node}", "namespace": "ml", "uid": f"uid-report-{node}"}
     meta["ownerReferences"] = [{"kind": names.PROFILE_KIND, "uid": "uid-p"}]  # type: ignore[assignment]
     spec = {"profile": "nightly", "nodeName": node, "nodeUID": f"uid-{node}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from precision_lab.fleet import demo_fleet, manifests
 from precision_operator.core.asking import Ask, ask
 from precision_operator.core.eligibility import matches
 from precision_operator.core.nodes import node_facts
-from precision_operator.core.observed import Raw, Settings
+from precision_operator.core.observed import Observed, Raw, Settings
 from precision_operator.core.views import profile_view
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,8 @@ def example(name: str) -> dict[str, Any]:
 def asked(raw: Raw, maps: dict[str, dict[str, str]]) -> Any:
     """What the profile asks of a node, with these ConfigMaps in its namespace."""
     view = profile_view(raw)
-    return ask(view, SETTINGS, {(view.namespace, name): data for name, data in maps.items()})
+    texts = {(view.namespace, name): data for name, data in maps.items()}
+    return ask(view, Observed(now=datetime.now(UTC), settings=SETTINGS, config_maps=texts))
 
 
 @pytest.mark.parametrize(("raw", "maps"), profiles())

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from precision_api.names import FRESH
+from precision_operator.core.actions import Action, Close, Collect, Drop, MarkStale, Start
 from precision_operator.core.asking import Ask, ask
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.plan import Action, Close, Collect, Drop, MarkGone, Plan, Start, plan
+from precision_operator.core.plan import Plan, plan
 from tests.support.node_objects import node_object
-from tests.support.world import MINUTE, NOW, SETTINGS, at_once, gone, job, nodes, observed, pod, profile, report, tried
+from tests.support.world import MINUTE, NOW, at_once, gone, job, nodes, observed, pod, profile, report, tried
 
 
 def run_of(asking: ProfileView) -> str:
-    asked = ask(asking, SETTINGS, {})
+    """What `asking` measures, as it stands in the basis of its runs."""
+    asked = ask(asking, observed())
     assert isinstance(asked, Ask)
     return asked.run
 
@@ -135,13 +137,15 @@ def test_a_node_that_comes_back_under_its_name_waits_for_the_agent_that_is_still
 
 ATTEMPTS: dict[str, tuple[Any, str]] = {
     "measured": (tried(run=RUN), "Measured"),
-    "failed": (tried("failed", run=RUN, reason="AgentCrashed", message="It crashed."), "AgentCrashed"),
-    "failed for a reason of another version": (tried("failed", run=RUN, reason="Exotic"), "Failed"),
-    "failed for a reason that is none of a failure": (tried("failed", run=RUN, reason="Busy"), "Failed"),
+    "failed for good": (tried("failed", run=RUN, failures=3, reason="AgentCrashed"), "AgentCrashed"),
+    "failed for a reason of another version": (tried("failed", run=RUN, failures=3, reason="Exotic"), "Failed"),
+    "failed for a reason that is none of a failure": (tried("failed", run=RUN, failures=3, reason="Busy"), "Failed"),
+    "failed just now, with retries left": (tried("failed", run=RUN, failures=1, ago=timedelta(0)), "Retrying"),
+    "failed a while ago, with retries left": (tried("failed", run=RUN, failures=1), "AgentStarting"),
     "disrupted a while ago": (tried("disrupted", run=RUN), "AgentStarting"),
     "disrupted just now": (tried("disrupted", run=RUN, ago=timedelta(0)), "BackingOff"),
-    "measured in another run": (tried(run="older"), "AgentStarting"),
-    "failed in another run": (tried("failed", run="older"), "AgentStarting"),
+    "measured for another spec": (tried(run="older", basis={"spec": "older"}), "AgentStarting"),
+    "failed for another spec": (tried("failed", run="older", failures=3, basis={"spec": "older"}), "AgentStarting"),
 }
 
 
@@ -160,7 +164,7 @@ def test_a_disrupted_attempt_is_followed_by_the_next_number() -> None:
 @pytest.mark.parametrize("change", [{"rollout": at_once(7)}, {"retention": {"deletedNodes": "1h"}}, {"suspend": True}])
 def test_editing_rollout_or_retention_measures_nothing_again(change: dict[str, Any]) -> None:
     assert run_of(profile(**change)) == RUN
-    decided = plan(observed([profile(**change)], reports=(report(status=tried(run=RUN)),)))
+    decided = plan(observed([profile(**change)], reports=(report(status=tried(basis={"spec": RUN})),)))
     assert reasons(decided) == {"n1": "Measured"}
 
 
@@ -211,7 +215,7 @@ def test_the_run_of_a_vanished_node_is_closed_before_its_report_is_marked() -> N
     running = job("n9", run=RUN)
     seen = observed([NIGHTLY], {}, jobs=(running,), pods=(pod(running),), reports=(report("n9"),))
     assert told(plan(seen)) == [("Close", "NodeLost")]
-    assert told(plan(replace(seen, jobs=(), pods=()))) == [("MarkGone", "NodeGone")]
+    assert told(plan(replace(seen, jobs=(), pods=()))) == [("MarkStale", "NodeGone")]
 
 
 def test_a_result_that_came_in_as_its_node_vanished_is_not_overwritten() -> None:
@@ -224,8 +228,8 @@ def test_a_result_that_came_in_as_its_node_vanished_is_not_overwritten() -> None
 @pytest.mark.parametrize(
     ("status", "actions"),
     [
-        (None, [("MarkGone", "NodeGone")]),
-        (tried(), [("MarkGone", "NodeGone")]),
+        (None, [("MarkStale", "NodeGone")]),
+        (tried(), [("MarkStale", "NodeGone")]),
         (gone(timedelta(hours=23)), []),
         (gone(timedelta(hours=24)), [("Drop", "RetentionOver")]),
     ],
@@ -239,7 +243,7 @@ def test_reports_of_vanished_nodes_are_marked_and_go_when_their_time_is_over(
 
 def test_marking_a_report_keeps_its_object_and_names_its_node() -> None:
     action = only(observed([NIGHTLY], {}, reports=(report("n9", status=tried()),)))
-    assert isinstance(action, MarkGone)
+    assert isinstance(action, MarkStale)
     assert "Node n9 is no longer in the cluster" in action.message
     assert FRESH not in {c.type for c in action.report.status.conditions} if action.report.status else False
 

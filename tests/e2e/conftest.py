@@ -17,8 +17,9 @@ from tests.support.site import Scene, Site
 
 NAMESPACE = "e2e"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
-REST = "--disruption-backoff-seconds=2"
-"""A node whose agent was taken away rests half a minute by default: too long to watch."""
+ARGUMENTS = ("--disruption-backoff-seconds=2", "--no-leader-elect")
+"""A node whose agent was taken away rests half a minute by default, and a Lease outlives its killed holder: too long
+to watch."""
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         installed = install(lab, watch=[NAMESPACE], start=False)
         lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)
         operator = installed.programs["operator"]
-        operator = replace(operator, argv=(*operator.argv, REST))
+        operator = replace(operator, argv=(*operator.argv, *ARGUMENTS))
         exporter = installed.programs["exporter"]
         api = ApiServer(lab.kubeconfig)
         history = History(api, NAMESPACE)

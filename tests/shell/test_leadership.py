@@ -430,6 +430,26 @@ async def test_a_replica_that_has_no_others_leads_from_the_start() -> None:
     assert (alone.leads, alone.tried.is_set(), alone.elected.is_set()) == (True, True, True)
 
 
+def test_a_scrape_tells_who_leads_and_how_old_each_kind_is() -> None:
+    telemetry, cache, a = Telemetry(), Cache(), Replica(Shelf(), "a")
+    telemetry.follow(lambda: a.election.leads, cache)
+    assert value_of(telemetry, "precision_operator_leader") == 0
+    asyncio.run(a.tries())
+    assert value_of(telemetry, "precision_operator_leader") == 1
+    older = cache.age("nodes")
+    cache.put("nodes", {"metadata": {"uid": "1"}})
+    assert cache.age("nodes") >= older, "our own writes are no sign that a watch lives"
+    cache.take_list("jobs", [], "1", frozenset())
+    ages = {kind: value_of(telemetry, f'precision_operator_watch_age_seconds{{kind="{kind}"}}') for kind in KINDS}
+    assert min(ages, key=lambda kind: ages[kind]) == "jobs"
+
+
+def value_of(telemetry: Telemetry, series: str) -> float:
+    """One series of a scrape."""
+    [found] = [line for line in telemetry.text().decode().splitlines() if line.startswith(f"{series} ")]
+    return float(found.rpartition(" ")[2])
+
+
 Asked = list[tuple[str, str]]
 """Method and path of each request that reached the server."""
 

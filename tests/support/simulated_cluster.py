@@ -15,6 +15,7 @@ from precision_api.report import ReportStatus
 from precision_api.result import Detail, Software, Summary
 from precision_api.summary import compact
 from precision_operator.core import ingest, manifest
+from precision_operator.core.actions import Action, Close, Collect, Drop, MarkStale, Start
 from precision_operator.core.budget import concurrency_limit
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import (
@@ -27,7 +28,7 @@ from precision_operator.core.observed import (
     Settings,
     Termination,
 )
-from precision_operator.core.plan import Action, Close, Collect, Drop, MarkGone, Plan, Start, plan
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.views import job_view, report_view
 from tests.support.world import NOW, SETTINGS
 
@@ -128,8 +129,9 @@ class SimulatedCluster:
                 if action.name in self.reports and self.reports[action.name].uid == action.uid:
                     del self.reports[action.name]
                 yield
-            case MarkGone():
-                self._write_status(action.report, ingest.gone_status(action.report, action.message, self.now))
+            case MarkStale():
+                status = ingest.stale_status(action.report, action.reason, action.message, self.now)
+                self._write_status(action.report, status)
                 yield
 
     def _start(self, start: Start, decided: Plan) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from precision_api.names import FRESH, job_name, report_name
 from precision_api.profile import Condition, ProfileSpec
-from precision_api.report import ReportAttempt, ReportStatus
+from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportStatus
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import (
     JobView,
@@ -41,7 +41,7 @@ def spec(**changes: Any) -> ProfileSpec:
 
 def profile(name: str = "nightly", **changes: Any) -> ProfileView:
     """A profile; names of ProfileView's fields replace those, anything else goes into its spec."""
-    own = {"namespace", "uid", "generation", "created", "problem", "status", "deleting"}
+    own = {"namespace", "uid", "generation", "created", "problem", "status", "deleting", "rerun"}
     fields = {key: changes.pop(key) for key in own & changes.keys()}
     defaults: dict[str, Any] = {"namespace": "ml", "uid": f"uid-{name}", "generation": 1, "created": NOW}
     return ProfileView(name=name, spec=None if "problem" in fields else spec(**changes), **(defaults | fields))
@@ -108,6 +108,17 @@ def tried(
     """The status of a report whose newest attempt ended `ago` before NOW; `changes` are fields of the attempt."""
     told = {"run": run, "number": number, "outcome": outcome, "finishedAt": format_time(NOW - ago)} | changes
     return ReportStatus(attempt=ReportAttempt.model_validate(told))
+
+
+def measured(ago: timedelta = MINUTE, limit_watts: int | None = None, run: str = "r1", **changes: Any) -> ReportStatus:
+    """The status of a report with a result that came in `ago` before NOW; `changes` are fields of the attempt."""
+    finished = format_time(NOW - ago)
+    told = {"run": run, "requestHash": "ab" * 32, "backend": "replay", "provenance": "replayed"}
+    told |= {"finishedAt": finished, "durationSeconds": "60", "workloadHash": "0123456789abcdef"}
+    hardware = {"product": "H100", "gpus": 8, "pool": "p", "limitWatts": limit_watts}
+    return tried(run=run, ago=ago, **changes).model_copy(
+        update={"run": ReportRun.model_validate(told), "hardware": ReportHardware.model_validate(hardware)}
+    )
 
 
 def gone(since: timedelta) -> ReportStatus:

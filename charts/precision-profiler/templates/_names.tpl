@@ -76,3 +76,23 @@ capabilities:
 {{- range $name, $value := $fields }}{{ if not $value }}{{ $_ := unset $fields $name }}{{ end }}{{ end -}}
 {{- if $fields }}{{ toYaml $fields }}{{ end -}}
 {{- end -}}
+
+{{- /* The arguments of the election; fails where the operator would refuse to start. */ -}}
+{{- define "pp.election" -}}
+{{- with .Values.operator.leaderElection -}}
+{{- $lease := int .leaseSeconds -}}
+{{- $renew := int .renewDeadlineSeconds -}}
+{{- $retry := int .retrySeconds -}}
+{{- if le $lease $renew -}}
+{{- fail (printf "operator.leaderElection.leaseSeconds is %d: it must be longer than renewDeadlineSeconds, %d, or two replicas could lead at once." $lease $renew) -}}
+{{- end -}}
+{{- if le (mul 10 $renew) (mul 12 $retry) -}}
+{{- fail (printf "operator.leaderElection.renewDeadlineSeconds is %d: it must be longer than 1.2 times retrySeconds, %d, or one slow answer ends a leader." $renew $retry) -}}
+{{- end -}}
+- --leader-elect
+- --lease-name={{ include "pp.name" $ }}-operator
+- --lease-seconds={{ $lease }}
+- --renew-deadline={{ $renew }}
+- --retry={{ $retry }}
+{{- end -}}
+{{- end -}}

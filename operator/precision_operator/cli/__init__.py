@@ -15,7 +15,9 @@ from typer.core import TyperGroup
 
 COMMANDS: Mapping[str, str] = {
     "dry-run": "precision_operator.cli.dry_run:dry_run",
+    "rerun": "precision_operator.cli.rerun:rerun",
     "shapes": "precision_operator.cli.shapes:shapes",
+    "why": "precision_operator.cli.why:why_node",
 }
 """Name of the command -> module:function."""
 

@@ -18,13 +18,15 @@ from precision_api.profile import ProfileSpec
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
+from precision_operator.core.actions import Start
 from precision_operator.core.asking import Refusal
 from precision_operator.core.clock import duration
 from precision_operator.core.eligibility import mismatch
 from precision_operator.core.nodes import NodeFacts, node_facts
 from precision_operator.core.observed import Observed, Occupancy, ProfileView, Settings
-from precision_operator.core.plan import Plan, ProfilePlan, Stand, Start, plan
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.stands import ProfilePlan, Stand
 from precision_operator.core.views import profile_view
 
 FAILED = 1
@@ -107,6 +109,7 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
             "product": each.product or each.product_name or "",
             "gpus": each.gpus,
             "pool": each.pool,
+            "due": _due(stands.get(each.uid)) or "",
         }
         for each, reason, message in found
     ]
@@ -115,10 +118,17 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
 def _decided(facts: NodeFacts, stand: Stand | None, start: Start | None, spec: ProfileSpec) -> tuple[str, str]:
     if start is not None:
         attempt = start.job["metadata"]["labels"]["precisionprofiler.io/attempt"]
-        return "Eligible", f"{facts.gpus} whole {facts.product} GPUs, idle: attempt {attempt} would start now."
+        again = f" ({due})" if (due := _due(stand)) else ""
+        return "Eligible", f"{facts.gpus} whole {facts.product} GPUs, idle: attempt {attempt} would start now{again}."
     if stand is None:
         return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
     return stand.reason, stand.message
+
+
+def _due(stand: Stand | None) -> str | None:
+    """Why a node is measured again; None where it is not, or for the first time."""
+    due = stand.current.due if stand is not None and stand.current is not None else None
+    return None if due == "FirstRun" else due
 
 
 def _profile(raw: Mapping[str, Any], namespace: str | None) -> ProfileView:
@@ -213,7 +223,7 @@ def _text(found: Sequence[Mapping[str, Any]], output: Form) -> str:
     if not plain:
         return "There are no nodes."
     short = [row | {"message": _cut(row["message"])} for row in plain]
-    wide = [{**{key: row[key] for key in ("node", "product", "gpus", "pool")}, **row} for row in found]
+    wide = [{**{key: row[key] for key in ("node", "product", "gpus", "pool", "due")}, **row} for row in found]
     return as_columns(wide if output is Form.WIDE else short) + "\n\n" + _counted(plain)
 
 

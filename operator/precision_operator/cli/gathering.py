@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.names import AGENT_APP, API_VERSION, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.failure import fail
 from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, paths
 from precision_operator.core.clock import duration
@@ -29,6 +29,7 @@ EVERYWHERE = ""
 """As a namespace: all of them."""
 LOOKS_PER_ANSWER = 256
 """How many nodes are looked at for one answer: a bound, for a fleet that is busy throughout."""
+LOOKS_AT_ONCE = 8
 OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/component=operator"
 UNKNOWN_IMAGE = "the-operators-own"
 _AGENTS = f"{LABEL_APP}={AGENT_APP}"
@@ -87,7 +88,7 @@ def explained(error: ApiError | ConnectionProblem) -> str:
         return f"{error}. The credentials of the kubeconfig are not accepted: log in again, or choose another --context"
     if error.status == 403:
         return f"{error}. Ask for this right, or name a namespace of yours with -n; kubectl auth can-i --list shows all"
-    if error.status == 404 and f"{paths.profiles()} " in f"{error.message} ".replace("?", " ").replace(":", " "):
+    if error.status == 404 and f"/apis/{API_VERSION}/" in error.message:
         return "this cluster has no PrecisionProfiles: install the chart, or choose another cluster with --context"
     return f"{error}. Try again; if it repeats, look at the API server"
 
@@ -133,7 +134,7 @@ async def _looked(cluster: Cluster, seen: Observed, wanted: Sequence[str], notes
     """Plans, looks at the nodes that the plan asks about, and plans again, as the operator does."""
     while True:
         try:
-            looks = {name: await _look(cluster, name) for name in wanted}
+            looks = await _looks(cluster, wanted)
         except ApiError as error:
             if error.status != 403:
                 raise
@@ -147,6 +148,16 @@ async def _looked(cluster: Cluster, seen: Observed, wanted: Sequence[str], notes
         if len(seen.occupancy) >= LOOKS_PER_ANSWER:
             notes.append(f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of others are free is not known")
             return Seen(seen, decided, tuple(notes))
+
+
+async def _looks(cluster: Cluster, wanted: Sequence[str]) -> dict[str, Occupancy]:
+    limit = asyncio.Semaphore(LOOKS_AT_ONCE)
+
+    async def one(name: str) -> Occupancy:
+        async with limit:
+            return await _look(cluster, name)
+
+    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
 
 async def _look(cluster: Cluster, node: str) -> Occupancy:
@@ -182,7 +193,7 @@ async def _judged(
         return settings_of_deployment(found[0]), profiles
     if any(profile.spec is not None and profile.spec.agent.image is None for profile in profiles):
         notes.append("the operator's Deployment is not to be seen: whether its agent image has changed is not judged")
-    return settings_told_by(profiles), tuple(map(_without_agent_change, profiles))
+    return settings_told_by(profiles), tuple(map(without_agent_change, profiles))
 
 
 def settings_of_deployment(deployment: Raw) -> Settings:
@@ -210,7 +221,8 @@ def settings_told_by(profiles: Iterable[ProfileView]) -> Settings:
         if profile.spec is not None and profile.spec.agent.image and refusals[profile.uid] != "ImageNotAllowed"
     ]
     default = "" if "ImageMissing" in refusals.values() else UNKNOWN_IMAGE
-    return Settings(default, (UNKNOWN_IMAGE, *images), DEFAULT_PRIORITY_CLASS, agent_service_account="")
+    priority_class = DEFAULT_PRIORITY_CLASS if "PriorityClassMissing" in refusals.values() else ""
+    return Settings(default, (UNKNOWN_IMAGE, *images), priority_class, agent_service_account="")
 
 
 def _refused_for(profile: ProfileView) -> str:
@@ -218,7 +230,7 @@ def _refused_for(profile: ProfileView) -> str:
     return next((str(c.get("reason")) for c in conditions if c.get("type") == "Accepted"), "")
 
 
-def _without_agent_change(profile: ProfileView) -> ProfileView:
+def without_agent_change(profile: ProfileView) -> ProfileView:
     """The same profile, in which an unknown image is not taken for another one."""
     if profile.spec is None or profile.spec.agent.image is not None:
         return profile
@@ -249,8 +261,9 @@ async def _texts(cluster: Cluster, namespace: str, name: str) -> Mapping[str, st
 
 
 async def _has_priority_class(cluster: Cluster, name: str) -> bool:
+    """Whether agents have their PriorityClass; the operator has said so where its name is not known."""
     path = paths.item(paths.collection("scheduling.k8s.io/v1", "priorityclasses"), name)
-    return await _get_or_none(cluster, path, forbidden={}) is not None
+    return not name or await _get_or_none(cluster, path, forbidden={}) is not None
 
 
 async def _has_queue(cluster: Cluster, namespace: str, name: str) -> bool:

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP
+from precision_operator.cli.gathering import without_agent_change
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.asking import Ask, ask
-from precision_operator.core.observed import Observed, Occupancy, ProfileView, ReportView, Settings
+from precision_operator.core.observed import Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
 
 T = TypeVar("T")
+KUEUE = "kueue.x-k8s.io/v1beta1"
 Data = Mapping[tuple[str, str], Mapping[str, str] | None]
 Tell = Callable[[str], None]
 
@@ -48,18 +49,19 @@ async def _observed(cluster: Cluster, question: Question) -> Observed:
     jobs = await _views(cluster, paths.jobs(namespace), job_view, agents)
     pods = await _views(cluster, paths.pods(namespace), pod_view, agents)
     there = next((other for other in others if other.name == question.profile.name), None)
-    config_maps = {**await _texts(cluster, question.profile), **question.config_maps}
-    seen = Observed(
+    asked = question.profile if there is None else _as_applied(question.profile, there)
+    return Observed(
         now=datetime.now(UTC),
         settings=question.settings,
-        profiles=(question.profile, *(_mute(other) for other in others if other is not there)),
+        profiles=(asked, *(_mute(other) for other in others if other is not there)),
         nodes={str(node["metadata"].get("uid")): node for node in nodes},
         jobs=tuple(jobs),
         pods=tuple(pods),
         reports=tuple(reports),
-        config_maps=config_maps,
+        config_maps={**await _texts(cluster, question.profile), **question.config_maps},
+        slices=await _slices(cluster),
+        queues=await _queues(cluster, question.profile),
     )
-    return seen if there is None else _as_applied(seen, question.profile, there)
 
 
 def _mute(other: ProfileView) -> ProfileView:
@@ -67,30 +69,14 @@ def _mute(other: ProfileView) -> ProfileView:
     return replace(other, spec=None, problem="not asked about")
 
 
-def _as_applied(seen: Observed, asked: ProfileView, there: ProfileView) -> Observed:
-    """The profile with the identity of the one that exists; what that one has measured counts if it asks the same.
+def _as_applied(asked: ProfileView, there: ProfileView) -> ProfileView:
+    """The profile with the identity of the one that exists, so that what that one has measured counts.
 
-    The run's identity holds the agent's image, and the operator's default image is not known here: so a run of the
-    same question is recognised by comparing both specs, and takes the name that it would get here.
+    An image that neither names is the operator's own, which is not known here: it is not taken for another one.
     """
-    profile = replace(asked, uid=there.uid, created=there.created, status=there.status)
-    mine, theirs = (ask(each, seen.settings, seen.config_maps) for each in (asked, there))
-    run = there.status.get("run")
-    if isinstance(mine, Ask) and isinstance(theirs, Ask) and mine.run == theirs.run and run:
-        own_reports = tuple(_renamed(report, str(run), mine.run, there.uid) for report in seen.reports)
-        own_jobs = tuple(
-            replace(j, run=mine.run) if j.profile_uid == there.uid and j.run == run else j for j in seen.jobs
-        )
-        seen = replace(seen, reports=own_reports, jobs=own_jobs)
-    return replace(seen, profiles=(profile, *seen.profiles[1:]))
-
-
-def _renamed(report: ReportView, run: str, name: str, profile_uid: str) -> ReportView:
-    status = report.status
-    if status is None or status.attempt is None or (report.profile_uid, status.attempt.run) != (profile_uid, run):
-        return report
-    attempt = status.attempt.model_copy(update={"run": name})
-    return replace(report, status=status.model_copy(update={"attempt": attempt}))
+    return without_agent_change(
+        replace(asked, uid=there.uid, created=there.created, status=there.status, rerun=there.rerun)
+    )
 
 
 async def _views(
@@ -112,6 +98,31 @@ async def _texts(cluster: Cluster, profile: ProfileView) -> dict[tuple[str, str]
             raise
         return {(profile.namespace, ref.name): None}
     return {(profile.namespace, ref.name): {key: str(text) for key, text in (found.get("data") or {}).items()}}
+
+
+async def _slices(cluster: Cluster) -> tuple[Raw, ...]:
+    """ResourceSlices, which name GPUs where labels don't; none where there is no DRA, or no right to read them."""
+    try:
+        found, _ = await cluster.list_all(paths.collection("resource.k8s.io/v1", "resourceslices"))
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        found = []
+    return tuple(found)
+
+
+async def _queues(cluster: Cluster, profile: ProfileView) -> dict[tuple[str, str], bool]:
+    """Whether the profile's Kueue queue is there; nothing where it names none, or who asks may not know."""
+    queue = profile.spec.agent.queue_name if profile.spec else None
+    if queue is None:
+        return {}
+    try:
+        await cluster.get(paths.item(paths.collection(KUEUE, "localqueues", profile.namespace), queue))
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return {(profile.namespace, queue): False} if error.status == 404 else {}
+    return {(profile.namespace, queue): True}
 
 
 async def _looks(cluster: Cluster, nodes: Iterable[str], tell: Tell) -> dict[str, Occupancy]:

@@ -32,13 +32,11 @@ class Live:
 
 @dataclass(frozen=True)
 class Tally:
-    """How the profile's nodes have fared in this run, and when agents were last created."""
+    """How the profile's nodes have fared in their runs."""
 
     eligible: int
     succeeded: int
     failed: int
-    starts: Mapping[str, datetime]
-    """Newest creation by node UID."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ class Turn:
     """The newest attempt of this profile on this node, in this run."""
     limits: Mapping[str, int]
     """Enforced watts of a node's GPUs by node UID, where a report tells them."""
+    starts: Mapping[tuple[str, str], datetime]
+    """When agents were last created, by profile UID and node UID."""
 
     @property
     def rollout(self) -> Rollout:
@@ -116,18 +116,25 @@ def measured_by_another_profile(turn: Turn) -> str | None:
 def ramping(turn: Turn) -> str | None:
     """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
     wait = timedelta(seconds=turn.rollout.ramp_seconds)
-    key = turn.rollout.per_topology[0].key if turn.rollout.per_topology else None
-    recent = {uid: at for uid, at in turn.tally.starts.items() if turn.observed.now - at < wait}
-    newest = max((at for uid, at in recent.items() if _same_group(turn, uid, key)), default=None)
+    group = (at for (profile, node), at in turn.starts.items() if _same_group(turn, profile, node))
+    newest = max((at for at in group if recent(at, wait, turn.observed.now)), default=None)
     if newest is None:
         return None
     return sentence("Ramping", seconds=turn.rollout.ramp_seconds, until=format_time(newest + wait))
 
 
-def _same_group(turn: Turn, uid: str, key: str | None) -> bool:
-    """Whether a node is in the candidate's group for `key`; without a key all nodes are one group."""
-    labels = (turn.observed.nodes.get(uid, {}).get("metadata") or {}).get("labels") or {}
-    return key is None or labels.get(key) == turn.facts.labels.get(key)
+def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
+    """Whether `moment` is less than `wait` ago. One that lies further ahead is from a clock that has jumped back."""
+    return abs(now - moment) < wait
+
+
+def _same_group(turn: Turn, profile: str, node: str) -> bool:
+    """Whether an agent on `node` counts with the candidate: by the first topology key, without one by the profile."""
+    if not turn.rollout.per_topology:
+        return profile == turn.profile.uid
+    key = turn.rollout.per_topology[0].key
+    labels = (turn.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
+    return labels.get(key) == turn.facts.labels.get(key)
 
 
 def pool_limit_reached(turn: Turn) -> str | None:
@@ -201,10 +208,10 @@ def power_budget_reached(turn: Turn) -> str | None:
 def backing_off(turn: Turn) -> str | None:
     if turn.attempt is None or turn.attempt.outcome != "disrupted":
         return None
-    until = parse_time(turn.attempt.finished_at) + turn.observed.settings.disruption_backoff
-    if turn.observed.now >= until:
+    ended, rest = parse_time(turn.attempt.finished_at), turn.observed.settings.disruption_backoff
+    if not recent(ended, rest, turn.observed.now):
         return None
-    return sentence("BackingOff", until=format_time(until), why=turn.attempt.reason or "Disrupted")
+    return sentence("BackingOff", until=format_time(ended + rest), why=turn.attempt.reason or "Disrupted")
 
 
 def busy(turn: Turn) -> str | None:

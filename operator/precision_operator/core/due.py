@@ -55,7 +55,7 @@ def standing(profile: ProfileView, asked: Ask, facts: NodeFacts, report: ReportV
     status = report.status if report is not None else None
     basis = {
         "spec": asked.run,
-        "agent": digest(asked.image, 10),
+        "agent": digest(asked.image, 10) if asked.image else "",
         "driver": facts.driver or "",
         "hardware": f"{facts.product}/{facts.gpus}/{facts.memory_mib or ''}",
         "schedule": _tick(profile, now),

@@ -30,7 +30,13 @@ def spent(attempt: ReportAttempt, retry: Retry) -> bool:
     return attempt.outcome == "failed" and attempt.failures > retry.limit
 
 
-def next_try(attempt: ReportAttempt, retry: Retry) -> datetime:
-    """When a failed attempt may be followed by the next: doubled each time, by the reason's factor, 6 h at most."""
+def backoff(attempt: ReportAttempt, retry: Retry) -> timedelta:
+    """How long a node rests after a failed attempt: doubled each time, by the reason's factor, 6 h at most."""
     factor = FACTORS.get(attempt.reason or "", 1) * 2 ** max(0, attempt.failures - 1)
-    return parse_time(attempt.finished_at) + min(LONGEST, timedelta(seconds=retry.backoff_seconds * factor))
+    return min(LONGEST, timedelta(seconds=retry.backoff_seconds * factor))
+
+
+def next_try(attempt: ReportAttempt, retry: Retry, now: datetime) -> datetime | None:
+    """When a failed attempt may be followed by the next; None: now (also when the clock has jumped back since)."""
+    ended, rest = parse_time(attempt.finished_at), backoff(attempt, retry)
+    return ended + rest if abs(now - ended) < rest else None

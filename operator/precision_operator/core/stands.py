@@ -9,7 +9,7 @@ from precision_api.profile import ProfileSpec
 from precision_api.report import ReportAttempt
 from precision_operator.core.asking import Ask, Refusal, ask
 from precision_operator.core.budget import Tally
-from precision_operator.core.clock import format_time, parse_time
+from precision_operator.core.clock import format_time
 from precision_operator.core.due import Current, current, not_due_yet, standing
 from precision_operator.core.eligibility import decide, matches
 from precision_operator.core.nodes import NodeFacts, node_facts
@@ -48,16 +48,10 @@ class ProfilePlan:
     def tally(self) -> Tally:
         """How the nodes have fared in their runs."""
         states = [stand.state for stand in self.stands]
-        starts = {
-            stand.facts.uid: parse_time(attempt.started_at)
-            for stand in self.stands
-            if (attempt := newest_attempt(stand.report)) is not None and attempt.started_at
-        }
         return Tally(
             eligible=sum(state != "skipped" for state in states),
             succeeded=states.count("succeeded"),
             failed=states.count("failed"),
-            starts=starts,
         )
 
 
@@ -154,9 +148,9 @@ def _ended(
     if spent(attempt, retry):
         reason = attempt.reason or "Failed"
         known = reason in REASONS and REASONS[reason].kind == "failed"
-        return reason if known else "Failed", attempt.message or ""
-    until = next_try(attempt, retry)
-    if observed.now >= until:
+        return reason if known else "Failed", attempt.message or sentence("Failed")
+    until = next_try(attempt, retry, observed.now)
+    if until is None:
         return None
     facts = {"attempt": attempt.number, "why": attempt.message or attempt.reason or "", "until": format_time(until)}
     return "Retrying", sentence("Retrying", retry=attempt.failures, limit=retry.limit, **facts)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
 
 from precision_operator.core import manifest
 from precision_operator.core.actions import Start
 from precision_operator.core.asking import Ask, request, too_large
 from precision_operator.core.budget import NODE_CHECKS, PROFILE_CHECKS, Live, Tally, Turn, hindrance
+from precision_operator.core.clock import parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.reasons import sentence
-from precision_operator.core.stands import ProfilePlan, Stand
+from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
 
 TENTATIVE = ("CheckingIdle", "AgentStarting")
 """Reasons of candidates that take a place in this plan."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _STOPS_ALL = {code for code, _ in PROFILE_CHECKS}
 
 
@@ -29,14 +30,18 @@ class _Ledger:
     """Node UID of each agent that runs or may still run, by profile UID and its Job's UID."""
     taken: dict[str, str]
     """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
-    starts: dict[str, datetime]
-    """Newest creation by node UID, those of this plan included."""
+    starts: dict[tuple[str, str], datetime]
+    """Newest creation by profile UID and node UID, those of this plan included."""
     limits: Mapping[str, int]
     tallies: Mapping[str, Tally]
     """By profile UID."""
 
     def own(self, uid: str) -> int:
         return sum(profile == uid for profile, _ in self.live)
+
+    def newest(self, uid: str, now: datetime) -> datetime:
+        """When the profile's newest agent was created; one in the future is from a clock that has jumped back."""
+        return max((at for (profile, _), at in self.starts.items() if profile == uid and at <= now), default=_NEVER)
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Turns:
 
 
 def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
-    """Give free places to candidates: the profile with the fewest live agents first, then the oldest."""
+    """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
     ledger = _ledger(observed, {d.profile.uid: d.tally for d in drafts})
     queues = {d.profile.uid: [s for s in d.stands if s.state == "eligible"] for d in drafts}
     by_uid = {d.profile.uid: d for d in drafts}
@@ -58,7 +63,7 @@ def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
     starts: list[Start] = []
     look_at: list[str] = []
     while any(queues.values()):
-        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger))
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger, observed.now))
         draft, candidate = by_uid[uid], queues[uid].pop(0)
         stand, start = _turn(draft, candidate, observed, ledger)
         settled[uid, candidate.facts.uid] = stand
@@ -82,10 +87,17 @@ def _ledger(observed: Observed, tallies: Mapping[str, Tally]) -> _Ledger:
     return _Ledger(
         live={(item.profile_uid, _job_uid(item)): item.node_uid for item in agents},
         taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
-        starts={job.node_uid: job.created for job in sorted(observed.jobs, key=lambda job: job.created)},
+        starts=_starts(observed),
         limits=_limits(observed),
         tallies=tallies,
     )
+
+
+def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
+    """When agents were last created, by what reports and Jobs say."""
+    ended = {(r.profile_uid, r.node_uid): newest_attempt(r) for r in observed.reports}
+    starts = {key: parse_time(a.started_at) for key, a in ended.items() if a is not None and a.started_at}
+    return starts | {(job.profile_uid, job.node_uid): job.created for job in observed.jobs}
 
 
 def _job_uid(item: JobView | PodView) -> str:
@@ -100,14 +112,15 @@ def _limits(observed: Observed) -> dict[str, int]:
     return {uid: watts for uid, watts in found.items() if watts}
 
 
-def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, Any, str]:
-    return ledger.own(profile.uid), profile.created, profile.key
+def _rank(profile: ProfileView, ledger: _Ledger, now: datetime) -> tuple[int, datetime, datetime, str]:
+    """By its newest start before its age: a profile that is always due again must not keep a younger one out."""
+    return ledger.own(profile.uid), ledger.newest(profile.uid, now), profile.created, profile.key
 
 
 def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts, now: datetime) -> None:
     ledger.live[profile.uid, facts.uid] = facts.uid
     ledger.taken.setdefault(facts.name, profile.key)
-    ledger.starts[facts.uid] = now
+    ledger.starts[profile.uid, facts.uid] = now
 
 
 def _as(stand: Stand, other: Stand) -> Stand:
@@ -119,16 +132,16 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
     facts, asked, found = candidate.facts, draft.asked, candidate.current
     assert isinstance(asked, Ask)
     assert found is not None
-    tally = ledger.tallies[draft.profile.uid]
     turn = Turn(
         observed=observed,
         profile=draft.profile,
         facts=facts,
         live=tuple(Live(p, n, draft.nodes.get(n)) for (p, _), n in ledger.live.items()),
-        tally=replace(tally, starts={**tally.starts, **ledger.starts}),
+        tally=ledger.tallies[draft.profile.uid],
         taken_by=ledger.taken.get(facts.name),
         attempt=found.attempt,
         limits=ledger.limits,
+        starts=ledger.starts,
     )
     hindered = hindrance(turn, PROFILE_CHECKS) or hindrance(turn, NODE_CHECKS)
     if hindered is not None:

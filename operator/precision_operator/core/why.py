@@ -24,6 +24,24 @@ BLOCKERS_SHOWN = 5
 
 
 @dataclass(frozen=True)
+class Past:
+    """What a node's report tells; all None where there is none."""
+
+    report: str | None = None
+    """Its name."""
+    attempt: ReportAttempt | None = None
+    """The newest attempt that ended, with its own reason and message."""
+    result_at: str | None = None
+    """When the newest good result came in."""
+    stale: Condition | None = None
+    """The condition Fresh where it is False."""
+    quarantine: Quarantine | None = None
+
+
+NOTHING = Past()
+
+
+@dataclass(frozen=True)
 class Answer:
     """Where one node stands in one profile: `reason` and `message` are the plan's."""
 
@@ -35,14 +53,7 @@ class Answer:
     due: str | None = None
     """Why the node is measured (again); None: its run is not out of date."""
     due_message: str = ""
-    attempt: ReportAttempt | None = None
-    """The newest attempt that ended, with its own reason and message."""
-    report: str | None = None
-    result_at: str | None = None
-    """When the newest good result came in."""
-    stale: Condition | None = None
-    """The report's condition Fresh where it is False."""
-    quarantine: Quarantine | None = None
+    past: Past = NOTHING
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
 
@@ -85,29 +96,34 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
     yield Answer(
         profile=plan.profile,
         reason=closing.reason if closing is not None else stand.reason,
-        message=(closing.message if closing is not None else stand.message) or sentence("Failed"),
+        message=closing.message if closing is not None else stand.message,
         job=job.name if job is not None else None,
         due=due,
         due_message=stand.current.message if due and stand.current is not None else "",
         blocked_by=_blockers(plan, decided, observed, stand),
-        **_past(stand.report),
+        past=_past(stand.report),
     )
 
 
 def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> Answer:
     """The profile doesn't mean the node, or can't be read, so that nobody knows which nodes it means."""
-    spec = plan.profile.spec
+    spec, profile = plan.profile.spec, plan.profile
+    mine = (r for r in observed.reports if (r.profile_uid, r.node_uid) == (profile.uid, uid))
+    job, past = _job(plan, observed, uid), _past(next(mine, None))
+    name = job.name if job is not None else None
     if spec is None:
-        why_not = plan.asked.message if isinstance(plan.asked, Refusal) else plan.profile.problem
-        return Answer(plan.profile, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why_not))
+        why_not = plan.asked.message if isinstance(plan.asked, Refusal) else profile.problem
+        message = sentence("ProfileNotAccepted", why=why_not)
+        return Answer(profile, "ProfileNotAccepted", message, job=name, past=past)
     facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
-    return Answer(plan.profile, "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts)))
+    message = sentence("NotMatched", why=mismatch(spec.target, facts))
+    return Answer(profile, "NotMatched", message, job=name, past=past)
 
 
 def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[Answer]:
     mine = [r for r in observed.reports if r.profile_uid == plan.profile.uid and r.node_name == node]
     jobs = [j for j in observed.jobs if j.profile_uid == plan.profile.uid and j.node_name == node]
-    for uid in dict.fromkeys([item.node_uid for item in (*jobs, *mine)]):
+    for uid in dict.fromkeys([*(job.node_uid for job in jobs), *(report.node_uid for report in mine)]):
         closing = _closing(plan, decided, uid)
         job = _job(plan, observed, uid)
         yield Answer(
@@ -115,23 +131,21 @@ def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: st
             reason=closing.reason if closing is not None else "NodeGone",
             message=closing.message if closing is not None else sentence("NodeGone", node=node),
             job=job.name if job is not None else None,
-            **_past(next((report for report in mine if report.node_uid == uid), None)),
+            past=_past(next((report for report in mine if report.node_uid == uid), None)),
         )
 
 
-def _past(report: ReportView | None) -> dict[str, object]:
-    """What the report tells of the past, as fields of an answer."""
+def _past(report: ReportView | None) -> Past:
     status = report.status if report is not None else None
     if report is None or status is None:
-        return {"report": report.name if report is not None else None}
-    stale = next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None)
-    return {
-        "attempt": newest_attempt(report),
-        "report": report.name,
-        "result_at": status.run.finished_at if status.run is not None else None,
-        "stale": stale,
-        "quarantine": status.quarantine,
-    }
+        return Past(report.name) if report is not None else NOTHING
+    return Past(
+        report=report.name,
+        attempt=newest_attempt(report),
+        result_at=status.run.finished_at if status.run is not None else None,
+        stale=next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None),
+        quarantine=status.quarantine,
+    )
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None:
@@ -163,9 +177,7 @@ def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> list[_Agent
         if job.live
     ]
     starting = [
-        _Agent(a.profile.key, a.profile.uid, a.facts.uid, a.facts.name)
-        for a in decided.actions
-        if isinstance(a, Start)
+        _Agent(a.profile.key, a.profile.uid, a.facts.uid, a.facts.name) for a in decided.actions if isinstance(a, Start)
     ]
     return sorted((*live, *starting), key=lambda agent: (agent.node, agent.profile))
 

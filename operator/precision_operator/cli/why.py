@@ -1,0 +1,153 @@
+"""`kubectl precision why NODE`: where a node stands in each profile, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from precision_api.report import ReportAttempt
+from precision_operator.cli.failure import fail
+from precision_operator.cli.gathering import (
+    Context,
+    Kubeconfig,
+    Namespace,
+    Reach,
+    RequestTimeout,
+    Seen,
+    asked,
+    gathered,
+)
+from precision_operator.cli.output import as_json, as_yaml
+from precision_operator.core.why import Answer, nearest, why
+
+
+class Form(StrEnum):
+    """What -o takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def why_node(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    namespace: Namespace = None,
+    profile: Annotated[str | None, typer.Option(help="Only this profile.")] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Say where a node stands in each profile, why, and what to do next."""
+    seen = asked(Reach(kubeconfig, context, request_timeout), lambda cluster: gathered(cluster, namespace, node))
+    for note in seen.notes:
+        typer.echo(f"note: {note}", err=True)
+    answers = [a for a in why(seen.plan, seen.observed, node) if namespace in (None, a.profile.namespace)]
+    chosen = [answer for answer in answers if profile in (None, answer.profile.name)]
+    _check(node, namespace, profile, seen)
+    if output is Form.TABLE:
+        typer.echo(text(node, chosen))
+    else:
+        typer.echo((as_json if output is Form.JSON else as_yaml)([row(node, answer) for answer in chosen]))
+
+
+def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) -> None:
+    """Ends the command where there is no such node or profile, with the names that may be meant."""
+    nodes = [str(raw["metadata"]["name"]) for raw in seen.observed.nodes.values()]
+    gone = [report.node_name for report in seen.observed.reports]
+    if node not in (*nodes, *gone):
+        fail(f"there is no node {node}{did_you_mean(node, nodes)}. See kubectl get nodes")
+    profiles = [p.name for p in seen.observed.profiles if namespace in (None, p.namespace)]
+    if profile is not None and profile not in profiles:
+        place = f" in namespace {namespace}" if namespace else ""
+        fail(f"there is no profile {profile}{place}{did_you_mean(profile, profiles)}. See kubectl get pp -A")
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """`; did you mean a or b?` for a name that does not exist; empty where nothing is near."""
+    near = nearest(name, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def text(node: str, answers: Sequence[Answer]) -> str:
+    """A paragraph for each profile, headed by profile, state and reason."""
+    if not answers:
+        return f"Node {node}: there is no profile to measure it. Create one: kubectl explain pp.spec"
+    return "\n\n".join("\n".join(_paragraph(answer)) for answer in answers)
+
+
+def _paragraph(answer: Answer) -> Iterator[str]:
+    yield f"{answer.profile.key}: {answer.kind}, {answer.reason}"
+    yield f"  {answer.message}"
+    for title, words in _lines(answer):
+        yield f"  {title:<13}{words}"
+
+
+def _lines(answer: Answer) -> Iterator[tuple[str, str]]:
+    """(title, words) of what led to where the node stands."""
+    if answer.blocked_by:
+        yield "blocked by", ", ".join(answer.blocked_by)
+    if answer.job is not None:
+        yield "job", f"{answer.profile.namespace}/{answer.job}"
+    if answer.due is not None:
+        yield "due", f"{answer.due}: {answer.due_message}"
+    if answer.past.attempt is not None:
+        yield "last attempt", _attempt(answer.past.attempt)
+    if answer.past.result_at is not None:
+        yield "last result", f"{answer.past.result_at}, in {answer.past.report}"
+    if answer.past.stale is not None:
+        yield (
+            "stale since",
+            f"{answer.past.stale.last_transition_time}, {answer.past.stale.reason}: {answer.past.stale.message}",
+        )
+    if answer.past.quarantine is not None:
+        held = answer.past.quarantine
+        yield "quarantined", f"since {held.since}, {_named(held.reason, held.message)}"
+    if not answer.judged and answer.kind != "unmatched":
+        yield "note", unserved(answer.profile.namespace)
+
+
+def unserved(namespace: str) -> str:
+    """What to look at when a profile's status is not of its present spec."""
+    return (
+        f"The operator has not judged the profile as it is now. If that stays so, see whether it runs and watches "
+        f"namespace {namespace} (chart value watchNamespaces)."
+    )
+
+
+def _attempt(attempt: ReportAttempt) -> str:
+    what = f"number {attempt.number} of run {attempt.run} {attempt.outcome} at {attempt.finished_at}"
+    return f"{what}, {_named(attempt.reason, attempt.message)}" if attempt.reason else what
+
+
+def _named(reason: str, message: str | None) -> str:
+    return f"{reason}: {message}" if message else reason
+
+
+def row(node: str, answer: Answer) -> dict[str, Any]:
+    """The answer for programs: absent is null."""
+    attempt, stale, held = answer.past.attempt, answer.past.stale, answer.past.quarantine
+    return {
+        "node": node,
+        "namespace": answer.profile.namespace,
+        "profile": answer.profile.name,
+        "state": answer.kind,
+        "reason": answer.reason,
+        "message": answer.message,
+        "blockedBy": list(answer.blocked_by),
+        "job": answer.job,
+        "due": {"reason": answer.due, "message": answer.due_message} if answer.due else None,
+        "attempt": _json(attempt),
+        "resultAt": answer.past.result_at,
+        "report": answer.past.report,
+        "stale": _json(stale),
+        "quarantine": _json(held),
+        "judged": answer.judged,
+    }
+
+
+def _json(document: Any) -> Any:
+    return None if document is None else document.model_dump(mode="json", by_alias=True, exclude_none=True)

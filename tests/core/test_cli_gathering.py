@@ -1,0 +1,239 @@
+"""What the plugin reads of a cluster and says of one that doesn't let it; what `rerun` marks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.report import Quarantine
+from precision_operator.cli import app
+from precision_operator.cli.gathering import Seen, explained, gathered, settings_of_deployment, settings_told_by
+from precision_operator.cli.rerun import Known, Mark, chosen, patch
+from precision_operator.cluster import ApiError, ConnectionProblem, paths
+from precision_operator.core.why import why
+from tests.support.fake_cluster import FakeCluster
+from tests.support.node_objects import node_object
+from tests.support.report_objects import profile_object, report_object
+from tests.support.world import profile, report, tried
+
+FORBIDDEN = ApiError(403, "Forbidden", "GET /x: you cannot list resource (403 Forbidden)")
+DEPLOYMENTS = paths.collection("apps/v1", "deployments", "precision-system")
+PRIORITY_CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+ROLE = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
+
+
+def deployment(*args: str) -> dict[str, Any]:
+    """The operator's, with these arguments."""
+    containers = [{"name": "operator", "args": list(args)}]
+    meta = {"name": "precision-profiler-operator", "namespace": "precision-system", "labels": ROLE}
+    return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
+
+
+def cluster(*objects: tuple[str, dict[str, Any]]) -> FakeCluster:
+    """One profile, the nodes a and b, and what else is given."""
+    own = profile_object(workload={"preset": "llama3-8b"}, generation=1, status={})
+    base = [(paths.profiles("ml"), own), (paths.NODES, node_object(name="a")), (paths.NODES, node_object(name="b"))]
+    return FakeCluster(*base, *objects)
+
+
+async def look(there: FakeCluster, node: str = "a") -> Seen:
+    there.objects.setdefault(paths.profiles(), {"items": []})  # the collection itself, which is asked for first
+    return await gathered(there, None, node)  # type: ignore[arg-type]
+
+
+async def reason_of(there: FakeCluster, node: str = "a") -> str:
+    seen = await look(there, node)
+    return why(seen.plan, seen.observed, node)[0].reason
+
+
+def training_pod(node: str) -> dict[str, Any]:
+    container = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
+
+
+async def test_a_node_that_somebody_uses_is_busy_as_the_operator_would_find() -> None:
+    assert await reason_of(cluster((paths.pods("team"), training_pod("a")))) == "Busy"
+
+
+async def test_the_answer_for_a_node_counts_what_is_found_busy_before_it() -> None:
+    there = cluster((paths.pods("team"), training_pod("a")))
+    assert await reason_of(there, "b") == "AgentStarting"
+
+
+async def test_reading_changes_nothing() -> None:
+    there = cluster()
+    await look(there)
+    assert {method for method, _ in there.requests} == {"GET", "LIST"}
+
+
+async def test_the_operators_own_settings_come_from_its_deployment() -> None:
+    arguments = ("--agent-image=registry.example/agent:1", "--allowed-images=elsewhere/", "--priority-class=low")
+    there = cluster((DEPLOYMENTS, deployment(*arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
+    seen = await look(there)
+    (found,) = why(seen.plan, seen.observed, "a")
+    assert found.reason == "ProfileNotAccepted"
+    assert "starts with none of the allowed prefixes (elsewhere/)" in found.message
+
+
+def test_arguments_that_settings_do_not_need_are_passed_over() -> None:
+    found = settings_of_deployment(
+        deployment("--leader-elect", "--agent-image=i:1", "--allowed-images=a/, b/", "--port=1")
+    )
+    assert (found.agent_image, found.allowed_images) == ("i:1", ("a/", "b/"))
+
+
+async def test_without_its_deployment_an_image_of_the_operator_is_not_taken_for_another_one() -> None:
+    there = cluster((paths.reports("ml"), measured("a")))
+    seen = await look(there)
+    assert [each.reason for each in why(seen.plan, seen.observed, "a")] == ["Measured"]
+    assert "whether its agent image has changed is not judged" in seen.notes[0]
+
+
+def measured(node: str) -> dict[str, Any]:
+    marks = {LABEL_MANAGED_BY: MANAGED_BY}
+    owner = [{"kind": "PrecisionProfile", "uid": "uid-ml-nightly"}]
+    found = report_object(node, labels=marks, ownerReferences=owner)
+    found["status"]["attempt"]["basis"] = {"agent": "of-the-operators-image"}
+    return found
+
+
+def judged(name: str, reason: str, **changes: Any) -> Any:
+    condition = {"type": "Accepted", "status": "False", "reason": reason}
+    return profile(name, status={"conditions": [condition]}, **changes)
+
+
+def test_settings_are_read_from_what_the_operator_has_said_of_profiles() -> None:
+    own = {"agent": {"image": "a.example/x"}}, {"agent": {"image": "b.example/x"}}
+    told = settings_told_by([judged("a", "ImageNotAllowed", **own[0]), judged("b", "Accepted", **own[1])])
+    assert (told.allowed_images, told.priority_class) == (("the-operators-own", "b.example/x"), "")
+    assert settings_told_by([judged("a", "ImageMissing")]).agent_image == ""
+    assert settings_told_by([judged("a", "PriorityClassMissing")]).priority_class == "precision-profiler-agent"
+
+
+async def test_who_may_not_see_all_pods_is_told_that_nobody_knows_whether_gpus_are_free() -> None:
+    there = cluster()
+    there.fail("LIST", "spec.nodeName", FORBIDDEN)
+    seen = await look(there)
+    assert why(seen.plan, seen.observed, "a")[0].reason == "CheckingIdle"
+    assert any("you may not list all pods" in note for note in seen.notes)
+
+
+async def test_who_may_read_one_namespace_only_gets_the_answers_of_that_one() -> None:
+    there = cluster()
+    there.fail("GET", "precisionprofiles", FORBIDDEN)
+    seen = await look(there)
+    assert "only profiles of namespace ml are known" in seen.notes[0]
+    assert [each.profile.key for each in why(seen.plan, seen.observed, "a")] == ["ml/nightly"]
+
+
+async def test_a_right_that_no_answer_is_possible_without_is_an_error() -> None:
+    there = cluster()
+    there.fail("LIST", paths.NODES, FORBIDDEN)
+    with pytest.raises(ApiError):
+        await look(there)
+
+
+SAID: dict[str, tuple[ApiError | ConnectionProblem, str]] = {
+    "no answer": (ApiError(0, "Timeout", "GET /api: no answer within 30 s"), "Is the cluster up"),
+    "bad credentials": (ApiError(401, "Unauthorized", "GET /api: Unauthorized"), "log in again"),
+    "no right": (FORBIDDEN, "Ask for this right"),
+    "no CRDs": (ApiError(404, "NotFound", f"GET {paths.profiles()}: 404 page not found"), "install the chart"),
+    "anything else": (ApiError(500, "InternalError", "GET /api: etcd is ill"), "etcd is ill. Try again"),
+    "no kubeconfig": (ConnectionProblem("there is no kubeconfig at x: name one"), "there is no kubeconfig at x"),
+}
+
+
+@pytest.mark.parametrize(("error", "words"), SAID.values(), ids=SAID)
+def test_what_is_wrong_with_the_cluster_is_said_with_what_to_do(
+    error: ApiError | ConnectionProblem, words: str
+) -> None:
+    assert words in explained(error)
+
+
+@pytest.mark.parametrize("command", ["why", "rerun"])
+@pytest.mark.parametrize("given", ["", "soon", "-1s", "0", "3y"])
+def test_a_timeout_that_is_none_is_wrong_input(command: str, given: str) -> None:
+    result = CliRunner().invoke(app, [command, "n1", f"--request-timeout={given}"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is no duration; write for example 30s or 2m" in result.stderr
+
+
+# rerun: what a name means.
+
+NIGHTLY = profile(status={"observedGeneration": 1, "nodes": {"eligible": 24}})
+OTHER = profile("other", status={"observedGeneration": 1})
+REPORTS = (report("n1"), report("n1", "other"), report("n2"))
+
+
+def known(**changes: Any) -> Known:
+    return replace(Known("ml", (NIGHTLY, OTHER), REPORTS, ("n1", "n2", "n3", "other")), **changes)
+
+
+MEANT: dict[str, tuple[str, str | None, list[str]]] = {
+    "a profile": ("nightly", None, ["nightly"]),
+    "a profile by its kind": ("pp/other", None, ["other"]),
+    "a node in all its profiles": ("n1", None, [report("n1").name, report("n1", "other").name]),
+    "a node by its kind": ("node/n2", None, [report("n2").name]),
+    "a node in one profile": ("n1", "other", [report("n1", "other").name]),
+}
+
+
+@pytest.mark.parametrize(("name", "only", "marked"), MEANT.values(), ids=MEANT)
+def test_a_name_marks_a_profile_or_the_reports_of_a_node(name: str, only: str | None, marked: list[str]) -> None:
+    assert [mark.path.rpartition("/")[2] for mark in chosen(known(), name, only)] == marked
+
+
+WRONG: dict[str, tuple[str, str | None, str]] = {
+    "both": ("other", None, "other is a profile and a node: write pp/other or node/other"),
+    "neither": ("nightlyy", None, "is neither a profile of namespace ml nor a node; did you mean nightly?"),
+    "an unknown kind": ("pod/n1", None, "write pp/NAME for a profile or node/NAME for a node, not pod/"),
+    "no such profile": ("pp/n1", None, "there is no profile n1 in namespace ml"),
+    "no such node": ("node/nightly", None, "there is no node nightly"),
+    "a node in no such profile": ("n1", "nigthly", "there is no profile nigthly in namespace ml; did you mean nightly"),
+    "a profile with --profile": ("pp/nightly", "other", "nightly is a profile: leave --profile out"),
+    "a node that was never tried": ("n3", None, "n3 has no report of any profile of namespace ml yet"),
+    "a node never tried in one profile": ("n2", "other", "n2 has no report of profile other yet"),
+}
+
+
+@pytest.mark.parametrize(("name", "only", "words"), WRONG.values(), ids=WRONG)
+def test_a_name_that_means_nothing_or_too_much_is_wrong_input(
+    name: str, only: str | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        chosen(known(), name, only)
+    assert ended.value.exit_code == 2
+    assert words in capsys.readouterr().err
+
+
+def said(name: str, **changes: Any) -> str:
+    (mark,) = chosen(known(**changes), name, None)
+    return mark.said
+
+
+def test_what_will_happen_is_said() -> None:
+    assert said("nightly").startswith(
+        "profile ml/nightly: its 24 eligible nodes are measured again, each when its turn"
+    )
+    assert said("n2") == "node n2, profile ml/nightly: it is measured again when its turn comes."
+    held = tried("failed").model_copy(
+        update={"quarantine": Quarantine(since="2026-11-20T06:30:00Z", reason="AgentCrashed")}
+    )
+    quarantined = (report("n2", status=held),)
+    assert said("n2", reports=quarantined).endswith("Its quarantine since 2026-11-20T06:30:00Z (AgentCrashed) ends.")
+
+
+def test_what_keeps_the_new_run_from_beginning_is_said() -> None:
+    assert "set spec.suspend to false" in said("pp/paused", profiles=(profile("paused", suspend=True),))
+    assert "see whether it runs and watches namespace ml" in said("pp/new", profiles=(profile("new"),))
+
+
+def test_the_mark_is_a_time_to_the_microsecond_on_that_very_object() -> None:
+    body = patch(Mark("/path", "uid-7", ""), datetime(2026, 11, 21, 9, 0, 0, 7, UTC))
+    assert body == {"metadata": {"uid": "uid-7", "annotations": {ANNOTATION_RERUN: "2026-11-21T09:00:00.000007Z"}}}

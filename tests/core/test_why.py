@@ -1,0 +1,162 @@
+"""`kubectl precision why` and `rerun`: every reason gets its own sentence; names that are not there get a near one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from precision_operator.cli.dry_run import rows
+from precision_operator.cli.why import row, text
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.why import Answer, why
+from tests.support.situations import SITUATIONS, Situation
+from tests.support.world import job, nodes, observed, pod, profile, report, tried
+
+OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "due")
+"""Kinds of reasons that are said of one node."""
+
+each_situation = pytest.mark.parametrize(("reason", "situation"), SITUATIONS.items(), ids=SITUATIONS)
+
+
+def answer(situation: Situation) -> Answer:
+    """The answer for n1 in ml/nightly."""
+    found = why(plan(situation.seen), situation.seen, "n1")
+    return next(each for each in found if each.profile.name == "nightly")
+
+
+def told(situation: Situation) -> tuple[str | None, str | None]:
+    """(reason, sentence) where the situation says that they are."""
+    found = answer(situation)
+    if situation.told == "due":
+        return found.due, found.due_message
+    if situation.told == "attempt":
+        assert found.past.attempt is not None
+        return found.past.attempt.reason, found.past.attempt.message
+    return found.reason, found.message
+
+
+@pytest.mark.parametrize("reason", [row.code for row in REASONS.values() if row.kind in OF_A_NODE])
+def test_every_reason_that_a_node_can_have_has_a_situation(reason: str) -> None:
+    assert reason in SITUATIONS
+
+
+@each_situation
+def test_why_gives_the_reason_and_exactly_its_sentence(reason: str, situation: Situation) -> None:
+    assert told(situation) == (reason, sentence(reason, **situation.facts))
+
+
+@each_situation
+def test_what_why_prints_holds_the_sentence_and_the_reason(reason: str, situation: Situation) -> None:
+    printed = text("n1", [answer(situation)])
+    assert reason in printed
+    assert sentence(reason, **situation.facts) in printed
+
+
+@each_situation
+def test_a_dry_run_says_the_same_of_the_node_as_why(reason: str, situation: Situation) -> None:
+    decided = plan(situation.seen)
+    own = next(item for item in decided.profiles if item.profile.name == "nightly")
+    found = {each["node"]: (each["reason"], each["message"]) for each in rows(own, decided, situation.seen)}
+    same = answer(situation)
+    if "n1" not in found:
+        assert reason in ("NodeLost", "NodeGone")
+    elif found["n1"][0] == "Eligible":
+        assert (same.reason, situation.told) == ("AgentStarting", "due") or situation.told == "attempt"
+    else:
+        assert found["n1"] == (same.reason, same.message)
+
+
+# What else an answer tells.
+
+
+def test_a_profile_that_cannot_be_read_says_so_of_every_node() -> None:
+    seen = observed([profile("broken", problem="spec.workload: Field required")])
+    (found,) = why(plan(seen), seen, "n1")
+    assert found.reason == "ProfileNotAccepted"
+    assert "spec.workload: Field required" in found.message
+
+
+def test_profiles_that_match_come_before_those_that_do_not() -> None:
+    seen = observed([profile("a", target={"nodeNames": ["n2"]}), profile("b")])
+    assert [(each.profile.name, each.kind) for each in why(plan(seen), seen, "n1")] == [
+        ("b", "running"),
+        ("a", "unmatched"),
+    ]
+
+
+def test_a_node_without_any_trace_has_no_answer() -> None:
+    seen = observed([profile()])
+    assert why(plan(seen), seen, "n7") == ()
+
+
+BLOCKERS = {
+    "Busy": ("pod team/train-0",),
+    "MeasuredByAnotherProfile": ("agent of ml/other on node n1",),
+    "MaxConcurrentReached": ("agent of ml/nightly on node n2",),
+    "CanaryFirst": ("agent of ml/nightly on node n2",),
+    "PoolLimitReached": ("agent of ml/nightly on node n2",),
+    "TopologyLimitReached": ("agent of ml/nightly on node n2",),
+    "PowerBudgetReached": ("agent of ml/nightly on node n2",),
+    "TooManyFailures": ("node n2 (AgentCrashed)", "node n3 (AgentCrashed)"),
+    "CanaryFailed": ("node n2 (AgentCrashed)", "node n3 (AgentCrashed)"),
+}
+
+
+@each_situation
+def test_what_stands_in_the_way_is_named(reason: str, situation: Situation) -> None:
+    assert answer(situation).blocked_by == BLOCKERS.get(answer(situation).reason, ())
+
+
+def test_an_agent_in_another_pool_does_not_stand_in_the_way_of_a_pools_limit() -> None:
+    fleet = nodes("n1", "n2") | nodes("n3", labels={"nvidia.com/gpu.product": "NVIDIA-GB200"})
+    pools = [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]
+    own = profile(rollout={"maxConcurrent": 9, "pools": pools})
+    seen = observed([own], fleet, jobs=(job("n2"), job("n3")))
+    (found,) = why(plan(seen), seen, "n1")
+    assert found.blocked_by == ("agent of ml/nightly on node n2",)
+
+
+def test_of_many_blockers_five_are_named_and_the_others_counted() -> None:
+    running = [f"n{i}" for i in range(2, 9)]
+    seen = observed(
+        [profile(rollout={"maxConcurrent": 7})], nodes("n1", *running), jobs=tuple(job(name) for name in running)
+    )
+    (found,) = why(plan(seen), seen, "n1")
+    assert [found.blocked_by[0], len(found.blocked_by), found.blocked_by[-1]] == [
+        "agent of ml/nightly on node n2",
+        6,
+        "2 more",
+    ]
+
+
+def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() -> None:
+    seen = observed([profile(status={"observedGeneration": 1}, generation=2)])
+    (found,) = why(plan(seen), seen, "n1")
+    assert not found.judged
+    assert "watches namespace ml (chart value watchNamespaces)" in text("n1", [found])
+    assert "watchNamespaces" not in text("n1", [replace(found, profile=replace(found.profile, generation=1))])
+
+
+def test_for_programs_an_answer_is_json_with_null_for_what_is_not_so() -> None:
+    seen = observed([profile()], reports=(report(status=tried("failed", failures=9, reason="AgentCrashed")),))
+    (found,) = why(plan(seen), seen, "n1")
+    document = json.loads(json.dumps(row("n1", found)))
+    assert (document["state"], document["quarantine"], document["attempt"]["number"]) == ("failed", None, 1)
+
+
+def test_a_node_of_the_past_is_answered_for_by_the_agent_that_is_still_known_there() -> None:
+    of = job(finished="Complete")
+    seen = observed([profile()], nodes("n2"), jobs=(of,), pods=(pod(of, "Succeeded", "{}"),))
+    (found,) = why(plan(seen), seen, "n1")
+    assert (found.reason, found.job) == ("NodeGone", of.name)
+
+
+def test_a_node_that_the_profile_does_not_mean_any_more_keeps_its_past_and_its_agent() -> None:
+    narrowed = profile(target={"nodeNames": ["n2"]})
+    seen = observed([narrowed], jobs=(job(attempt=2),), reports=(report(status=tried()),))
+    (found,) = why(plan(seen), seen, "n1")
+    assert (found.reason, found.job) == ("NotMatched", job(attempt=2).name)
+    assert found.past.attempt is not None

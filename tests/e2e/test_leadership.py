@@ -1,0 +1,164 @@
+"""Two replicas of the operator on a real control plane: the leader is killed, stopped and woken, or told to end.
+
+That a replica which lost its Lease writes nothing more is read from the API server's audit log, not from the replica.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_api import names
+from precision_lab.install import NAMESPACE, Program
+from precision_lab.ports import free_ports
+from precision_operator.cluster import paths
+from tests.support.audit import requests
+from tests.support.eventually import eventually
+from tests.support.history import created, most_agents
+from tests.support.site import Profile, Scene, Site, specs
+
+pytestmark = pytest.mark.cluster
+
+NODES = 20
+AT_ONCE = 4
+LEASE_SECONDS = 6
+TERMS = (f"--lease-seconds={LEASE_SECONDS}", "--renew-deadline=4", "--retry=1")
+END_SECONDS = 4.0
+"""Less than the 5 s for which kopf would wait if anything of ours were still open."""
+WRITES = {"create", "update", "patch", "delete"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two replicas in place of the site's operator: `first` leads, `second` stands by, ready."""
+
+    site: Site
+    lease_name: str
+    first: Program
+    second: Program
+    audit_log: Path
+
+    def lease(self) -> dict[str, Any]:
+        return dict(self.site.get(paths.item(paths.leases(NAMESPACE), self.lease_name))["spec"])
+
+    def signal(self, replica: Program, number: signal.Signals) -> None:
+        self.site.lab.processes.signal(replica.name, number)
+
+    def exit_of(self, replica: Program) -> int | None:
+        return self.site.lab.processes.states()[replica.name].exit
+
+    def writes_of(self, identity: str) -> list[dict[str, Any]]:
+        """What a replica has written, the Lease apart, as the API server saw it."""
+        mine = (entry for entry in requests(self.audit_log) if entry["userAgent"].endswith(f"/{identity}"))
+        return [e for e in mine if e["verb"] in WRITES and e["objectRef"]["resource"] != "leases"]
+
+    def taken_by_another(self, old: str) -> dict[str, Any]:
+        """The Lease, once a replica other than `old` holds it."""
+        return eventually(lambda: lease if (lease := self.lease())["holderIdentity"] not in ("", old) else {})
+
+
+@pytest.fixture
+def pair(scene: Scene, audit_log: Path) -> Iterator[Pair]:
+    site, lease_name = scene.site, f"operator-{scene.mark}"
+    first, second = (
+        replace(
+            site.operator,
+            name=f"operator-{scene.mark}-{number}",
+            port=port,
+            argv=(*site.operator.argv, "--leader-elect", f"--lease-name={lease_name}", *TERMS, f"--port={port}"),
+        )
+        for number, port in enumerate(free_ports(2), 1)
+    )
+    site.kill_operator()
+    try:
+        first.start()
+        eventually(lambda: leads(first))
+        second.start()
+        yield Pair(site, lease_name, first, second, audit_log)
+    finally:
+        for replica in (first, second):
+            if replica.name in site.lab.processes.states():
+                site.lab.processes.stop(replica.name, signal.SIGKILL)
+        site.operator.start()
+
+
+@pytest.fixture
+def half_done(scene: Scene, pair: Pair) -> Profile:
+    """A rollout over the nodes, of which some are measured, some are being measured and some wait."""
+    scene.add_nodes(*specs(NODES, "agent-seconds:1"))
+    profile = scene.apply(rollout={"maxConcurrent": AT_ONCE})
+    eventually(lambda: len(profile.attempts()) >= NODES // 4)
+    assert len(profile.attempts()) < NODES
+    return profile
+
+
+def leads(replica: Program) -> bool:
+    """What a replica's own metrics say."""
+    with urllib.request.urlopen(f"{replica.url}/metrics", timeout=5) as answer:
+        found = re.search(r"^precision_operator_leader (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found
+    return float(found[1]) == 1
+
+
+def when(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def assert_each_node_was_measured_once(profile: Profile) -> None:
+    profile.completes(120)
+    assert profile.status()["progress"] == f"{NODES}/{NODES}"
+    told = Counter((a["outcome"], a["number"]) for a in profile.attempts().values())
+    assert told == {("succeeded", 1): NODES}
+    history = profile.history()
+    jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(history, "jobs"))
+    assert (len(jobs), set(jobs.values())) == (NODES, {1})
+    assert most_agents(history) <= AT_ONCE
+
+
+def test_a_leader_is_killed_and_the_other_measures_the_rest(pair: Pair, half_done: Profile) -> None:
+    assert not leads(pair.second)
+    old = pair.lease()["holderIdentity"]
+    pair.signal(pair.first, signal.SIGKILL)
+    lease = pair.taken_by_another(old)
+    assert_each_node_was_measured_once(half_done)
+    assert leads(pair.second)
+    assert lease["leaseTransitions"] == 1
+    began = min(when(entry["requestReceivedTimestamp"]) for entry in pair.writes_of(lease["holderIdentity"]))
+    assert began >= when(lease["acquireTime"])
+
+
+def test_a_leader_that_was_stopped_and_wakes_late_writes_nothing_more_and_ends(pair: Pair, half_done: Profile) -> None:
+    old = pair.lease()["holderIdentity"]
+    pair.signal(pair.first, signal.SIGSTOP)
+    lease = pair.taken_by_another(old)
+    assert half_done.condition(names.COMPLETE)["status"] != "True"
+    pair.signal(pair.first, signal.SIGCONT)
+    assert eventually(lambda: pair.exit_of(pair.first)) == 3
+    assert_each_node_was_measured_once(half_done)
+    assert pair.writes_of(lease["holderIdentity"])
+    by_the_old = [when(entry["requestReceivedTimestamp"]) for entry in pair.writes_of(old)]
+    assert by_the_old
+    assert max(by_the_old) < when(lease["acquireTime"])
+    pair.first.start()
+    assert (leads(pair.first), leads(pair.second)) == (False, True)
+
+
+def test_a_leader_that_is_told_to_end_hands_over_at_once(pair: Pair, half_done: Profile) -> None:
+    old = pair.lease()["holderIdentity"]
+    told = time.monotonic()
+    pair.site.lab.processes.stop(pair.first.name, signal.SIGTERM)
+    assert (pair.exit_of(pair.first), time.monotonic() - told < END_SECONDS) == (0, True)
+    ended = max(when(entry["requestReceivedTimestamp"]) for entry in pair.writes_of(old))
+    lease = pair.taken_by_another(old)
+    assert (when(lease["acquireTime"]) - ended).total_seconds() < LEASE_SECONDS - 1
+    assert_each_node_was_measured_once(half_done)

@@ -1,0 +1,149 @@
+"""The plugin as kubectl runs it: a node that fails run after run says so, is released by rerun, and measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_api.names import ANNOTATION_RERUN
+from precision_lab.fleet import NodeSpec
+from tests.support.eventually import eventually
+from tests.support.site import Profile, Scene, Site, specs
+
+pytestmark = pytest.mark.cluster
+
+ONCE = {"maxConcurrent": 4, "retry": {"limit": 0}}
+OTHER = {"name": "other", "shapes": [{"m": 2048, "k": 4096, "n": 4096}]}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """`kubectl precision ...`, found by kubectl on PATH as it would be for a user."""
+
+    kubectl: Path
+    kubeconfig: Path
+    folder: Path
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs it, whatever comes of it."""
+        program = self.folder / "kubectl-precision"
+        program.write_text(f"#!{sys.executable}\nfrom precision_operator.cli import main\n\nmain()\n")
+        program.chmod(0o755)
+        env = {
+            "PATH": f"{self.folder}{os.pathsep}{self.kubectl.parent}",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "KUBECONFIG": str(self.kubeconfig),
+            "HOME": str(self.folder),
+        }
+        command = [str(self.kubectl), "precision", *words]
+        return subprocess.run(command, env=env, text=True, capture_output=True, check=False, timeout=120)
+
+    def __call__(self, *words: str) -> str:
+        """What it prints. Fails the test with its own words when it fails."""
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def why(self, node: str, profile: Profile) -> dict[str, Any]:
+        """The answer for one profile."""
+        found = json.loads(self("why", node, "-n", profile.site.namespace, "--profile", profile.name, "-o", "json"))
+        (only,) = found
+        assert isinstance(only, dict)
+        return only
+
+
+@pytest.fixture
+def plugin(site: Site, tmp_path: Path) -> Plugin:
+    return Plugin(site.lab.binaries["kubectl"], site.lab.kubeconfig, tmp_path)
+
+
+def has_failed(profile: Profile, node: str, runs: int) -> bool:
+    """Whether so many runs in a row have failed on the node."""
+    return bool(profile.report_of(node).get("status", {}).get("failedRuns") == runs)
+
+
+def test_a_node_that_fails_run_after_run_is_quarantined_and_rerun_releases_it(scene: Scene, plugin: Plugin) -> None:
+    (node,) = scene.add_nodes(NodeSpec("H100", traits=("fault:crash",)))
+    profile = scene.apply(rollout=ONCE)
+    for runs in (1, 2):
+        eventually(partial(has_failed, profile, node, runs))
+        assert plugin.why(node, profile)["reason"] == "AgentCrashed"
+        said = plugin("rerun", f"node/{node}", "-n", scene.site.namespace)
+        assert f"node {node}, profile {scene.site.namespace}/{profile.name}: it is measured again" in said
+    eventually(lambda: profile.report_of(node)["status"].get("quarantine"))
+    profile.patch(workload=OTHER)
+    eventually(lambda: plugin.why(node, profile)["reason"] == "Quarantined")
+    told = plugin.why(node, profile)
+    assert (told["state"], told["due"]["reason"], told["judged"]) == ("waiting", "SpecChange", True)
+    assert told["message"] == (
+        "3 runs in a row ended without a result on it, the last by AgentCrashed. Mend the node, then release it with "
+        f"kubectl precision rerun {node}."
+    )
+    assert told["quarantine"]["reason"] == "AgentCrashed"
+    scene.lab.annotate_node(node, fault=None)
+    assert "Its quarantine since" in plugin("rerun", node, "-n", scene.site.namespace)
+    eventually(lambda: plugin.why(node, profile)["reason"] == "Measured")
+    assert "quarantine" not in profile.report_of(node)["status"]
+    assert plugin.why(node, profile)["attempt"]["outcome"] == "succeeded"
+
+
+def test_a_profile_that_is_rerun_measures_all_its_nodes_once_more(scene: Scene, plugin: Plugin) -> None:
+    scene.add_nodes(*specs(2))
+    profile = scene.apply(rollout=ONCE)
+    profile.completes()
+    before = {node: attempt["run"] for node, attempt in profile.attempts().items()}
+    said = plugin("rerun", profile.name, "-n", scene.site.namespace)
+    assert "its 2 eligible nodes are measured again" in said
+    assert profile.get()["metadata"]["annotations"][ANNOTATION_RERUN].endswith("Z")
+
+    def measured_anew() -> bool:
+        now = profile.attempts()
+        return all(now[node]["run"] != run and now[node]["outcome"] == "succeeded" for node, run in before.items())
+
+    eventually(measured_anew)
+
+
+def test_why_as_text_names_profile_reason_and_the_pod_in_the_way(scene: Scene, plugin: Plugin) -> None:
+    (node,) = scene.add_nodes(NodeSpec("H100", traits=("busy",)))
+    profile = scene.apply()
+    eventually(lambda: profile.counts().get("waiting") == 1)
+    told = plugin("why", node, "-n", scene.site.namespace)
+    assert f"{scene.site.namespace}/{profile.name}: waiting, Busy\n" in told
+    assert "It is measured when no pod holds its GPUs." in told
+    assert "  blocked by   pod " in told
+
+
+def test_a_node_that_is_not_there_gets_a_near_name_and_exit_code_2(scene: Scene, plugin: Plugin) -> None:
+    (node,) = scene.add_nodes(*specs(1))
+    done = plugin.run("why", f"{node}x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no node {node}x; did you mean {node}" in done.stderr
+
+
+def test_who_may_not_look_is_told_which_right_to_ask_for(site: Site, plugin: Plugin) -> None:
+    powerless = site.lab.service_account_kubeconfig("default", "default")
+    done = plugin.run("why", "n1", f"--kubeconfig={powerless}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot list resource" in done.stderr
+    assert "Ask for this right" in done.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_named_with_what_to_try(plugin: Plugin, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    nowhere.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],\n"
+        " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}],\n"
+        " contexts: [{name: c, context: {cluster: k, user: u}}]}\n"
+    )
+    done = plugin.run("rerun", "nightly", f"--kubeconfig={nowhere}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "127.0.0.1:1" in done.stderr
+    assert "Try kubectl version." in done.stderr

@@ -1,0 +1,337 @@
+"""For every reason that a node can have, a situation that it is the reason of, with the facts that its sentence names.
+
+The node is always n1, the profile ml/nightly. What an agent left behind is read as the operator reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from precision_api import names
+from precision_api.profile import Condition
+from precision_api.report import Quarantine, ReportRun
+from precision_operator.core import ingest
+from precision_operator.core.actions import Close, Collect
+from precision_operator.core.clock import format_time
+from precision_operator.core.observed import JobView, Observed, PodView, Termination
+from precision_operator.core.plan import plan
+from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
+
+Told = Literal["stand", "attempt", "due"]
+LATER = 30 * MINUTE
+NVLINK = "nvidia.com/gpu.clique"
+H100 = "NVIDIA-H100-80GB-HBM3"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A world in which `facts` fill the sentence; `told` says where: the stand, the last attempt, or what is due."""
+
+    seen: Observed
+    facts: Mapping[str, object]
+    told: Told = "stand"
+
+
+def node_with(labels: Mapping[str, str] | None = None, **changes: Any) -> Observed:
+    """n1 with these labels beside the product's."""
+    product = {"nvidia.com/gpu.product": H100}
+    return observed([profile()], nodes("n1", labels=product | dict(labels or {}), **changes))
+
+
+def taint(key: str) -> dict[str, str]:
+    return {"key": key, "value": "yes", "effect": "NoSchedule"}
+
+
+def rolled(fleet: Mapping[str, Any] | None = None, *running: str, **rollout: Any) -> Observed:
+    """A rollout with room for ten unless told otherwise, and agents on the nodes `running`."""
+    live = tuple(job(name) for name in running)
+    own = profile(rollout={"maxConcurrent": 10} | rollout)
+    return observed([own], fleet or nodes("n1", "n2"), jobs=live, pods=tuple(pod(each) for each in live))
+
+
+def ended(of: JobView, left: PodView | None, **rollout: Any) -> Observed:
+    """What follows when the plan has ended an attempt, in a profile that doesn't retry."""
+    own = profile(rollout={"retry": {"limit": 0}}, **rollout)
+    pods = (left,) if left is not None else ()
+    return after(observed([own], jobs=(of,), pods=pods))
+
+
+def after(seen: Observed) -> Observed:
+    """The world in which the attempt on n1 has been ended as the plan says, and its end is in the report."""
+    action = next(action for action in plan(seen).actions if isinstance(action, Close | Collect))
+    if isinstance(action, Close):
+        problem: Any = ingest.Problem(action.reason, action.message, action.outcome)
+    else:
+        problem = ingest.summary_of(action.job, action.pod)
+    status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping)
+    return replace(seen, jobs=(), pods=(), reports=(report(status=status),))
+
+
+FAILED = job(finished="Failed", finished_at=NOW)
+COMPLETE = job(finished="Complete", finished_at=NOW)
+STUCK = job(created=NOW - LATER)
+POD_STUCK: dict[str, Any] = {"phase": "Pending", "created": STUCK.created}
+
+
+def left(message: str = "", exit_code: int = 1, reason: str = "Error", **changes: Any) -> Observed:
+    """What an agent that ended so leaves: read, and written to the report."""
+    of = FAILED if exit_code else COMPLETE
+    remains = pod(of, "Failed" if exit_code else "Succeeded", message, exit_code)
+    return ended(of, replace(remains, termination=Termination(exit_code, reason, message), **changes))
+
+
+def basis_of(seen: Observed) -> dict[str, str]:
+    """What a run that begins now is begun for."""
+    stand = plan(seen).profiles[0].stands[0]
+    assert stand.current is not None
+    return dict(stand.current.basis)
+
+
+def measured_for(was: Mapping[str, str], seen: Observed, ago: timedelta = MINUTE) -> Observed:
+    """n1 was measured, for a basis that differs from the present one in `was`."""
+    status = tried(basis=basis_of(seen) | dict(was), ago=ago)
+    marks = seen.reports[0].rerun if seen.reports else ""
+    return replace(seen, reports=(replace(report(status=status), rerun=marks),))
+
+
+def old_result() -> Observed:
+    """A good result of two days ago, where one day is allowed."""
+    seen = observed([profile(schedule={"maxAge": "1d"})])
+    run = {"run": "r1", "requestHash": "ab", "backend": "replay", "provenance": "simulated", "durationSeconds": "9"}
+    run |= {"finishedAt": format_time(NOW - timedelta(days=2)), "workloadHash": "cd"}
+    status = tried(ago=timedelta(days=2)).model_copy(update={"run": ReportRun.model_validate(run)})
+    return replace(seen, reports=(report(status=status),))
+
+
+def quarantined() -> Observed:
+    held = Quarantine(since=format_time(NOW - LATER), reason="AgentCrashed", message="")
+    seen = measured_for({"spec": "another"}, observed([profile()]))
+    status = tried("failed", failures=1, basis={"spec": "another"}, reason="AgentCrashed")
+    status = status.model_copy(update={"quarantine": held, "failed_runs": 3})
+    return replace(seen, reports=(report(status=status),))
+
+
+def failed_first(**rollout: Any) -> Observed:
+    """n2 and n3 have failed for good; n1 comes after them."""
+    status = tried("failed", failures=3, reason="AgentCrashed", message="It crashed.")
+    reports = (report("n2", status=status), report("n3", status=status))
+    return replace(rolled(nodes("n1", "n2", "n3"), **rollout), reports=reports)
+
+
+def gone() -> Observed:
+    fresh = {"type": names.FRESH, "status": "False", "reason": "NodeGone", "lastTransitionTime": format_time(NOW)}
+    status = tried().model_copy(update={"conditions": (Condition.model_validate(fresh),)})
+    return observed([profile()], nodes("n2"), reports=(report(status=status),))
+
+
+TWO_RACKS = nodes("n1", "n2", labels={"nvidia.com/gpu.product": H100, NVLINK: "a.1"})
+POOL = {"name": H100}
+DUE = format_time(NOW)
+DRIVER = {"nvidia.com/cuda.driver-version.full": "580.95.05"}
+
+NODES: dict[str, Situation] = {
+    "NotMatched": Situation(
+        observed([profile(target={"nodeNames": ["n2"]})]), {"why": "spec.target.nodeNames does not name it"}
+    ),
+    "ExcludedTaint": Situation(
+        observed([profile(target={"excludeTaints": [{"key": "reserved"}]})], nodes("n1", taints=[taint("reserved")])),
+        {"taint": "reserved=yes:NoSchedule"},
+    ),
+    "MIGEnabled": Situation(
+        node_with({"nvidia.com/mig.config": "all-1g.10gb"}), {"why": "label nvidia.com/mig.config=all-1g.10gb"}
+    ),
+    "GPUsSharedRenamed": Situation(
+        node_with(allocatable={"nvidia.com/gpu.shared": "16"}), {"resource": "nvidia.com/gpu.shared: 16"}
+    ),
+    "GPUsShared": Situation(node_with({"nvidia.com/gpu.replicas": "4"}), {"why": "label nvidia.com/gpu.replicas=4"}),
+    "UnsupportedProduct": Situation(
+        node_with({"nvidia.com/gpu.product": "Tesla-T4"}),
+        {"name": "Tesla-T4", "supported": "GB200, GB300, H100, H200, B200, B300"},
+    ),
+    "DRAClaimsNotSupported": Situation(
+        node_with(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}), {"why": "capacity is 8"}
+    ),
+    "UnknownProduct": Situation(observed([profile()], nodes("n1", labels={})), {"why": "capacity nvidia.com/gpu: 8"}),
+    "NoGPU": Situation(observed([profile(target={"nodeNames": ["n1"]})], nodes("n1", labels={}, gpus=None)), {}),
+    "UntoleratedTaint": Situation(
+        node_with(taints=[taint("team")]),
+        {"taint": "team=yes:NoSchedule", "toleration": "{key: team, operator: Equal, value: yes, effect: NoSchedule}"},
+    ),
+    "MIGReconfiguring": Situation(
+        node_with({"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "pending"}),
+        {"why": "label nvidia.com/mig.config.state=pending"},
+    ),
+    "NodeDeleting": Situation(
+        node_with(deletionTimestamp="2026-11-21T08:00:00Z"), {"why": "it has a deletionTimestamp"}
+    ),
+    "NotReady": Situation(
+        node_with(ready="Unknown"), {"why": "condition Ready is Unknown (KubeletReady)", "node": "n1"}
+    ),
+    "Cordoned": Situation(node_with(unschedulable=True), {"node": "n1"}),
+    "GPUsNotReady": Situation(node_with(gpus=None), {"why": f"label nvidia.com/gpu.product={H100}"}),
+}
+"""Which nodes: decided from the Node object alone."""
+
+TURNS: dict[str, Situation] = {
+    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
+    "CheckingIdle": Situation(observed([profile()], occupancy={}), {}),
+    "MeasuredByAnotherProfile": Situation(
+        observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "ml/other"}
+    ),
+    "MaxConcurrentReached": Situation(rolled(None, "n2", maxConcurrent=1), {"limit": 1}),
+    "TooManyFailures": Situation(failed_first(maxFailures=1), {"failed": 2, "limit": 1}),
+    "CanaryFailed": Situation(failed_first(canary=1), {"failed": 2, "canary": 1}),
+    "CanaryFirst": Situation(rolled(None, "n2", canary=1), {"succeeded": 0, "canary": 1}),
+    "PoolLimitReached": Situation(rolled(None, "n2", pools=[POOL | {"maxConcurrent": 1}]), {"limit": 1, "pool": H100}),
+    "TopologyLimitReached": Situation(
+        rolled(TWO_RACKS, "n2", perTopology=[{"key": NVLINK, "max": 1}]), {"limit": 1, "key": NVLINK, "group": "a.1"}
+    ),
+    "TopologyKeyMissing": Situation(rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),
+    "PowerBudgetReached": Situation(
+        rolled(None, "n2", powerBudgetWatts=8000),
+        {
+            "drawn": 5600,
+            "watts": 5600,
+            "origin": "H100 SXM default, not yet measured",
+            "name": "spec.rollout.powerBudgetWatts",
+            "budget": 8000,
+        },
+    ),
+    "PowerBudgetTooSmall": Situation(
+        rolled(powerBudgetWatts=5000),
+        {
+            "watts": 5600,
+            "origin": "H100 SXM default, not yet measured",
+            "name": "spec.rollout.powerBudgetWatts",
+            "budget": 5000,
+        },
+    ),
+    "Ramping": Situation(rolled(None, "n2", rampSeconds=60), {"seconds": 60, "until": format_time(NOW + MINUTE)}),
+    "NotDueYet": Situation(
+        observed([profile(schedule={"cron": "0 12 * * *"})]), {"at": format_time(NOW + timedelta(hours=3))}
+    ),
+    "Quarantined": Situation(quarantined(), {"runs": 3, "why": "AgentCrashed", "node": "n1"}),
+    "Retrying": Situation(
+        observed(
+            [profile()], reports=(report(status=tried("failed", failures=1, message="It crashed.", ago=0 * MINUTE)),)
+        ),
+        {"attempt": 1, "why": "It crashed.", "retry": 1, "limit": 2, "until": format_time(NOW + MINUTE)},
+    ),
+    "BackingOff": Situation(
+        observed([profile()], reports=(report(status=tried("disrupted", reason="Disrupted", ago=0 * MINUTE)),)),
+        {"why": "Disrupted", "until": format_time(NOW + timedelta(seconds=30))},
+    ),
+    "Suspended": Situation(observed([profile(suspend=True)]), {}),
+    "ProfileNotAccepted": Situation(
+        observed([profile()], priority_class_exists=False),
+        {
+            "why": "PriorityClass precision-profiler-agent does not exist, without which agents could push other pods "
+            "away. Install the chart again, or create it."
+        },
+    ),
+    "WaitsInQueue": Situation(
+        observed([profile(agent={"queueName": "gpus"})], jobs=(job(suspended=True),)), {"queue": "gpus"}
+    ),
+    "AgentStarting": Situation(
+        observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", waiting_reason="ContainerCreating"),)),
+        {"attempt": 1, "why": "ContainerCreating"},
+    ),
+    "AgentRunning": Situation(
+        observed([profile()], jobs=(job(),), pods=(pod(job()),)), {"attempt": 1, "job": job().name}
+    ),
+    "Collecting": Situation(
+        observed([profile()], jobs=(COMPLETE,), pods=(pod(COMPLETE, "Succeeded", "{}"),)), {"attempt": 1}
+    ),
+    "Measured": Situation(
+        observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "report": report().name}
+    ),
+}
+"""Whose turn: decided from everything that runs and has run."""
+
+ENDS: dict[str, Situation] = {
+    "AgentCrashed": Situation(left(exit_code=139), {"exit_code": 139, "job": job().name}),
+    "AgentOutOfMemory": Situation(left(exit_code=137, reason="OOMKilled"), {"limit": "limit"}),
+    "AgentRefused": Situation(
+        left(exit_code=14),
+        {
+            "name": "GPUBusy",
+            "exit_code": 14,
+            "detail": "A GPU was in use by somebody else before the measurement began.",
+        },
+    ),
+    "ImagePullFailed": Situation(
+        ended(STUCK, pod(STUCK, waiting_reason="ErrImagePull", waiting_message="no such image", **POD_STUCK)),
+        {"image": "of the agent", "text": "no such image"},
+    ),
+    "PendingTooLong": Situation(
+        ended(STUCK, pod(STUCK, waiting_reason="ContainerCreating", **POD_STUCK)),
+        {"seconds": 300, "text": "ContainerCreating"},
+    ),
+    "PodNotCreated": Situation(
+        ended(replace(STUCK, creation_problem="exceeded quota: gpus"), None),
+        {"text": "exceeded quota: gpus", "namespace": "ml"},
+    ),
+    "DeadlineExceeded": Situation(
+        ended(replace(FAILED, failure_reason="DeadlineExceeded", created=NOW - LATER), None), {"seconds": 1800}
+    ),
+    "Failed": Situation(
+        observed([profile()], reports=(report(status=tried("failed", failures=3, reason="OfAnotherVersion")),)), {}
+    ),
+    "ResultMissing": Situation(left(exit_code=0), {"job": job().name}),
+    "ResultDamaged": Situation(left('{"v": "PPS1"}', 0), {"detail": "the summary is not valid: run: Field required"}),
+    "ResultForeign": Situation(
+        left('{"v": "PPS9"}', 0), {"detail": "the termination message is not of this agent, or of a newer version"}
+    ),
+    "QueueTimeout": Situation(
+        ended(
+            replace(STUCK, suspended=True),
+            None,
+            agent={"queueName": "gpus"},
+            idle={"queueTimeoutSeconds": 600},
+        ),
+        {"seconds": 600},
+        "attempt",
+    ),
+    "PodLost": Situation(ended(FAILED, None), {}, "attempt"),
+    "Disrupted": Situation(left(disruption="a drain"), {"text": "a drain"}, "attempt"),
+    "NodeLost": Situation(observed([profile()], nodes("n2"), jobs=(job(),)), {"node": "n1"}),
+    "NodeGone": Situation(gone(), {"node": "n1"}),
+}
+"""What came back. A disruption is told of the last attempt: the node itself is queued again."""
+
+CHANGES: dict[str, Situation] = {
+    "FirstRun": Situation(observed([profile()]), {}, "due"),
+    "RerunNode": Situation(
+        measured_for({"rerunNode": ""}, observed([profile()], reports=(report(rerun="2026-11-21T08:59:00.000001Z"),))),
+        {},
+        "due",
+    ),
+    "Rerun": Situation(
+        measured_for({"rerun": ""}, observed([replace(profile(), rerun="2026-11-21T08:59:00.000001Z")])), {}, "due"
+    ),
+    "DriverChange": Situation(
+        measured_for({"driver": "570.1"}, node_with(DRIVER)), {"before": "570.1", "after": "580.95.05"}, "due"
+    ),
+    "HardwareChange": Situation(
+        measured_for({"hardware": "H100/7/81559"}, observed([profile()])),
+        {"before": "H100/7/81559", "after": "H100/8/"},
+        "due",
+    ),
+    "AgentChange": Situation(measured_for({"agent": "another"}, observed([profile()])), {}, "due"),
+    "SpecChange": Situation(measured_for({"spec": "another"}, observed([profile()])), {}, "due"),
+    "Scheduled": Situation(
+        measured_for(
+            {"schedule": "2026-11-20T09:00:00Z"},
+            observed([profile(created=NOW - timedelta(days=2), schedule={"cron": "0 9 * * *"})]),
+        ),
+        {"tick": DUE},
+        "due",
+    ),
+    "TooOld": Situation(old_result(), {"limit": "1d"}, "due"),
+}
+"""Why a node is measured (again)."""
+
+SITUATIONS: Mapping[str, Situation] = NODES | TURNS | ENDS | CHANGES
