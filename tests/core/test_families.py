@@ -242,7 +242,7 @@ def test_a_report_that_cannot_be_read_is_counted_and_the_others_are_shown(status
 
 
 def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
-    status = report_status([recipe_row("bf16") | {"throttledRatio": "0.1"}]) | {"quarantine": {"since": "now"}}
+    status = report_status([recipe_row("bf16") | {"throttledRatio": "0.1"}]) | {"forecast": {"since": "now"}}
     assert body_of([report_object(status=status)]).shown_reports == 1
 
 

@@ -62,7 +62,7 @@ GRANTS: tuple[Grant, ...] = (
         "namespace",
         "",
         ("configmaps",),
-        ("get", "create", "patch", "delete"),
+        ("get", "create", "patch"),
         "the full result of a node; a Hugging Face config that a profile names",
     ),
     Grant(
@@ -73,7 +73,7 @@ GRANTS: tuple[Grant, ...] = (
         ("get",),
         "whether the queue is there that a profile names",
     ),
-    Grant("operator", "namespace", "", ("events",), ("create", "patch"), "what people should notice"),
+    Grant("operator", "namespace", "", ("events",), ("create", "patch", "list"), "what people should notice"),
     Grant("operator", "own", "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
     Grant("exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL), _READ, "the figures that it shows"),
 )

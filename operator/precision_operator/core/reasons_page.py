@@ -31,6 +31,10 @@ SECTIONS: Mapping[Kind, tuple[str, str]] = {
     "succeeded": ("Measured", "The node has a result of this run."),
     "partial": ("Measured, without the full result", "The summary in the report stands; its detail is lost."),
     "failed": ("Failed", "The newest attempt gave no result. An older result stays in the report."),
+    "due": (
+        "Measured again",
+        "Why a node's run begins, and why its older figures are marked stale until it has ended.",
+    ),
     "profile": ("The profile as a whole", "Reasons in the profile's own conditions."),
 }
 """Heading and introduction of each kind of reason, in the order of the page."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observed import Observed, Occupancy, ProfileView, Raw, Settings
+from precision_operator.core.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.shell.cache import KINDS, Cache, Kind
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
 SLICES_SECONDS = 60.0
+BARE_SECONDS = 15.0
+"""A Job that has no pod after this long was probably refused one: its events say why."""
 LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 64
 """A bound: a fleet that is busy throughout is looked at in several passes."""
@@ -38,6 +41,7 @@ class Gatherer:
         self._namespaces = tuple(namespaces)
         self._looks: dict[str, tuple[float, Occupancy]] = {}
         self._texts: dict[tuple[str, str], tuple[float, dict[str, str] | None]] = {}
+        self._refusals: dict[str, tuple[float, str]] = {}
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
         self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
@@ -59,13 +63,15 @@ class Gatherer:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
         profiles = tuple(p for p in map(profile_view, self._cache.all("profiles").values()) if not p.deleting)
         now = asyncio.get_running_loop().time()
+        pods = _present(map(pod_view, self._cache.all("pods").values()))
+        jobs = _present(map(job_view, self._cache.all("jobs").values()))
         return Observed(
             now=datetime.now(UTC),
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
-            jobs=_present(map(job_view, self._cache.all("jobs").values())),
-            pods=_present(map(pod_view, self._cache.all("pods").values())),
+            jobs=await self._with_refusals(jobs, {pod.job_uid for pod in pods}, now),
+            pods=pods,
             reports=_present(map(report_view, self._cache.all("reports").values())),
             occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < FRESH_SECONDS},
             config_maps={key: await self._config_map(*key, now) for key in _wanted_texts(profiles)},
@@ -131,6 +137,25 @@ class Gatherer:
             slices = tuple(found)
             self._resource_slices = (now, slices)
         return slices
+
+    async def _with_refusals(self, jobs: Sequence[JobView], with_pods: set[str], now: float) -> tuple[JobView, ...]:
+        """The Jobs; those that have no pod after a while with what the cluster said when it refused one."""
+        bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
+        late = {job.uid for job in bare if (datetime.now(UTC) - job.created).total_seconds() > BARE_SECONDS}
+        self._refusals = {uid: seen for uid, seen in self._refusals.items() if uid in late}
+        return tuple([replace(j, creation_problem=await self._refusal(j, now)) if j.uid in late else j for j in jobs])
+
+    async def _refusal(self, job: JobView, now: float) -> str:
+        """The newest FailedCreate event of a Job (a quota, Pod Security ...); empty when there is none."""
+        at, text = self._refusals.get(job.uid, (-FRESH_SECONDS, ""))
+        if now - at >= FRESH_SECONDS:
+            chosen = f"involvedObject.uid={job.uid},reason=FailedCreate"
+            events = paths.collection("v1", "events", job.namespace)
+            found, _ = await self._cluster.list_all(events, field_selector=chosen)
+            newest = max(found, key=lambda event: str(event.get("lastTimestamp") or ""), default={})
+            text = str(newest.get("message", ""))
+            self._refusals[job.uid] = (now, text)
+        return text
 
     async def _get_or_none(self, path: str) -> Raw | None:
         try:

@@ -8,6 +8,8 @@ import random
 from dataclasses import replace
 
 from precision_operator.cluster import ApiError
+from precision_operator.core.actions import Start
+from precision_operator.core.asking import Refusal
 from precision_operator.core.events import notes
 from precision_operator.core.ingest import status_json
 from precision_operator.core.observed import Observed
@@ -48,6 +50,8 @@ class Reconciler:
         self._telemetry = telemetry
         self._written: dict[str, float] = {}
         self._failures = 0
+        self._refused = 0
+        """Passes in a row in which an action was refused: the same refusal must not be asked for in a hot loop."""
         self._turn = asyncio.Lock()
         self.ready = False
         """Whether everything has been listed once: this replica could lead, whether it does or not."""
@@ -130,14 +134,15 @@ class Reconciler:
         observed, decided = await self._decide()
         again = await self._actor.act(decided.actions)
         for action in decided.actions:
-            if action.reason == "AgentStarting":
-                self._gatherer.forget_look(getattr(action, "facts").name)  # noqa: B009
+            if isinstance(action, Start):
+                self._gatherer.forget_look(action.facts.name)
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
             decided = replace(plan(observed), actions=decided.actions)
         self._telemetry.saw(decided)
         due = min([await self._tell(item, observed) for item in decided.profiles], default=LIST_AGAIN_SECONDS)
-        return self._pause() if again else due
+        self._refused = self._refused + 1 if again else 0
+        return min(30.0, 0.25 * 2**self._refused) if again else due
 
     async def _decide(self) -> tuple[Observed, Plan]:
         """A plan whose starts are all on nodes that were seen idle just now."""
@@ -176,4 +181,4 @@ class Reconciler:
 
     @staticmethod
     def _waits_for_unwatched(item: ProfilePlan) -> bool:
-        return not hasattr(item.asked, "run") or any(stand.reason in UNWATCHED for stand in item.stands)
+        return isinstance(item.asked, Refusal) or any(stand.reason in UNWATCHED for stand in item.stands)
