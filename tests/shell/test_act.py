@@ -182,8 +182,7 @@ async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(s
     assert detail["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
     assert scene.held("jobs") == []
-    order = [(method, path.split("/")[-2]) for method, path in scene.cluster.requests[-4:]]
-    assert [method for method, _ in order] == ["LOG", "POST", "PATCH", "DELETE"] or order[-2:][1][0] == "DELETE"
+    assert [method for method, _ in scene.cluster.requests[-4:]] == ["LOG", "POST", "PATCH", "DELETE"]
 
 
 @pytest.mark.parametrize("broken", ["configmaps", "/status", "jobs"])
@@ -255,10 +254,10 @@ async def test_a_log_that_cannot_be_read_is_asked_for_again_for_a_while(
         assert "The agent's log could not be read" in (status.run.detail_problem or "")
 
 
-HOSTILE = [b"", b"hello", b'{"v":"PPS1"}', b"{" * 4000, b'{"v":"PPE1","reason":"Nonsense"}', b"\xc3\x28"]
+HOSTILE = [b"", b"hello", b'{"v":"PPS1"}', b"{" * 4000, b'{"v":"PPE1","reason":"Nonsense"}']
 
 
-@pytest.mark.parametrize("message", HOSTILE[:5])
+@pytest.mark.parametrize("message", HOSTILE)
 async def test_a_hostile_message_is_a_reason_in_the_report_and_the_job_goes(scene: Scene, message: bytes) -> None:
     job, pod = await scene.ended(message=message)
     assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
