@@ -87,8 +87,8 @@ class Kubelets:
             return "gone"
         return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
 
-    async def machine_is_replaced(self, pod: Object) -> None:
-        """Looks every second; a pod that the garbage collector takes meanwhile is forgotten, and this with it."""
+    async def replaced(self, pod: Object) -> None:
+        """Returns when there is a node of that name again. Looks every second; a pod that the garbage collector takes meanwhile is forgotten, and this with it."""
         while await self._node(pod) is None:
             await asyncio.sleep(REPLACED_SECONDS)
 

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from precision_operator.core.observed import ProfileView
 from precision_operator.core.plan import Plan, ProfilePlan, Start, plan
 from precision_operator.core.rollup import profile_status
 from tests.support.node_objects import node_object
@@ -20,6 +21,7 @@ PROFILE_NAMES = st.sampled_from(["a", "b"])
 LIMITS = st.sampled_from([1, 2, 4, "50%", "100%"])
 RECIPES = st.sampled_from([[], ["fp8_current"], ["mxfp8"]])
 TARGETS = st.sampled_from([{}, {"nodeNames": ["n1", "n2"]}, {"products": ["GB200"]}])
+ALSO = st.sampled_from(["nothing", "its node", "its profile", "its run"])
 ENDS: st.SearchStrategy[End] = st.sampled_from(["succeeded", "crashed", "disrupted"])
 AT_REST = {"succeeded", "failed", "skipped", "waiting"}
 
@@ -110,9 +112,20 @@ class Fleet(RuleBasedStateMachine):
     # Agents.
 
     @precondition(lambda self: self.cluster.running())
-    @rule(data=st.data(), how=ENDS)
-    def an_agent_ends(self, data: st.DataObject, how: End) -> None:
-        self.cluster.end(data.draw(st.sampled_from(self.cluster.running())), how)
+    @rule(data=st.data(), how=ENDS, also=ALSO, writes=st.sampled_from([None, 1, 2, 3]))
+    def an_agent_ends(self, data: st.DataObject, how: End, also: str, writes: int | None) -> None:
+        """An agent ends, at the same moment something else does, and the operator may be killed while it collects."""
+        name = data.draw(st.sampled_from(self.cluster.running()))
+        job = self.cluster.jobs[name]
+        self.cluster.end(name, how)
+        if also == "its node":
+            self.cluster.nodes.pop(job.node_uid, None)
+        if also == "its profile":
+            self.cluster.profiles.pop(job.profile_uid, None)
+        if also == "its run":
+            self.edit_recipes(job.profile, ["fp8_block"])
+        self.cluster.reconcile(writes)
+        self.the_cluster_works()
 
     @precondition(lambda self: self.cluster.jobs)
     @rule(data=st.data())
@@ -199,7 +212,7 @@ class Fleet(RuleBasedStateMachine):
         self.cluster.settle()
         assert (self.cluster.jobs, self.cluster.reports, self.cluster.pods) == ({}, {}, {})
 
-    def profile_of(self, name: str):  # type: ignore[no-untyped-def]
+    def profile_of(self, name: str) -> ProfileView | None:
         return next((p for p in self.cluster.profiles.values() if p.name == name), None)
 
 
@@ -208,4 +221,4 @@ def _started(decided: Plan) -> set[str]:
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=120, stateful_step_count=40, report_multiple_bugs=False, deadline=None)
+TestFleet.settings = settings(max_examples=250, stateful_step_count=40, report_multiple_bugs=False, deadline=None)

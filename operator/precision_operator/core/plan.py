@@ -218,13 +218,14 @@ def _take_turns(
     """Give free places to candidates: the profile with the fewest live agents first, then the oldest."""
     queues = {d.profile.uid: [s for s in d.stands if s.state == "eligible"] for d in drafts}
     by_uid = {d.profile.uid: d for d in drafts}
+    limits = {d.profile.uid: _limit(d) for d in drafts}
     settled: dict[tuple[str, str], Stand] = {}
     starts: list[Start] = []
     look_at: list[str] = []
     while any(queues.values()):
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger))
         draft, candidate = by_uid[uid], queues[uid].pop(0)
-        stand, start = _turn(draft, candidate, observed, ledger)
+        stand, start = _turn(draft, candidate, observed, ledger, limits[uid])
         settled[uid, candidate.facts.uid] = stand
         if start is not None:
             starts.append(start)
@@ -245,7 +246,9 @@ def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, Any, str]:
     return len(ledger.live[profile.uid]), profile.created, profile.key
 
 
-def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger) -> tuple[Stand, Start | None]:
+def _turn(
+    draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger, limit: int
+) -> tuple[Stand, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
     profile, facts, asked = draft.profile, candidate.facts, draft.asked
     assert profile.spec is not None
@@ -256,7 +259,7 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
         profile=profile,
         facts=facts,
         live=len(ledger.live[profile.uid]),
-        limit=concurrency_limit(profile.spec.rollout.max_concurrent, _eligible(draft)),
+        limit=limit,
         taken_by=ledger.taken.get(facts.name),
         attempt=attempt,
     )
@@ -281,8 +284,12 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
     return replace(candidate, reason="AgentStarting", message=message), start
 
 
-def _eligible(draft: ProfilePlan) -> int:
-    return sum(stand.state != "skipped" for stand in draft.stands)
+def _limit(draft: ProfilePlan) -> int:
+    """Most agents of a profile at once; none where its spec can't be read."""
+    if draft.profile.spec is None:
+        return 0
+    eligible = sum(stand.state != "skipped" for stand in draft.stands)
+    return concurrency_limit(draft.profile.spec.rollout.max_concurrent, eligible)
 
 
 def _housekeeping(observed: Observed, decided: list[ProfilePlan]) -> Iterable[Action]:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.history import created
-from tests.support.loss import Loss
 from tests.support.site import Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
@@ -42,12 +41,6 @@ def test_a_profile_that_is_deleted_in_the_middle_takes_everything_along(scene: S
     assert leftovers(profile) == []
     assert len(created(profile.history(), "jobs")) == 4
     assert_unmarked(profile)
-
-
-def test_a_node_that_is_deleted_in_the_middle_takes_its_job_along(deserted: Loss) -> None:
-    jobs = [c for c in deserted.profile.history() if c.kind == "jobs"]
-    mine = [c.type for c in jobs if deserted.mine([c.object])]
-    assert (mine[0], mine[-1]) == ("ADDED", "DELETED")
 
 
 def test_a_profile_can_be_deleted_while_the_operator_is_down(scene: Scene) -> None:
