@@ -5,7 +5,7 @@ kernels, `E4M3` in NVFP4's scales. What no rule understands is `unknown`, and so
 does not explain: a wrong "FP4" would certify a precision that never ran. Pure; raises nothing, whatever the text.
 
 Sources of the grammars: names seen in public traces (tests/golden/kernel_names.json tells each), CUTLASS' documentation
-of its generated names, the kernels of Transformer Engine 2.8 to 2.20.
+of its generated names, the kernels in Transformer Engine 2.20's source.
 """
 
 from __future__ import annotations

@@ -40,6 +40,9 @@ class Machine(Protocol):
     async def whereabouts(self, pod: Object) -> Whereabouts:
         """What has become of the node that the pod was started on."""
 
+    async def replaced(self, pod: Object) -> None:
+        """Returns when there is another node of that name, whose kubelet finds the pod among its own."""
+
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the pod's status; a pod that is gone is no error."""
 
@@ -90,7 +93,8 @@ class AgentPod:
             ended, started = (LOST, timestamp()) if phase == "Running" else await self._live(plan)
             now = await self.machine.whereabouts(self.pod)
             if now == "gone":
-                return
+                await self.machine.replaced(self.pod)
+                now = "replaced"
             if now == "replaced":
                 ended = LOST
             self._kept = ended.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from rich.console import Console
@@ -21,6 +22,8 @@ NAMESPACE = "precision-demo"
 """Of the example."""
 FINISH_SECONDS = 900.0
 LOOK_SECONDS = 0.5
+PIPED_WIDTH = 150
+"""Columns when the output is no terminal: rich would assume 80 and fold every cell."""
 NOTICE = (
     "SIMULATED FLEET. No GPU is measured here: the nodes are fake, and each agent replays published figures with "
     "seeded noise and named assumptions. The control plane, the operator, the exporter and the agent program are real."
@@ -32,7 +35,7 @@ def run_demo(name: str, agent_seconds: float, keep: bool) -> None:
 
     Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone.
     """
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
     notice = Panel(NOTICE, title="Precision Profiler demo", border_style="yellow")
     console.print(notice)
     if end_named(name):

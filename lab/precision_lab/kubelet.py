@@ -27,6 +27,7 @@ from precision_lab.names import KWOK_NODE
 
 Object = dict[str, Any]
 log = logging.getLogger("precision_lab.kubelet")
+REPLACED_SECONDS = 1.0
 
 
 class Kubelets:
@@ -85,6 +86,11 @@ class Kubelets:
         if node is None:
             return "gone"
         return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
+
+    async def replaced(self, pod: Object) -> None:
+        """Returns when there is a node of that name again. Looks every second; a pod that the garbage collector takes meanwhile is forgotten, and this with it."""
+        while await self._node(pod) is None:
+            await asyncio.sleep(REPLACED_SECONDS)
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the status; a pod that is gone or was made anew under its name is left alone."""

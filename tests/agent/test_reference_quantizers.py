@@ -1,4 +1,4 @@
-"""The reference quantizers against the definitions of their formats: every code, ties, saturation, scales, expectation."""
+"""The reference quantizers against their formats' definitions: every code, ties, saturation, scales, expectation."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_zeros_stay_zeros_and_tiny_or_huge_tensors_stay_finite(
     assert torch.equal(quantise(torch.zeros(128, 128)), torch.zeros(128, 128))
     for size in (1e-30, 1e30):
         x = normal(128, 128) * size
-        assert float((quantise(x) - x).norm() / x.norm()) < 0.2
+        assert float((quantise(x) - x).double().norm() / x.double().norm()) < 0.2
 
 
 @pytest.mark.parametrize("block", [lambda x: q.mxfp8(x), lambda x: q.nvfp4(x), lambda x: q.fp8_block(x)])
@@ -211,16 +211,12 @@ def test_the_hadamard_transform_is_orthonormal_and_leaves_a_product_alone() -> N
     assert torch.allclose(turned, a @ b.t(), atol=1e-4)
 
 
-def test_the_hadamard_transform_spreads_an_outlier() -> None:
-    x = normal(256, 256)
-    x[:, 7] *= 100
-    signs = torch.ones(16)
-    plain = (q.nvfp4(x) - x)[:, :7].norm()
-    turned = q.hadamard(x, signs)
-    spread = q.hadamard(q.nvfp4(turned), signs) - x  # with all signs +1 the matrix is its own inverse
-    assert float(q.hadamard(turned, signs).sub(x).norm() / x.norm()) < 1e-6
-    assert float(spread.abs().amax()) < float((q.nvfp4(x) - x).abs().amax())
-    assert float(plain) > 0
+def test_the_hadamard_transform_spreads_an_outlier_over_its_sixteen() -> None:
+    x = torch.zeros(2, 32)
+    x[1, 7] = 16.0
+    turned = q.hadamard(x, -torch.ones(16))
+    assert torch.equal(turned[1].abs(), torch.tensor([4.0] * 16 + [0.0] * 16))
+    assert float(turned[0].abs().sum()) == 0.0
 
 
 @pytest.mark.parametrize("shape", [(256, 256, 128), (384, 128, 256)], ids=str)

@@ -10,6 +10,7 @@ import pytest
 from precision_api import names
 from tests.support.golden import assert_golden
 from tests.support.history import Object, created, present
+from tests.support.loss import Loss
 from tests.support.site import Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
@@ -72,3 +73,9 @@ def test_a_job_that_the_operator_deletes_leaves_no_pod(measured: Profile) -> Non
         assert len(created(history, kind)) == 1
         assert present(change for change in history if change.kind == kind) == {}
     assert measured.jobs() == measured.pods() == []
+
+
+def test_the_job_on_a_node_that_is_deleted_in_the_middle_is_deleted_at_once(deserted: Loss) -> None:
+    jobs = [c for c in deserted.profile.history() if c.kind == "jobs"]
+    mine = [c.type for c in jobs if deserted.mine([c.object])]
+    assert (mine[0], mine[-1]) == ("ADDED", "DELETED")

@@ -39,7 +39,8 @@ def test_a_missing_config_map_is_named_and_the_run_starts_when_it_is_there(scene
     scene.add_nodes(*specs(1))
     name, namespace = f"{scene.mark}-model", scene.site.namespace
     source = {"configMapKeyRef": {"name": name, "key": "config.json"}}
-    profile = scene.apply(workload={"name": "mine", "huggingFaceConfig": source})
+    workload = {"name": "mine", "huggingFaceConfig": source, "microBatchSize": 1, "sequenceLength": 1024}
+    profile = scene.apply(workload=workload)
     message = refused(profile, "ConfigMapMissing")
     assert message == (
         f"ConfigMap {name}, which spec.workload names, does not exist in namespace {namespace}. "

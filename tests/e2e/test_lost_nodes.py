@@ -3,73 +3,55 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from precision_api import names
 from tests.support.eventually import eventually
 from tests.support.history import created
-from tests.support.site import Profile, Scene, node_uid, specs
+from tests.support.loss import Loss, lose_a_node
+from tests.support.site import Scene, node_uid, specs
 
 pytestmark = pytest.mark.cluster
 
-POD_SECONDS = 150
-"""The cluster's own pod collector gives a node that is gone 40 s to come back, and looks every 20 s."""
+COLLECTOR_SECONDS = 150
+"""More than twice what the cluster's pod collector needs to take the pods of a node that is gone."""
 
 
-@pytest.fixture(scope="module")
-def lost(stage: Scene) -> tuple[Profile, str, str]:
-    """A profile, and the name and UID of a node that was deleted while its agent ran."""
-    node, *_ = stage.add_nodes(*specs(1, "agent-seconds:600"), *specs(2))
-    uid = node_uid(stage, node)
-    profile = stage.apply()
-    eventually(lambda: any(pod["status"]["phase"] == "Running" for pod in of_node(profile.pods(), uid)))
-    stage.lab.delete_node(node)
-    profile.completes()
-    return profile, node, uid
-
-
-def of_node(items: list[dict[str, Any]], uid: str) -> list[dict[str, Any]]:
-    """Those that belong to the node of this UID."""
-    return [item for item in items if item["metadata"]["labels"][names.LABEL_NODE_UID] == uid]
-
-
-def test_the_run_on_a_deleted_node_is_closed_in_its_report(lost: tuple[Profile, str, str]) -> None:
-    profile, node, uid = lost
-    eventually(lambda: of_node(profile.reports(), uid)[0].get("status", {}).get("state") == "NodeGone")
-    (report,) = of_node(profile.reports(), uid)
+def test_the_run_on_a_deleted_node_is_closed_in_its_report(deserted: Loss) -> None:
+    profile = deserted.profile
+    eventually(lambda: deserted.mine(profile.reports())[0].get("status", {}).get("state") == "NodeGone")
+    (report,) = deserted.mine(profile.reports())
     attempt = report["status"]["attempt"]
     assert (attempt["outcome"], attempt["reason"]) == ("failed", "NodeLost")
-    assert attempt["message"].startswith(f"Node {node} was deleted during the run.")
-    fresh = {c["type"]: (c["status"], c["reason"]) for c in report["status"]["conditions"]}
-    assert fresh == {"Fresh": ("False", "NodeGone"), "Succeeded": ("False", "NodeLost")}
+    assert attempt["message"].startswith(f"Node {deserted.node} was deleted during the run.")
+    told = {c["type"]: (c["status"], c["reason"]) for c in report["status"]["conditions"]}
+    assert told == {"Fresh": ("False", "NodeGone"), "Succeeded": ("False", "NodeLost")}
 
 
-def test_the_other_nodes_are_measured_and_the_lost_one_counts_no_longer(lost: tuple[Profile, str, str]) -> None:
-    profile, _, _ = lost
-    assert profile.condition(names.COMPLETE)["reason"] == "AllMeasured"
-    assert (profile.counts()["matched"], profile.counts()["succeeded"]) == (2, 2)
+def test_the_other_nodes_are_measured_and_a_lost_one_counts_no_longer(deserted: Loss) -> None:
+    assert deserted.profile.condition(names.COMPLETE)["reason"] == "AllMeasured"
+    counts = deserted.profile.counts()
+    assert (counts["matched"], counts["succeeded"], counts["failed"]) == (2, 2, 0)
 
 
-def test_a_node_that_comes_back_under_the_same_name_is_measured_as_its_own(
-    lost: tuple[Profile, str, str], stage: Scene
-) -> None:
-    profile, node, uid = lost
-    stage.add_node_again(node)
+def test_job_and_pod_of_a_node_that_is_gone_for_good_go_away(deserted: Loss) -> None:
+    assert deserted.mine(deserted.profile.jobs()) == []
+    eventually(lambda: not deserted.mine(deserted.profile.pods()), COLLECTOR_SECONDS)
+
+
+def test_a_node_that_comes_back_under_the_same_name_is_measured_as_its_own(scene: Scene) -> None:
+    loss = lose_a_node(scene)
+    profile, node = loss.profile, loss.node
+    scene.add_node_again(node)
     eventually(lambda: profile.counts()["succeeded"] == 3)
-    by_uid = {r["spec"]["nodeUID"]: r for r in profile.reports() if r["spec"]["nodeName"] == node}
-    assert by_uid.keys() == {uid, node_uid(stage, node)}
-    assert by_uid[node_uid(stage, node)]["status"]["attempt"]["outcome"] == "succeeded"
-    assert by_uid[uid]["status"]["state"] == "NodeGone"
+    assert loss.mine(profile.pods()) == []
+    reports = {r["spec"]["nodeUID"]: r["status"] for r in profile.reports() if r["spec"]["nodeName"] == node}
+    assert reports.keys() == {loss.uid, node_uid(scene, node)}
+    assert reports[node_uid(scene, node)]["attempt"]["outcome"] == "succeeded"
+    assert reports[loss.uid]["state"] == "NodeGone"
     jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(profile.history(), "jobs"))
     assert set(jobs.values()) == {1}
-
-
-def test_job_and_pod_of_a_deleted_node_go_away(lost: tuple[Profile, str, str]) -> None:
-    profile, _, uid = lost
-    assert of_node(profile.jobs(), uid) == []
-    eventually(lambda: not of_node(profile.pods(), uid), POD_SECONDS)
 
 
 def test_the_report_of_a_deleted_node_stays_for_the_retention_and_no_longer(scene: Scene) -> None:
@@ -77,7 +59,6 @@ def test_the_report_of_a_deleted_node_stays_for_the_retention_and_no_longer(scen
     profile = scene.apply(retention={"deletedNodes": "1s"})
     profile.completes()
     scene.lab.delete_node(gone)
-    eventually(lambda: profile.report_of(gone).get("status", {}).get("state") in (None, "NodeGone"))
 
     def is_gone_after_another_pass() -> bool:
         scene.site.operator_has_looked()

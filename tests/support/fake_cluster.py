@@ -38,9 +38,9 @@ class FakeCluster:
                 self.failures.remove(failure)
                 raise failure[2]
 
-    def _store(self, path: str, body: Mapping[str, Any]) -> Json:
+    def _store(self, path: str, given: Mapping[str, Any]) -> Json:
         self.version += 1
-        body = copy.deepcopy(dict(body))
+        body = copy.deepcopy(dict(given))
         stamp = {"uid": f"uid-{self.version}", "creationTimestamp": "2026-11-21T09:00:00Z"}
         body["metadata"] = stamp | body["metadata"] | {"resourceVersion": str(self.version)}
         self.objects[path] = body

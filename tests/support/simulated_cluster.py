@@ -190,7 +190,7 @@ class SimulatedCluster:
         if isinstance(found, ingest.Problem):
             status = ingest.failed_status(found, job, report, self.now)
         else:
-            status = ingest.succeeded_status(ingest.finding(found, None, "no log"), job, report, pool, self.now)
+            status = ingest.read_status(ingest.finding(found, None, "no log"), job, report, pool, self.now)
         self._write_status(report, status)
         if isinstance(found, Summary):
             self.results[job.profile_uid, job.node_uid] = job.run

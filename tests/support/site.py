@@ -71,15 +71,20 @@ class Site:
         return list(answer["items"])
 
     def operator_has_looked(self) -> None:
-        """Returns when the operator has made a pass that saw everything that was there before the call.
+        """Returns when the operator has made a pass over all profiles as they were at the call."""
+        self.operator_counts({"nodeNames": ["nowhere"]}, 0)
 
-        A profile that matches nothing is the probe: one pass decides over all profiles, and then writes its status.
+    def operator_counts(self, target: Object, nodes: int) -> None:
+        """Returns when the operator sees so many nodes that the target matches.
+
+        A suspended profile is the probe: one pass decides over all profiles, and then writes its status.
         """
-        probe = f"probe-{next(_numbers)}"
-        self.lab.apply(profile_manifest(self.namespace, probe, target={"nodeNames": ["nowhere"]}))
-        path = paths.item(paths.profiles(self.namespace), probe)
-        eventually(lambda: self.get(path).get("status", {}).get("conditions"))
-        self.lab.kubectl("delete", "pp", probe, "-n", self.namespace)
+        probe = profile_manifest(self.namespace, f"probe-{next(_numbers)}", target=target, suspend=True)
+        collection = paths.profiles(self.namespace)
+        assert self.api.call("POST", collection, probe)[0] == 201
+        path = paths.item(collection, probe["metadata"]["name"])
+        eventually(lambda: self.get(path).get("status", {}).get("nodes", {}).get("matched") == nodes)
+        assert self.api.call("DELETE", path)[0] == 200
 
 
 @dataclass(frozen=True)
@@ -94,14 +99,19 @@ class Scene:
         return self.site.lab
 
     def add_nodes(self, *specs: NodeSpec) -> list[str]:
-        """Adds nodes that only this scene's profiles match; returns their names, in the order of `specs`."""
+        """Adds nodes that only this scene's profiles match; returns their names, in the order of `specs`.
+
+        The operator has seen them then: a profile that came before its nodes would match nothing for a moment.
+        """
         single = [spec for spec in specs for spec in [replace(spec, count=1)] * spec.count]
         there = len(self._nodes())
         named = [
             replace(spec, name=f"{self.mark}-{there + i:02d}", labels=(*spec.labels, (MARK, self.mark)))
             for i, spec in enumerate(single)
         ]
-        return self.lab.add_nodes(named)
+        added = self.lab.add_nodes(named)
+        self.site.operator_counts({"nodeSelector": {MARK: self.mark}}, there + len(named))
+        return added
 
     def add_node_again(self, name: str) -> None:
         """A node of a name that was there before, as a cloud replaces a machine."""

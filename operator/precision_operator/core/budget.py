@@ -1,8 +1,8 @@
 """Whether one more agent may start now: a table of small checks, each named for what is wrong.
 
 A new budget is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
-rack, a pool, watts) count every agent on the nodes that the profile matches, whoever's it is; `maxConcurrent`, canary
-and failures count the profile's own.
+rack, a pool, watts) count every agent there, whoever's it is: of the rack, of the pool, and for the profile's own watts
+of the nodes that it matches. `maxConcurrent`, canary and failures count the profile's own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from precision_operator.core.reasons import sentence
 
 @dataclass(frozen=True)
 class Live:
-    """One agent that runs or is about to, on a node that the profile matches (`facts`) or somewhere else (None)."""
+    """One agent that runs or is about to, of whatever profile; `facts` are None when its node is gone."""
 
     profile_uid: str
     node_uid: str
     facts: NodeFacts | None
+    matched: bool = True
+    """Whether its node is one of the candidate's profile."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,16 @@ def _drawn(items: Iterable[Live], limits: Mapping[str, int]) -> int:
 def _budgets(turn: Turn) -> Iterable[tuple[str, int, list[Live]]]:
     """(name, watts, agents that count) of each power budget that the candidate falls under."""
     if turn.rollout.power_budget_watts is not None:
-        yield "spec.rollout.powerBudgetWatts", turn.rollout.power_budget_watts, list(turn.live)
+        yield "spec.rollout.powerBudgetWatts", turn.rollout.power_budget_watts, _concerned(turn)
     row = _pool(turn)
     if row is not None and row.power_budget_watts is not None:
         there = [item for item in turn.live if item.facts is not None and item.facts.pool == row.name]
         yield f"powerBudgetWatts of pool {row.name}", row.power_budget_watts, there
+
+
+def _concerned(turn: Turn) -> list[Live]:
+    """The profile's own agents, wherever they are, and those of others on its nodes."""
+    return [item for item in turn.live if item.matched or item.profile_uid == turn.profile.uid]
 
 
 def power_budget_too_small(turn: Turn) -> str | None:

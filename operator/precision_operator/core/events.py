@@ -49,7 +49,7 @@ def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{profile.name[:200]}.{mark}", "namespace": profile.namespace},
+        "metadata": {"name": f"{profile.name[:200].rstrip('-.')}.{mark}", "namespace": profile.namespace},
         "involvedObject": {
             "apiVersion": names.API_VERSION,
             "kind": names.PROFILE_KIND,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from precision_api import names
 from precision_api.exits import exit_of
 from precision_api.report import (
@@ -56,9 +58,14 @@ def summary_of(job: JobView, pod: PodView | None) -> Summary | Problem:
     """The summary in the pod's termination message, or why there is none."""
     if pod is None:
         return _without_pod(job)
+    end = pod.termination
+    try:
+        if end is not None and end.message:
+            return read_message(end.message, job.request_hash)
+    except WireError:
+        pass
     if pod.disruption:
         return Problem("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
-    end = pod.termination
     if end is None:
         return _without_end(job)
     try:
@@ -100,7 +107,7 @@ def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> 
         return Problem("AgentRefused", sentence("AgentRefused", **facts))
     if exit_code != 0:
         return Problem("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, job=job.name))
-    code = "ResultDamaged" if error.code == "ResultTruncated" else error.code
+    code = error.code if error.code in ("ResultMissing", "ResultForeign") else "ResultDamaged"
     return Problem(code, sentence(code, detail=error.message, job=job.name))
 
 
@@ -116,10 +123,23 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
     return Finding(summary, result)
 
 
-def succeeded_status(
+def read_status(
     found: Finding, job: JobView, report: ReportView, pool: str, now: datetime, keeping: Keeping = DEFAULT_KEEPING
 ) -> ReportStatus:
-    """The report after a result: figures, versions, recommendation, conditions, and kubectl's columns."""
+    """The report after a summary was read: succeeded, or failed when it holds what no report can (1e300 watts)."""
+    try:
+        return _succeeded_status(found, job, report, pool, now, keeping)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        detail = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        problem = Problem("ResultDamaged", sentence("ResultDamaged", detail=detail))
+        return failed_status(problem, job, report, now, keeping)
+
+
+def _succeeded_status(
+    found: Finding, job: JobView, report: ReportView, pool: str, now: datetime, keeping: Keeping
+) -> ReportStatus:
+    """Figures, versions, recommendation, conditions, and kubectl's columns."""
     summary = found.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
     best = best_of(results)

@@ -404,8 +404,9 @@ _ROWS = (
     Reason(
         "ResultForeign",
         "failed",
-        "the agent's result answers another request: {detail}",
-        "Nothing to do: it is thrown away and tried again. If it repeats, check spec.agent.image.",
+        "what the agent left is no answer to this request: {detail}",
+        "It is thrown away. Check that spec.agent.image is the image of this version, and that nothing else writes to "
+        "the agent's termination log.",
     ),
     Reason(
         "ResultTruncated",

@@ -45,6 +45,11 @@ class ProfilePlan:
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
 
     @property
+    def matched(self) -> frozenset[str]:
+        """UIDs of the nodes that the target matches."""
+        return frozenset(stand.facts.uid for stand in self.stands)
+
+    @property
     def tally(self) -> Tally:
         """How the nodes have fared in their runs."""
         states = [stand.state for stand in self.stands]

@@ -136,7 +136,7 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
         observed=observed,
         profile=draft.profile,
         facts=facts,
-        live=tuple(Live(p, n, draft.nodes.get(n)) for (p, _), n in ledger.live.items()),
+        live=tuple(Live(p, n, draft.nodes.get(n), n in draft.matched) for (p, _), n in ledger.live.items()),
         tally=ledger.tallies[draft.profile.uid],
         taken_by=ledger.taken.get(facts.name),
         attempt=found.attempt,

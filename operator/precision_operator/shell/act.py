@@ -66,6 +66,10 @@ class Actor:
                 except ApiError as error:
                     _log.warning("%s: %s", _subject(action), error)
                     return 1
+                except Exception:
+                    # One hostile object must not end the operator: the others go on, this one is tried again later.
+                    _log.exception("%s: unexpected", _subject(action))
+                    return 1
             _log.info("%s: %s: %s", _subject(action), action.reason, action.message)
             return 0
 
@@ -152,7 +156,7 @@ class Actor:
         report = action.report or await self._new_report(job)
         if found.result is not None:
             await self._write_detail(report, found.result)
-        status = ingest.succeeded_status(found, job, report, action.pool, _now(), action.keeping)
+        status = ingest.read_status(found, job, report, action.pool, _now(), action.keeping)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
 

@@ -21,6 +21,8 @@ FRESH_SECONDS = 10.0
 SLICES_SECONDS = 60.0
 BARE_SECONDS = 15.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
+BUSY_SECONDS = 60.0
+"""How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
 LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 64
 """A bound: a fleet that is busy throughout is looked at in several passes."""
@@ -73,7 +75,7 @@ class Gatherer:
             jobs=await self._with_refusals(jobs, {pod.job_uid for pod in pods}, now),
             pods=pods,
             reports=_present(map(report_view, self._cache.all("reports").values())),
-            occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < FRESH_SECONDS},
+            occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < _keeps(seen)},
             config_maps={key: await self._config_map(*key, now) for key in _wanted_texts(profiles)},
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
@@ -177,6 +179,10 @@ def _wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
     return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
+
+
+def _keeps(seen: Occupancy) -> float:
+    return FRESH_SECONDS if seen.holder is None else BUSY_SECONDS
 
 
 def _wanted_queues(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:

@@ -1,0 +1,59 @@
+"""Why there is no energy figure: one row a cause, its name for the result, its sentence for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One cause; `name` stands in the result, `sentence` says what it means and what to do."""
+
+    name: str
+    sentence: str
+
+
+NO_ENERGY_COUNTER = Reason("no_energy_counter", "The GPU or its driver has no energy counter (Volta or newer has one).")
+NO_INSTANT_POWER = Reason(
+    "no_instant_power", "The driver does not tell instant power (field 186): a driver from R530 on does."
+)
+SENSOR_LOST = Reason("sensor_lost", "The sensor or the GPU stopped to answer during the run: look for Xid errors.")
+NO_SAMPLER = Reason("no_sampler", "The process that samples power did not start or died: the agent's log says why.")
+SAMPLE_GAP = Reason("sample_gap", "Samples are further apart than the bound: what happened between them is not known.")
+COUNTER_RESET = Reason(
+    "counter_reset", "The energy counter went back (wrap, or a driver that was loaded anew): its difference is void."
+)
+COUNTER_DISAGREES = Reason(
+    "counter_disagrees", "Energy counter and integrated power are more than 5 % apart: one of them is wrong."
+)
+TOO_FEW_UPDATES = Reason("too_few_updates", "The sensor was renewed fewer than 60 times while the recipe was timed.")
+TOO_SHORT = Reason("too_short", "The recipe was timed for less than 10 s: ask for more palindromes or longer segments.")
+PHASE_LOCKED = Reason(
+    "phase_locked", "The step's period is locked to the sensor's: it sees the same part of each step. Pause at random."
+)
+NO_DRAW = Reason("no_draw", "The sensor told of 0 W under load: it does not work.")
+MODULE_SHARED = Reason(
+    "module_shared", "A module's watts hold a GPU that was not measured, or one that was counted twice."
+)
+NO_TOKENS = Reason("no_tokens", "No token was trained in the windows: there is nothing to divide.")
+IDLE_UNKNOWN = Reason("idle_unknown", "Idle power was not measured: only gross figures stand.")
+IDLE_ABOVE_LOAD = Reason("idle_above_load", "Idle power is not below the power under load: it can't be subtracted.")
+
+REASONS: tuple[Reason, ...] = (
+    NO_ENERGY_COUNTER,
+    NO_INSTANT_POWER,
+    SENSOR_LOST,
+    NO_SAMPLER,
+    SAMPLE_GAP,
+    COUNTER_RESET,
+    COUNTER_DISAGREES,
+    TOO_FEW_UPDATES,
+    TOO_SHORT,
+    PHASE_LOCKED,
+    NO_DRAW,
+    MODULE_SHARED,
+    NO_TOKENS,
+    IDLE_UNKNOWN,
+    IDLE_ABOVE_LOAD,
+)
+"""Every cause. What is not here is never told as one."""

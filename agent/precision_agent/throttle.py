@@ -1,0 +1,97 @@
+"""How long a GPU held its clocks back, and why: from nanosecond counters, else from sampled reasons.
+
+A power cap is normal for big GEMMs and marks nothing. Heat and the power brake do: above 0.1 % of the time the figure
+stands, marked, and stays out of the pool's reference (voiding it would hide the worst nodes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+MARKING_SHARE = 0.001
+"""METHOD 7: above this share of the time in heat or brake a figure is marked `throttled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One reason: its NVML field (ns since the driver was loaded), its bit among the clocks' event reasons."""
+
+    name: str
+    field: int
+    bit: int
+    marks: bool
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("power_cap", 74, 0x4, marks=False),
+    Kind("software_thermal", 269, 0x20, marks=True),
+    Kind("hardware_thermal", 270, 0x40, marks=True),
+    Kind("power_brake", 271, 0x80, marks=True),
+)
+"""Fields and bits as in nvml.h. Fields 269 to 271 need a recent driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleReading:
+    """The counters of one moment (monotonic seconds), nanoseconds by field; what the driver does not tell is left out.
+
+    `reasons` is the mask of clocks' event reasons at that moment.
+    """
+
+    at: float
+    nanoseconds: Mapping[int, int]
+    reasons: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Share of the time (0 to 1) that one reason held the clocks back; `sampled` is coarser than a counter."""
+
+    reason: str
+    share: float
+    marks: bool
+    sampled: bool = False
+
+
+def shares(readings: Sequence[ThrottleReading], start: float, end: float) -> tuple[Throttle, ...]:
+    """What each reason that can be known took of `start` to `end`; a reason without counter and samples is left out."""
+    inside = sorted((reading for reading in readings if start <= reading.at <= end), key=lambda reading: reading.at)
+    found = (_counted(kind, inside) or _sampled(kind, inside) for kind in KINDS)
+    return tuple(throttle for throttle in found if throttle)
+
+
+def marking(throttles: Sequence[Throttle]) -> Throttle | None:
+    """The worst of those that mark a figure `throttled(reason, share)`, or None."""
+    bad = [throttle for throttle in throttles if throttle.marks and throttle.share > MARKING_SHARE]
+    return max(bad, key=lambda throttle: throttle.share, default=None)
+
+
+def pooled(parts: Sequence[tuple[float, Sequence[Throttle]]]) -> tuple[Throttle, ...]:
+    """Several windows' (seconds, shares) as one: weighted by time, over the windows that know the reason."""
+    merged = []
+    for kind in KINDS:
+        known = [(seconds, one) for seconds, many in parts for one in many if one.reason == kind.name]
+        whole = math.fsum(seconds for seconds, _ in known)
+        if whole > 0:
+            share = math.fsum(seconds * one.share for seconds, one in known) / whole
+            merged.append(Throttle(kind.name, share, kind.marks, any(one.sampled for _, one in known)))
+    return tuple(merged)
+
+
+def _counted(kind: Kind, readings: Sequence[ThrottleReading]) -> Throttle | None:
+    known = [(reading.at, reading.nanoseconds[kind.field]) for reading in readings if kind.field in reading.nanoseconds]
+    if len(known) < 2 or known[-1][0] <= known[0][0] or any(b[1] < a[1] for a, b in pairwise(known)):
+        return None
+    share = (known[-1][1] - known[0][1]) / 1e9 / (known[-1][0] - known[0][0])
+    # a counter is renewed in steps, so a busy one can show a little more than all of a short window
+    return Throttle(kind.name, min(1.0, share), kind.marks)
+
+
+def _sampled(kind: Kind, readings: Sequence[ThrottleReading]) -> Throttle | None:
+    masks = [reading.reasons for reading in readings if reading.reasons is not None]
+    if not masks:
+        return None
+    return Throttle(kind.name, sum(bool(mask & kind.bit) for mask in masks) / len(masks), kind.marks, sampled=True)

@@ -1,0 +1,225 @@
+"""What a profile asks of its nodes, when that is a new question, and why it can't be asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from precision_operator.core.asking import Ask, Refusal, ask, request, too_large
+from precision_operator.core.nodes import node_facts
+from precision_operator.core.observed import ProfileView
+from precision_operator.core.reasons import REASONS
+from tests.support.node_objects import node_object
+from tests.support.world import SETTINGS, WORKLOAD, at_once, profile
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+}
+BY_CONFIG_MAP = {
+    "name": "mine",
+    "microBatchSize": 1,
+    "sequenceLength": 64,
+    "huggingFaceConfig": {"configMapKeyRef": {"name": "my-model", "key": "config.json"}},
+}
+H100 = node_facts(node_object(name="n1"))
+GB200 = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, name="n2", gpus="4"))
+
+
+def asked(of: ProfileView, texts: dict[str, str] | None = None) -> Ask:
+    found = ask(of, SETTINGS, {("ml", "my-model"): texts})
+    assert isinstance(found, Ask), found
+    return found
+
+
+def odd(**changes: Any) -> ProfileView:
+    return profile(workload={"name": "odd", "shapes": [{"m": 40, "k": 64, "n": 64}]}, **changes)
+
+
+REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
+    "a spec that can't be read": (
+        profile(problem="spec.workload: Field required"),
+        {},
+        "InvalidSpec",
+        "spec.workload: Field required",
+    ),
+    "an image from elsewhere": (
+        profile(agent={"image": "registry.example.org/agent"}),
+        {},
+        "ImageNotAllowed",
+        "allowed prefixes (registry.example/)",
+    ),
+    "a config map that is missing": (
+        profile(workload=BY_CONFIG_MAP),
+        {("ml", "my-model"): None},
+        "ConfigMapMissing",
+        "ConfigMap my-model, which spec.workload names, does not exist in namespace ml",
+    ),
+    "a config map in another namespace": (
+        profile(workload=BY_CONFIG_MAP),
+        {("other", "my-model"): {"config.json": "{}"}},
+        "ConfigMapMissing",
+        "in namespace ml",
+    ),
+    "a key that is missing": (
+        profile(workload=BY_CONFIG_MAP),
+        {("ml", "my-model"): {"b": "", "a": ""}},
+        "ConfigMapKeyMissing",
+        "no key config.json. Add the key, or correct it in spec.workload. Keys that it has: a, b.",
+    ),
+    "a text that is no JSON": (
+        profile(workload=BY_CONFIG_MAP),
+        {("ml", "my-model"): {"config.json": "hello"}},
+        "InvalidWorkload",
+        "JSON",
+    ),
+    "a text that is empty": (
+        profile(workload=BY_CONFIG_MAP),
+        {("ml", "my-model"): {"config.json": ""}},
+        "InvalidWorkload",
+        "ConfigMap my-model, key config.json",
+    ),
+    "an architecture that is unknown": (
+        profile(workload=BY_CONFIG_MAP),
+        {("ml", "my-model"): {"config.json": json.dumps(LLAMA | {"architectures": ["MambaForCausalLM"]})}},
+        "InvalidWorkload",
+        "MambaForCausalLM",
+    ),
+    "a shape that a recipe can't take": (
+        odd(recipes=["fp8_current", "mxfp8"]),
+        {},
+        "InvalidWorkload",
+        "take fp8_current out of spec.recipes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "texts", "reason", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
+    of: ProfileView, texts: Any, reason: str, words: str
+) -> None:
+    found = ask(of, SETTINGS, texts)
+    assert isinstance(found, Refusal)
+    assert found.reason == reason
+    assert words in found.message
+    assert REASONS[reason].kind == "profile"
+
+
+def test_without_any_image_the_profile_is_told_to_name_one() -> None:
+    found = ask(profile(), replace(SETTINGS, agent_image=""), {})
+    assert isinstance(found, Refusal)
+    assert found.reason == "ImageMissing"
+
+
+IMAGES = [
+    ("registry.example/team", "registry.example/team/agent:1", True),
+    ("registry.example/team", "registry.example/team", True),
+    ("registry.example/team", "registry.example/team:1", True),
+    ("registry.example/team", "registry.example/team@sha256:ab", True),
+    ("registry.example/team", "registry.example/teamsters/agent:1", False),
+    ("registry.example/team/", "registry.example/team/agent", True),
+    ("registry.example/team", "evil.example/registry.example/team/agent", False),
+    ("registry.example/team", "registry.example", False),
+]
+
+
+@pytest.mark.parametrize(("prefix", "image", "allowed"), IMAGES)
+def test_a_prefix_allows_whole_parts_of_a_path_only(prefix: str, image: str, allowed: bool) -> None:
+    found = ask(profile(agent={"image": image}), replace(SETTINGS, allowed_images=(prefix,)), {})
+    assert isinstance(found, Ask) is allowed
+
+
+def test_the_operators_own_image_must_be_allowed_too() -> None:
+    assert isinstance(ask(profile(), replace(SETTINGS, allowed_images=()), {}), Refusal)
+
+
+def test_the_text_of_a_config_map_becomes_the_model_that_the_agent_gets() -> None:
+    found = asked(profile(workload=BY_CONFIG_MAP), {"config.json": json.dumps(LLAMA)})
+    assert found.workload.model is not None
+    assert (found.workload.model.hidden_size, found.workload.hugging_face_config) == (256, None)
+
+
+SAME: list[dict[str, Any]] = [
+    {"rollout": at_once(9)},
+    {"target": {"products": ["GB200"]}},
+    {"retention": {"deletedNodes": "7d"}},
+    {"thresholds": {"slowNodePercent": 20}},
+    {"suspend": True},
+    {"poolLabel": "rack"},
+    {"workload": WORKLOAD | {"name": "another name"}},
+    {"agent": {"image": SETTINGS.agent_image, "resources": {"cpu": "1"}}},
+]
+NEW: list[dict[str, Any]] = [
+    {"recipes": ["mxfp8"]},
+    {"benchmarks": {"preset": "standard"}},
+    {"benchmarks": {"gemm": {"modes": ["autocast"]}}},
+    {"workload": {"name": "one", "shapes": [{"m": 256, "k": 256, "n": 512}]}},
+    {"agent": {"image": "registry.example/agent:2"}},
+]
+
+
+@pytest.mark.parametrize("change", SAME, ids=str)
+def test_what_does_not_change_the_measurement_starts_no_new_run(change: dict[str, Any]) -> None:
+    assert asked(profile(**change)).run == asked(profile()).run
+
+
+@pytest.mark.parametrize("change", NEW, ids=str)
+def test_what_changes_the_measurement_starts_a_new_run(change: dict[str, Any]) -> None:
+    assert asked(profile(**change)).run != asked(profile()).run
+
+
+def test_the_order_of_recipes_is_no_new_question() -> None:
+    one, other = (profile(recipes=list(order)) for order in (("mxfp8", "nvfp4"), ("nvfp4", "mxfp8")))
+    assert asked(one).run == asked(other).run
+
+
+RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
+    "all that Hopper can run": ({}, H100, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")),
+    "all that Blackwell can run": (
+        {},
+        GB200,
+        ("bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"),
+    ),
+    "what is named, baseline first": ({"recipes": ["mxfp8", "fp8_block"]}, GB200, ("bf16", "mxfp8", "fp8_block")),
+    "the baseline once": ({"recipes": ["mxfp8", "bf16"]}, GB200, ("bf16", "mxfp8")),
+    "named ones even where the hardware can't": ({"recipes": ["nvfp4"]}, H100, ("bf16", "nvfp4")),
+}
+
+
+@pytest.mark.parametrize(("change", "facts", "recipes"), RECIPES.values(), ids=RECIPES)
+def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
+    change: dict[str, Any], facts: Any, recipes: tuple[str, ...]
+) -> None:
+    of = profile(**change)
+    assert request(of, asked(of), facts, 1).recipes == recipes
+
+
+def test_a_benchmark_that_is_off_is_not_asked_for() -> None:
+    of = profile(benchmarks={"gemm": {"enabled": False}})
+    assert request(of, asked(of), H100, 1).gemm_modes == ()
+    of = profile(benchmarks={"training": {"enabled": False}})
+    assert request(of, asked(of), H100, 1).training is False
+
+
+def test_the_largest_profile_that_the_schema_admits_fits_into_the_environment() -> None:
+    shapes = [{"m": 16_777_216 - 32 * i, "k": 16_777_216, "n": 16_777_216} for i in range(64)]
+    of = profile("p" * 253, workload={"name": "w" * 128, "shapes": shapes})
+    facts = replace(GB200, name="n" * 253)
+    assert too_large(request(of, asked(of), facts, 1)) is None
+
+
+def test_a_request_that_would_not_fit_is_refused_before_it_is_sent() -> None:
+    of = profile()
+    document = request(of, asked(of), H100, 1)
+    found = too_large(document.model_copy(update={"profile": "p" * 40_000}))
+    assert found is not None
+    assert (found.reason, "32768 at most" in found.message) == ("InvalidWorkload", True)

@@ -1,0 +1,284 @@
+"""What a finished agent left behind becomes a report, or a reason: whatever it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.exits import EXITS
+from precision_api.report import ReportStatus
+from precision_api.result import MeasurementResult, Summary
+from precision_api.wire import encode, encode_refusal, read_message
+from precision_operator.core import ingest
+from precision_operator.core.ingest import Problem, finding, summary_of
+from precision_operator.core.observed import JobView, PodView, Termination
+from precision_operator.core.reasons import REASONS
+from tests.support.report_objects import recipe_row
+from tests.support.result_objects import HASH, recipe_result, result
+from tests.support.world import MINUTE, NOW, gone, job, pod, report
+
+GOOD = encode(result())
+FINISHED = job(finished="Complete", finished_at=NOW, request_hash=HASH)
+FAILED = replace(FINISHED, finished="Failed", failure_reason="BackoffLimitExceeded")
+LATE = replace(FAILED, failure_reason="DeadlineExceeded", finished_at=NOW + 35 * MINUTE)
+
+
+def ended(message: str | bytes = b"", exit_code: int = 0, **changes: Any) -> PodView:
+    text = message.decode() if isinstance(message, bytes) else message
+    phase = "Failed" if exit_code else "Succeeded"
+    return pod(FINISHED, phase, termination=Termination(exit_code, changes.pop("reason", ""), text), **changes)
+
+
+def status(**changes: Any) -> ReportStatus:
+    """The status that a good result leads to; `changes` are of the result."""
+    published = encode(result(**changes))
+    found = finding(read_message(published.message), "\n".join(published.lines))
+    return ingest.read_status(found, FINISHED, report(), "pool-1", NOW)
+
+
+PROBLEMS: dict[str, tuple[JobView, PodView | None, str, str]] = {
+    "the pod is gone": (FINISHED, None, "PodLost", "disrupted"),
+    "the pod is gone after the deadline": (LATE, None, "DeadlineExceeded", "failed"),
+    "the kubelet never told the end": (FAILED, pod(FINISHED, "Failed"), "PodLost", "disrupted"),
+    "never told, after the deadline": (LATE, pod(FINISHED, "Failed"), "DeadlineExceeded", "failed"),
+    "evicted": (FAILED, ended(exit_code=143, disruption="node drained"), "Disrupted", "disrupted"),
+    "out of memory": (FAILED, ended(exit_code=137, reason="OOMKilled"), "AgentOutOfMemory", "failed"),
+    "killed at the deadline": (LATE, ended(exit_code=137), "DeadlineExceeded", "failed"),
+    "a crash": (FAILED, ended("Traceback", 1), "AgentCrashed", "failed"),
+    "a crash without a word": (FAILED, ended(exit_code=139), "AgentCrashed", "failed"),
+    "a planned end without a message": (FAILED, ended(exit_code=12), "AgentRefused", "failed"),
+    "a planned end": (FAILED, ended(encode_refusal("GPUBusy", "pid 7"), 14), "AgentRefused", "failed"),
+    "no message": (FINISHED, ended(), "ResultMissing", "failed"),
+    "no JSON": (FINISHED, ended("hello"), "ResultForeign", "failed"),
+    "broken JSON": (FINISHED, ended("{"), "ResultDamaged", "failed"),
+    "a summary cut by the kubelet": (FINISHED, ended("{" + "a" * 4090), "ResultDamaged", "failed"),
+    "a summary with a field that is none": (FINISHED, ended('{"v":"PPS1","x":1}'), "ResultDamaged", "failed"),
+    "a message without end": (FINISHED, ended("{" + " " * 70_000 + "x"), "ResultDamaged", "failed"),
+    "the answer to another request": (
+        replace(FINISHED, request_hash="cd" * 32),
+        ended(GOOD.message),
+        "ResultForeign",
+        "failed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "left", "reason", "outcome"), PROBLEMS.values(), ids=PROBLEMS)
+def test_what_is_no_result_has_a_reason_that_users_can_read(
+    of: JobView, left: PodView | None, reason: str, outcome: str
+) -> None:
+    problem = summary_of(of, left)
+    assert isinstance(problem, Problem)
+    assert (problem.reason, problem.outcome) == (reason, outcome)
+    assert REASONS[problem.reason].kind == "failed"
+    assert problem.message.endswith((".", "}"))
+
+
+def test_a_planned_end_is_told_with_its_own_words() -> None:
+    problem = summary_of(FAILED, ended(exit_code=12))
+    assert isinstance(problem, Problem)
+    assert "DeviceMissing (exit code 12): The container sees fewer GPUs" in problem.message
+
+
+@pytest.mark.parametrize("code", [row.code for row in EXITS if row.code])
+def test_every_planned_end_without_a_message_is_named(code: int) -> None:
+    problem = summary_of(FAILED, ended(exit_code=code))
+    assert isinstance(problem, Problem)
+    assert problem.reason == "AgentRefused"
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def with_number(value: Any, number: float) -> Any:
+    """A summary's JSON with every figure replaced by `number`, which an honest agent would never write."""
+    if isinstance(value, dict):
+        return {key: with_number(part, number) for key, part in value.items()}
+    if isinstance(value, list) and len(value) == 4 and isinstance(value[0], float):
+        return [number, number, number, value[3]]
+    if isinstance(value, list):
+        return [with_number(part, number) for part in value]
+    return number if isinstance(value, float) else value
+
+
+MESSAGES = st.one_of(
+    st.text(max_size=200),
+    st.sampled_from(['{"v":"PPS1"}', '{"v":"PPE1","reason":"x"}', "[]", "null", "{}"]),
+    NUMBERS.map(lambda number: json.dumps(with_number(json.loads(GOOD.message), number))),
+    st.integers(0, len(GOOD.message)).map(lambda end: GOOD.message.decode()[:end]),
+)
+
+
+@given(message=MESSAGES, exit_code=st.integers(-1, 300), late=st.booleans())
+def test_whatever_a_message_holds_it_ends_as_a_report(message: str, exit_code: int, late: bool) -> None:
+    of = LATE if late else FINISHED
+    found = summary_of(of, ended(message, exit_code))
+    if isinstance(found, Problem):
+        written = ingest.failed_status(found, of, report(), NOW)
+    else:
+        written = ingest.read_status(finding(found, None, "no log"), of, report(), "pool", NOW)
+    assert ReportStatus.model_validate(ingest.status_json(written)) == written
+
+
+def test_a_figure_that_no_report_can_hold_makes_the_result_damaged() -> None:
+    absurd = Summary.model_validate(with_number(json.loads(GOOD.message), 1e300))
+    written = ingest.read_status(finding(absurd, None), FINISHED, report(status=status()), "pool", NOW)
+    assert written.attempt is not None
+    assert (written.attempt.outcome, written.attempt.reason) == ("failed", "ResultDamaged")
+    assert written.results == status().results, "the older result stays"
+
+
+def test_a_good_result_is_read_whole() -> None:
+    summary = summary_of(FINISHED, ended(GOOD.message))
+    assert isinstance(summary, Summary)
+    found = finding(summary, "noise on stderr\n" + "\n".join(GOOD.lines) + "\n")
+    assert isinstance(found.result, MeasurementResult)
+    assert (found.result, found.detail_problem) == (result(), "")
+
+
+LOGS: dict[str, tuple[str | None, str]] = {
+    "no log": (None, "The agent's log could not be read: connection refused."),
+    "an empty log": ("", "ResultMissing: "),
+    "a rotated log": ("\n".join(GOOD.lines[:-1]), "Result"),
+    "a line that was changed": ("\n".join(GOOD.lines).replace("A", "B"), "ResultDigestMismatch: "),
+}
+
+
+@pytest.mark.parametrize(("log", "words"), LOGS.values(), ids=LOGS)
+def test_without_its_log_the_summary_stands_alone_and_says_so(log: str | None, words: str) -> None:
+    summary = read_message(GOOD.message)
+    found = finding(summary, log, "connection refused")
+    assert found.result is None
+    assert found.detail_problem.startswith(words)
+    assert "The summary stands." in found.detail_problem
+    written = ingest.read_status(found, FINISHED, report(), "pool", NOW)
+    assert written.run is not None
+    assert (written.run.detail, written.run.detail_problem) == (None, found.detail_problem)
+    assert written.state == "Measured"
+
+
+def test_a_log_of_another_run_is_not_taken_for_this_ones() -> None:
+    other = encode(result(node="node-2"))
+    summary = read_message(GOOD.message)
+    mixed = summary.model_copy(update={"detail": read_message(other.message).detail})
+    assert finding(mixed, "\n".join(other.lines)).detail_problem.startswith("ResultForeign: ")
+
+
+def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None:
+    written = status()
+    assert written.hardware is not None
+    assert (written.hardware.product, written.hardware.pool) == ("GB200", "pool-1")
+    assert written.run is not None
+    assert (written.run.provenance, written.run.detail) == ("replayed", f"{report().name}-detail")
+    assert written.attempt is not None
+    assert (written.attempt.outcome, written.attempt.number) == ("succeeded", 1)
+    assert (written.data, written.state, written.best) == ("replayed", "Measured", "nvfp4_no_rht 1.75x")
+    assert {c.type: c.status for c in written.conditions} == {"Fresh": "True", "Succeeded": "True"}
+    bf16 = written.results[0]
+    assert (bf16.recipe, bf16.tokens_per_second, bf16.speedup) == ("bf16", "123457", None)
+
+
+def test_a_run_that_ended_early_says_so() -> None:
+    written = status(partial={"reason": "deadline", "message": "2 of 3 passes"})
+    assert written.state == "Partial"
+    assert {c.type: (c.reason, c.message) for c in written.conditions}["Succeeded"] == (
+        "Partial",
+        "deadline: 2 of 3 passes",
+    )
+
+
+def test_a_figure_that_is_not_valid_is_absent_and_never_zero() -> None:
+    energy = {"valid": False, "reasons": ["CounterStuck"]}
+    broken = recipe_result("bf16").model_dump(mode="json", by_alias=True)
+    broken["training"]["energy"] = energy
+    written = status(recipes=(broken,))
+    told = ingest.status_json(written)["results"][0]
+    assert not told.keys() & {"watts", "tokensPerJoule", "speedup", "powerScope"}
+    assert told["powerInvalid"] == ["CounterStuck"]
+    assert written.tokens_per_joule is None
+
+
+VERDICTS = [
+    ("verified", "mxfp8"),
+    ("emulated", "mxfp8"),
+    ("fallback", "bf16"),
+    ("partial", "bf16"),
+    ("unknown", "bf16"),
+]
+
+
+@pytest.mark.parametrize(("verdict", "best"), VERDICTS)
+def test_a_recipe_whose_precision_is_not_proved_is_never_the_best(verdict: str, best: str) -> None:
+    results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, verdict=verdict)]
+    found = ingest.best_of(ReportStatus.model_validate({"results": results}).results)
+    assert found is not None
+    assert found.recipe == best
+
+
+def test_without_any_figure_there_is_no_best() -> None:
+    assert ingest.best_of(()) is None
+
+
+PROBLEM = Problem("AgentCrashed", "It crashed.")
+
+
+def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> None:
+    before = report(status=status())
+    second = replace(FAILED, attempt=2, run="r2")
+    written = ingest.failed_status(PROBLEM, second, before, NOW + MINUTE)
+    assert before.status is not None
+    assert (written.results, written.run) == (before.status.results, before.status.run)
+    assert written.attempt is not None
+    assert (written.attempt.run, written.attempt.number, written.attempt.outcome) == ("r2", 2, "failed")
+    assert [(c.type, c.status) for c in written.conditions] == [("Fresh", "True"), ("Succeeded", "False")]
+    assert written.state == "Failed"
+
+
+def test_a_disruption_is_no_failure_of_the_node() -> None:
+    written = ingest.failed_status(Problem("PodLost", "Gone.", "disrupted"), FAILED, report(), NOW)
+    assert (written.state, written.attempt.outcome if written.attempt else "") == ("Disrupted", "disrupted")
+
+
+def test_a_message_of_any_length_fits() -> None:
+    written = ingest.failed_status(Problem("AgentCrashed", "x" * 9000), FAILED, report(), NOW)
+    assert ReportStatus.model_validate(ingest.status_json(written)) == written
+
+
+def test_conditions_turn_only_when_their_status_does() -> None:
+    first = ingest.failed_status(PROBLEM, FAILED, report(), NOW)
+    again = ingest.failed_status(Problem("DeadlineExceeded", "Late."), FAILED, report(status=first), NOW + MINUTE)
+    assert (first.conditions[0].last_transition_time, again.conditions[0].reason) == (
+        again.conditions[0].last_transition_time,
+        "DeadlineExceeded",
+    )
+
+
+def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
+    before = report(status=status())
+    written = ingest.gone_status(before, "It is gone.", NOW + MINUTE)
+    assert before.status is not None
+    assert (written.results, written.attempt, written.state) == (
+        before.status.results,
+        before.status.attempt,
+        "NodeGone",
+    )
+    assert {c.type: (c.status, c.reason) for c in written.conditions}["Fresh"] == ("False", "NodeGone")
+
+
+def test_marking_twice_keeps_the_time_from_which_the_retention_counts() -> None:
+    first = gone(timedelta(hours=5))
+    again = ingest.gone_status(report(status=first), "It is gone.", NOW)
+    assert again.conditions[0].last_transition_time == first.conditions[0].last_transition_time
+
+
+def test_the_detail_is_owned_by_the_profile_and_found_by_its_report() -> None:
+    body = ingest.detail(report(), {"kind": "PrecisionProfile", "uid": "p"}, b"packed")
+    assert body["metadata"]["name"] == f"{report().name}-detail"
+    assert body["metadata"]["ownerReferences"] == [{"kind": "PrecisionProfile", "uid": "p"}]
+    assert body["binaryData"] == {"result.json.gz": "cGFja2Vk"}

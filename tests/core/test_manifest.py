@@ -1,0 +1,130 @@
+"""The Job that is created for one attempt, as a whole, and what of it depends on the profile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from precision_api import names
+from precision_api.request import MeasurementRequest, request_hash
+from precision_operator.core import manifest
+from precision_operator.core.asking import Ask, ask, request
+from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.observed import ProfileView
+from tests.support.golden import assert_golden
+from tests.support.node_objects import node_object
+from tests.support.world import SETTINGS, profile
+
+GB200 = {
+    "nvidia.com/gpu.product": "NVIDIA-GB200",
+    "nvidia.com/gpu.compute.major": "10",
+    "nvidia.com/gpu.compute.minor": "0",
+    "kubernetes.io/arch": "arm64",
+}
+TRAY = node_facts(node_object(GB200, name="gb200-0001", gpus="4"))
+
+
+def made(owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1) -> dict[str, Any]:
+    """The Job for `owner` on a tray of four GB200."""
+    asked = ask(owner, SETTINGS, {})
+    assert isinstance(asked, Ask)
+    return manifest.job(owner, facts, asked, request(owner, asked, facts, attempt), SETTINGS)
+
+
+def pod_spec(**changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = made(profile(**changes))["spec"]["template"]["spec"]
+    return found
+
+
+def test_the_job_on_a_gb200_tray_is_as_it_was_looked_at() -> None:
+    assert_golden("job_gb200.json", json.dumps(made(profile()), indent=2, sort_keys=True) + "\n")
+
+
+def test_the_request_in_the_environment_is_the_one_that_its_annotation_hashes() -> None:
+    job = made(profile())
+    environment = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    document = MeasurementRequest.model_validate_json(environment[names.REQUEST_ENV])
+    assert job["metadata"]["annotations"][names.ANNOTATION_REQUEST_HASH] == request_hash(document)
+    assert (document.node.name, document.node.gpus, document.node.product) == ("gb200-0001", 4, "GB200")
+
+
+def test_each_attempt_has_a_name_of_its_own_and_the_same_attempt_the_same() -> None:
+    found = [made(profile(), attempt=attempt)["metadata"]["name"] for attempt in (1, 2, 1)]
+    assert found[0] == found[2] != found[1]
+
+
+def test_what_the_profile_says_of_agents_is_on_the_pod() -> None:
+    spec = pod_spec(
+        agent={
+            "image": "registry.example/special:2",
+            "imagePullSecrets": [{"name": "pull"}],
+            "runtimeClassName": "nvidia",
+            "tolerations": [{"key": "reserved", "value": "ml", "effect": "NoSchedule"}],
+            "resources": {"cpu": "8", "memory": "64Gi"},
+        }
+    )
+    container = spec["containers"][0]
+    assert (container["image"], spec["runtimeClassName"]) == ("registry.example/special:2", "nvidia")
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert {"key": "reserved", "operator": "Equal", "value": "ml", "effect": "NoSchedule"} in spec["tolerations"]
+    assert container["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"}
+    assert container["resources"]["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "4"}
+
+
+def test_no_agent_tolerates_everything() -> None:
+    assert all(item.get("key") for item in pod_spec()["tolerations"])
+
+
+def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
+    spec = pod_spec()
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gb200-0001"]}]}]
+    assert "nodeName" not in spec
+
+
+def test_the_agent_gets_no_rights_and_no_token() -> None:
+    spec = pod_spec()
+    assert (spec["automountServiceAccountToken"], spec["serviceAccountName"]) == (False, "precision-agent")
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("preset", ["quick", "standard"])
+def test_each_deadline_leaves_room_for_the_one_inside_it(preset: str) -> None:
+    job = made(profile(benchmarks={"preset": preset}))
+    environment = job["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"]
+    agent = json.loads(environment)["deadline_seconds"]
+    pod = job["spec"]["template"]["spec"]["activeDeadlineSeconds"]
+    assert agent + 60 == pod
+    assert job["spec"]["activeDeadlineSeconds"] > pod + SETTINGS.pending_timeout.total_seconds()
+
+
+def test_every_label_fits_whatever_the_nodes_name() -> None:
+    long = node_facts(node_object(GB200, name="n" * 253, gpus="4", uid="0f0e4f1c-8f8b-4c3f-9a55-1e6f7d2c9b3a"))
+    job = made(profile("p" * 253, uid="5a9c1a52-0c3c-4d39-8f0e-3f7b2d9f1c11"), long)
+    for part in (job, job["spec"]["template"]):
+        assert all(len(value) <= 63 for value in part["metadata"]["labels"].values())
+    assert len(job["metadata"]["name"]) <= 63
+    assert job["metadata"]["annotations"][names.ANNOTATION_NODE] == "n" * 253
+    assert len(manifest.report("ml", "p" * 253, "u", "n" * 253, "v")["metadata"]["name"]) <= 63
+
+
+def test_no_two_manifests_share_a_value_that_can_change() -> None:
+    one, other = made(profile()), made(profile())
+    one["metadata"]["labels"]["x"] = "y"
+    one["spec"]["template"]["metadata"]["labels"]["x"] = "z"
+    assert one["metadata"]["labels"]["x"] == "y"
+    assert other == made(profile())
+
+
+def test_a_report_belongs_to_its_profile_and_says_nothing_yet() -> None:
+    body = manifest.report("ml", "nightly", "uid-p", "n1", "uid-n")
+    assert body["spec"] == {"profile": "nightly", "nodeName": "n1", "nodeUID": "uid-n"}
+    assert body["metadata"]["ownerReferences"] == [manifest.owner("nightly", "uid-p")]
+    assert "status" not in body

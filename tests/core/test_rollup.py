@@ -1,0 +1,298 @@
+"""A profile's status from where its nodes stand: counts, reasons, pools, conditions, kubectl's columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.profile import NodeCounts, ProfileStatus
+from precision_api.report import ReportStatus
+from precision_operator.core.asking import Ask, Refusal, ask
+from precision_operator.core.ingest import status_json
+from precision_operator.core.nodes import NodeFacts
+from precision_operator.core.observed import ProfileView
+from precision_operator.core.plan import ProfilePlan, Stand
+from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollup import POOLS_SHOWN, REASONS_SHOWN, profile_status
+from tests.support.report_objects import recipe_row, report_status
+from tests.support.world import MINUTE, NOW, SETTINGS, profile, report
+
+STATES = {
+    "Measured": "succeeded",
+    "AgentCrashed": "failed",
+    "DeadlineExceeded": "failed",
+    "AgentRunning": "running",
+    "MaxConcurrentReached": "queued",
+    "Busy": "waiting",
+    "Cordoned": "waiting",
+    "MIGEnabled": "skipped",
+}
+
+
+def measured(node: str, *rows: dict[str, Any], pool: str = "GB200", data: str = "measured") -> Stand:
+    """A node with a result of this run."""
+    status = report_status(rows or None) | {"data": data}
+    return Stand(facts(node, pool), "Measured", "", report(node, status=ReportStatus.model_validate(status)))
+
+
+def facts(node: str, pool: str = "GB200") -> NodeFacts:
+    return NodeFacts(name=node, uid=f"uid-{node}", product="GB200", gpus=4, pool=pool)
+
+
+def stands(*reasons: str) -> list[Stand]:
+    """Nodes n0, n1 ... that stand for these reasons."""
+    return [
+        measured(f"n{i}") if reason == "Measured" else Stand(facts(f"n{i}"), reason, f"because {i}")
+        for i, reason in enumerate(reasons)
+    ]
+
+
+def planned(found: list[Stand], of: ProfileView | None = None, refusal: Refusal | None = None) -> ProfilePlan:
+    owner = of or profile()
+    asked = refusal or ask(owner, SETTINGS, {})
+    return ProfilePlan(owner, asked, tuple(found))
+
+
+def rolled(*reasons: str, of: ProfileView | None = None, nodes: int = 9) -> ProfileStatus:
+    return profile_status(planned(stands(*reasons), of), NOW, nodes)
+
+
+def conditions(status: ProfileStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in status.conditions}
+
+
+def test_every_node_is_counted_once_where_it_stands() -> None:
+    status = rolled(*STATES)
+    assert status.nodes == NodeCounts(
+        matched=8, eligible=7, skipped=1, waiting=2, queued=1, running=1, succeeded=1, failed=2
+    )
+    assert status.progress == "3/7"
+
+
+@given(reasons=st.lists(st.sampled_from(sorted(STATES)), max_size=12))
+def test_the_counts_add_up_whatever_the_nodes(reasons: list[str]) -> None:
+    status = rolled(*reasons)
+    assert status.nodes is not None
+    n = status.nodes
+    assert n.matched == len(reasons) == n.eligible + n.skipped
+    assert n.eligible == n.waiting + n.queued + n.running + n.succeeded + n.failed
+    assert ProfileStatus.model_validate(status_json(status)) == status
+    told = conditions(status)
+    assert (told["Complete"][0] == "True") == (n.queued + n.running == 0)
+    assert (told["Degraded"][0] == "True") == (n.failed > 0)
+
+
+COMPLETE: dict[str, tuple[list[str], tuple[str, str], str]] = {
+    "all measured": (["Measured", "Measured"], ("True", "AllMeasured"), "Complete"),
+    "all but skipped ones": (["Measured", "MIGEnabled"], ("True", "AllMeasured"), "Complete"),
+    "one failed": (["Measured", "AgentCrashed", "Busy"], ("True", "SomeFailed"), "Degraded"),
+    "one busy": (["Measured", "Busy"], ("True", "SomeWaiting"), "Complete"),
+    "one queued": (["Measured", "MaxConcurrentReached"], ("False", "Measuring"), "Running"),
+    "one running": (["AgentRunning", "Busy"], ("False", "Measuring"), "Running"),
+    "none begun": (["MaxConcurrentReached"], ("False", "Measuring"), "Pending"),
+    "none that can be measured": (["MIGEnabled"], ("True", "NothingEligible"), "Complete"),
+    "none that match": ([], ("True", "NothingEligible"), "Complete"),
+}
+
+
+@pytest.mark.parametrize(("reasons", "complete", "phase"), COMPLETE.values(), ids=COMPLETE)
+def test_a_profile_is_complete_when_nothing_runs_or_queues(
+    reasons: list[str], complete: tuple[str, str], phase: str
+) -> None:
+    status = rolled(*reasons)
+    assert (conditions(status)["Complete"], status.phase) == (complete, phase)
+
+
+def test_complete_names_the_most_frequent_reason_and_a_node() -> None:
+    status = rolled("Measured", "Cordoned", "Busy", "Busy")
+    complete = next(c for c in status.conditions if c.type == "Complete")
+    assert complete.message.startswith("1 of 4 eligible nodes are measured, 3 wait; most often: Busy (2, e.g. n2).")
+
+
+def test_no_node_that_matches_is_told_with_how_many_there_are() -> None:
+    complete = next(c for c in rolled(nodes=24).conditions if c.type == "Complete")
+    assert complete.message.startswith("None of the cluster's 24 nodes matches spec.target.")
+
+
+def after(before: ProfileStatus, *reasons: str, minutes: int = 1, **changes: Any) -> ProfileStatus:
+    """The status that follows on `before`, `minutes` later."""
+    of = profile(status=status_json(before), **changes)
+    return profile_status(planned(stands(*reasons), of), NOW + minutes * MINUTE, 9)
+
+
+def test_a_waiting_node_that_frees_up_runs_while_complete_stays_true() -> None:
+    waiting = rolled("Measured", "Busy")
+    running = after(waiting, "Measured", "AgentRunning")
+    told = conditions(running)
+    assert told["Complete"] == ("True", "SomeWaiting")
+    assert (told["Progressing"], running.phase) == (("True", "Measuring"), "Running")
+    assert conditions(after(running, "Measured", "Measured"))["Complete"] == ("True", "AllMeasured")
+
+
+def test_a_new_run_is_not_complete() -> None:
+    done = rolled("Measured", "Measured")
+    again = after(done, "AgentRunning", "MaxConcurrentReached", recipes=["mxfp8"])
+    assert conditions(again)["Complete"] == ("False", "Measuring")
+
+
+def test_the_first_nodes_of_a_profile_that_had_none_are_not_complete_yet() -> None:
+    assert conditions(after(rolled(), "AgentRunning"))["Complete"] == ("False", "Measuring")
+
+
+def test_the_same_again_is_the_same_status_at_any_time() -> None:
+    first = rolled(*STATES)
+    assert after(first, *STATES, minutes=90) == first
+
+
+def test_a_condition_keeps_its_time_until_its_status_turns() -> None:
+    first = rolled("AgentRunning")
+    second = after(first, "Measured")
+    times = {c.type: c.last_transition_time for c in second.conditions}
+    assert times["Accepted"] == "2026-11-21T09:00:00Z"
+    assert times["Complete"] == times["Progressing"] == "2026-11-21T09:01:00Z"
+
+
+def test_a_status_that_cannot_be_read_is_written_anew() -> None:
+    broken = profile(status={"phase": "Exotic", "conditions": "none"})
+    assert profile_status(planned([], broken), NOW, 0).phase == "Complete"
+
+
+def test_a_refused_profile_says_why_and_is_never_complete() -> None:
+    refusal = Refusal("ConfigMapMissing", "ConfigMap x does not exist. Create it.")
+    status = profile_status(planned([Stand(facts("n1"), "ProfileNotAccepted", "")], refusal=refusal), NOW, 1)
+    told = conditions(status)
+    assert told["Accepted"] == ("False", "ConfigMapMissing")
+    assert told["Complete"] == told["Progressing"] == ("False", "NotAccepted")
+    assert (status.phase, status.run) == ("Invalid", None)
+
+
+def test_a_suspended_profile_says_so_while_its_agents_finish() -> None:
+    running = rolled("AgentRunning", "Suspended", of=profile(suspend=True))
+    assert conditions(running)["Progressing"] == ("False", "Suspended")
+    assert running.phase == "Running"
+    assert rolled("Measured", "Suspended", of=profile(suspend=True)).phase == "Suspended"
+
+
+def test_the_generation_that_was_judged_is_on_the_status_and_its_conditions() -> None:
+    status = rolled("Measured", of=profile(generation=7))
+    assert status.observed_generation == 7
+    assert {c.observed_generation for c in status.conditions} == {7}
+
+
+def test_reasons_are_counted_most_frequent_first_with_an_example_each() -> None:
+    status = rolled("Busy", "MIGEnabled", "Busy", "Measured", "AgentRunning", "AgentCrashed")
+    assert [(row.reason, row.count, row.example, row.message) for row in status.reasons] == [
+        ("Busy", 2, "n0", "because 0"),
+        ("AgentCrashed", 1, "n5", "because 5"),
+        ("MIGEnabled", 1, "n1", "because 1"),
+    ]
+
+
+def test_reasons_and_pools_are_bounded_whatever_the_fleet() -> None:
+    told = [r for r, row in REASONS.items() if row.kind in ("skipped", "waiting", "queued", "failed")]
+    assert len(told) > REASONS_SHOWN
+    many = stands(*told) + [measured(f"m{i}", pool=f"pool-{i}") for i in range(100)]
+    many += [measured("twice", pool="pool-99")]
+    status = profile_status(planned(many), NOW, 200)
+    assert (len(status.reasons), len(status.pools)) == (REASONS_SHOWN, POOLS_SHOWN)
+    assert [pool.nodes for pool in status.pools if pool.name == "pool-99"] == [2], "the largest pools are shown"
+
+
+def test_a_pool_has_the_medians_of_the_recipe_that_is_best_on_most_of_its_nodes() -> None:
+    fast, slow = recipe_row("mxfp8", 1.4), recipe_row("nvfp4", 1.2)
+    found = [
+        measured("a", recipe_row("bf16"), fast, slow),
+        measured("b", recipe_row("bf16"), recipe_row("mxfp8", 1.5), slow),
+        measured("c", recipe_row("bf16"), recipe_row("mxfp8", 1.1), slow),
+    ]
+    status = profile_status(planned(found), NOW, 3)
+    (pool,) = status.pools
+    assert (pool.name, pool.nodes, pool.best_recipe, pool.speedup) == ("GB200", 3, "mxfp8", "1.4")
+    assert pool.tokens_per_second == "133000"
+    assert pool.tokens_per_joule is not None
+    assert pool.tokens_per_joule_p10 is not None
+    assert pool.tokens_per_joule_p90 is not None
+    assert float(pool.tokens_per_joule_p10) < float(pool.tokens_per_joule) < float(pool.tokens_per_joule_p90)
+    assert (status.best, status.tokens_per_joule) == ("mxfp8 1.40x", f"{float(pool.tokens_per_joule):.3g}")
+
+
+def test_a_recipe_that_is_not_proved_is_nowhere_the_best() -> None:
+    found = [measured("a", recipe_row("bf16"), recipe_row("mxfp8", 9.0, verdict="fallback"))]
+    assert profile_status(planned(found), NOW, 1).pools[0].best_recipe == "bf16"
+
+
+def test_the_columns_show_the_largest_pool() -> None:
+    found = [measured(f"b{i}", recipe_row("bf16"), recipe_row("nvfp4", 1.9), pool="b") for i in range(3)]
+    found += [measured("a0", recipe_row("bf16"), recipe_row("mxfp8", 1.3), pool="a")]
+    assert profile_status(planned(found), NOW, 4).best == "nvfp4 1.90x"
+
+
+def test_a_pool_without_any_figure_is_shown_without_figures() -> None:
+    unsupported = {"recipe": "bf16", "availability": "probe_failed", "verdict": "unknown", "failure": "probe_failed"}
+    status = profile_status(planned([measured("a", unsupported)]), NOW, 1)
+    (pool,) = status.pools
+    assert (pool.nodes, pool.best_recipe, pool.tokens_per_second, pool.watts) == (1, None, None, None)
+    assert status.best is None
+
+
+DATA = [
+    (["measured", "measured"], "measured", False),
+    (["measured", "replayed"], "SIMULATED (1/2)", True),
+    (["simulated", "simulated"], "SIMULATED (2/2)", True),
+]
+
+
+@pytest.mark.parametrize(("data", "told", "flag"), DATA, ids=["measured", "mixed", "simulated"])
+def test_what_nobody_measured_is_called_simulated_wherever_it_is_shown(data: list[str], told: str, flag: bool) -> None:
+    status = profile_status(planned([measured(f"n{i}", data=word) for i, word in enumerate(data)]), NOW, 2)
+    assert (status.data, status.pools[0].simulated) == (told, flag)
+
+
+def test_without_results_nothing_is_said_about_data() -> None:
+    assert rolled("Busy").data is None
+
+
+def fleet(*rates: float) -> list[Stand]:
+    return [measured(f"n{i}", recipe_row("bf16", tokensPerSecond=f"{rate:.0f}")) for i, rate in enumerate(rates)]
+
+
+SLOW: dict[str, tuple[tuple[float, ...], dict[str, Any], list[str]]] = {
+    "one far below": ((1000, 1001, 999, 1000, 900), {}, ["n4"]),
+    "worst first": ((1000, 1001, 999, 1000, 1000, 900, 800), {}, ["n6", "n5"]),
+    "four per cent below": ((1000, 1001, 999, 1000, 960), {}, []),
+    "four per cent below, asked for three": ((1000, 1001, 999, 1000, 960), {"slowNodePercent": 3}, ["n4"]),
+    "within the spread of its pool": ((1000, 1100, 900, 1050, 950, 890), {}, []),
+    "far above": ((1000, 1001, 999, 1000, 1200), {}, []),
+    "two nodes": ((1000, 500), {}, []),
+}
+
+
+@pytest.mark.parametrize(("rates", "thresholds", "slow"), SLOW.values(), ids=SLOW)
+def test_a_node_is_slow_by_per_cent_and_by_deviations_both(
+    rates: tuple[float, ...], thresholds: dict[str, Any], slow: list[str]
+) -> None:
+    status = profile_status(planned(fleet(*rates), profile(thresholds=thresholds)), NOW, 9)
+    assert list(status.pools[0].slow_nodes) == slow
+    assert status.nodes is not None
+    assert status.nodes.slow == len(slow)
+
+
+def test_pools_are_compared_with_themselves_alone() -> None:
+    found = [replace(stand, facts=replace(stand.facts, pool="old")) for stand in fleet(500, 501, 499)]
+    named = [replace(stand, facts=replace(stand.facts, name=f"o{i}")) for i, stand in enumerate(found)]
+    status = profile_status(planned(fleet(1000, 1001, 999) + named), NOW, 6)
+    assert [pool.slow_nodes for pool in status.pools] == [(), ()]
+
+
+def test_the_status_of_a_large_fleet_stays_small() -> None:
+    found = [measured(f"node-{i}", pool=f"pool-{i % 70}") for i in range(700)]
+    found += [Stand(facts(f"bad-{i}"), "AgentCrashed", "x" * 2000) for i in range(300)]
+    asked = profile(rollout={"maxConcurrent": "10%"})
+    assert isinstance(ask(asked, SETTINGS, {}), Ask)
+    told = str(status_json(profile_status(planned(found, asked), NOW + timedelta(hours=1), 1000)))
+    assert len(told) < 64 * 1024

@@ -1,0 +1,193 @@
+"""Raw Kubernetes objects become values; a damaged one becomes a problem or nothing, and never an error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api import names
+from precision_operator.core.observed import Occupancy, Termination
+from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
+from tests.support.report_objects import profile_object, report_object
+
+MARKS = {names.LABEL_PROFILE_UID: "p", names.LABEL_NODE_UID: "u", names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "2"}
+NOTES = {names.ANNOTATION_PROFILE: "nightly", names.ANNOTATION_NODE: "n1", names.ANNOTATION_REQUEST_HASH: "ab"}
+MOMENT = "2026-11-21T09:30:00Z"
+
+
+def job(*conditions: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    told = {"name": "pp-1", "namespace": "ml", "uid": "uid-job", "labels": MARKS, "annotations": NOTES}
+    return {"metadata": told | {"creationTimestamp": MOMENT} | meta, "status": {"conditions": list(conditions)}}
+
+
+def pod(state: dict[str, Any] | None = None, *conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
+    labels = MARKS | {"batch.kubernetes.io/job-name": "pp-1", "batch.kubernetes.io/controller-uid": "uid-job"}
+    statuses = [] if state is None else [{"name": "sidecar"}, {"name": "agent", "state": state}]
+    return {
+        "metadata": {"name": "pp-1-x", "namespace": "ml", "labels": labels, "annotations": NOTES},
+        "spec": {},
+        "status": {"phase": "Pending", "containerStatuses": statuses, "conditions": list(conditions)} | status,
+    }
+
+
+def test_a_job_says_whose_attempt_it_is() -> None:
+    view = job_view(job())
+    assert view is not None
+    assert (view.profile_uid, view.node_uid, view.node_name, view.run, view.attempt) == ("p", "u", "n1", "r1", 2)
+    assert (view.live, view.created) == (True, datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+
+
+ENDS: dict[str, tuple[tuple[dict[str, Any], ...], Any, str]] = {
+    "running": ((), None, ""),
+    "suspended": (({"type": "Suspended", "status": "True"},), None, ""),
+    "not yet": (({"type": "Complete", "status": "False"},), None, ""),
+    "failing, its pod still there": (({"type": "FailureTarget", "status": "True"},), None, ""),
+    "complete": (
+        ({"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}),
+        "Complete",
+        "",
+    ),
+    "failed": (
+        ({"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "late"},),
+        "Failed",
+        "DeadlineExceeded",
+    ),
+}
+
+
+@pytest.mark.parametrize(("conditions", "finished", "reason"), ENDS.values(), ids=ENDS)
+def test_a_job_is_over_when_its_condition_is_true(conditions: Any, finished: Any, reason: str) -> None:
+    view = job_view(job(*conditions))
+    assert view is not None
+    assert (view.finished, view.failure_reason) == (finished, reason)
+
+
+@pytest.mark.parametrize("label", [names.LABEL_PROFILE_UID, names.LABEL_NODE_UID, names.LABEL_ATTEMPT])
+def test_a_job_that_does_not_say_whose_it_is_is_none_of_ours(label: str) -> None:
+    assert job_view(job(labels={k: v for k, v in MARKS.items() if k != label})) is None
+
+
+def test_an_attempt_that_is_no_number_is_none_of_ours() -> None:
+    assert job_view(job(labels=MARKS | {names.LABEL_ATTEMPT: "two"})) is None
+
+
+def test_a_pod_is_known_by_its_job_and_by_the_node_that_it_is_for() -> None:
+    view = pod_view(pod())
+    assert view is not None
+    assert (view.job, view.job_uid, view.node_name, view.live) == ("pp-1", "uid-job", "n1", True)
+
+
+def test_where_a_pod_is_bound_goes_before_where_it_was_meant_for() -> None:
+    view = pod_view(pod() | {"spec": {"nodeName": "n2"}})
+    assert view is not None
+    assert view.node_name == "n2"
+
+
+def test_a_pod_tells_why_it_waits_and_how_it_ended() -> None:
+    unbound = pod_view(pod(None, {"type": "PodScheduled", "status": "False", "message": "no room"}))
+    pulling = pod_view(pod({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}))
+    ended = pod_view(pod({"terminated": {"exitCode": 3, "reason": "Error", "message": "{}"}}, phase="Failed"))
+    evicted = pod_view(pod(None, {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}))
+    assert unbound is not None
+    assert pulling is not None
+    assert ended is not None
+    assert evicted is not None
+    assert unbound.unschedulable == "no room"
+    assert (pulling.waiting_reason, pulling.waiting_message) == ("ImagePullBackOff", "not found")
+    assert (ended.termination, ended.live) == (Termination(3, "Error", "{}"), False)
+    assert evicted.disruption == "EvictionByEvictionAPI"
+
+
+def test_somebody_elses_pod_is_none_of_ours() -> None:
+    raw = pod()
+    raw["metadata"]["labels"] = {"batch.kubernetes.io/job-name": "theirs"}
+    assert pod_view(raw) is None
+
+
+def test_a_profile_is_read_with_its_defaults() -> None:
+    view = profile_view(profile_object(generation=3, creationTimestamp=MOMENT))
+    assert (view.key, view.generation, view.problem) == ("ml/nightly", 3, "")
+    assert view.spec is not None
+    assert view.spec.rollout.max_concurrent == 1
+
+
+def test_a_spec_that_cannot_be_read_becomes_a_problem_that_names_the_field() -> None:
+    view = profile_view(
+        profile_object() | {"spec": {"workload": {"preset": "llama3-8b"}, "rollout": {"maxConcurent": 2}}}
+    )
+    assert view.spec is None
+    assert view.problem.startswith("spec.rollout.maxConcurent: ")
+    many = profile_view(profile_object() | {"spec": {"suspend": "maybe", "x": 1}})
+    assert many.problem.endswith("(and 2 more)")
+
+
+def test_a_report_belongs_to_the_profile_that_owns_it() -> None:
+    view = report_view(
+        report_object(ownerReferences=[{"kind": "Other", "uid": "o"}, {"kind": names.PROFILE_KIND, "uid": "p"}])
+    )
+    assert view is not None
+    assert (view.profile_uid, view.node_name, view.status is not None) == ("p", "gb200-0001", True)
+
+
+def test_a_report_whose_status_cannot_be_read_counts_as_not_measured() -> None:
+    for broken in ({"results": [{"recipe": "fp7"}]}, {"attempt": {"number": 0}}, "text", None):
+        view = report_view(report_object() | {"status": broken})
+        assert view is not None
+        assert view.status is None
+
+
+def holding(name: str, phase: str = "Running", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": "team", "name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+def asking(amount: str, resource: str = "nvidia.com/gpu", where: str = "requests") -> dict[str, Any]:
+    return {"resources": {where: {"cpu": "4", resource: amount}}}
+
+
+HOLDERS: dict[str, tuple[list[dict[str, Any]], Occupancy]] = {
+    "nobody": ([], Occupancy(None)),
+    "pods without GPUs": ([holding("dns", containers=[{"resources": {"requests": {"cpu": "1"}}}])], Occupancy(None)),
+    "a pod with GPUs": ([holding("a", containers=[asking("4")])], Occupancy("team/a", 4)),
+    "a pod that is over": ([holding("a", "Succeeded", containers=[asking("4")])], Occupancy(None)),
+    "a pod that is about to start": ([holding("a", "Pending", containers=[asking("4")])], Occupancy("team/a", 4)),
+    "two pods": (
+        [holding("b", containers=[asking("2")]), holding("a", containers=[asking("1"), asking("1")])],
+        Occupancy("team/a", 4),
+    ),
+    "limits alone": ([holding("a", containers=[asking("4", where="limits")])], Occupancy("team/a", 4)),
+    "an init container": ([holding("a", initContainers=[asking("2")])], Occupancy("team/a", 2)),
+    "a MIG slice": ([holding("a", containers=[asking("1", "nvidia.com/mig-1g.10gb")])], Occupancy("team/a", 1)),
+    "a shared GPU": ([holding("a", containers=[asking("1", "nvidia.com/gpu.shared")])], Occupancy("team/a", 1)),
+    "a resource claim": ([holding("a", resourceClaims=[{"name": "gpu"}])], Occupancy("team/a", 1)),
+    "none asked for": ([holding("a", containers=[asking("0")])], Occupancy(None)),
+}
+
+
+@pytest.mark.parametrize(("pods", "found"), HOLDERS.values(), ids=HOLDERS)
+def test_whoever_holds_gpus_in_any_form_makes_a_node_busy(pods: list[Any], found: Occupancy) -> None:
+    assert occupancy(pods) == found
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "status", "phase", "state", "exitCode", "nvidia.com/gpu"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(status=st.dictionaries(st.sampled_from(["conditions", "phase", "containerStatuses"]), JUNK), spec=JUNK)
+def test_no_status_or_spec_makes_reading_fail(status: dict[str, Any], spec: Any) -> None:
+    assert job_view(job() | {"status": status}) is not None
+    assert pod_view(pod() | {"status": status, "spec": spec}) is not None
+    assert report_view(report_object() | {"status": status}) is not None
+    assert profile_view(profile_object() | {"spec": spec, "status": status}).problem
+    assert occupancy([pod() | {"status": status, "spec": spec}]).gpus >= 0

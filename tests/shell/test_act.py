@@ -1,0 +1,325 @@
+"""What plans say is done once, whatever the API server answers: taken names, gone objects, no answer at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64decode
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from precision_api import names
+from precision_api.wire import encode
+from precision_operator.cluster import ApiError, paths
+from precision_operator.core.events import Note
+from precision_operator.core.observed import JobView, PodView, ReportView
+from precision_operator.core.plan import Close, Collect, Drop, MarkGone, Start, plan
+from precision_operator.core.views import job_view, pod_view, report_view
+from precision_operator.shell.act import Actor
+from precision_operator.shell.cache import Cache, Kind
+from tests.support.fake_cluster import TIMEOUT, FakeCluster
+from tests.support.result_objects import result
+from tests.support.world import nodes, observed, profile
+
+OWNER = profile()
+JOBS, REPORTS, PODS, DETAILS = paths.jobs("ml"), paths.reports("ml"), paths.pods("ml"), paths.config_maps("ml")
+INTERNAL = ApiError(500, "InternalError", "etcd is not well")
+
+
+def start() -> Start:
+    """The start of an agent on n1, as a plan gives it."""
+    action = plan(observed([OWNER], nodes("n1"))).actions[0]
+    assert isinstance(action, Start)
+    return action
+
+
+START = start()
+JOB_NAME = START.job["metadata"]["name"]
+REPORT_NAME = names.report_name("nightly", "uid-n1")
+
+
+class Scene:
+    """A fake cluster, the cache, and the actor between them."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.cache = Cache()
+        self.actor = Actor(self.cluster, self.cache)  # type: ignore[arg-type]
+
+    async def started(self) -> JobView:
+        assert await self.actor.act([START]) == 0
+        return self.job()
+
+    def job(self) -> JobView:
+        view = job_view(self.cluster.objects[f"{JOBS}/{JOB_NAME}"])
+        assert view is not None
+        return view
+
+    def report(self) -> ReportView:
+        view = report_view(self.cluster.objects[f"{REPORTS}/{REPORT_NAME}"])
+        assert view is not None
+        return view
+
+    async def ended(self, phase: str = "Succeeded", message: bytes | None = None) -> tuple[JobView, PodView]:
+        """The agent has ended with a good result, unless told otherwise; its pod and log are there."""
+        job = replace(await self.started(), finished="Complete", finished_at=datetime.now(UTC))
+        published = encode(result(run=job.run, request_hash=job.request_hash, node="n1"))
+        text = (published.message if message is None else message).decode()
+        marks = {**START.job["metadata"]["labels"], "batch.kubernetes.io/job-name": job.name}
+        marks["batch.kubernetes.io/controller-uid"] = job.uid
+        state = {"terminated": {"exitCode": 0, "message": text}} if phase != "Running" else {"running": {}}
+        raw = {
+            "metadata": {"name": f"{job.name}-x", "namespace": "ml", "labels": marks},
+            "spec": {"nodeName": "n1"},
+            "status": {"phase": phase, "containerStatuses": [{"name": "agent", "state": state}]},
+        }
+        stored = await self.cluster.create(PODS, raw)
+        self.cluster.logs[f"{job.name}-x"] = "\n".join(published.lines).encode()
+        pod = pod_view(stored)
+        assert pod is not None
+        return job, pod
+
+    def held(self, kind: Kind) -> list[str]:
+        """Names of what the cache holds."""
+        return [raw["metadata"]["name"] for raw in self.cache.all(kind).values()]
+
+    def asked(self, method: str) -> list[str]:
+        return [path for how, path in self.cluster.requests if how == method]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_a_start_makes_the_report_then_the_job_and_both_are_known_at_once(scene: Scene) -> None:
+    await scene.started()
+    assert scene.asked("POST") == [f"{REPORTS}/{REPORT_NAME}", f"{JOBS}/{JOB_NAME}"]
+    assert (scene.held("jobs"), scene.held("reports")) == ([JOB_NAME], [REPORT_NAME])
+
+
+async def test_a_start_done_twice_makes_one_job(scene: Scene) -> None:
+    first = await scene.started()
+    again = Actor(scene.cluster, Cache())  # type: ignore[arg-type]
+    assert await again.act([START]) == 0
+    assert scene.job().uid == first.uid
+
+
+async def test_a_job_of_that_name_that_is_another_attempt_is_not_taken_for_ours(scene: Scene) -> None:
+    foreign = {**START.job, "metadata": {**START.job["metadata"], "labels": {}}}
+    await scene.cluster.create(JOBS, dict(foreign))
+    assert await scene.actor.act([START]) == 1
+    assert scene.held("jobs") == []
+
+
+async def test_a_job_of_that_name_that_is_being_deleted_is_waited_for(scene: Scene) -> None:
+    dying = {**START.job, "metadata": {**START.job["metadata"], "deletionTimestamp": "2026-11-21T09:00:00Z"}}
+    await scene.cluster.create(JOBS, dict(dying))
+    assert await scene.actor.act([START]) == 1
+    assert scene.held("jobs") == []
+
+
+async def test_a_report_of_a_deleted_profile_of_the_same_name_is_waited_for(scene: Scene) -> None:
+    await scene.started()
+    scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]["ownerReferences"][0]["uid"] = "uid-of-before"
+    del scene.cluster.objects[f"{JOBS}/{JOB_NAME}"]
+    assert await scene.actor.act([START]) == 1
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects, "no Job without its report"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["it did not happen", "it happened"])
+@pytest.mark.parametrize("error", [TIMEOUT, INTERNAL], ids=["no answer", "500"])
+async def test_a_creation_without_an_answer_is_looked_up_before_anything_is_planned(
+    scene: Scene, error: ApiError, after: bool
+) -> None:
+    scene.cluster.fail("POST", JOBS, error, after)
+    assert await scene.actor.act([START]) == 1
+    assert scene.held("jobs") == []
+    scene.cluster.fail("GET", JOBS, INTERNAL)
+    with pytest.raises(ApiError, match="etcd"):
+        await scene.actor.settle()
+    assert scene.actor.unsure, "still not known"
+    await scene.actor.settle()
+    assert (scene.held("jobs"), scene.actor.unsure) == ([JOB_NAME] if after else [], {})
+
+
+async def test_a_creation_that_was_refused_is_not_looked_up(scene: Scene) -> None:
+    scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "exceeded quota"))
+    assert await scene.actor.act([START]) == 1
+    assert scene.actor.unsure == {}
+
+
+async def test_one_action_that_fails_does_not_stop_the_others(scene: Scene) -> None:
+    await scene.started()
+    scene.cluster.fail("DELETE", JOBS, INTERNAL)
+    job = scene.job()
+    other = Drop("NodePrecisionReport", "ml", REPORT_NAME, scene.report().uid, "RetentionOver", "its node is gone")
+    assert await scene.actor.act([Drop("Job", "ml", job.name, job.uid, "ResultWritten", "done"), other]) == 1
+    assert (scene.held("jobs"), scene.held("reports")) == ([JOB_NAME], [])
+
+
+async def test_what_ends_is_done_before_what_begins(scene: Scene) -> None:
+    job = await scene.started()
+    scene.cluster.requests.clear()
+    await scene.actor.act([START, Drop("Job", "ml", job.name, job.uid, "ResultWritten", "done")])
+    writes = [method for method, _ in scene.cluster.requests]
+    assert writes.index("DELETE") < writes.index("POST")
+
+
+async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert status.run is not None
+    assert (status.state, status.run.detail, status.run.detail_problem) == ("Measured", f"{REPORT_NAME}-detail", None)
+    detail = scene.cluster.objects[f"{DETAILS}/{REPORT_NAME}-detail"]
+    full = json.loads(gzip.decompress(b64decode(detail["binaryData"]["result.json.gz"])))
+    assert (full["node"], full["request_hash"]) == ("n1", job.request_hash)
+    assert detail["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+    assert scene.held("jobs") == []
+    assert [method for method, _ in scene.cluster.requests[-4:]] == ["LOG", "POST", "PATCH", "DELETE"]
+
+
+@pytest.mark.parametrize("broken", ["configmaps", "/status", "jobs"])
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+async def test_killed_at_any_write_a_result_is_collected_again_and_not_lost(
+    scene: Scene, broken: str, after: bool
+) -> None:
+    job, pod = await scene.ended()
+    method = {"configmaps": "POST", "/status": "PATCH", "jobs": "DELETE"}[broken]
+    scene.cluster.fail(method, broken, TIMEOUT, after)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 1
+    fresh = Actor(scene.cluster, Cache())  # type: ignore[arg-type]
+    assert await fresh.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert (status.state, len(status.results)) == ("Measured", 7)
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+
+
+async def test_a_pod_that_the_watch_shows_running_is_read_anew(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    stale = replace(pod, phase="Running", termination=None)
+    for shown in (stale, None):
+        scene.cluster.requests.clear()
+        await scene.actor.act([Collect(job, shown, scene.report(), "pool-1")])
+        assert scene.asked("LIST") == [f"{PODS}?batch.kubernetes.io/job-name={JOB_NAME}&"]
+    status = scene.report().status
+    assert status is not None
+    assert status.state == "Measured"
+
+
+async def test_a_pod_that_has_not_ended_yet_is_waited_for(scene: Scene) -> None:
+    job, pod = await scene.ended(phase="Running")
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 1
+    assert scene.report().status is None
+    assert scene.job().uid == job.uid
+
+
+async def test_a_result_without_its_report_gets_a_new_one(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    del scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]
+    assert await scene.actor.act([Collect(job, pod, None, "pool-1")]) == 0
+    assert scene.report().node_uid == "uid-n1"
+    assert scene.report().status is not None
+
+
+LOG_ERRORS: dict[str, tuple[ApiError, bool, bool]] = {
+    "trouble that may pass, just now": (INTERNAL, False, True),
+    "trouble that did not pass": (INTERNAL, True, False),
+    "it will never be there": (ApiError(404, "NotFound", "not found"), False, False),
+}
+
+
+@pytest.mark.parametrize(("error", "long_ago", "later"), LOG_ERRORS.values(), ids=LOG_ERRORS)
+async def test_a_log_that_cannot_be_read_is_asked_for_again_for_a_while(
+    scene: Scene, error: ApiError, long_ago: bool, later: bool
+) -> None:
+    job, pod = await scene.ended()
+    if long_ago:
+        job = replace(job, finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    scene.cluster.fail("LOG", "", error)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == later
+    status = scene.report().status
+    if later:
+        assert status is None
+    else:
+        assert status is not None
+        assert status.run is not None
+        assert "The agent's log could not be read" in (status.run.detail_problem or "")
+
+
+HOSTILE = [b"", b"hello", b'{"v":"PPS1"}', b"{" * 4000, b'{"v":"PPE1","reason":"Nonsense"}']
+
+
+@pytest.mark.parametrize("message", HOSTILE)
+async def test_a_hostile_message_is_a_reason_in_the_report_and_the_job_goes(scene: Scene, message: bytes) -> None:
+    job, pod = await scene.ended(message=message)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert status.attempt is not None
+    assert status.attempt.outcome == "failed"
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+
+
+async def test_a_closed_attempt_says_why_and_its_job_goes(scene: Scene) -> None:
+    job = await scene.started()
+    close = Close(job, scene.report(), "disrupted", "PendingTooLong", "It did not start.")
+    assert await scene.actor.act([close]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert status.attempt is not None
+    assert (status.attempt.outcome, status.attempt.reason) == ("disrupted", "PendingTooLong")
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+
+
+@pytest.mark.parametrize("uid", ["", "uid-of-another"], ids=["gone", "another of that name"])
+async def test_deleting_what_is_gone_or_replaced_is_done(scene: Scene, uid: str) -> None:
+    job = await scene.started()
+    if not uid:
+        del scene.cluster.objects[f"{JOBS}/{JOB_NAME}"]
+    assert await scene.actor.act([Drop("Job", "ml", job.name, uid or job.uid, "ResultWritten", "done")]) == 0
+    assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == bool(uid)
+
+
+async def test_a_status_is_never_written_to_another_object_of_the_same_name(scene: Scene) -> None:
+    await scene.started()
+    other = replace(scene.report(), uid="uid-of-before")
+    assert await scene.actor.act([MarkGone(other, "NodeGone", "It is gone.")]) == 1
+    assert scene.report().status is None
+
+
+async def test_a_report_of_a_vanished_node_is_marked(scene: Scene) -> None:
+    await scene.started()
+    assert await scene.actor.act([MarkGone(scene.report(), "NodeGone", "It is gone.")]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert status.state == "NodeGone"
+    assert scene.cache.all("reports")[scene.report().uid]["status"]["state"] == "NodeGone"
+
+
+async def test_an_event_that_is_there_already_is_not_added_again_and_one_that_fails_stops_nothing(scene: Scene) -> None:
+    events = paths.collection("v1", "events", "ml")
+    note = Note("Warning", "NodesFailed", "2 of 24 failed.")
+    await scene.actor.tell(OWNER, [note])
+    await scene.actor.tell(OWNER, [note])
+    assert len([path for path in scene.cluster.objects if path.startswith(events)]) == 1
+    scene.cluster.fail("POST", events, INTERNAL)
+    await scene.actor.tell(OWNER, [replace(note, message="3 of 24 failed."), replace(note, message="4 of 24 failed.")])
+    assert len([path for path in scene.cluster.objects if path.startswith(events)]) == 2
+
+
+async def test_a_profiles_status_is_written_whole_to_that_very_profile(scene: Scene) -> None:
+    stored: dict[str, Any] = {"metadata": {"name": "nightly", "namespace": "ml", "uid": OWNER.uid}, "spec": {}}
+    await scene.cluster.create(paths.profiles("ml"), stored)
+    await scene.actor.write_profile_status(OWNER, {"phase": "Running"})
+    await scene.actor.write_profile_status(OWNER, {"progress": "1/2"})
+    assert scene.cluster.objects[f"{paths.profiles('ml')}/nightly"]["status"] == {"progress": "1/2"}
+    with pytest.raises(ApiError, match="test of the patch fails"):
+        await scene.actor.write_profile_status(replace(OWNER, uid="uid-of-before"), {"phase": "Complete"})

@@ -1,0 +1,191 @@
+"""The operator's picture of the cluster: three writers, and no past state comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.core.nodes import node_facts
+from precision_operator.core.views import job_view, pod_view, profile_view, report_view
+from precision_operator.shell.cache import TOMBSTONES, TRIM, Cache, Kind
+from tests.support.node_objects import node_object
+from tests.support.report_objects import profile_object, report_object
+
+
+def seen(uid: str = "u1", version: int = 5, **status: Any) -> dict[str, Any]:
+    meta = {"name": f"job-{uid}", "namespace": "ml", "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": meta, "status": status}
+
+
+def taken(cache: Cache) -> bool:
+    """Whether anything changed since this was asked last."""
+    changed = cache.changed.is_set()
+    cache.changed.clear()
+    return changed
+
+
+def known(cache: Cache) -> frozenset[str]:
+    return frozenset(cache.all("jobs"))
+
+
+def conditions(cache: Cache, uid: str = "u1") -> Any:
+    return cache.all("jobs")[uid]["status"].get("conditions")
+
+
+def test_the_newest_version_wins_whoever_brings_it() -> None:
+    cache = Cache()
+    cache.put("jobs", seen(version=10, conditions=["new"]))
+    cache.put("jobs", seen(version=9, conditions=["old"]))
+    assert conditions(cache) == ["new"]
+    cache.put("jobs", seen(version=100, conditions=["newest"]))
+    assert conditions(cache) == ["newest"], "versions are numbers, not text"
+
+
+def test_an_event_that_changes_nothing_for_decisions_wakes_nobody() -> None:
+    cache = Cache()
+    cache.put("jobs", seen(version=1))
+    assert taken(cache)
+    cache.put("jobs", seen(version=2, startTime="2026-11-21T09:00:00Z"))
+    assert not taken(cache)
+    cache.put("jobs", seen(version=3, conditions=["x"]))
+    assert taken(cache)
+
+
+def test_what_was_deleted_does_not_come_back_through_a_late_event_or_list() -> None:
+    cache = Cache()
+    cache.put("jobs", seen(version=5))
+    cache.drop("jobs", "u1")
+    cache.put("jobs", seen(version=6))
+    cache.take_list("jobs", [seen(version=6)], "6", frozenset())
+    assert known(cache) == frozenset()
+
+
+def test_the_end_of_an_unknown_object_wakes_nobody_and_is_remembered() -> None:
+    cache = Cache()
+    cache.drop("jobs", "u1")
+    assert not taken(cache)
+    cache.put("jobs", seen())
+    assert known(cache) == frozenset()
+
+
+def test_a_list_ends_what_it_does_not_show() -> None:
+    cache = Cache()
+    cache.put("jobs", seen("u1", 5))
+    cache.put("jobs", seen("u2", 6))
+    cache.take_list("jobs", [seen("u2", 6)], "7", known(cache))
+    assert known(cache) == {"u2"}
+
+
+def test_a_list_leaves_what_came_after_it_was_read() -> None:
+    cache = Cache()
+    before = known(cache)
+    cache.put("jobs", seen("born-during-the-list", 9))
+    cache.take_list("jobs", [], "7", before)
+    assert known(cache) == {"born-during-the-list"}
+    cache.take_list("jobs", [], "8", known(cache))
+    assert known(cache) == {"born-during-the-list"}, "it is newer than the list"
+
+
+def test_our_own_write_stands_before_the_watch_shows_it_and_after_it_has_shown_an_older_state() -> None:
+    cache = Cache()
+    answer = seen(version=8, conditions=["ours"])
+    cache.put("jobs", answer)
+    cache.put("jobs", seen(version=7))
+    cache.put("jobs", answer)
+    assert conditions(cache) == ["ours"]
+
+
+def test_an_object_without_a_uid_is_not_taken() -> None:
+    cache = Cache()
+    cache.put("jobs", {"metadata": {"name": "x"}})
+    assert known(cache) == frozenset()
+
+
+def test_tombstones_are_bounded() -> None:
+    cache = Cache()
+    for number in range(TOMBSTONES + 1):
+        cache.drop("jobs", f"u{number}")
+    cache.put("jobs", seen("u0"))
+    cache.put("jobs", seen("u1"))
+    assert known(cache) == {"u0"}, "the oldest one is forgotten, and only that one"
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["u1", "u2"]), st.integers(1, 5)), max_size=12)
+
+
+@given(events=EVENTS)
+def test_in_whatever_order_events_come_the_newest_state_stands(events: list[tuple[str, int]]) -> None:
+    cache = Cache()
+    for uid, version in events:
+        cache.put("jobs", seen(uid, version, conditions=[version]))
+    newest = {uid: max(v for u, v in events if u == uid) for uid, _ in events}
+    assert {uid: conditions(cache, uid) for uid in known(cache)} == {uid: [v] for uid, v in newest.items()}
+
+
+JOB = {
+    "metadata": {
+        "name": "pp-1",
+        "namespace": "ml",
+        "uid": "u",
+        "labels": {"precisionprofiler.io/profile-uid": "p", "precisionprofiler.io/node-uid": "n"}
+        | {"precisionprofiler.io/attempt": "1", "precisionprofiler.io/run": "r"},
+        "annotations": {"precisionprofiler.io/node": "n1", "precisionprofiler.io/request-hash": "ab"},
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+        "managedFields": [{"manager": "x"}],
+    },
+    "spec": {"template": {}},
+    "status": {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}]},
+}
+POD = {
+    "metadata": {
+        "name": "pp-1-x",
+        "namespace": "ml",
+        "uid": "u",
+        "labels": {
+            "precisionprofiler.io/profile-uid": "p",
+            "precisionprofiler.io/node-uid": "n",
+            "batch.kubernetes.io/job-name": "pp-1",
+            "batch.kubernetes.io/controller-uid": "ju",
+        },
+        "annotations": {"precisionprofiler.io/node": "n1"},
+    },
+    "spec": {"containers": [{"name": "agent"}]},
+    "status": {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
+        "containerStatuses": [{"name": "agent", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
+        "podIP": "10.0.0.1",
+    },
+}
+VIEWS: dict[Kind, tuple[Any, dict[str, Any]]] = {
+    "nodes": (
+        node_facts,
+        node_object(taints=[{"key": "k", "effect": "NoSchedule"}], ready="False", unschedulable=True),
+    ),
+    "profiles": (profile_view, profile_object(generation=3, creationTimestamp="2026-11-21T09:00:00Z")),
+    "reports": (report_view, report_object(ownerReferences=[{"kind": "PrecisionProfile", "uid": "p"}])),
+    "jobs": (job_view, JOB),
+    "pods": (pod_view, POD),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_trimming_takes_nothing_that_a_decision_reads(kind: Kind) -> None:
+    view, raw = VIEWS[kind]
+    assert view(TRIM[kind](raw)) == view(raw)
+    assert view(raw) is not None
+
+
+def test_a_heartbeat_of_a_node_wakes_nobody() -> None:
+    cache = Cache()
+    node = node_object(resourceVersion="1")
+    cache.put("nodes", node)
+    taken(cache)
+    beat = node_object(resourceVersion="2")
+    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-21T09:05:00Z"
+    beat["status"]["conditions"].append({"type": "DiskPressure", "status": "False"})
+    cache.put("nodes", beat)
+    assert not taken(cache)
