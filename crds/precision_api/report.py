@@ -20,6 +20,7 @@ class ReportSpec(Document):
 
     model_config = ConfigDict(
         json_schema_extra={
+            "x-kubernetes-map-type": "atomic",
             "x-kubernetes-validations": [
                 {"rule": "self == oldSelf", "message": "spec is immutable: a report belongs to one profile and node"}
             ]
@@ -139,7 +140,9 @@ class ReportRecommendation(StatusDocument):
 
 
 class ReportStatus(StatusDocument):
-    """The node's newest good result and its newest attempt."""
+    """The node's newest good result and its newest attempt. It has one writer: managedFields need not list its fields."""
+
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
     conditions: tuple[Condition, ...] = Field(
         (), max_length=4, description="Fresh, Succeeded.", json_schema_extra=_ATOMIC

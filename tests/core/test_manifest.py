@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from precision_api import names
+from precision_api.profile import Idle
 from precision_api.request import MeasurementRequest, request_hash
 from precision_operator.core import manifest
 from precision_operator.core.asking import Ask, ask, request
+from precision_operator.core.due import current, standing
 from precision_operator.core.nodes import NodeFacts, node_facts
 from precision_operator.core.observed import ProfileView
 from tests.support.golden import assert_golden
 from tests.support.node_objects import node_object
-from tests.support.world import SETTINGS, profile
+from tests.support.world import NOW, SETTINGS, observed, profile
 
 GB200 = {
     "nvidia.com/gpu.product": "NVIDIA-GB200",
@@ -28,9 +30,10 @@ TRAY = node_facts(node_object(GB200, name="gb200-0001", gpus="4"))
 
 def made(owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1) -> dict[str, Any]:
     """The Job for `owner` on a tray of four GB200."""
-    asked = ask(owner, SETTINGS, {})
+    asked = ask(owner, observed())
     assert isinstance(asked, Ask)
-    return manifest.job(owner, facts, asked, request(owner, asked, facts, attempt), SETTINGS)
+    found = current(standing(owner, asked, facts, None, NOW))
+    return manifest.job(owner, facts, asked, found, request(owner, asked, facts, found.run, attempt), SETTINGS)
 
 
 def pod_spec(**changes: Any) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def test_each_deadline_leaves_room_for_the_one_inside_it(preset: str) -> None:
     agent = json.loads(environment)["deadline_seconds"]
     pod = job["spec"]["template"]["spec"]["activeDeadlineSeconds"]
     assert agent + 60 == pod
-    assert job["spec"]["activeDeadlineSeconds"] > pod + SETTINGS.pending_timeout.total_seconds()
+    assert job["spec"]["activeDeadlineSeconds"] > pod + Idle().pending_timeout_seconds
 
 
 def test_every_label_fits_whatever_the_nodes_name() -> None:

@@ -14,9 +14,10 @@ import pytest
 from precision_api import names
 from precision_api.wire import encode
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.actions import Close, Collect, Drop, MarkStale, Start
 from precision_operator.core.events import Note
 from precision_operator.core.observed import JobView, PodView, ReportView
-from precision_operator.core.plan import Close, Collect, Drop, MarkGone, Start, plan
+from precision_operator.core.plan import plan
 from precision_operator.core.views import job_view, pod_view, report_view
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache, Kind
@@ -179,7 +180,7 @@ async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(s
     detail = scene.cluster.objects[f"{DETAILS}/{REPORT_NAME}-detail"]
     full = json.loads(gzip.decompress(b64decode(detail["binaryData"]["result.json.gz"])))
     assert (full["node"], full["request_hash"]) == ("n1", job.request_hash)
-    assert detail["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
+    assert detail["metadata"]["ownerReferences"][0]["uid"] == scene.report().uid
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
     assert scene.held("jobs") == []
     assert [method for method, _ in scene.cluster.requests[-4:]] == ["LOG", "POST", "PATCH", "DELETE"]
@@ -291,13 +292,13 @@ async def test_deleting_what_is_gone_or_replaced_is_done(scene: Scene, uid: str)
 async def test_a_status_is_never_written_to_another_object_of_the_same_name(scene: Scene) -> None:
     await scene.started()
     other = replace(scene.report(), uid="uid-of-before")
-    assert await scene.actor.act([MarkGone(other, "NodeGone", "It is gone.")]) == 1
+    assert await scene.actor.act([MarkStale(other, "NodeGone", "It is gone.")]) == 1
     assert scene.report().status is None
 
 
 async def test_a_report_of_a_vanished_node_is_marked(scene: Scene) -> None:
     await scene.started()
-    assert await scene.actor.act([MarkGone(scene.report(), "NodeGone", "It is gone.")]) == 0
+    assert await scene.actor.act([MarkStale(scene.report(), "NodeGone", "It is gone.")]) == 0
     status = scene.report().status
     assert status is not None
     assert status.state == "NodeGone"

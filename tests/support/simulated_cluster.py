@@ -6,7 +6,8 @@ from what `observe` shows. Watches never lag here: our own writes enter the oper
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -15,8 +16,7 @@ from precision_api.report import ReportStatus
 from precision_api.result import Detail, Software, Summary
 from precision_api.summary import compact
 from precision_operator.core import ingest, manifest
-from precision_operator.core.actions import Action, Close, Collect, Drop, MarkStale, Start
-from precision_operator.core.budget import concurrency_limit
+from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkStale, Start
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import (
     JobView,
@@ -30,9 +30,19 @@ from precision_operator.core.observed import (
 )
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.views import job_view, report_view
+from tests.support import auditor
+from tests.support.auditor import Begun
 from tests.support.world import NOW, SETTINGS
 
-End = Literal["succeeded", "crashed", "disrupted"]
+End = Literal["succeeded", "crashed", "refused", "out of memory", "disrupted"]
+EXITS: Mapping[End, tuple[int, str]] = {
+    "succeeded": (0, "Completed"),
+    "crashed": (1, "Error"),
+    "refused": (12, "Error"),
+    "out of memory": (137, "OOMKilled"),
+    "disrupted": (143, "Error"),
+}
+"""Exit code and reason of a container that ends like this."""
 _DETAIL = Detail(lines=1, bytes=1, sha256="0" * 64)
 
 
@@ -42,6 +52,8 @@ class SimulatedCluster:
 
     settings: Settings = SETTINGS
     now: datetime = NOW
+    latest: datetime = NOW
+    """The furthest that the clock has ever been."""
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By UID."""
     profiles: dict[str, ProfileView] = field(default_factory=dict)
@@ -54,6 +66,16 @@ class SimulatedCluster:
     """Somebody else's pod that holds the GPUs, by node name."""
     results: dict[tuple[str, str], str] = field(default_factory=dict)
     """The newest run with a result that was written, by profile UID and node UID: must never be lost again."""
+    away: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Nodes that have left and may come back as the same objects, by UID."""
+    unpullable: set[str] = field(default_factory=set)
+    """UIDs of Jobs whose image is nowhere to be had."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """Enforced watts of a node's GPUs, by node UID, as an agent there would find them."""
+    begun: list[Begun] = field(default_factory=list)
+    """Starts that the cluster can still tell of."""
+    starts: Counter[str] = field(default_factory=Counter)
+    """How many agents each profile has started, by its UID."""
     serial: int = 0
     writes: int = 0
     """How many writes the operator has done."""
@@ -118,10 +140,10 @@ class SimulatedCluster:
                 yield from self._start(action, decided)
             case Collect():
                 found = ingest.summary_of(action.job, action.pod)
-                yield from self._record(action.job, action.report, found, action.pool)
+                yield from self._record(action.job, action.report, found, action.pool, action.keeping)
             case Close():
                 problem = ingest.Problem(action.reason, action.message, action.outcome)
-                yield from self._record(action.job, action.report, problem, "")
+                yield from self._record(action.job, action.report, problem, "", action.keeping)
             case Drop(kind="Job"):
                 self._delete_job(action.name, action.uid)
                 yield
@@ -143,34 +165,15 @@ class SimulatedCluster:
         if name in self.jobs:
             assert self.jobs[name].profile_uid == start.profile.uid
             return
-        self._check_start(start, decided)
+        stands = next(p.stands for p in decided.profiles if p.profile.uid == start.profile.uid)
+        auditor.check(self, start, stands)
         stamped = {"uid": self.uid("job"), "creationTimestamp": format_time(self.now)}
         view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamped}})
         assert view is not None
         self.jobs[name] = view
+        self.begun.append(Begun(self.now, view.profile_uid, view.node_uid, name))
+        self.starts[view.profile_uid] += 1
         yield
-
-    def _check_start(self, start: Start, decided: Plan) -> None:
-        """The promises of a start: an idle node that exists, nobody else's turn, and the profile's limit."""
-        node, uid = start.facts.name, start.profile.uid
-        assert start.facts.uid in self.nodes
-        assert self.holder(node) is None, f"{node} is busy"
-        assert uid in self.profiles
-        assert not start.profile.spec.suspend if start.profile.spec else False
-        running = [j for j in self.jobs.values() if j.node_name == node]
-        pending = [p for p in self.pods.values() if p.live and p.node_name == node]
-        assert not running, f"{node} has an agent already: {running}"
-        assert not pending, f"{node} has an agent's pod already: {pending}"
-        stands = next(p.stands for p in decided.profiles if p.profile.uid == uid)
-        assert start.profile.spec is not None
-        eligible = sum(stand.state != "skipped" for stand in stands)
-        limit = concurrency_limit(start.profile.spec.rollout.max_concurrent, eligible)
-        assert len(self.live(uid)) < limit, f"{len(self.live(uid))} live, limit {limit}"
-
-    def live(self, profile_uid: str) -> set[str]:
-        """UIDs of the Jobs of a profile that are there, or whose pod still runs."""
-        jobs = {j.uid for j in self.jobs.values() if j.profile_uid == profile_uid}
-        return jobs | {p.job_uid for p in self.pods.values() if p.profile_uid == profile_uid and p.live}
 
     def _create_report(self, body: dict[str, Any]) -> bool:
         view = report_view({**body, "metadata": {**body["metadata"], "uid": self.uid("report")}})
@@ -179,7 +182,7 @@ class SimulatedCluster:
         return there.profile_uid == view.profile_uid
 
     def _record(
-        self, job: JobView, report: ReportView | None, found: Summary | ingest.Problem, pool: str
+        self, job: JobView, report: ReportView | None, found: Summary | ingest.Problem, pool: str, keeping: Keeping
     ) -> Iterator[None]:
         if report is None:
             body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
@@ -188,9 +191,13 @@ class SimulatedCluster:
             report = self.reports[body["metadata"]["name"]]
             yield
         if isinstance(found, ingest.Problem):
-            status = ingest.failed_status(found, job, report, self.now)
+            status = ingest.failed_status(found, job, report, self.now, keeping)
         else:
-            status = ingest.read_status(ingest.finding(found, None, "no log"), job, report, pool, self.now)
+            good = ingest.finding(found, None, "no log")
+            status = ingest.read_status(good, job, report, pool, self.now, keeping)
+            if status.hardware is not None:
+                told = {"limit_watts": self.limits.get(job.node_uid)}
+                status = status.model_copy(update={"hardware": status.hardware.model_copy(update=told)})
         self._write_status(report, status)
         if isinstance(found, Summary):
             self.results[job.profile_uid, job.node_uid] = job.run
@@ -214,7 +221,7 @@ class SimulatedCluster:
     def create_pods(self) -> None:
         """The Job controller."""
         for job in self.jobs.values():
-            if job.finished is None and job.uid not in self.pods:
+            if job.finished is None and not job.suspended and job.uid not in self.pods:
                 self.pods[job.uid] = PodView(
                     name=f"{job.name}-x",
                     namespace=job.namespace,
@@ -230,6 +237,9 @@ class SimulatedCluster:
     def schedule(self) -> None:
         """The scheduler: a pending pod is bound to the node of that name if its GPUs are free, and runs."""
         for name, pod in self.pods.items():
+            if pod.job_uid in self.unpullable and pod.phase == "Pending":
+                self.pods[name] = replace(pod, waiting_reason="ImagePullBackOff", waiting_message="not found")
+                continue
             node = next((n for n in self.nodes.values() if n["metadata"]["name"] == pod.node_name), None)
             open_ = node is not None and not node["spec"]["unschedulable"]
             if pod.phase == "Pending" and open_ and self.holder(pod.node_name) is None:
@@ -251,18 +261,37 @@ class SimulatedCluster:
         pod = self.pods[job.uid]
         assert pod.phase == "Running"
         message = compact(summary(job)).decode() if how == "succeeded" else ""
-        code = {"succeeded": 0, "crashed": 1, "disrupted": 143}[how]
+        code, reason = EXITS[how]
         phase = "Succeeded" if how == "succeeded" else "Failed"
         disruption = "evicted" if how == "disrupted" else ""
-        end = Termination(code, "Completed" if code == 0 else "Error", message)
+        end = Termination(code, reason, message)
         self.pods[job.uid] = replace(pod, phase=phase, termination=end, disruption=disruption)
         finished: Literal["Complete", "Failed"] = "Complete" if code == 0 else "Failed"
         self.jobs[name] = replace(job, finished=finished, finished_at=self.now)
+
+    def queued(self) -> list[str]:
+        """Names of the Jobs that Kueue holds."""
+        return sorted(job.name for job in self.jobs.values() if job.suspended)
+
+    def admit(self, name: str) -> None:
+        """Kueue lets a Job go."""
+        self.jobs[name] = replace(self.jobs[name], suspended=False, active_since=self.now)
+
+    def take_back(self, name: str) -> None:
+        """Kueue takes the place of a Job away: its pod goes, the Job stays."""
+        self.jobs[name] = replace(self.jobs[name], suspended=True, active_since=None)
+        self.pods.pop(self.jobs[name].uid, None)
+
+    def forget(self, name: str) -> None:
+        """Somebody deletes a Job by hand: nothing tells of its start any more."""
+        del self.jobs[name]
+        self.begun = [start for start in self.begun if start.job != name]
 
     def collect_garbage(self) -> None:
         """The garbage collector, pod GC and the Job controller: what has lost its owner or its node goes."""
         self.reports = {n: r for n, r in self.reports.items() if r.profile_uid in self.profiles}
         self.jobs = {n: j for n, j in self.jobs.items() if j.profile_uid in self.profiles}
+        self.begun = [start for start in self.begun if start.profile_uid in self.profiles]
         kept = {job.uid for job in self.jobs.values()}
         self.pods = {uid: pod for uid, pod in self.pods.items() if uid in kept}
         names = {node["metadata"]["name"] for node in self.nodes.values()}
@@ -272,24 +301,27 @@ class SimulatedCluster:
                 self.jobs[pod.job] = replace(self.jobs[pod.job], finished="Failed", finished_at=self.now)
 
     def pass_time(self, by: timedelta) -> None:
-        """Nothing happens for a while."""
+        """Nothing happens for a while; a clock that jumps back passes a negative time."""
         self.now += by
+        self.latest = max(self.latest, self.now)
 
     def settle(self) -> None:
         """Everything that can come to its end does: agents succeed, the operator does its work, until nothing moves."""
-        for _ in range(20 + 4 * (len(self.nodes) + 1) * (len(self.profiles) + 1)):
+        for _ in range(40 + 12 * (len(self.nodes) + 1) * (len(self.profiles) + 1)):
             agents = self.jobs or [pod for pod in self.pods.values() if pod.live]
             decided = self.reconcile()
-            backing_off = any(s.reason == "BackingOff" for p in decided.profiles for s in p.stands)
-            if not (agents or decided.actions or backing_off):
+            resting = {s.reason for p in decided.profiles for s in p.stands} & {"BackingOff", "Retrying", "Ramping"}
+            if not (agents or decided.actions or resting):
                 self.collect_garbage()
                 return
+            for name in self.queued():
+                self.admit(name)
             self.create_pods()
             self.schedule()
             for name in self.running():
                 self.end(name, "succeeded")
             self.collect_garbage()
-            self.pass_time(timedelta(seconds=20))
+            self.pass_time(timedelta(minutes=1) if agents or decided.actions else timedelta(hours=7))
         raise AssertionError(f"it does not come to rest: {self.jobs} {self.pods} {decided}")
 
 

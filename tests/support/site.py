@@ -65,8 +65,11 @@ class Site:
 
     def items(self, path: str, profile_uid: str) -> list[Object]:
         """What belongs to one profile in a collection."""
-        mine = {"labelSelector": f"{names.LABEL_PROFILE_UID}={profile_uid}"}
-        status, answer = self.api.call("GET", path, **mine)
+        return self.labelled(path, f"{names.LABEL_PROFILE_UID}={profile_uid}")
+
+    def labelled(self, path: str, selector: str) -> list[Object]:
+        """What a label selector finds in a collection."""
+        status, answer = self.api.call("GET", path, labelSelector=selector)
         assert status == 200, answer
         return list(answer["items"])
 
@@ -104,7 +107,7 @@ class Scene:
         The operator has seen them then: a profile that came before its nodes would match nothing for a moment.
         """
         single = [spec for spec in specs for spec in [replace(spec, count=1)] * spec.count]
-        there = len(self._nodes())
+        there = len(self.nodes())
         named = [
             replace(spec, name=f"{self.mark}-{there + i:02d}", labels=(*spec.labels, (MARK, self.mark)))
             for i, spec in enumerate(single)
@@ -118,7 +121,8 @@ class Scene:
         self.lab.add_node(NodeSpec("H100", labels=((MARK, self.mark),)), name)
 
     def manifest(self, name: str = "", **spec: Any) -> Object:
-        """A profile over this scene's nodes."""
+        """A profile over this scene's nodes; a failure is told at once, without retries, unless the test says other."""
+        spec["rollout"] = {"retry": {"limit": 0}, **spec.get("rollout", QUICK["rollout"])}
         target = {"nodeSelector": {MARK: self.mark}, **spec.pop("target", {})}
         return profile_manifest(self.site.namespace, name or self.mark, target=target, **spec)
 
@@ -126,8 +130,16 @@ class Scene:
         """Applies a profile over this scene's nodes with kubectl."""
         manifest = self.manifest(name, **spec)
         self.lab.apply(manifest)
-        path = paths.item(paths.profiles(self.site.namespace), manifest["metadata"]["name"])
-        return Profile(self.site, manifest["metadata"]["name"], self.site.get(path)["metadata"]["uid"])
+        return self.profile(manifest["metadata"]["name"])
+
+    def profile(self, name: str) -> Profile:
+        """A profile that is there."""
+        path = paths.item(paths.profiles(self.site.namespace), name)
+        return Profile(self.site, name, self.site.get(path)["metadata"]["uid"])
+
+    def nodes(self) -> list[Object]:
+        """This scene's nodes, as they are now."""
+        return self.site.labelled(paths.NODES, f"{MARK}={self.mark}")
 
     def close(self) -> None:
         """Deletes what was made, profiles first, so that no agent is cut off from its node."""
@@ -137,12 +149,6 @@ class Scene:
             self.lab.kubectl("delete", "pp", meta["name"], "-n", self.site.namespace, "--ignore-not-found")
             eventually(lambda uid=meta["uid"]: not self.site.items(paths.jobs(self.site.namespace), uid))
         self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--ignore-not-found")
-
-    def _nodes(self) -> list[Object]:
-        status, answer = self.site.api.call("GET", paths.NODES, labelSelector=f"{MARK}={self.mark}")
-        assert status == 200, answer
-        return list(answer["items"])
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -205,11 +211,10 @@ class Profile:
         return self.site.items(paths.pods(self.site.namespace), self.uid)
 
     def details(self) -> list[Object]:
-        """The ConfigMaps that it owns."""
+        """The ConfigMaps of its reports, those included that are gone by now."""
+        mine = {change.uid for change in self.history() if change.kind == "reports"}
         found = self.site.get(paths.config_maps(self.site.namespace))["items"]
-        return [
-            item for item in found if self.uid in [ref["uid"] for ref in item["metadata"].get("ownerReferences", ())]
-        ]
+        return [item for item in found if mine & {ref["uid"] for ref in item["metadata"].get("ownerReferences", ())}]
 
     def history(self) -> list[Change]:
         return self.site.history.changes(self.uid)

@@ -118,6 +118,8 @@ def measured_by_another_profile(turn: Turn) -> str | None:
 def ramping(turn: Turn) -> str | None:
     """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
     wait = timedelta(seconds=turn.rollout.ramp_seconds)
+    if not wait:
+        return None
     group = (at for (profile, node), at in turn.starts.items() if _same_group(turn, profile, node))
     newest = max((at for at in group if recent(at, wait, turn.observed.now)), default=None)
     if newest is None:

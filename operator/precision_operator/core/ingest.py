@@ -59,22 +59,21 @@ def summary_of(job: JobView, pod: PodView | None) -> Summary | Problem:
     if pod is None:
         return _without_pod(job)
     end = pod.termination
-    try:
-        if end is not None and end.message:
-            return read_message(end.message, job.request_hash)
-    except WireError:
-        pass
-    if pod.disruption:
-        return Problem("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
     if end is None:
-        return _without_end(job)
+        return _disrupted(pod) if pod.disruption else _without_end(job)
     try:
         return read_message(end.message, job.request_hash)
-    except AgentRefused as refused:
-        name, detail = refused.reason, refused.message
-        return Problem("AgentRefused", sentence("AgentRefused", name=name, exit_code=end.exit_code, detail=detail))
     except WireError as error:
+        if pod.disruption:
+            return _disrupted(pod)
+        if isinstance(error, AgentRefused):
+            facts = {"name": error.reason, "exit_code": end.exit_code, "detail": error.message}
+            return Problem("AgentRefused", sentence("AgentRefused", **facts))
         return _unreadable(job, end.exit_code, end.reason, error)
+
+
+def _disrupted(pod: PodView) -> Problem:
+    return Problem("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
 
 
 def _without_pod(job: JobView) -> Problem:
@@ -156,8 +155,8 @@ def _succeeded_status(
     before = report.status.conditions if report.status else ()
     return ReportStatus(
         conditions=(
-            condition(before, names.FRESH, True, "Measured", message, now),
-            condition(before, names.SUCCEEDED, True, state, summary.partial or message, now),
+            condition(before, names.FRESH, True, "Measured", "", now),
+            condition(before, names.SUCCEEDED, True, state, summary.partial or "", now),
         ),
         hardware=ReportHardware(
             product=summary.product,
@@ -217,7 +216,7 @@ def _attempt(
         run=job.run,
         number=job.attempt,
         failures=failures,
-        basis=dict(job.basis),
+        basis={part: value for part, value in job.basis.items() if value},
         outcome=outcome,
         started_at=format_time(job.created),
         finished_at=format_time(now),
@@ -248,9 +247,10 @@ def _best_text(best: RecipeReport | None) -> str | None:
 
 
 def stale_status(report: ReportView, reason: str, message: str, now: datetime) -> ReportStatus:
-    """A report whose figures are out of date: they stay, Fresh turns False."""
+    """A report whose figures are out of date: they stay, Fresh turns False, and tells since when for this reason."""
     before = report.status or ReportStatus()
-    stale = condition((), names.FRESH, False, reason, message, now)
+    since = [c for c in before.conditions if c.reason == reason]
+    stale = condition(since, names.FRESH, False, reason, message, now)
     kept = tuple(c for c in before.conditions if c.type != names.FRESH)
     return before.model_copy(
         update={"conditions": (stale, *kept), "state": "NodeGone" if reason == "NodeGone" else "Stale"}
@@ -319,6 +319,11 @@ def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> Rep
 def status_json(status: StatusDocument) -> dict[str, Any]:
     """The status as the API server takes it: camelCase, absent fields left out."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def report_json(status: ReportStatus) -> dict[str, Any]:
+    """A report's status, as small as it can be (lists of reports are what hurts at scale): no defaults either."""
+    return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def detail(report: ReportView, packed: bytes) -> dict[str, Any]:

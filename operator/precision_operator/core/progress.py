@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from heapq import heapify, heapreplace
 from math import ceil
 
 from precision_api.profile import NodeCounts
@@ -29,17 +30,27 @@ def waits_for(stands: Sequence[Stand]) -> str | None:
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> str | None:
     """When queued and running nodes will be done, by measured durations and the limit: `14:35Z`, with the date if far.
 
-    None when nothing runs, or when it can't be told (suspended, refused). In whole minutes, so that it holds still.
+    None when nothing runs, or when it can't be told (suspended, refused). In whole minutes and counted from when agents
+    began, so that it holds still: it moves when an agent ends, or is late by half of its time.
     """
     if plan.profile.spec is None or plan.profile.spec.suspend or not (counts.queued + counts.running):
         return None
-    limit = concurrency_limit(plan.profile.spec.rollout.max_concurrent, counts.eligible)
-    at_once = max(1, min(limit, max(counts.running, 1) if counts.queued and counts.running else limit))
     seconds = _duration(plan)
-    waves = ceil(counts.queued / at_once) + (0.5 if counts.running else 0.0)
-    end = now + timedelta(seconds=max(waves, 0.5) * seconds)
-    end = end.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    places = [_end(stand.since or now, seconds, now) for stand in plan.stands if stand.state == "running"]
+    if not places:
+        limit = concurrency_limit(plan.profile.spec.rollout.max_concurrent, counts.eligible)
+        places = [now] * min(limit, counts.queued)
+    heapify(places)
+    for _ in range(counts.queued):
+        heapreplace(places, places[0] + timedelta(seconds=seconds))
+    end = max(places).replace(second=0, microsecond=0) + timedelta(minutes=1)
     return end.strftime("%H:%MZ" if end - now < timedelta(hours=20) else "%Y-%m-%d %H:%MZ")
+
+
+def _end(since: datetime, seconds: float, now: datetime) -> datetime:
+    """When an agent that began at `since` will end; one that is late gets half of its time more, again and again."""
+    late = max(0.0, (now - since).total_seconds() - seconds)
+    return since + timedelta(seconds=seconds + seconds / 2 * ceil(late / (seconds / 2)))
 
 
 def _duration(plan: ProfilePlan) -> float:
@@ -51,4 +62,4 @@ def _duration(plan: ProfilePlan) -> float:
         for a in attempts
         if a.started_at and a.outcome == "succeeded"
     ]
-    return middle(known) if known else FALLBACK_SECONDS[plan.profile.spec.benchmarks.preset]
+    return max(1.0, middle(known)) if known else FALLBACK_SECONDS[plan.profile.spec.benchmarks.preset]

@@ -111,11 +111,16 @@ def _counts(plan: ProfilePlan) -> NodeCounts:
         running=states["running"],
         succeeded=states["succeeded"],
         failed=states["failed"],
-        stale=sum(bool(s.current and s.current.due not in (None, "FirstRun")) for s in plan.stands),
+        stale=sum(_again(stand) for stand in plan.stands),
         fallback=sum(any(r.verdict == "fallback" for r in status.results) for _, status in _measured(plan)),
         quarantined=sum(s.reason == "Quarantined" for s in plan.stands),
         simulated=simulated,
     )
+
+
+def _again(stand: Stand) -> bool:
+    """Whether the node is to be measured again, or is at it."""
+    return stand.current is not None and stand.current.due not in (None, "FirstRun")
 
 
 def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
@@ -250,7 +255,10 @@ def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]
 def _complete(
     plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, nodes_in_cluster: int
 ) -> tuple[bool, str, str]:
-    """True when no node is queued or running; it stays True within a run when a waiting node gets its turn later."""
+    """True when no node is queued or running; it stays True within a run when a waiting node gets its turn later.
+
+    A node that is measured again (a schedule, a rerun, another driver) turns it False: what stands is out of date.
+    """
     if isinstance(plan.asked, Refusal):
         return False, "NotAccepted", plan.asked.message
     if counts.queued or counts.running:
@@ -260,6 +268,7 @@ def _complete(
             and old.status == "True"
             and old.reason != "NothingEligible"
             and before.run == plan.asked.run
+            and not any(stand.state in ("queued", "running") and _again(stand) for stand in plan.stands)
         ):
             return True, old.reason, old.message
         return False, "Measuring", f"{counts.running} nodes are being measured, {counts.queued} wait their turn."

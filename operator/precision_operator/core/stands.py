@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportAttempt
@@ -28,6 +29,8 @@ class Stand:
     report: ReportView | None = None
     current: Current | None = None
     """The run that the node is in; None where the profile can't be measured."""
+    since: datetime | None = None
+    """When the agent that is there got its place; None where there is none."""
 
     @property
     def state(self) -> Kind:
@@ -43,11 +46,6 @@ class ProfilePlan:
     stands: tuple[Stand, ...] = ()
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
-
-    @property
-    def matched(self) -> frozenset[str]:
-        """UIDs of the nodes that the target matches."""
-        return frozenset(stand.facts.uid for stand in self.stands)
 
     @property
     def tally(self) -> Tally:
@@ -109,7 +107,7 @@ def _stand(
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
     now = current(standing(profile, asked, facts, report, observed.now)) if isinstance(asked, Ask) else None
     if job is not None and not recorded(job, report):
-        return Stand(facts, *_running(job, found.pods.get(job.uid), spec), report, now)
+        return Stand(facts, *_running(job, found.pods.get(job.uid), spec), report, now, job.active_since or job.created)
     if now is not None and now.attempt is not None:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,13 +36,18 @@ class _Ledger:
     limits: Mapping[str, int]
     tallies: Mapping[str, Tally]
     """By profile UID."""
+    matched: Mapping[str, frozenset[str]]
+    """UIDs of the nodes that each profile's target matches, by profile UID."""
+    newest: dict[str, datetime]
+    """When each profile's newest agent was created, by profile UID."""
 
     def own(self, uid: str) -> int:
         return sum(profile == uid for profile, _ in self.live)
 
-    def newest(self, uid: str, now: datetime) -> datetime:
-        """When the profile's newest agent was created; one in the future is from a clock that has jumped back."""
-        return max((at for (profile, _), at in self.starts.items() if profile == uid and at <= now), default=_NEVER)
+    def lives(self, draft: ProfilePlan) -> tuple[Live, ...]:
+        """All agents as one profile sees them."""
+        here = self.matched[draft.profile.uid]
+        return tuple(Live(owner, node, draft.nodes.get(node), node in here) for (owner, _), node in self.live.items())
 
 
 @dataclass(frozen=True)
@@ -56,15 +62,15 @@ class Turns:
 
 def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
     """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
-    ledger = _ledger(observed, {d.profile.uid: d.tally for d in drafts})
-    queues = {d.profile.uid: [s for s in d.stands if s.state == "eligible"] for d in drafts}
+    ledger = _ledger(observed, drafts)
+    queues = {d.profile.uid: deque(s for s in d.stands if s.state == "eligible") for d in drafts}
     by_uid = {d.profile.uid: d for d in drafts}
     settled: dict[tuple[str, str], Stand] = {}
     starts: list[Start] = []
     look_at: list[str] = []
     while any(queues.values()):
-        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger, observed.now))
-        draft, candidate = by_uid[uid], queues[uid].pop(0)
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger))
+        draft, candidate = by_uid[uid], queues[uid].popleft()
         stand, start = _turn(draft, candidate, observed, ledger)
         settled[uid, candidate.facts.uid] = stand
         starts += [start] if start is not None else []
@@ -73,23 +79,26 @@ def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
             _take(ledger, draft.profile, candidate.facts, observed.now)
         if stand.reason in _STOPS_ALL:
             settled |= {(uid, s.facts.uid): _as(s, stand) for s in queues[uid]}
-            queues[uid] = []
+            queues[uid].clear()
     plans = tuple(
         replace(d, stands=tuple(settled.get((d.profile.uid, s.facts.uid), s) for s in d.stands)) for d in drafts
     )
     return Turns(plans, tuple(starts), tuple(dict.fromkeys(look_at)))
 
 
-def _ledger(observed: Observed, tallies: Mapping[str, Tally]) -> _Ledger:
+def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
     """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
     keys = {profile.uid: profile.key for profile in observed.profiles}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
+    starts = _starts(observed)
     return _Ledger(
         live={(item.profile_uid, _job_uid(item)): item.node_uid for item in agents},
         taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
-        starts=_starts(observed),
+        starts=starts,
         limits=_limits(observed),
-        tallies=tallies,
+        tallies={draft.profile.uid: draft.tally for draft in drafts},
+        matched={draft.profile.uid: frozenset(stand.facts.uid for stand in draft.stands) for draft in drafts},
+        newest=_newest(starts, observed.now),
     )
 
 
@@ -98,6 +107,15 @@ def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
     ended = {(r.profile_uid, r.node_uid): newest_attempt(r) for r in observed.reports}
     starts = {key: parse_time(a.started_at) for key, a in ended.items() if a is not None and a.started_at}
     return starts | {(job.profile_uid, job.node_uid): job.created for job in observed.jobs}
+
+
+def _newest(starts: Mapping[tuple[str, str], datetime], now: datetime) -> dict[str, datetime]:
+    """By profile; a start that lies ahead is from a clock that has jumped back, and says nothing."""
+    newest: dict[str, datetime] = {}
+    for (profile, _), at in starts.items():
+        if at <= now:
+            newest[profile] = max(at, newest.get(profile, at))
+    return newest
 
 
 def _job_uid(item: JobView | PodView) -> str:
@@ -112,15 +130,15 @@ def _limits(observed: Observed) -> dict[str, int]:
     return {uid: watts for uid, watts in found.items() if watts}
 
 
-def _rank(profile: ProfileView, ledger: _Ledger, now: datetime) -> tuple[int, datetime, datetime, str]:
+def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, datetime, datetime, str]:
     """By its newest start before its age: a profile that is always due again must not keep a younger one out."""
-    return ledger.own(profile.uid), ledger.newest(profile.uid, now), profile.created, profile.key
+    return ledger.own(profile.uid), ledger.newest.get(profile.uid, _NEVER), profile.created, profile.key
 
 
 def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts, now: datetime) -> None:
     ledger.live[profile.uid, facts.uid] = facts.uid
     ledger.taken.setdefault(facts.name, profile.key)
-    ledger.starts[profile.uid, facts.uid] = now
+    ledger.starts[profile.uid, facts.uid] = ledger.newest[profile.uid] = now
 
 
 def _as(stand: Stand, other: Stand) -> Stand:
@@ -136,7 +154,7 @@ def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Led
         observed=observed,
         profile=draft.profile,
         facts=facts,
-        live=tuple(Live(p, n, draft.nodes.get(n), n in draft.matched) for (p, _), n in ledger.live.items()),
+        live=ledger.lives(draft),
         tally=ledger.tallies[draft.profile.uid],
         taken_by=ledger.taken.get(facts.name),
         attempt=found.attempt,

@@ -193,7 +193,7 @@ class Actor:
 
     async def _write_status(self, report: ReportView, status: ReportStatus) -> None:
         path = paths.item(paths.reports(report.namespace), report.name, "status")
-        raw = await self._cluster.patch(path, _whole_status(report.uid, ingest.status_json(status)), "json")
+        raw = await self._cluster.patch(path, _whole_status(report.uid, ingest.report_json(status)), "json")
         self._cache.put("reports", raw)
 
     async def _write_detail(self, report: ReportView, result: MeasurementResult) -> None:

@@ -21,10 +21,10 @@ FRESH_SECONDS = 10.0
 SLICES_SECONDS = 60.0
 BARE_SECONDS = 15.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
-BUSY_SECONDS = 60.0
+BUSY_SECONDS = 20.0
 """How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
 LOOKS_AT_ONCE = 8
-LOOKS_PER_PASS = 64
+LOOKS_PER_PASS = 256
 """A bound: a fleet that is busy throughout is looked at in several passes."""
 SELECTORS: dict[Kind, str] = {
     "jobs": f"{LABEL_APP}={AGENT_APP}",

@@ -1,0 +1,205 @@
+"""Agents give way to whoever needs the GPUs: pods of higher priority, by the real scheduler, and Kueue, played here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from precision_api import names
+from precision_api.names import GPU_RESOURCE
+from precision_lab.fleet import NodeSpec
+from precision_operator.cluster import paths
+from precision_operator.core.clock import parse_time
+from tests.support.eventually import eventually
+from tests.support.history import Object, created
+from tests.support.site import Profile, Scene, Site, reasons, specs
+
+pytestmark = pytest.mark.cluster
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_KIND: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "localqueues.kueue.x-k8s.io"},
+    "spec": {
+        "group": "kueue.x-k8s.io",
+        "names": {"kind": "LocalQueue", "plural": "localqueues", "singular": "localqueue"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
+}
+"""As much of Kueue's definition as a queue needs to exist."""
+TRAINING = "e2e-training"
+PENDING_SECONDS = 30
+MERGE = "application/merge-patch+json"
+
+
+def queue(site: Site, name: str) -> Object:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": site.namespace},
+        "spec": {"clusterQueue": "all"},
+    }
+
+
+@pytest.fixture(scope="module")
+def kueue(site: Site) -> Iterator[None]:
+    """Kueue's queues as a kind of object, and one queue."""
+    site.lab.apply(QUEUE_KIND)
+    site.lab.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/localqueues.kueue.x-k8s.io")
+    eventually(lambda: site.api.call("GET", "/apis/kueue.x-k8s.io/v1beta1/localqueues")[0] == 200)
+    site.lab.apply(queue(site, "gpus"))
+    yield
+    site.lab.kubectl("delete", "crd/localqueues.kueue.x-k8s.io")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def held(stage: Scene, kueue: None) -> Profile:
+    """A profile whose agents Kueue holds from the start of the module on: longer than an agent may be pending."""
+    stage.add_nodes(*specs(1, "agent-seconds:600"), *specs(2))
+    waiting = {"pendingTimeoutSeconds": PENDING_SECONDS}
+    return stage.apply(agent={"queueName": "gpus"}, rollout={"maxConcurrent": 2}, idle=waiting)
+
+
+@pytest.fixture
+def training_class(site: Site) -> Iterator[str]:
+    """A PriorityClass above the agents'."""
+    meta = {"name": TRAINING}
+    site.lab.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": meta, "value": 1000})
+    yield TRAINING
+    site.lab.kubectl("delete", "priorityclass", TRAINING)
+
+
+def training_pod(node: str, gpus: int, priority: str) -> Object:
+    """A pod that wants all GPUs of a node, and leaves where it gets them to the scheduler."""
+    limits = {"limits": {GPU_RESOURCE: str(gpus)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"urgent-{node}", "namespace": "default"},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "priorityClassName": priority,
+            "tolerations": [{"operator": "Exists"}],
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "trainer", "image": "registry.example/trainer:1", "resources": limits}],
+        },
+    }
+
+
+def outcomes(profile: Profile) -> set[str]:
+    """All outcomes that attempts ever had in the profile's reports."""
+    told = [c.object.get("status", {}).get("attempt") for c in profile.history() if c.kind == "reports"]
+    return {attempt["outcome"] for attempt in told if attempt}
+
+
+def test_an_agent_that_is_preempted_is_disrupted_and_its_node_measured_when_the_gpus_are_free_again(
+    scene: Scene, training_class: str
+) -> None:
+    (node,) = scene.add_nodes(NodeSpec("H100", traits=("agent-seconds:600",)))
+    profile = scene.apply()
+    eventually(lambda: [pod for pod in profile.pods() if pod["status"]["phase"] == "Running"])
+    scene.lab.annotate_node(node, agent_seconds="0")
+    scene.lab.apply(training_pod(node, 8, training_class))
+    eventually(lambda: profile.attempts().get(node))
+    attempt = profile.attempts()[node]
+    assert (attempt["outcome"], attempt["reason"]) == ("disrupted", "Disrupted")
+    assert "preempt" in attempt["message"]
+    assert profile.report_of(node)["status"]["state"] == "Disrupted"
+    urgent = scene.lab.get("pod", f"urgent-{node}")
+    eventually(lambda: scene.lab.get("pod", f"urgent-{node}")["status"]["phase"] == "Running")
+    assert parse_time(urgent["metadata"]["creationTimestamp"]) <= parse_time(attempt["finishedAt"])
+    eventually(lambda: reasons(profile.status()) == {"Busy": 1})
+    assert f"urgent-{node}" in profile.status()["reasons"][0]["message"]
+
+    scene.lab.kubectl("delete", "pod", f"urgent-{node}", "--grace-period=0", "--force")
+    eventually(lambda: profile.counts().get("succeeded") == 1)
+    attempt = profile.attempts()[node]
+    assert (attempt["outcome"], attempt["number"]) == ("succeeded", 2)
+    assert outcomes(profile) == {"disrupted", "succeeded"}
+
+
+def test_a_queue_that_does_not_exist_is_named_with_what_to_do_and_heals_when_it_is_created(
+    scene: Scene, kueue: None
+) -> None:
+    scene.add_nodes(*specs(1))
+    profile = scene.apply(agent={"queueName": "typo"})
+    eventually(lambda: profile.condition(names.ACCEPTED).get("status") == "False")
+    told = profile.condition(names.ACCEPTED)
+    assert told["reason"] == "QueueMissing"
+    assert told["message"] == (
+        f"There is no Kueue LocalQueue typo in namespace {scene.site.namespace}. "
+        "Create it, or correct spec.agent.queueName."
+    )
+    assert profile.jobs() == []
+    scene.lab.apply(queue(scene.site, "typo"))
+    eventually(lambda: profile.condition(names.ACCEPTED).get("status") == "True")
+    (job,) = eventually(profile.jobs)
+    assert job["spec"]["suspend"] is True
+
+
+def suspend(profile: Profile, job: Object, suspended: bool) -> None:
+    """What Kueue does to a Job."""
+    path = paths.item(paths.jobs(profile.site.namespace), job["metadata"]["name"])
+    status, answer = profile.site.api.call("PATCH", path, {"spec": {"suspend": suspended}}, kind=MERGE)
+    assert status == 200, answer
+
+
+def admit_all(profile: Profile) -> bool:
+    """Lets all held Jobs go; whether all nodes are measured."""
+    for job in profile.jobs():
+        if job["spec"]["suspend"] and "deletionTimestamp" not in job["metadata"]:
+            suspend(profile, job, False)
+    return profile.counts()["succeeded"] == 3
+
+
+def is_older(job: Object, seconds: int) -> bool:
+    age: timedelta = datetime.now(UTC) - parse_time(job["metadata"]["creationTimestamp"])
+    return age.total_seconds() > seconds
+
+
+def held_nodes(profile: Profile) -> list[Any]:
+    return [job["metadata"]["annotations"][names.ANNOTATION_NODE] for job in profile.jobs() if job["spec"]["suspend"]]
+
+
+def test_agents_wait_while_kueue_holds_them_and_go_back_to_the_queue_when_it_takes_their_place(held: Profile) -> None:
+    first, second = sorted(eventually(lambda: len(held.jobs()) == 2 and held.jobs()), key=node_of)
+    assert {job["metadata"]["labels"][QUEUE_LABEL] for job in (first, second)} == {"gpus"}
+    eventually(lambda: reasons(held.status()) == {"WaitsInQueue": 2, "MaxConcurrentReached": 1})
+    eventually(lambda: is_older(second, PENDING_SECONDS + 2))
+    held.site.operator_has_looked()
+    assert (uids(held.jobs()), held.pods()) == (uids([first, second]), [])
+    assert {job["spec"]["suspend"] for job in created(held.history(), "jobs")} == {True}
+
+    suspend(held, first, False)
+    (pod,) = eventually(lambda: [pod for pod in held.pods() if pod["status"]["phase"] == "Running"])
+    held.site.lab.annotate_node(node_of(first), agent_seconds="0")
+    suspend(held, first, True)
+    eventually(lambda: pod["metadata"]["uid"] not in uids(held.pods()))
+    eventually(lambda: reasons(held.status()) == {"WaitsInQueue": 2, "MaxConcurrentReached": 1})
+    assert node_of(first) in held_nodes(held)
+
+    eventually(lambda: admit_all(held))
+    assert outcomes(held) <= {"disrupted", "succeeded"}
+    assert {attempt["outcome"] for attempt in held.attempts().values()} == {"succeeded"}
+
+
+def node_of(job: Object) -> str:
+    return str(job["metadata"]["annotations"][names.ANNOTATION_NODE])
+
+
+def uids(items: list[Object]) -> set[str]:
+    return {item["metadata"]["uid"] for item in items}

@@ -1,0 +1,73 @@
+"""60 kW over GB200 and H100 nodes: whatever the road to the API server and whoever asks, no more is ever under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from precision_api import names
+from tests.support.history import Change, created, most_agents, owner_uid
+from tests.support.lagging_proxy import lagging_proxy
+from tests.support.power import default_watts, drawn
+from tests.support.site import Scene, specs
+
+pytestmark = pytest.mark.cluster
+
+NODES = 50
+BUDGET = 60_000
+LARGEST = 8 * 700
+"""Watts of the node that draws most: less room than this may be left over."""
+ROLLOUT = {"maxConcurrent": NODES, "powerBudgetWatts": BUDGET}
+LAG_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def defaults(stage: Scene) -> dict[str, int]:
+    """Watts by node UID of a fleet of GB200 and H100 nodes."""
+    stage.add_nodes(*specs(NODES, products=("GB200", "H100")))
+    return default_watts(stage.nodes())
+
+
+def assert_within_budget(history: Sequence[Change], profiles: int, defaults: dict[str, int]) -> None:
+    """Never more than the budget, and nearly all of it at some time; each node once a profile, and by one at a time."""
+    sums = drawn(history, defaults)
+    assert BUDGET - LARGEST < max(sums) <= BUDGET
+    jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(history, "jobs"))
+    assert (len(jobs), set(jobs.values())) == (NODES, {profiles})
+    assert {most_agents(history, node) for node in defaults} == {1}
+
+
+def test_sixty_kilowatts_are_never_exceeded_by_one_profile(stage: Scene, defaults: dict[str, int]) -> None:
+    profile = stage.apply("alone", rollout=ROLLOUT)
+    assert profile.completes()["progress"] == f"{NODES}/{NODES}"
+    assert_within_budget(profile.history(), 1, defaults)
+
+
+def test_sixty_kilowatts_are_never_exceeded_when_the_watch_lags_behind_the_operators_own_writes(
+    stage: Scene, defaults: dict[str, int], tmp_path: Path
+) -> None:
+    operator = stage.site.operator
+    with lagging_proxy(operator.kubeconfig, LAG_SECONDS) as road:
+        slow = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
+        with stage.site.operated_by(slow):
+            profile = stage.apply("lagging", rollout=ROLLOUT)
+            profile.completes(120)
+    assert_within_budget(profile.history(), 1, defaults)
+
+
+def test_sixty_kilowatts_are_shared_by_two_profiles_that_start_in_the_same_second(
+    stage: Scene, defaults: dict[str, int]
+) -> None:
+    stage.lab.apply(*(stage.manifest(name, rollout=ROLLOUT) for name in ("one", "other")))
+    profiles = [stage.profile(name) for name in ("one", "other")]
+    for profile in profiles:
+        assert profile.completes(120)["progress"] == f"{NODES}/{NODES}"
+    uids = {profile.uid for profile in profiles}
+    history = [change for change in stage.site.history.changes() if owner_uid(change) in uids]
+    assert_within_budget(history, 2, defaults)
+    first = [next(i for i, change in enumerate(history) if change.kind == "jobs" and owner_uid(change) == u) for u in uids]
+    assert max(first) < len(history) / 2, "the second profile began when the first was done"
