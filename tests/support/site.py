@@ -150,6 +150,7 @@ class Scene:
             eventually(lambda uid=meta["uid"]: not self.site.items(paths.jobs(self.site.namespace), uid))
         self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--ignore-not-found")
 
+
 @dataclass(frozen=True)
 class Profile:
     """A profile that was applied; equal to another one of its name only if it is the same object."""

@@ -79,6 +79,8 @@ def _disrupted(pod: PodView) -> Problem:
 def _without_pod(job: JobView) -> Problem:
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
+    if job.failure_reason == "PodFailurePolicy":  # its only rule is for disruptions, which often take the pod at once
+        return Problem("Disrupted", sentence("Disrupted", text=job.failure_message), "disrupted")
     return Problem("PodLost", sentence("PodLost"), "disrupted")
 
 

@@ -1,0 +1,162 @@
+"""Why a node is measured again: every cause by itself, what is no cause, and that each is honoured once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_api.report import ReportStatus
+from precision_operator.core.actions import MarkStale, Start
+from precision_operator.core.asking import Ask, ask
+from precision_operator.core.due import CHECKS, Current, current, standing
+from precision_operator.core.nodes import node_facts
+from precision_operator.core.observed import ProfileView, ReportView
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import REASONS
+from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report
+
+DRIVER = "nvidia.com/cuda.driver-version.full"
+
+
+def node(driver: str | None = "570.86.15", gpus: int = 8) -> dict[str, Any]:
+    return node_object(EIGHT_H100 | ({DRIVER: driver} if driver else {}), gpus=gpus)
+
+
+def found(of: ProfileView, told: ReportView | None, raw: dict[str, Any] | None = None) -> Current:
+    """The run that the node is, or should be, in."""
+    asked = ask(of, observed([of]))
+    assert isinstance(asked, Ask)
+    return current(standing(of, asked, node_facts(raw or node()), told, NOW))
+
+
+def begun_for(of: ProfileView, raw: dict[str, Any] | None = None, rerun: str = "") -> dict[str, str]:
+    """The basis of a run that begins now."""
+    return dict(found(of, report(rerun=rerun), raw).basis)
+
+
+PLAIN = profile(created=NOW - timedelta(days=9))
+BASIS = begun_for(PLAIN)
+OTHER_IMAGE = {"agent": {"image": "registry.example/agent:2"}}
+NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
+
+
+def again(name: str = "nightly", **changes: Any) -> ProfileView:
+    """PLAIN, edited."""
+    return profile(name, created=PLAIN.created, **changes)
+
+
+CAUSES: dict[str, tuple[ProfileView, dict[str, Any], str, dict[str, Any], str]] = {
+    "RerunNode": (PLAIN, node(), "2026-11-21", {}, "Somebody asked to measure this node again."),
+    "Rerun": (again(rerun="2026-11-21"), node(), "", {}, "Somebody asked to measure the profile again."),
+    "DriverChange": (PLAIN, node("580.95.05"), "", {}, "Its GPU driver went from 570.86.15 to 580.95.05."),
+    "HardwareChange": (PLAIN, node(gpus=4), "", {}, "Its GPUs went from H100/8/ to H100/4/."),
+    "AgentChange": (again(**OTHER_IMAGE), node(), "", {}, "The agent image is another."),
+    "SpecChange": (again(recipes=["fp8_current"]), node(), "", {}, "The profile measures something else now."),
+    "Scheduled": (again(**NIGHTLY), node(), "", {}, "The schedule began a run at 2026-11-21T02:00:00Z."),
+    "TooOld": (
+        again(schedule={"maxAge": "1h"}),
+        node(),
+        "",
+        {"ago": timedelta(hours=1, seconds=1)},
+        "Its result is older than spec.schedule.maxAge (1h).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "raw", "mark", "past", "words"), CAUSES.values(), ids=CAUSES)
+def test_each_cause_begins_a_run_with_its_reason_and_is_honoured_once(
+    of: ProfileView,
+    raw: dict[str, Any],
+    mark: str,
+    past: dict[str, Any],
+    words: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    cause = request.node.callspec.id
+    before = found(of, report(status=measured(basis=BASIS, **past), rerun=mark), raw)
+    assert (before.due, before.attempt) == (cause, None)
+    assert words in before.message
+    assert REASONS[cause].kind == "due"
+    done = report(status=measured(run=before.run, basis=dict(before.basis), ago=timedelta(0)), rerun=mark)
+    after = found(of, done, raw)
+    assert (after.due, after.run) == (None, before.run), "the run that it began is the node's own from then on"
+
+
+def test_every_check_has_a_row_above() -> None:
+    assert {code for code, _ in CHECKS} == CAUSES.keys()
+
+
+@pytest.mark.parametrize("cause", ["DriverChange", "HardwareChange", "AgentChange", "SpecChange"])
+def test_a_cause_that_the_profile_does_not_name_begins_nothing(cause: str) -> None:
+    of, raw, mark, past, _ = CAUSES[cause]
+    assert of.spec is not None
+    kept = tuple(each for each in of.spec.rerun_on if each != cause)
+    deaf = replace(of, spec=of.spec.model_copy(update={"rerun_on": kept}))
+    assert found(deaf, report(status=measured(basis=BASIS, **past), rerun=mark), raw).due is None
+
+
+NO_CAUSE: dict[str, tuple[ProfileView, dict[str, Any], dict[str, str]]] = {
+    "nothing has changed": (PLAIN, node(), BASIS),
+    "the driver's label is gone": (PLAIN, node(None), BASIS),
+    "the driver was not known then": (PLAIN, node(), BASIS | {"driver": ""}),
+    "a leading zero, which DRA drops": (PLAIN, node("580.159.4"), BASIS | {"driver": "580.159.04"}),
+    "the GPUs are gone for a moment": (PLAIN, node(gpus=0), BASIS),
+    "the image was not known then": (again(**OTHER_IMAGE), node(), BASIS | {"agent": ""}),
+    "a report from before runs had a basis": (again(recipes=["mxfp8"], **OTHER_IMAGE), node("999.1"), {}),
+    "a rerun that is honoured": (again(rerun="x"), node(), begun_for(again(rerun="x"))),
+    "a rerun that was taken back": (PLAIN, node(), begun_for(again(rerun="x"))),
+    "a tick that is honoured": (again(**NIGHTLY), node(), begun_for(again(**NIGHTLY))),
+    "a schedule that was taken out": (PLAIN, node(), begun_for(again(**NIGHTLY))),
+    "a result that is just young enough": (again(schedule={"maxAge": "1h"}), node(), BASIS),
+    "another rollout": (again(rollout={"maxConcurrent": 9}, retention={"history": 9}), node(), BASIS),
+}
+
+
+@pytest.mark.parametrize(("of", "raw", "basis"), NO_CAUSE.values(), ids=NO_CAUSE)
+def test_what_is_not_known_or_says_the_same_begins_nothing(
+    of: ProfileView, raw: dict[str, Any], basis: dict[str, str]
+) -> None:
+    ago = timedelta(hours=1) if of.spec and of.spec.schedule.max_age else MINUTE
+    result = found(of, report(status=measured(run="r7", basis=basis, ago=ago)), raw)
+    assert (result.due, result.run) == (None, "r7")
+
+
+def test_a_node_that_was_never_measured_is_due_for_the_first_time() -> None:
+    assert found(PLAIN, None).due == found(PLAIN, report()).due == "FirstRun"
+
+
+def test_two_marks_on_a_node_are_two_runs() -> None:
+    first = found(PLAIN, report(status=measured(basis=BASIS), rerun="1"))
+    second = found(PLAIN, report(status=measured(run=first.run, basis=dict(first.basis)), rerun="2"))
+    assert second.due == "RerunNode"
+    assert len({BASIS["spec"], first.run, second.run}) == 3
+
+
+def test_a_rerun_of_the_profile_runs_each_node_once_and_of_a_node_only_that_one() -> None:
+    fleet = {f"uid-{n}": node_object(EIGHT_H100, name=n) for n in ("n1", "n2")}
+    basis = begun_for(PLAIN, node(None))
+    told = tuple(report(n, status=measured(basis=basis), rerun="x" if n == "n2" else "") for n in ("n1", "n2"))
+    wide = {"rollout": {"maxConcurrent": 2}}
+    one = plan(observed([again(**wide)], fleet, reports=told))
+    assert [a.facts.name for a in one.actions if isinstance(a, Start)] == ["n2"]
+    both = plan(observed([again(rerun="y", **wide)], fleet, reports=told))
+    assert [a.facts.name for a in both.actions if isinstance(a, Start)] == ["n1", "n2"]
+
+
+def stale(status: ReportStatus, **world: Any) -> list[str]:
+    seen = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(report(status=status),), **world)
+    return [action.reason for action in plan(seen).actions if isinstance(action, MarkStale)]
+
+
+def test_old_figures_stay_and_are_marked_with_the_reason_until_new_ones_stand() -> None:
+    status = measured(basis=BASIS)
+    assert stale(status) == ["DriverChange"]
+    assert stale(status, busy={"n1": "team/train-0"}) == ["DriverChange"], "also while the node waits"
+
+
+def test_a_report_is_left_alone_while_the_new_run_is_on_its_way() -> None:
+    assert stale(measured(basis=BASIS), jobs=(job(run="new"),)) == []

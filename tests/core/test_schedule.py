@@ -1,0 +1,198 @@
+"""When a schedule begins runs: cron fields, time zones, jitter, clocks that jump, and what is wrong with a schedule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.profile import Schedule
+from precision_operator.core.observed import Observed
+from precision_operator.core.plan import plan
+from precision_operator.core.schedule import jitter, last_tick, next_tick, schedule_problem
+from tests.support.world import MINUTE, NOW, measured, observed, profile, report
+
+UID = "uid-nightly"
+
+
+def at(text: str) -> datetime:
+    """`2026-11-21 09:00` in UTC."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def schedule(cron: str | None = None, zone: str = "UTC", jitter_seconds: int = 0) -> Schedule:
+    return Schedule(cron=cron, time_zone=zone, jitter_seconds=jitter_seconds)
+
+
+TICKS: dict[str, tuple[Schedule, str, str, str]] = {
+    "each night": (schedule("0 2 * * *"), "2026-11-21 09:00", "2026-11-21 02:00", "2026-11-22 02:00"),
+    "at the minute itself": (schedule("0 2 * * *"), "2026-11-21 02:00", "2026-11-21 02:00", "2026-11-22 02:00"),
+    "a moment before it": (schedule("0 2 * * *"), "2026-11-21 01:59:59", "2026-11-20 02:00", "2026-11-21 02:00"),
+    "a moment after it": (schedule("0 2 * * *"), "2026-11-21 02:00:01", "2026-11-21 02:00", "2026-11-22 02:00"),
+    "on Saturdays": (schedule("30 6 * * 6"), "2026-11-21 09:00", "2026-11-21 06:30", "2026-11-28 06:30"),
+    "each quarter": (schedule("*/15 * * * *"), "2026-11-21 09:07", "2026-11-21 09:00", "2026-11-21 09:15"),
+    "in Berlin": (schedule("0 2 * * *", "Europe/Berlin"), "2026-11-21 09:00", "2026-11-21 01:00", "2026-11-22 01:00"),
+    "in Kathmandu": (schedule("0 2 * * *", "Asia/Kathmandu"), "2026-11-21 09:00", "2026-11-20 20:15", "2026-11-21 20:15"),
+    "a leap day": (schedule("0 0 29 2 *"), "2026-11-21 09:00", "2024-02-29 00:00", "2028-02-29 00:00"),
+    "over the spring change": (
+        schedule("0 12 * * *", "Europe/Berlin"),
+        "2027-03-28 09:30",
+        "2027-03-27 11:00",
+        "2027-03-28 10:00",
+    ),
+    "over the autumn change": (
+        schedule("0 12 * * *", "Europe/Berlin"),
+        "2026-10-25 10:30",
+        "2026-10-24 10:00",
+        "2026-10-25 11:00",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given_", "now", "last", "following"), TICKS.values(), ids=TICKS)
+def test_the_last_and_the_next_time_of_a_schedule(given_: Schedule, now: str, last: str, following: str) -> None:
+    assert last_tick(given_, UID, at(now)) == at(last)
+    assert next_tick(given_, UID, at(now)) == at(following)
+
+
+def test_an_hour_that_a_clock_leaves_out_still_begins_its_run_once() -> None:
+    """In Berlin there is no 02:30 on 2027-03-28: the run is neither lost nor begun twice."""
+    night = schedule("30 2 * * *", "Europe/Berlin")
+    ticks = {last_tick(night, UID, at("2027-03-27 12:00") + timedelta(minutes=m)) for m in range(0, 48 * 60, 10)}
+    assert len(ticks) == 3, "the nights before, of, and after the change"
+
+
+def test_an_hour_that_a_clock_repeats_begins_its_run_once() -> None:
+    night = schedule("30 2 * * *", "Europe/Berlin")
+    ticks = {last_tick(night, UID, at("2026-10-24 12:00") + timedelta(minutes=m)) for m in range(0, 48 * 60, 10)}
+    assert len(ticks) == 3, "the nights before, of, and after the change"
+
+
+@given(
+    cron=st.sampled_from(["*/7 * * * *", "0 2 * * 6", "30 2 * * *", "5 4 1 * *"]),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Pacific/Chatham"]),
+    late=st.integers(0, 86_400),
+    minutes=st.integers(0, 3 * 365 * 24 * 60),
+    uid=st.text(max_size=8),
+)
+def test_the_last_tick_is_not_after_now_and_the_next_one_follows_it(
+    cron: str, zone: str, late: int, minutes: int, uid: str
+) -> None:
+    given_, now = schedule(cron, zone, late), NOW + timedelta(minutes=minutes)
+    last, following = last_tick(given_, uid, now), next_tick(given_, uid, now)
+    assert last is not None
+    assert following is not None
+    assert last <= now < following
+    assert last_tick(given_, uid, following) == following, "what is next becomes the last when its time has come"
+    assert last_tick(given_, uid, following - timedelta(seconds=1)) == last, "and nothing lies between them"
+
+
+def test_without_a_cron_there_are_no_times() -> None:
+    assert last_tick(schedule(), UID, NOW) is None
+    assert next_tick(schedule(), UID, NOW) is None
+
+
+@given(seconds=st.integers(0, 86_400), uid=st.text(max_size=20))
+def test_jitter_is_fixed_for_a_profile_and_within_its_bound(seconds: int, uid: str) -> None:
+    late = jitter(schedule("0 2 * * *", jitter_seconds=seconds), uid)
+    assert late == jitter(schedule("* * * * *", jitter_seconds=seconds), uid)
+    assert timedelta(0) <= late <= timedelta(seconds=seconds)
+
+
+def test_jitter_spreads_profiles() -> None:
+    late = {jitter(schedule("0 2 * * *", jitter_seconds=3600), f"uid-{i}") for i in range(20)}
+    assert len(late) > 15
+    assert max(late) - min(late) > timedelta(minutes=30)
+
+
+PROBLEMS: dict[str, tuple[Schedule, str]] = {
+    "four fields": (schedule("10 12 1 * "), "can't be read"),
+    "no number": (schedule("a b c d e"), "can't be read"),
+    "minute 61": (schedule("61 2 * * *"), "can't be read"),
+    "30 February": (schedule("0 0 30 2 *"), "Bad day-of-month"),
+    "an unknown zone": (schedule("0 2 * * *", "Europe/Atlantis"), "no time zone that is known: write an IANA name"),
+    "a zone that is a folder": (schedule("0 2 * * *", "Europe"), "no time zone that is known"),
+}
+
+
+@pytest.mark.parametrize(("given_", "words"), PROBLEMS.values(), ids=PROBLEMS)
+def test_a_schedule_that_cannot_be_kept_is_refused_with_its_field_and_the_remedy(given_: Schedule, words: str) -> None:
+    found = schedule_problem(given_, NOW)
+    assert found is not None
+    assert words in found
+    assert found.startswith("spec.schedule.")
+    own = profile(schedule=given_.model_dump(by_alias=True, exclude_none=True))
+    asked = plan(observed([own])).profiles[0].asked
+    assert getattr(asked, "reason", None) == "InvalidSchedule"
+    assert words in getattr(asked, "message", "")
+
+
+@pytest.mark.parametrize("given_", [schedule("0 2 * * 6"), schedule("0 0 29 2 *"), schedule()])
+def test_a_schedule_that_can_be_kept_has_no_problem(given_: Schedule) -> None:
+    assert schedule_problem(given_, NOW) is None
+
+
+# What comes of it: a node that was measured at some time, under a schedule, looked at later.
+
+NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
+
+
+def stand(seen: Observed) -> tuple[str, str | None]:
+    """The reason where the node stands, and why it is measured again."""
+    found = plan(seen).profiles[0].stands[0]
+    return found.reason, found.current.due if found.current else None
+
+
+def world(now: datetime, basis: dict[str, str] | None = None, created: datetime = NOW - timedelta(days=9)) -> Observed:
+    """A node that was measured a minute before NOW for `basis` (None: never), at `now`."""
+    told = () if basis is None else (report(status=measured(basis=basis)),)
+    return observed([profile(created=created, **NIGHTLY)], reports=told, now=now)
+
+
+def test_a_profile_with_a_schedule_waits_for_its_first_time() -> None:
+    found = plan(world(NOW, created=NOW - MINUTE)).profiles[0].stands[0]
+    assert found.reason == "NotDueYet"
+    assert "It is measured from 2026-11-22T02:00:00Z on. kubectl precision rerun begins a run now." in found.message
+
+
+def test_its_first_time_begins_its_first_run() -> None:
+    assert stand(world(at("2026-11-22 02:00"), created=NOW)) == ("AgentStarting", "FirstRun")
+
+
+def test_a_run_of_this_time_is_not_begun_again() -> None:
+    assert stand(world(NOW, {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
+
+
+def test_what_was_missed_is_made_up_once_however_long_it_was() -> None:
+    seen = world(at("2026-12-21 09:00"), {"schedule": "2026-11-21T02:00:00Z"})
+    found = plan(seen).profiles[0].stands[0]
+    assert (found.reason, found.current.due if found.current else "") == ("AgentStarting", "Scheduled")
+    assert found.current is not None
+    assert found.current.basis["schedule"] == "2026-12-21T02:00:00Z"
+    assert stand(world(at("2026-12-21 09:00"), dict(found.current.basis))) == ("Measured", None)
+
+
+@pytest.mark.parametrize("days", [-400, -2, -1], ids=str)
+def test_a_clock_that_jumps_back_begins_nothing_twice(days: int) -> None:
+    assert stand(world(NOW + timedelta(days=days), {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
+
+
+def test_a_clock_that_jumps_ahead_and_back_again_begins_one_run_and_none_twice() -> None:
+    ahead = plan(world(NOW + timedelta(days=400), {"schedule": "2026-11-21T02:00:00Z"})).profiles[0].stands[0]
+    assert ahead.current is not None
+    assert ahead.current.due == "Scheduled"
+    assert stand(world(NOW, dict(ahead.current.basis))) == ("Measured", None)
+
+
+def test_a_rerun_frees_a_profile_whose_last_time_a_wrong_clock_put_far_ahead() -> None:
+    told = (report(status=measured(basis={"schedule": "2030-01-01T02:00:00Z"})),)
+    seen = observed([profile(created=at("2026-01-01 00:00"), rerun="now", **NIGHTLY)], reports=told)
+    found = plan(seen).profiles[0].stands[0]
+    assert found.current is not None
+    assert (found.current.due, found.current.basis["schedule"]) == ("Rerun", "2026-11-21T02:00:00Z")
+
+
+def test_a_report_from_before_there_were_schedules_is_measured_at_the_next_time_that_has_come() -> None:
+    assert stand(world(NOW, {})) == ("AgentStarting", "Scheduled")
