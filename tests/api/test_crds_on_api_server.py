@@ -40,13 +40,13 @@ def test_the_server_fills_in_what_the_models_call_default(api: ApiServer, namesp
     )
     assert ProfileSpec.model_validate(stored["spec"]) == ProfileSpec.model_validate({"workload": workload})
     assert stored["spec"]["benchmarks"] == wanted["benchmarks"]
-    assert stored["spec"]["rollout"] == {"maxConcurrent": 1}
+    assert stored["spec"]["rollout"] == {"maxConcurrent": 1, "rampSeconds": 0, "retry": {"limit": 2, "backoffSeconds": 60}}
     assert stored["spec"]["workload"]["model"]["qkNorm"] == "None"
 
 
 def test_a_null_in_the_spec_means_the_default(api: ApiServer, namespace: str) -> None:
     _, stored = api.call("POST", path(namespace, PROFILE_PLURAL), profile(rollout=None, benchmarks={"gemm": None}))
-    assert stored["spec"]["rollout"] == {"maxConcurrent": 1}
+    assert stored["spec"]["rollout"]["maxConcurrent"] == 1
     assert stored["spec"]["benchmarks"]["gemm"]["enabled"] is True
 
 
@@ -86,17 +86,22 @@ def test_kubectl_get_shows_the_columns_of_a_profile(kubectl: Kubectl, api: ApiSe
         "progress": "412/1024",
         "nodes": {"failed": 3, "slow": 1, "waiting": 7, "skipped": 2},
         "data": "measured",
+        "eta": "14:35Z",
+        "waitsFor": "Busy (7)",
+        "lastRun": "2026-11-20T10:00:00Z",
+        "nextRun": "2026-11-21T10:00:00Z",
         "best": "nvfp4 1.62x",
         "tokensPerJoule": "8.1",
         "run": "r-1",
     }
     api.call("PATCH", path(namespace, PROFILE_PLURAL, "fleet", "status"), {"status": status}, MERGE_PATCH)
     head, row = kubectl("get", "pp").splitlines()
-    assert head.split() == ["NAME", "PHASE", "NODES", "FAILED", "SLOW", "DATA", "AGE"]
-    assert row.split()[:-1] == ["fleet", "Running", "412/1024", "3", "1", "measured"]
+    assert head.split() == ["NAME", "PHASE", "NODES", "FAILED", "SLOW", "ETA", "WAITS", "FOR", "DATA", "AGE"]
+    assert row.split()[:-1] == ["fleet", "Running", "412/1024", "3", "1", "14:35Z", "Busy", "(7)", "measured"]
     head, row = kubectl("get", "pp", "-o", "wide").splitlines()
-    assert head.split()[7:] == ["BEST", "TOKENS/J", "WAITING", "SKIPPED", "RUN"]
-    assert row.split()[7:] == ["nvfp4", "1.62x", "8.1", "7", "2", "r-1"]
+    assert head.split()[10:] == ["BEST", "TOKENS/J", "WAITING", "SKIPPED", "LAST", "NEXT", "RUN"]
+    days = ["2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z"]
+    assert row.split()[10:] == ["nvfp4", "1.62x", "8.1", "7", "2", *days, "r-1"]
 
 
 def test_kubectl_get_shows_the_columns_of_a_report(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -134,12 +134,9 @@ def test_an_agent_whose_pod_somebody_deletes_is_tried_again(scene: Scene) -> Non
 
 
 def test_an_image_that_cannot_be_pulled_gives_the_place_back_after_the_timeout(scene: Scene) -> None:
-    operator = scene.site.operator
     (bad, good) = scene.add_nodes(*specs(1, "fault:image-pull"), *specs(1))
-    impatient = replace(operator, argv=(*operator.argv, "--pending-timeout-seconds=6"))
-    with scene.site.operated_by(impatient):
-        profile = scene.apply(rollout={"maxConcurrent": 1})
-        profile.completes()
+    profile = scene.apply(rollout={"maxConcurrent": 1}, idle={"pendingTimeoutSeconds": 30})
+    profile.completes()
     attempts = profile.attempts()
     assert (attempts[bad]["outcome"], attempts[bad]["reason"]) == ("failed", "ImagePullFailed")
     assert "Back-off pulling image" in attempts[bad]["message"]

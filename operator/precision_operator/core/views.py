@@ -72,7 +72,7 @@ def job_view(raw: Raw) -> JobView | None:
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
         basis=_basis(notes.get(names.ANNOTATION_BASIS)),
-        suspended=_map(raw, "spec").get("suspend") is True,
+        suspended=_held_back(raw),
         active_since=_released(status),
         finished=_finish(end),
         finished_at=_time(end.get("lastTransitionTime")),
@@ -89,6 +89,12 @@ def _basis(text: object) -> Mapping[str, str]:
     except ValueError:
         return {}
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def _held_back(raw: Raw) -> bool:
+    """Whether a Job is suspended, or was let go but its controller has not told so: its pod can't be waited for yet."""
+    told = next((c for c in _list(_map(raw, "status"), "conditions") if c.get("type") == "Suspended"), {})
+    return _map(raw, "spec").get("suspend") is True or told.get("status") == "True"
 
 
 def _released(status: Mapping[str, Any]) -> datetime | None:

@@ -1,0 +1,75 @@
+"""A report stays small whatever it holds: lists of big per-node objects are what hurts at scale."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from precision_api.profile import Retention, Retry
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.report import ReportStatus
+from precision_api.result import Interval, RecipeSummary
+from precision_operator.core import ingest
+from precision_operator.core.actions import Keeping
+from precision_operator.core.ingest import Problem
+from precision_operator.core.observed import JobView
+from tests.support.simulated_cluster import summary
+from tests.support.world import MINUTE, NOW, job, report
+
+MOST_BYTES = 4096
+BASIS = {"spec": "84ff82e91d", "agent": "9316d69b3c", "driver": "580.159.04", "hardware": "GB200/4/189471"}
+BASIS |= {"schedule": "2026-11-21T02:00:00Z", "rerun": "3f9a1c2b4d", "rerunNode": "8d7c6b5a41"}
+KEEPING = Keeping(Retry(limit=0), Retention(history=10))
+
+
+def interval(value: float) -> Interval:
+    return Interval(value=value, lower=value * 0.988, upper=value * 1.012, n=8)
+
+
+def row(recipe: str) -> RecipeSummary:
+    return RecipeSummary.model_validate(
+        {
+            "recipe": recipe,
+            "availability": "ok",
+            "verdict": "verified",
+            "tokens_per_second": interval(1_234_567.891).model_dump(),
+            "speedup": interval(1.3723).model_dump(),
+            "gemm_speedup": {"autocast": 1.4231, "prequantized": 1.7312},
+            "watts": 4321.98,
+            "tokens_per_joule": 28.5648,
+            "power_scope": "module",
+            "memory_peak_bytes": 141_733_920_768,
+        }
+    )
+
+
+def run(number: int) -> JobView:
+    return job("n" * 40, run=f"{number:010x}", basis=BASIS, created=NOW + number * MINUTE, workload="llama3.1-405b")
+
+
+def measured_and_failed(runs: int) -> ReportStatus:
+    """A report after `runs` runs with all seven recipes, the last of which failed."""
+    status = ReportStatus()
+    for number in range(runs - 1):
+        found = summary(run(number)).model_copy(update={"recipes": tuple(map(row, RECIPE_NAMES))})
+        told = ingest.finding(found, None, "the connection to the kubelet was refused")
+        status = ingest.read_status(told, run(number), report(status=status), "NVIDIA-GB200", NOW, KEEPING)
+    problem = Problem("ImagePullFailed", "Image of the agent could not be pulled: " + "x" * 300)
+    return ingest.failed_status(problem, run(runs), report(status=status), NOW, KEEPING)
+
+
+def size(status: ReportStatus) -> int:
+    return len(json.dumps(ingest.status_json(status), separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("runs", [2, 4, 11])
+def test_a_report_with_a_full_history_and_all_recipes_fits(runs: int) -> None:
+    status = measured_and_failed(runs)
+    assert (len(status.results), len(status.history)) == (7, min(runs, 10))
+    assert size(status) <= MOST_BYTES, size(status)
+
+
+def test_the_history_keeps_as_many_runs_as_the_profile_says_newest_first() -> None:
+    status = measured_and_failed(11)
+    assert [past.run for past in status.history] == [f"{n:010x}" for n in (11, 9, 8, 7, 6, 5, 4, 3, 2, 1)]

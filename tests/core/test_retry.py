@@ -1,0 +1,212 @@
+"""When a failed node is tried again, when no more, and when it is left alone until somebody asks for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_api.profile import Retention, Retry
+from precision_api.report import ReportAttempt, ReportStatus
+from precision_operator.core import ingest
+from precision_operator.core.actions import Keeping, Start
+from precision_operator.core.ingest import Problem
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import REASONS
+from precision_operator.core.retry import FACTORS, LONGEST, QUARANTINE_RUNS, backoff, next_try, spent
+from precision_operator.core.stands import Stand
+from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.simulated_cluster import summary
+from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried
+
+RETRY = Retry(limit=2, backoff_seconds=60)
+CRASH = Problem("AgentCrashed", "It crashed.")
+
+
+def failed(failures: int = 1, reason: str = "AgentCrashed", **changes: Any) -> ReportAttempt:
+    status = tried("failed", failures=failures, reason=reason, **changes)
+    assert status.attempt is not None
+    return status.attempt
+
+
+@pytest.mark.parametrize(("failures", "over"), [(1, False), (2, False), (3, True)])
+def test_a_run_has_failed_on_a_node_when_its_retries_are_spent(failures: int, over: bool) -> None:
+    assert spent(failed(failures), RETRY) is over
+
+
+def test_without_retries_the_first_failure_is_the_last() -> None:
+    assert spent(failed(1), Retry(limit=0))
+
+
+RESTS: list[tuple[str, int, int]] = [
+    ("AgentCrashed", 1, 60),
+    ("AgentCrashed", 2, 120),
+    ("AgentCrashed", 4, 480),
+    ("NodeLost", 1, 60),
+    ("DeadlineExceeded", 1, 120),
+    ("AgentRefused", 1, 300),
+    ("ImagePullFailed", 1, 600),
+    ("ImagePullFailed", 2, 1200),
+    ("AReasonOfAnotherVersion", 1, 60),
+    ("ImagePullFailed", 10, 21_600),
+]
+
+
+@pytest.mark.parametrize(("reason", "failures", "seconds"), RESTS)
+def test_a_node_rests_by_its_reason_doubled_each_time_and_six_hours_at_most(
+    reason: str, failures: int, seconds: int
+) -> None:
+    assert backoff(failed(failures, reason), RETRY) == timedelta(seconds=seconds) <= LONGEST
+
+
+def test_reasons_that_rest_longer_are_ones_that_a_node_can_fail_by() -> None:
+    assert {REASONS[reason].kind for reason in FACTORS} == {"failed"}
+
+
+@pytest.mark.parametrize(
+    ("ago", "waits"),
+    [
+        (timedelta(seconds=59), True),
+        (timedelta(seconds=60), False),
+        (timedelta(seconds=-59), True),
+        (timedelta(days=-40), False),
+    ],
+    ids=["not yet", "now", "a clock that is a little slow", "a clock that has jumped back"],
+)
+def test_the_next_attempt_starts_when_the_rest_is_over(ago: timedelta, waits: bool) -> None:
+    attempt = failed(ago=ago)
+    assert next_try(attempt, RETRY, NOW) == (NOW - ago + MINUTE if waits else None)
+
+
+def test_a_node_that_rests_says_which_retry_starts_when_and_why() -> None:
+    told = report(status=tried("failed", failures=1, reason="AgentCrashed", message="Exit 1.", ago=timedelta(0)))
+    stand = plan(observed([profile()], reports=(told,))).profiles[0].stands[0]
+    assert (stand.reason, stand.state) == ("Retrying", "queued")
+    assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts by itself at 2026-11-21T09:01:00Z." in stand.message
+
+
+def after(*outcomes: str, run: str = "r1", before: ReportStatus | None = None) -> ReportStatus:
+    """The report after attempts of one run that ended like this."""
+    status = before or ReportStatus()
+    for number, outcome in enumerate(outcomes, 1):
+        problem = CRASH if outcome == "failed" else Problem("Disrupted", "It was moved away.", "disrupted")
+        keeping = Keeping(RETRY, Retention())
+        status = ingest.failed_status(problem, job(run=run, attempt=number), report(status=status), NOW, keeping)
+    return status
+
+
+def failures(status: ReportStatus) -> int:
+    return status.attempt.failures if status.attempt is not None else 0
+
+
+def test_a_disruption_does_not_count_and_does_not_make_earlier_failures_forgotten() -> None:
+    status = after("failed", "disrupted", "disrupted", "failed")
+    assert failures(status) == 2
+    assert status.failed_runs == 0, "one retry is left"
+    assert status.history == ()
+
+
+def test_disruptions_alone_never_fail_a_run() -> None:
+    assert failures(after(*["disrupted"] * 50)) == 0
+
+
+def test_failures_of_an_earlier_run_do_not_count_in_this_one() -> None:
+    assert failures(after("failed", run="r2", before=after("failed", "failed"))) == 1
+
+
+def test_a_run_without_a_result_is_in_the_history_once_with_its_reason() -> None:
+    status = after("failed", "failed", "failed")
+    assert [(past.run, past.outcome, past.reason) for past in status.history] == [("r1", "failed", "AgentCrashed")]
+    assert (status.failed_runs, status.quarantine) == (1, None)
+
+
+def failed_runs(runs: int) -> ReportStatus:
+    status = ReportStatus()
+    for number in range(runs):
+        status = after("failed", "failed", "failed", run=f"r{number}", before=status)
+    return status
+
+
+def test_a_node_that_failed_run_after_run_is_quarantined_with_the_last_reason() -> None:
+    assert failed_runs(QUARANTINE_RUNS - 1).quarantine is None
+    status = failed_runs(QUARANTINE_RUNS)
+    assert status.quarantine is not None
+    assert (status.quarantine.reason, status.quarantine.message, status.state) == (
+        "AgentCrashed",
+        "It crashed.",
+        "Quarantined",
+    )
+
+
+def test_a_good_run_ends_the_row() -> None:
+    good = measured().model_copy(update={"failed_runs": 0})
+    assert after("failed", "failed", "failed", run="r9", before=good).failed_runs == 1
+
+
+def quarantined(**basis: str) -> ReportStatus:
+    """A node in quarantine whose last run was begun for `basis`."""
+    status = failed_runs(QUARANTINE_RUNS)
+    assert status.attempt is not None
+    return status.model_copy(update={"attempt": status.attempt.model_copy(update={"basis": basis})})
+
+
+def stand_of(status: ReportStatus, mark: str = "", node: Any = None, **spec: Any) -> Stand:
+    seen = observed([profile(**spec)], {"uid-n1": node or node_object()}, reports=(report(status=status, rerun=mark),))
+    decided = plan(seen)
+    assert [a for a in decided.actions if isinstance(a, Start)] == [] or decided.profiles[0].stands[
+        0
+    ].state == "running"
+    return decided.profiles[0].stands[0]
+
+
+def test_a_quarantined_node_shows_its_failure_until_a_new_run_would_begin_and_then_waits() -> None:
+    assert stand_of(quarantined()).reason == "AgentCrashed"
+    stand = stand_of(quarantined(spec="older"))
+    assert (stand.reason, stand.state) == ("Quarantined", "waiting")
+    assert stand.message == (
+        "3 runs in a row ended without a result on it, the last by AgentCrashed. "
+        "Mend the node, then release it with kubectl precision rerun n1."
+    )
+
+
+OTHER_DRIVER = node_object(EIGHT_H100 | {"nvidia.com/cuda.driver-version.full": "580.2"})
+RELEASES: dict[str, Stand] = {
+    "a rerun of the node": stand_of(quarantined(), mark="now"),
+    "a rerun of the profile": stand_of(quarantined(), rerun="now"),
+    "another driver": stand_of(quarantined(driver="570.1"), node=OTHER_DRIVER),
+    "other hardware": stand_of(quarantined(hardware="H100/4/")),
+}
+
+
+@pytest.mark.parametrize("stand", RELEASES.values(), ids=RELEASES)
+def test_a_quarantined_node_is_released_by(stand: Stand) -> None:
+    assert stand.reason == "AgentStarting"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"recipes": ["fp8_current"]}, {"agent": {"image": "registry.example/agent:2"}}],
+    ids=["another spec", "another image"],
+)
+def test_a_quarantined_node_is_not_released_by(spec: dict[str, Any]) -> None:
+    held = quarantined(spec="older", agent="older")
+    assert stand_of(held, **spec).reason == "Quarantined"
+
+
+def test_a_release_gives_the_node_its_retries() -> None:
+    released = after("failed", run="released", before=quarantined())
+    assert stand_of(released).reason == "Retrying"
+
+
+def test_a_result_ends_the_quarantine_and_the_row_of_failures() -> None:
+    good = ingest.finding(summary(job()), None, "no log")
+    status = ingest.read_status(good, job(run="released"), report(status=quarantined()), "pool", NOW)
+    assert (status.quarantine, status.failed_runs, status.state) == (None, 0, "Measured")
+    assert [past.outcome for past in status.history] == ["succeeded", "failed", "failed"], "three runs are kept"
+
+
+def test_a_release_that_fails_again_is_quarantined_again() -> None:
+    again = after("failed", "failed", "failed", run="released", before=quarantined())
+    assert again.quarantine is not None
+    assert again.failed_runs == QUARANTINE_RUNS + 1

@@ -1,0 +1,160 @@
+"""What becomes of Jobs that wait: for Kueue, for a place, for an image; and when their place is given back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_operator.core.actions import Close, Collect, MarkStale
+from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
+from precision_operator.core.plan import plan
+from precision_operator.core.views import job_view
+from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, pod, profile, report
+
+QUEUED = {"agent": {"queueName": "research"}}
+OWNER = profile(**QUEUED)
+HOURS_AGO = NOW - timedelta(hours=5)
+HELD = job(created=HOURS_AGO, suspended=True)
+
+
+def closed(seen: Observed) -> Close | None:
+    return next((action for action in plan(seen).actions if isinstance(action, Close)), None)
+
+
+def reasons(seen: Observed) -> list[str]:
+    return [stand.reason for stand in plan(seen).profiles[0].stands]
+
+
+def test_a_job_that_kueue_holds_waits_in_its_queue_and_takes_its_place_meanwhile() -> None:
+    seen = observed([OWNER], nodes("n1", "n2"), jobs=(HELD,))
+    assert reasons(seen) == ["WaitsInQueue", "MaxConcurrentReached"]
+    assert "Kueue holds its agent in queue research." in plan(seen).profiles[0].stands[0].message
+
+
+def test_while_kueue_holds_a_job_the_pending_timeout_does_not_run() -> None:
+    assert closed(observed([OWNER], jobs=(HELD,))) is None
+
+
+TIMEOUTS = [(3600, "QueueTimeout"), (6 * 3600, None)]
+
+
+@pytest.mark.parametrize(("seconds", "reason"), TIMEOUTS)
+def test_the_queue_timeout_gives_the_place_back_and_is_no_failure(seconds: int, reason: str | None) -> None:
+    found = closed(observed([profile(idle={"queueTimeoutSeconds": seconds}, **QUEUED)], jobs=(HELD,)))
+    assert (found.reason if found else None) == reason
+    if found is not None:
+        assert found.outcome == "disrupted"
+        assert f"Kueue held its agent for {seconds} s." in found.message
+
+
+@pytest.mark.parametrize(("minutes", "reason"), [(4, None), (5, "PodNotCreated")])
+def test_from_its_release_on_the_pending_timeout_runs(minutes: int, reason: str | None) -> None:
+    freed = replace(HELD, suspended=False, active_since=NOW - minutes * MINUTE)
+    found = closed(observed([OWNER], jobs=(freed,)))
+    assert (found.reason if found else None) == reason
+
+
+def test_a_job_that_kueue_suspends_in_the_midst_of_its_run_is_queued_again_not_failed() -> None:
+    seen = observed([OWNER], jobs=(replace(HELD, active_since=None),), reports=(report(),))
+    assert (reasons(seen), closed(seen)) == (["WaitsInQueue"], None)
+
+
+def test_a_queue_that_does_not_exist_refuses_the_profile() -> None:
+    seen = observed([OWNER], queues={("ml", "research"): False})
+    assert getattr(plan(seen).profiles[0].asked, "message", "").startswith(
+        "There is no Kueue LocalQueue research in namespace ml. Create it, or correct spec.agent.queueName."
+    )
+    assert reasons(seen) == ["ProfileNotAccepted"]
+
+
+def test_an_agent_with_a_queue_is_created_suspended_with_its_label_and_one_without_is_not() -> None:
+    (held,), (free,) = (plan(observed([of])).actions for of in (OWNER, profile()))
+    assert held.job["spec"]["suspend"] is True  # type: ignore[union-attr]
+    assert held.job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"  # type: ignore[union-attr]
+    assert "suspend" not in free.job["spec"]  # type: ignore[union-attr]
+
+
+CONDITIONS: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "as created": ({"spec": {"suspend": True}}, True, False),
+    "never held": ({"spec": {}}, False, False),
+    "let go": (
+        {
+            "spec": {"suspend": False},
+            "status": {
+                "conditions": [
+                    {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-11-21T08:59:00Z"},
+                ]
+            },
+        },
+        False,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "suspended", "active"), CONDITIONS.values(), ids=CONDITIONS)
+def test_a_job_tells_whether_it_is_held_and_since_when_it_is_not(
+    raw: dict[str, Any], suspended: bool, active: bool
+) -> None:
+    (start,) = plan(observed([profile()])).actions
+    view = job_view({**raw, "metadata": start.job["metadata"]})  # type: ignore[union-attr]
+    assert view is not None
+    assert (view.suspended, view.active_since is not None) == (suspended, active)
+
+
+LATE = job(created=NOW - 5 * MINUTE)
+WAITING: dict[str, tuple[tuple[PodView, ...], str, str]] = {
+    "for a pod": ((), "PodNotCreated", "failed"),
+    "for an image": ((pod(LATE, "Pending", waiting_reason="ErrImagePull"),), "ImagePullFailed", "failed"),
+    "for a place": (
+        (pod(LATE, "Pending", unschedulable="Insufficient nvidia.com/gpu"),),
+        "PendingTooLong",
+        "disrupted",
+    ),
+    "for a volume": ((pod(LATE, "Pending", waiting_reason="ContainerCreating"),), "PendingTooLong", "failed"),
+}
+
+
+@pytest.mark.parametrize(("pods", "reason", "outcome"), WAITING.values(), ids=WAITING)
+@pytest.mark.parametrize("timeout", [300, 301])
+def test_the_pending_timeout_of_the_profile_ends_an_agent_that_waits(
+    pods: tuple[PodView, ...], reason: str, outcome: str, timeout: int
+) -> None:
+    found = closed(observed([profile(idle={"pendingTimeoutSeconds": timeout})], jobs=(LATE,), pods=pods))
+    if timeout > 300:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.reason, found.outcome) == (reason, outcome)
+
+
+def test_what_a_profile_says_of_retries_and_history_goes_with_the_end_of_an_attempt() -> None:
+    own = profile(rollout={"retry": {"limit": 7}}, retention={"history": 9})
+    for of in (LATE, job(finished="Failed", finished_at=NOW)):
+        (action,) = plan(observed([own], jobs=(of,))).actions
+        assert isinstance(action, Close | Collect)
+        assert (action.keeping.retry.limit, action.keeping.retention.history) == (7, 9)
+
+
+def marked(*jobs: JobView, of: ProfileView | None = None) -> list[str]:
+    told = (report(status=measured(basis={"spec": "older"})),)
+    decided = plan(observed([of or profile(suspend=True)], reports=told, jobs=jobs))
+    return [action.reason for action in decided.actions if isinstance(action, MarkStale)]
+
+
+def test_figures_that_are_out_of_date_are_marked_also_where_nothing_may_start() -> None:
+    assert marked() == ["SpecChange"]
+
+
+def test_a_report_has_one_writer_a_pass() -> None:
+    assert marked(job(run="new")) == []
+
+
+def test_agents_of_two_profiles_on_one_rack_are_both_counted_while_kueue_holds_them() -> None:
+    other = job("n2", "other", suspended=True, created=HOURS_AGO)
+    tight = profile(rollout=at_once(4) | {"powerBudgetWatts": 12_000}, **QUEUED)
+    seen = observed([tight, profile("other", **QUEUED)], nodes("n1", "n2", "n3"), jobs=(HELD, other))
+    assert reasons(seen) == ["WaitsInQueue", "MeasuredByAnotherProfile", "PowerBudgetReached"]
