@@ -28,6 +28,7 @@ from precision_lab.names import KWOK_NODE
 Object = dict[str, Any]
 log = logging.getLogger("precision_lab.kubelet")
 REPLACED_SECONDS = 1.0
+"""How often a pod whose node is gone looks for another one of its name."""
 
 
 class Kubelets:
@@ -88,8 +89,10 @@ class Kubelets:
         return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
 
     async def replaced(self, pod: Object) -> None:
-        """Returns when there is a node of that name again. Looks every second; a pod that the garbage collector takes meanwhile is forgotten, and this with it."""
-        while await self._node(pod) is None:
+        """Returns when there is a node of that name again; cancelled when the garbage collector takes the pod first."""
+        while True:
+            if await self._node(pod) is not None:
+                return
             await asyncio.sleep(REPLACED_SECONDS)
 
     async def patch_status(self, patch: Object, pod: Object) -> None:

@@ -32,13 +32,13 @@ def nodes_shown(site: Site, profile: str) -> dict[str, set[str]]:
 
 def test_the_exporter_shows_every_node_and_drops_one_that_is_deleted(scene: Scene) -> None:
     nodes = scene.add_nodes(*specs(3))
-    workload = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}, "retention": {"deletedNodes": "1s"}}
-    profile = scene.apply(**workload)
+    profile = scene.apply(workload={"preset": "llama3-8b"}, benchmarks={}, retention={"deletedNodes": "1s"})
     profile.completes()
-    shown = eventually(lambda: (seen := nodes_shown(scene.site, profile.name)).keys() == set(nodes) and seen)
-    assert {"precision_node_info"} <= set.intersection(*shown.values())
+    eventually(lambda: nodes_shown(scene.site, profile.name).keys() == set(nodes))
+    families = set.intersection(*nodes_shown(scene.site, profile.name).values())
+    assert {"precision_node_info", "precision_node_training_tokens_per_second"} <= families
 
-    check = [binaries(["promtool"])["promtool"], "check", "metrics"]
+    check = [str(binaries(["promtool"])["promtool"]), "check", "metrics"]
     told = subprocess.run(check, input=scrape(scene.site), text=True, capture_output=True)
     assert (told.returncode, told.stdout + told.stderr) == (0, "")
 

@@ -12,21 +12,22 @@ import pytest
 from precision_api import names
 from precision_api.result import MeasurementResult
 from tests.support.eventually import eventually
-from tests.support.history import created, most_agents
+from tests.support.history import Object, created, most_agents
 from tests.support.site import Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
 
 NODES = 50
 WORKLOAD = {"preset": "llama3-8b"}
-REPORT_BYTES = 4096
+REPORT_BYTES = 6 * 1024
+"""With managedFields, compact. LISTs of large objects, one a node, are what hurts at scale."""
 
 
 @pytest.fixture(scope="module")
 def measured(stage: Scene) -> Profile:
     """The fleet after its run: the operator died while a first few nodes were measured, and came back."""
     stage.add_nodes(*specs(NODES, "agent-seconds:1"))
-    everything = {"workload": WORKLOAD, "recipes": [], "benchmarks": {"training": {"enabled": True}}}
+    everything: Object = {"workload": WORKLOAD, "recipes": [], "benchmarks": {"training": {"enabled": True}}}
     profile = stage.apply(rollout={"maxConcurrent": "20%"}, **everything)
     eventually(lambda: len(profile.attempts()) >= NODES // 10)
     stage.site.kill_operator()
@@ -70,7 +71,7 @@ def test_every_report_names_a_detail_that_holds_the_whole_result(measured: Profi
     assert details == {}
 
 
-def test_a_report_takes_no_more_than_four_kibibytes(measured: Profile) -> None:
+def test_a_report_takes_no_more_than_six_kibibytes(measured: Profile) -> None:
     sizes = {len(json.dumps(report, separators=(",", ":")).encode()) for report in measured.reports()}
     assert max(sizes) <= REPORT_BYTES
 

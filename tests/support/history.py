@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from precision_api import names
@@ -52,7 +53,7 @@ class History:
         self._ending = threading.Event()
         self._broken = False
         for kind, path in self._paths.items():
-            eventually(lambda path=path: api.call("GET", path)[0] == 200)  # a new definition's storage starts slowly
+            eventually(partial(self._is_served, path))  # a new definition's storage starts slowly
             listed = self._list(path)
             self._seen += [Change(_version(item), kind, "ADDED", item) for item in listed["items"]]
             version = listed["metadata"]["resourceVersion"]
@@ -77,6 +78,9 @@ class History:
         there = present(c for c in list(self._seen) if c.kind == kind)
         now = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in items}
         return now.items() <= {uid: o["metadata"]["resourceVersion"] for uid, o in there.items()}.items()
+
+    def _is_served(self, path: str) -> bool:
+        return self._api.call("GET", path)[0] == 200
 
     def _list(self, path: str) -> Object:
         status, answer = self._api.call("GET", path)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from precision_api import names
@@ -143,12 +144,18 @@ class Scene:
 
     def close(self) -> None:
         """Deletes what was made, profiles first, so that no agent is cut off from its node."""
-        profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
-        mine = [p["metadata"] for p in profiles if p["spec"]["target"]["nodeSelector"].get(MARK) == self.mark]
-        for meta in mine:
+        for meta in self._profiles():
             self.lab.kubectl("delete", "pp", meta["name"], "-n", self.site.namespace, "--ignore-not-found")
-            eventually(lambda uid=meta["uid"]: not self.site.items(paths.jobs(self.site.namespace), uid))
-        self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--ignore-not-found")
+            eventually(partial(self._has_no_jobs, meta["uid"]))
+        self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--wait=false")
+
+    def _profiles(self) -> list[Object]:
+        """Metadata of those that ask for this scene's nodes."""
+        profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
+        return [p["metadata"] for p in profiles if p["spec"]["target"]["nodeSelector"].get(MARK) == self.mark]
+
+    def _has_no_jobs(self, profile_uid: str) -> bool:
+        return not self.site.items(paths.jobs(self.site.namespace), profile_uid)
 
 
 @dataclass(frozen=True)
