@@ -36,6 +36,13 @@ from precision_operator.core.reasons import sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
 
+MESSAGE_LIMIT = 512
+CONDITION_LIMIT = 128
+"""Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
+DIGITS = 5
+"""Significant digits of figures in a report; the detail has them all."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Why an attempt gave no result; `disrupted` attempts do not count against the node."""
@@ -189,9 +196,10 @@ def failed_status(
     before = report.status or ReportStatus()
     failures = _failures(job, report) + (problem.outcome == "failed")
     attempt = _attempt(job, problem.outcome, now, failures).model_copy(
-        update={"reason": problem.reason, "message": problem.message[:1024]}
+        update={"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT]}
     )
-    failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, problem.message, now)
+    short = problem.message[:CONDITION_LIMIT]
+    failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, short, now)
     kept = tuple(c for c in before.conditions if c.type != names.SUCCEEDED)
     state = "Failed" if problem.outcome == "failed" else "Disrupted"
     changes: dict[str, Any] = {"attempt": attempt, "conditions": (*kept, failed), "state": state}
@@ -276,11 +284,11 @@ def recipe_report(recipe: RecipeSummary) -> RecipeReport:
         verdict=recipe.verdict,
         tokens_per_second=_value(recipe.tokens_per_second),
         speedup=_value(speedup),
-        speedup_lower=decimal(speedup.lower) if speedup else None,
-        speedup_upper=decimal(speedup.upper) if speedup else None,
-        gemm_speedup={mode: text for mode, value in recipe.gemm_speedup.items() if (text := decimal(value))},
-        watts=decimal(recipe.watts),
-        tokens_per_joule=decimal(recipe.tokens_per_joule),
+        speedup_lower=decimal(speedup.lower, DIGITS) if speedup else None,
+        speedup_upper=decimal(speedup.upper, DIGITS) if speedup else None,
+        gemm_speedup={mode: text for mode, value in recipe.gemm_speedup.items() if (text := decimal(value, DIGITS))},
+        watts=decimal(recipe.watts, DIGITS),
+        tokens_per_joule=decimal(recipe.tokens_per_joule, DIGITS),
         power_scope=recipe.power_scope,
         power_invalid=recipe.power_invalid,
         memory_peak_bytes=recipe.memory_peak_bytes,
@@ -289,7 +297,7 @@ def recipe_report(recipe: RecipeSummary) -> RecipeReport:
 
 
 def _value(interval: Interval | None) -> str | None:
-    return decimal(interval.value) if interval else None
+    return decimal(interval.value, DIGITS) if interval else None
 
 
 def _times(speedup: str | None) -> str:
@@ -319,8 +327,16 @@ def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> Rep
 
 
 def status_json(status: StatusDocument) -> dict[str, Any]:
-    """The status as the API server takes it: camelCase, absent fields left out."""
-    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    """The status as the API server takes it: camelCase, absent fields and empty lists left out."""
+    written: dict[str, Any] = _full(status.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return written
+
+
+def _full(value: Any) -> Any:
+    """`value` without the empty lists and mappings inside of it."""
+    if isinstance(value, dict):
+        return {key: _full(item) for key, item in value.items() if item not in ([], {})}
+    return [_full(item) for item in value] if isinstance(value, list) else value
 
 
 def report_json(status: ReportStatus) -> dict[str, Any]:
