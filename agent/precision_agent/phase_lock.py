@@ -1,13 +1,15 @@
-"""Does the sensor see the same part of each step again and again?
+"""Does the sensor see the same part of each step again and again, and which pauses between the steps help?
 
 A100 and H100 sensors look a quarter of the time: 25 ms in each 100 ms (arXiv 2312.02741). A step period of p/q sensor
-periods (lowest terms) meets them at p phases only, 1/p of a step apart, and each look covers `q x duty / p` of a step;
-so (1 - q x duty) / p of a step between two looks is never seen, however long the window. Steps off such ratios drift
-through all phases. Counter and reading share the sensor: their agreement can't show this.
+periods (lowest terms) meets them at p phases only, 1/p of a step apart, however long the window. The p looks together
+cover a step c = q x duty times: where c is not whole, some parts are seen once more than others (not at all, with
+c < 1). Steps off such ratios drift through all phases. Counter and reading share the sensor: their agreement can't
+show this.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from random import Random
@@ -16,38 +18,65 @@ DUTY = 0.25
 """Share of its period that the sensor looks at, where nothing better is known of it (A100, H100)."""
 TOLERANCE = 0.03
 """METHOD 7 [try]: nearer than this to a ratio counts as locked. At 3 % off, ten seconds drift through three periods."""
-BLIND_SHARE = 0.05
-"""[try] A lock that hides at most this share of a step is let pass: with a draw that swings by half its mean it errs by
-2.5 % at most, and by less where edges are soft."""
-LONGEST_PAUSE_SECONDS = 0.025
-"""Pauses of 0 to this, mean 12.5 ms, move the phase by a whole sensor period within eight steps."""
+UNEVEN_SHARE = 0.05
+"""[try] A lock whose looks are less uneven than this is let pass: it errs by this times the load's swing over its mean,
+2.5 % for a draw that swings by half its mean, less where edges are soft."""
+PAUSED_UNEVEN_SHARE = 0.15
+"""[try] The same with random pauses, which spread the looks: by simulation, locks weaker than this vanish in them."""
+LONGEST_PAUSES_SECONDS = (0.025, 0.05)
+"""METHOD 7's pauses of 0 to 25 ms lengthen the mean step by 12.5 ms. That can lead from one lock into the next (293 ms
+to 305 ms at a sensor of 100 ms, 391 to 403): then twice as long ones don't."""
 
 
-def lock(step_seconds: float, sensor_seconds: float, duty: float = DUTY) -> Fraction | None:
+def lock(
+    step_seconds: float, sensor_seconds: float, duty: float = DUTY, least: float = UNEVEN_SHARE
+) -> Fraction | None:
     """The ratio p/q that the step's period is locked to, the worst one, or None; ValueError unless both are above 0."""
     if step_seconds <= 0 or sensor_seconds <= 0:
         raise ValueError(f"periods must be above 0 s, not {step_seconds:g} and {sensor_seconds:g}")
     ratio = step_seconds / sensor_seconds
-    near = [found for found in _locking(duty) if abs(ratio / float(found) - 1) <= TOLERANCE]
-    return max(near, key=lambda found: blind_share(found, duty), default=None)
+    near = [found for found in _ratios(duty, least) if abs(ratio / float(found) - 1) <= TOLERANCE + 1e-9]
+    return max(near, key=lambda found: uneven_share(found, duty), default=None)
 
 
-def blind_share(ratio: Fraction, duty: float = DUTY) -> float:
-    """Share of a step between two looks that a sensor locked at `ratio` never sees; 0 where its looks touch."""
-    return max(0.0, 1 - ratio.denominator * duty) / ratio.numerator
+def lock_with_pauses(step_seconds: float, sensor_seconds: float, longest_pause_seconds: float) -> Fraction | None:
+    """The lock that is left with uniform pauses of 0 to `longest_pause_seconds` after each step; 0 means none."""
+    if not longest_pause_seconds:
+        return lock(step_seconds, sensor_seconds)
+    return lock(step_seconds + longest_pause_seconds / 2, sensor_seconds, least=PAUSED_UNEVEN_SHARE)
 
 
-def pauses(seed: int) -> Iterator[float]:
+def longest_pause(step_seconds: float, sensor_seconds: float) -> float | None:
+    """Seconds: how long the pauses of a power window must be at most; 0 where no lock is, None where no pause helps.
+
+    A step that isn't locked gets no pauses: they could lock it (188 ms to 200 ms).
+    """
+    choices = (0.0, *LONGEST_PAUSES_SECONDS)
+    return next((pause for pause in choices if not lock_with_pauses(step_seconds, sensor_seconds, pause)), None)
+
+
+def uneven_share(ratio: Fraction, duty: float = DUTY) -> float:
+    """How unevenly a sensor locked at `ratio` sees a step: the worst error for a load that is on for one stretch of it.
+
+    In units of the load's swing over its mean. Coverage c is floor(c) or one more; the part f = c - floor(c) that is
+    seen once more, in p pieces, weighs f (1 - f) / c too much.
+    """
+    coverage = ratio.denominator * duty
+    part = coverage - math.floor(coverage)
+    return part * (1 - part) / coverage / ratio.numerator
+
+
+def pauses(seed: int, longest_pause_seconds: float) -> Iterator[float]:
     """Seconds to wait after each step of a power window, without end; the same for the same seed."""
     chance = Random(seed)
     while True:
-        yield chance.uniform(0.0, LONGEST_PAUSE_SECONDS)
+        yield chance.uniform(0.0, longest_pause_seconds)
 
 
-def _locking(duty: float) -> Iterator[Fraction]:
-    """Every ratio that hides more than BLIND_SHARE of a step: q x duty < 1, and p not too large."""
-    for q in range(1, 20):
-        for p in range(1, int(1 / BLIND_SHARE) + 1):
+def _ratios(duty: float, least: float) -> Iterator[Fraction]:
+    """Every ratio in lowest terms that sees a step more unevenly than `least`; beyond these limits none does."""
+    for q in range(1, int(1 / (least * duty)) + 1):
+        for p in range(1, int(1 / least) + 1):
             found = Fraction(p, q)
-            if found.denominator == q and blind_share(found, duty) > BLIND_SHARE:
+            if found.denominator == q and uneven_share(found, duty) > least:
                 yield found

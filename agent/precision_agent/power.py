@@ -18,7 +18,7 @@ from statistics import median
 from typing import TypeVar
 
 from precision_agent import power_reasons as why
-from precision_agent.phase_lock import lock
+from precision_agent.phase_lock import lock_with_pauses
 from precision_agent.power_reasons import Reason
 from precision_api.result import PowerScope
 
@@ -82,18 +82,19 @@ class Window:
 
     @property
     def seconds(self) -> float:
+        """Its length."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What ran in the windows: the step's period, and whether random pauses stood between the steps.
+    """What ran in the windows: the step's period, and how long the random pauses after each step were at most.
 
     `sensor_seconds` is the sensor's period as calibrated; None takes it from the readings.
     """
 
     step_seconds: float
-    random_pauses: bool = False
+    longest_pause_seconds: float = 0.0
     sensor_seconds: float | None = None
 
 
@@ -128,9 +129,7 @@ def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = L
     reasons = [found for found in (*integrals, *counts) if isinstance(found, Reason)]
     reasons += _too_little(trace, seconds, renewed, limits) + _locked(trace, load)
     by_integral, joules = (math.fsum(f for f in many if not isinstance(f, Reason)) for many in (integrals, counts))
-    if not reasons and joules <= 0:
-        reasons.append(why.NO_DRAW)
-    if not reasons and abs(by_integral / joules - 1) > limits.disagreement:
+    if not reasons and abs(by_integral - joules) > limits.disagreement * joules:
         reasons.append(why.COUNTER_DISAGREES)
     told = tuple(dict.fromkeys(reasons))
     return Draw(None if told else joules, seconds, renewed, trace.scope, told)
@@ -189,12 +188,16 @@ def updates(trace: Trace, window: Window) -> int:
 def sensor_period(readings: Iterable[CounterReading]) -> float | None:
     """Seconds between two movements of the counter, None below three; polling blurs one gap but not their mean.
 
-    Gaps three times the median are holes in the samples, not the sensor's own.
+    A gap more than one poll above the median has missed a movement and is left out. A sensor that is renewed faster
+    than it is polled shows the poll's interval.
     """
-    gaps = [later.at - earlier.at for earlier, later in pairwise(_moved(_whole(readings)))]
+    known = _whole(readings)
+    gaps = [later.at - earlier.at for earlier, later in pairwise(_moved(known))]
     if len(gaps) < 2:
         return None
-    usual = [gap for gap in gaps if gap <= 3 * median(gaps)]
+    poll = median(later.at - earlier.at for earlier, later in pairwise(known))
+    longest = median(gaps) + 1.1 * poll
+    usual = [gap for gap in gaps if gap <= longest]
     return math.fsum(usual) / len(usual)
 
 
@@ -209,9 +212,9 @@ def _too_little(trace: Trace, seconds: float, renewed: int, limits: Limits) -> l
 
 def _locked(trace: Trace, load: Load) -> list[Reason]:
     sensor = load.sensor_seconds or sensor_period(trace.counter)
-    if load.random_pauses or sensor is None:
+    if sensor is None:
         return []
-    return [why.PHASE_LOCKED] if lock(load.step_seconds, sensor) else []
+    return [why.PHASE_LOCKED] if lock_with_pauses(load.step_seconds, sensor, load.longest_pause_seconds) else []
 
 
 def _rising(points: Iterable[tuple[float, float]]) -> Curve:

@@ -31,7 +31,6 @@ TOO_SHORT = Reason("too_short", "The recipe was timed for less than 10 s: ask fo
 PHASE_LOCKED = Reason(
     "phase_locked", "The step's period is locked to the sensor's: it sees the same part of each step. Pause at random."
 )
-NO_DRAW = Reason("no_draw", "The sensor told of 0 W under load: it does not work.")
 MODULE_SHARED = Reason(
     "module_shared", "A module's watts hold a GPU that was not measured, or one that was counted twice."
 )
@@ -50,7 +49,6 @@ REASONS: tuple[Reason, ...] = (
     TOO_FEW_UPDATES,
     TOO_SHORT,
     PHASE_LOCKED,
-    NO_DRAW,
     MODULE_SHARED,
     NO_TOKENS,
     IDLE_UNKNOWN,

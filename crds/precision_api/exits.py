@@ -38,6 +38,9 @@ NOTHING_FINISHED = Exit(
     17, "NothingFinished", "The run was ended before one full pass was complete: give it a longer deadline."
 )
 UNKNOWN_PRODUCT = Exit(18, "UnknownProduct", "The replay has no figures of this product.")
+GPU_UNHEALTHY = Exit(
+    19, "GPUUnhealthy", "A GPU must be reset or replaced before it can be measured: see its ECC errors and row remaps."
+)
 CRASHED = Exit(1, "AgentCrashed", "The agent crashed: its log says where.")
 
 EXITS: tuple[Exit, ...] = (
@@ -51,6 +54,7 @@ EXITS: tuple[Exit, ...] = (
     PUBLISH_FAILED,
     NOTHING_FINISHED,
     UNKNOWN_PRODUCT,
+    GPU_UNHEALTHY,
 )
 """Every planned end. A code that is not here is a crash."""
 

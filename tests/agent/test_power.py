@@ -1,0 +1,439 @@
+"""Samples to joules: exact on curves whose integral is known, absent with a reason where they can't be trusted."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_agent import power_reasons as why
+from precision_agent.phase_lock import lock, lock_with_pauses, longest_pause, pauses, uneven_share
+from precision_agent.power import (
+    LIMITS,
+    CounterReading,
+    Draw,
+    Load,
+    PowerSample,
+    Trace,
+    Window,
+    counted,
+    draw,
+    integral,
+    sensor_period,
+    updates,
+)
+from precision_agent.power_reasons import REASONS, Reason
+
+WINDOW = Window(10.0, 22.0)
+QUIET = Load(step_seconds=0.233)
+Function = Callable[[float], float]
+
+
+def polls(interval: float = 0.05, start: float = 9.0, end: float = 23.0) -> list[float]:
+    return [start + tick * interval for tick in range(round((end - start) / interval) + 1)]
+
+
+def samples(watts: Function, times: list[float] | None = None) -> tuple[PowerSample, ...]:
+    return tuple(PowerSample(at, watts(at)) for at in times or polls())
+
+
+def readings(joules: Function, times: list[float] | None = None, period: float = 0.1) -> tuple[CounterReading, ...]:
+    """A counter renewed every `period`, whose value at time 0 is large."""
+    base = 10**12
+    return tuple(
+        CounterReading(at, base + round(1e3 * joules(math.floor(at / period + 1e-9) * period)))
+        for at in times or polls()
+    )
+
+
+def steady(watts: float = 500.0) -> Trace:
+    return Trace(samples(lambda at: watts), readings(lambda at: watts * at))
+
+
+def joules_of(found: float | Reason) -> float:
+    assert isinstance(found, float), found
+    return found
+
+
+def square(at: float) -> float:
+    return 700.0 if at % 2.0 < 1.0 else 100.0
+
+
+CURVES: dict[str, tuple[Function, Function, float]] = {
+    "constant": (lambda at: 500.0, lambda at: 500.0 * at, 1e-9),
+    "ramp": (lambda at: 50.0 * at, lambda at: 25.0 * at**2, 1e-9),
+    "sine of 1 s": (
+        lambda at: 400 + 300 * math.sin(math.tau * at),
+        lambda at: 400 * at - 300 / math.tau * math.cos(math.tau * at),
+        1e-3,
+    ),
+    "square wave of 2 s": (square, lambda at: 800 * (at // 2) + 700 * min(at % 2, 1) + 100 * max(at % 2 - 1, 0), 1e-2),
+}
+"""Power, its integral from 0, and how near the trapezoids at 20 Hz must come."""
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_the_integral_of_a_known_curve_is_its_energy(name: str) -> None:
+    watts, joules, tolerance = CURVES[name]
+    truth = joules(WINDOW.end) - joules(WINDOW.start)
+    assert joules_of(integral(samples(watts), WINDOW)) == pytest.approx(truth, rel=tolerance)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_the_counter_of_a_known_curve_gives_its_energy_and_both_agree(name: str) -> None:
+    watts, joules, _ = CURVES[name]
+    truth = joules(WINDOW.end) - joules(WINDOW.start)
+    assert joules_of(counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
+    found = draw(Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
+    assert found.reasons == ()
+    assert found.joules == pytest.approx(truth, rel=0.01)
+    assert found.watts == pytest.approx(truth / 12, rel=0.01)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_samples_that_come_late_twice_or_not_at_all_change_little(name: str) -> None:
+    watts, joules, tolerance = CURVES[name]
+    chance = Random(5)
+    times = [at + chance.uniform(0, 0.04) for at in polls() if chance.random() > 0.15]
+    kept = list(samples(watts, times) + samples(watts, times[::3]))
+    chance.shuffle(kept)
+    truth = joules(WINDOW.end) - joules(WINDOW.start)
+    assert joules_of(integral(kept, WINDOW)) == pytest.approx(truth, rel=max(10 * tolerance, 1e-6))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(9.0, 23.0), min_size=1, max_size=40, unique=True), st.randoms(use_true_random=False))
+def test_order_and_duplicates_never_change_the_integral(extra: list[float], chance: Random) -> None:
+    kept = list(samples(lambda at: 50 * at, sorted({*polls(), *extra})))
+    shuffled = kept + chance.sample(kept, 20)
+    chance.shuffle(shuffled)
+    assert integral(shuffled, WINDOW) == integral(kept, WINDOW)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0.0, 1500.0), min_size=281, max_size=281), st.floats(11.0, 21.0))
+def test_energy_lies_between_least_and_most_power_and_adds_up_over_neighbours(watts: list[float], cut: float) -> None:
+    kept = [PowerSample(at, value) for at, value in zip(polls(), watts, strict=True)]
+    whole = joules_of(integral(kept, WINDOW))
+    assert min(watts) * 12 - 1e-6 <= whole <= max(watts) * 12 + 1e-6
+    parts = [joules_of(integral(kept, part)) for part in (Window(10.0, cut), Window(cut, 22.0))]
+    assert sum(parts) == pytest.approx(whole, rel=1e-9, abs=1e-6)
+
+
+@given(st.floats(0.1, 2.0), st.floats(10.3, 21.7))
+def test_a_hole_wider_than_the_bound_gives_no_figure_and_a_narrower_one_does(width: float, middle: float) -> None:
+    kept = [sample for sample in samples(lambda at: 500.0) if abs(sample.at - middle) > width / 2]
+    hole = max(
+        (b.at - a.at for a, b in pairwise(kept) if b.at > WINDOW.start and a.at < WINDOW.end),
+        default=0.0,
+    )
+    found = integral(kept, WINDOW)
+    if hole <= LIMITS.gap_seconds:
+        assert found == pytest.approx(6000.0)
+    else:
+        assert found is why.SAMPLE_GAP
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -5.0])
+def test_what_is_no_power_is_a_missing_sample(bad: float) -> None:
+    kept = [replace(sample, watts=bad) if i % 4 == 0 else sample for i, sample in enumerate(steady().power)]
+    assert integral(kept, WINDOW) == pytest.approx(6000.0)
+
+
+def test_a_window_that_the_samples_do_not_reach_gives_no_figure() -> None:
+    assert integral(steady().power, Window(22.0, 30.0)) is why.SAMPLE_GAP
+    assert counted(steady().counter, Window(22.0, 30.0)) is why.SAMPLE_GAP
+
+
+def without(trace: Trace, start: float, end: float) -> Trace:
+    power = tuple(sample for sample in trace.power if not start < sample.at < end)
+    counter = tuple(reading for reading in trace.counter if not start < reading.at < end)
+    return Trace(power, counter)
+
+
+def broken_counter(change: Callable[[CounterReading], int]) -> Trace:
+    trace = steady()
+    return replace(trace, counter=tuple(replace(reading, millijoules=change(reading)) for reading in trace.counter))
+
+
+VOID: dict[str, tuple[Trace, list[Window], Load, tuple[Reason, ...]]] = {
+    "no counter": (
+        replace(steady(), counter=()),
+        [WINDOW],
+        QUIET,
+        (why.NO_ENERGY_COUNTER, why.TOO_FEW_UPDATES),
+    ),
+    "no power": (replace(steady(), power=()), [WINDOW], QUIET, (why.NO_INSTANT_POWER,)),
+    "GPU lost": (replace(steady(), lost=True), [WINDOW], QUIET, (why.SENSOR_LOST,)),
+    "hole in both": (without(steady(), 15.0, 15.8), [WINDOW], QUIET, (why.SAMPLE_GAP,)),
+    "counter wraps at 32 bits": (
+        broken_counter(lambda reading: (reading.millijoules - 10**12 + 2**32 - 7_000_000) % 2**32),
+        [WINDOW],
+        QUIET,
+        (why.COUNTER_RESET,),
+    ),
+    "counter begins anew": (
+        broken_counter(lambda reading: reading.millijoules - (10**12 if reading.at > 15 else 0)),
+        [WINDOW],
+        QUIET,
+        (why.COUNTER_RESET,),
+    ),
+    "counter 6 % high": (
+        broken_counter(lambda reading: round(reading.millijoules * 1.06)),
+        [WINDOW],
+        QUIET,
+        (why.COUNTER_DISAGREES,),
+    ),
+    "counter stands still": (broken_counter(lambda reading: 7), [WINDOW], QUIET, (why.TOO_FEW_UPDATES,)),
+    "9 s": (steady(), [Window(10, 14), Window(15, 20)], QUIET, (why.TOO_SHORT,)),
+    "counter renewed every 0.3 s": (
+        Trace(samples(lambda at: 500.0), readings(lambda at: 500 * at, period=0.3)),
+        [WINDOW],
+        QUIET,
+        (why.TOO_FEW_UPDATES,),
+    ),
+    "step of one sensor period": (steady(), [WINDOW], Load(0.1), (why.PHASE_LOCKED,)),
+    "0 W": (steady(0.0), [WINDOW], QUIET, (why.TOO_FEW_UPDATES,)),
+    "one bad window of two": (
+        without(steady(), 20.0, 20.9),
+        [Window(9.5, 19.5), Window(19.6, 22.0)],
+        QUIET,
+        (why.SAMPLE_GAP,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VOID)
+def test_what_can_not_be_trusted_gives_no_figure_but_its_reason(name: str) -> None:
+    trace, windows, load, reasons = VOID[name]
+    found = draw(trace, windows, load)
+    assert (found.joules, found.watts) == (None, None)
+    assert set(found.reasons) == set(reasons)
+
+
+def test_a_counter_4_percent_off_is_within_bounds_and_is_the_figure() -> None:
+    found = draw(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
+    assert found.reasons == ()
+    assert found.joules == pytest.approx(6240.0, rel=1e-3)
+
+
+def test_windows_pool_their_seconds_energy_and_updates() -> None:
+    apart = [Window(9.5, 13.0), Window(13.5, 17.0), Window(17.5, 22.0)]
+    found = draw(steady(), apart, QUIET)
+    assert found.reasons == ()
+    assert found.seconds == pytest.approx(11.5)
+    assert found.joules == pytest.approx(5750.0)
+    assert found.updates == pytest.approx(115, abs=3)
+
+
+def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
+    chance = Random(1)
+    noisy = [1200 + chance.uniform(-1, 1) for _ in range(200)]
+    trace = Trace(samples(lambda at: noisy[math.floor(at / 0.1 + 1e-9) - 80]), scope="module")
+    found = draw(trace, [WINDOW], QUIET)
+    assert (found.reasons, found.scope) == ((), "module")
+    assert found.watts == pytest.approx(1200, rel=1e-3)
+    assert draw(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (why.TOO_FEW_UPDATES,)
+
+
+@pytest.mark.parametrize("period", [0.06, 0.1, 0.137, 0.25])
+def test_the_sensors_period_is_read_from_its_counter_whatever_the_polls(period: float) -> None:
+    found = sensor_period(readings(lambda at: 500 * at, period=period))
+    assert found == pytest.approx(period, rel=0.02)
+    assert updates(Trace(counter=readings(lambda at: 500 * at, period=period)), WINDOW) == pytest.approx(
+        12 / period, abs=2
+    )
+
+
+def test_movements_that_late_polls_missed_do_not_lengthen_the_period() -> None:
+    late = [at for tick, at in enumerate(polls()) if tick % 12 not in (3, 4, 5, 6, 7)]
+    assert sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
+
+
+def test_below_three_movements_the_period_is_unknown() -> None:
+    assert sensor_period(()) is None
+    assert sensor_period(readings(lambda at: 500 * at, period=10.0)) is None
+
+
+@pytest.mark.parametrize("name", ["start is end", "start after end"])
+def test_a_window_has_a_length(name: str) -> None:
+    with pytest.raises(ValueError, match="must end after it starts"):
+        Window(2.0, 2.0 if name == "start is end" else 1.0)
+
+
+def test_a_draw_is_a_figure_or_reasons_never_both_nor_neither() -> None:
+    with pytest.raises(ValueError, match="absent with reasons"):
+        Draw(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
+    with pytest.raises(ValueError, match="absent with reasons"):
+        Draw(None, 1.0, 1)
+
+
+def test_reasons_have_names_of_their_own_and_sentences() -> None:
+    assert len({reason.name for reason in REASONS}) == len(REASONS)
+    assert all(reason.sentence.endswith(".") and len(reason.sentence) > 30 for reason in REASONS)
+    assert {value for value in vars(why).values() if isinstance(value, Reason)} == set(REASONS)
+
+
+@pytest.mark.parametrize(
+    ("step", "ratio"),
+    [
+        (0.1, "1"),
+        (0.2, "2"),
+        (0.15, "3/2"),
+        (0.05, "1/2"),
+        (0.102, "1"),
+        (0.3, "3"),
+        (0.077, None),
+        (0.233, None),
+        (0.013, None),
+    ],
+    ids=str,
+)
+def test_a_step_near_a_ratio_of_small_numbers_is_locked(step: float, ratio: str | None) -> None:
+    assert lock(step, 0.1) == (None if ratio is None else Fraction(ratio))
+
+
+def test_a_sensor_that_looks_all_the_time_is_never_locked() -> None:
+    assert all(lock(step / 1e3, 0.1, duty=1.0) is None for step in range(20, 2000, 7))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.sampled_from([0.1, 0.25, 0.6, 1.0]))
+def test_the_uneven_share_is_the_worst_error_of_any_load_that_is_on_for_one_stretch(
+    p: int, q: int, duty: float
+) -> None:
+    ratio = Fraction(p, q)
+    p, cells = ratio.numerator, 60 * ratio.numerator
+    wide = round(cells * duty / float(ratio))
+    seen = [0] * cells
+    for look in range(p):
+        for cell in range(wide):
+            seen[(look * cells // p + cell) % cells] += 1
+    mean = sum(seen) / cells
+    summed = [0.0, *accumulate((count / mean - 1) / cells for count in seen)]
+    assert uneven_share(ratio, wide * float(ratio) / cells) == pytest.approx(max(summed) - min(summed), abs=1e-9)
+
+
+def test_no_period_is_no_question() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        lock(0.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("step", "pause"),
+    [(0.1, 0.025), (0.15, 0.025), (0.2, 0.025), (0.188, 0.0), (0.077, 0.0), (0.293, 0.05), (0.391, 0.05)],
+)
+def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_lock(step: float, pause: float) -> None:
+    assert longest_pause(step, 0.1) == pause
+
+
+def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
+    assert lock_with_pauses(0.188, 0.1, 0.025) == 2
+    assert draw(steady(), [WINDOW], Load(0.188, longest_pause_seconds=0.025)).reasons == (why.PHASE_LOCKED,)
+
+
+@given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
+def test_every_step_is_free_or_has_a_pause_that_frees_it_or_is_told_to_be_locked(step: float, sensor: float) -> None:
+    pause = longest_pause(step, sensor)
+    assert pause is None or lock_with_pauses(step, sensor, pause) is None
+    assert (pause == 0.0) == (lock(step, sensor) is None)
+
+
+def test_pauses_are_random_bounded_and_the_same_for_the_same_seed() -> None:
+    first, again = pauses(7, 0.025), pauses(7, 0.025)
+    drawn = [next(first) for _ in range(200)]
+    assert drawn == [next(again) for _ in range(200)]
+    assert 0 <= min(drawn) < 0.001 < 0.024 < max(drawn) <= 0.025
+
+
+class Machine:
+    """A load of equal steps (busy, then idle part, then a pause) with a sensor that looks 25 ms in each 100 ms.
+
+    Counter and reading share the sensor, as on an A100: their agreement shows nothing.
+    """
+
+    PERIOD, LOOK = 0.1, 0.025
+
+    def __init__(self, step: float, busy: float, phase: float, waits: Iterator[float], seconds: float = 14.0) -> None:
+        self._corners = [(-1.0, 0.0)]
+        at = phase * step - step - 1.0
+        while at < seconds + 1:
+            for length, watts in ((busy * step, 690.0), ((1 - busy) * step, 400.0), (next(waits), 400.0)):
+                start = max(at, -1.0)
+                at += length
+                if at > start:
+                    self._corners.append((at, self._corners[-1][1] + watts * (at - start)))
+        self._times = [corner[0] for corner in self._corners]
+
+    def joules(self, start: float, end: float) -> float:
+        return self._until(end) - self._until(start)
+
+    def trace(self) -> Trace:
+        looked = [self.joules(k * self.PERIOD - self.LOOK, k * self.PERIOD) / self.LOOK for k in range(141)]
+        counter = [0.0]
+        for watts in looked:
+            counter.append(counter[-1] + watts * self.PERIOD)
+        ticks = [0.003 + 0.05 * k for k in range(279)]
+        power = tuple(PowerSample(at, looked[int(at / self.PERIOD)]) for at in ticks)
+        return Trace(power, tuple(CounterReading(at, round(1e3 * counter[int(at / self.PERIOD)])) for at in ticks))
+
+    def _until(self, at: float) -> float:
+        place = bisect_right(self._times, at)
+        (a, x), (b, y) = self._corners[place - 1], self._corners[place]
+        return x + (y - x) * (at - a) / (b - a)
+
+
+def never() -> Iterator[float]:
+    while True:
+        yield 0.0
+
+
+SEEN = Window(1.0, 13.0)
+BUSY, PHASE = st.floats(0.3, 0.9), st.floats(0.0, 1.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from([0.1, 0.15, 0.2]), BUSY, PHASE)
+def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
+    step: float, busy: float, phase: float
+) -> None:
+    machine = Machine(step, busy, phase, never())
+    found = draw(machine.trace(), [SEEN], Load(step))
+    truth = machine.joules(SEEN.start, SEEN.end)
+    assert found.reasons == (why.PHASE_LOCKED,) or found.joules == pytest.approx(truth, rel=0.02)
+
+
+def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
+    worst = 0.0
+    for phase in range(20):
+        machine = Machine(0.1, 0.5, phase / 20, never())
+        unaware = draw(machine.trace(), [SEEN], Load(0.1, sensor_seconds=0.0137))
+        assert unaware.joules is not None
+        worst = max(worst, abs(unaware.joules / machine.joules(SEEN.start, SEEN.end) - 1))
+    assert worst > 0.2
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from([0.077, 0.12, 0.233, 0.0137]), BUSY, PHASE)
+def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy: float, phase: float) -> None:
+    machine = Machine(step, busy, phase, never())
+    found = draw(machine.trace(), [SEEN], Load(step))
+    assert found.reasons == ()
+    assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
+def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
+    machine = Machine(step, 0.7, 0.3, pauses(seed, 0.025))
+    found = draw(machine.trace(), [SEEN], Load(step, longest_pause_seconds=0.025))
+    assert found.reasons == ()
+    assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)

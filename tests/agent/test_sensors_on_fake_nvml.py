@@ -1,0 +1,416 @@
+"""nvidia-ml-py on a compiled, scripted library: what is asked of a driver, and what is made of its answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_agent import power_reasons as why
+from precision_agent.power import Load, Window, draw, sensor_period
+from precision_agent.preflight import Health, findings
+from precision_agent.sensors import sampling
+from precision_agent.sensors.sampling import Recording, Row, Sampler, recordings
+from precision_agent.throttle import marking, shares
+from precision_agent.token_energy import TokenEnergy, meters_of, node_draw, token_energy
+from precision_api.result import Failure
+from tests.support.eventually import eventually
+from tests.support.fake_nvml import FakeNvml, compile_nvml
+
+Scripted = Callable[[str], FakeNvml]
+QUIET = Load(step_seconds=0.233)
+
+READ = """
+import json, sys
+from dataclasses import asdict
+from precision_agent.sensors import nvml
+found = nvml.read()
+refused = nvml.refusal(found.gpus, int(sys.argv[1]))
+print(json.dumps({"gpus": [asdict(gpu) for gpu in found.gpus], "driver": found.driver,
+                  "failure": found.failure and found.failure.reason, "refused": refused and refused[0].reason}))
+"""
+HEALTH = """
+import json, sys, pynvml
+from dataclasses import asdict
+from precision_agent.preflight import health, refusal
+pynvml.nvmlInit()
+found = health(pynvml, sys.argv[1:])
+refused = refusal(found)
+print(json.dumps({"health": [asdict(gpu) for gpu in found], "refused": refused and [refused[0].reason, refused[1]]}))
+"""
+VIRTUAL = "import sys; from tests.support.fake_nvml.virtual import main; main(float(sys.argv[1]), sys.argv[2:])"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_nvml(tmp_path_factory.mktemp("fake_nvml"))
+
+
+@pytest.fixture
+def scripted(library: Path, tmp_path: Path) -> Scripted:
+    """The library with a script of GPUs, each `gpu UUID` and its lines."""
+
+    def write(script: str) -> FakeNvml:
+        path = tmp_path / "script.txt"
+        path.write_text(script)
+        return FakeNvml(library, path)
+
+    return write
+
+
+def sampled(fake: FakeNvml, seconds: float, *uuids: str) -> dict[str, Recording]:
+    return recordings(Row(**row) for row in fake.run(VIRTUAL, str(seconds), *(uuids or ("GPU-0",))))
+
+
+TWO = "driver 999.1\ngpu GPU-b\nname NVIDIA GB200\nlimit_mw 1200000\nmemory 200000000000 400000000\ngpu GPU-a\n"
+
+
+def test_gpus_are_known_by_uuid_with_their_enforced_limit(scripted: Scripted) -> None:
+    found = scripted(TWO).run(READ, "2")
+    assert (found["driver"], found["failure"], found["refused"]) == ("999.1", None, None)
+    assert [gpu["uuid"] for gpu in found["gpus"]] == ["GPU-b", "GPU-a"]
+    assert found["gpus"][0]["enforced_limit_watts"] == 1200.0
+    assert found["gpus"][0]["memory_bytes"] == 200_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("mig 1", "MIGEnabled"),
+        ("memory 150000000000 3000000000", "GPUBusy"),
+        ("utilisation 97", "GPUBusy"),
+        ("unsupported mig utilisation", None),
+    ],
+)
+def test_a_gpu_that_must_not_be_measured_is_refused(scripted: Scripted, lines: str, reason: str | None) -> None:
+    assert scripted(f"gpu GPU-0\n{lines}\n").run(READ, "1")["refused"] == reason
+
+
+def test_a_driver_that_does_not_start_is_a_named_reason(scripted: Scripted) -> None:
+    assert scripted("init_error 9\n").run(READ, "1")["failure"] == "nvml_unavailable"
+
+
+def test_a_healthy_gpu_passes_and_its_old_errors_are_only_recorded(scripted: Scripted) -> None:
+    found = scripted("gpu GPU-0\necc_aggregate 12\nserial X1\n").run(HEALTH, "GPU-0")
+    assert found["refused"] is None
+    expected = Health(
+        uuid="GPU-0",
+        mig_enabled=False,
+        remap_pending=False,
+        remap_failed=False,
+        ecc_volatile_uncorrectable=0,
+        ecc_aggregate_uncorrectable=12,
+        memory_used_bytes=500_000_000,
+        utilisation_percent=0,
+        enforced_limit_watts=700.0,
+        module="X1",
+    )
+    assert Health(**found["health"][0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("mig 1", "mig_enabled"),
+        ("remap_pending 1", "row_remap_pending"),
+        ("remap_failure 1", "row_remap_failed"),
+        ("ecc_volatile 3", "ecc_uncorrectable"),
+        ("memory 150000000000 3000000000", "memory_in_use"),
+        ("utilisation 97", "gpu_in_use"),
+        ("lost 0", "gpu_unreachable"),
+    ],
+)
+def test_preflight_names_the_gpu_and_what_is_wrong_with_it(scripted: Scripted, lines: str, reason: str) -> None:
+    found = scripted(f"gpu GPU-good\ngpu GPU-bad\n{lines}\n").run(HEALTH, "GPU-good", "GPU-bad")
+    told = findings([Health(**gpu) for gpu in found["health"]])
+    assert [(one.uuid, one.reason) for one in told] == [("GPU-bad", reason)]
+    assert found["refused"][1].startswith(f"{reason}: GPU-bad ")
+
+
+def test_what_a_driver_does_not_tell_bars_nothing(scripted: Scripted) -> None:
+    script = "gpu GPU-0\nunsupported mig remap ecc memory utilisation limit serial\n"
+    found = scripted(script).run(HEALTH, "GPU-0")
+    assert found["refused"] is None
+    assert {key for key, value in found["health"][0].items() if value is not None} == {"uuid"}
+
+
+def test_preflight_tells_every_finding_and_a_foreign_uuid_is_unreachable(scripted: Scripted) -> None:
+    found = scripted("gpu GPU-0\nmig 1\nremap_pending 1\n").run(HEALTH, "GPU-0", "GPU-elsewhere")
+    reasons = [one.reason for one in findings([Health(**gpu) for gpu in found["health"]])]
+    assert reasons == ["gpu_unreachable", "mig_enabled", "row_remap_pending"]
+    assert all(reason in found["refused"][1] for reason in reasons)
+
+
+CURVES = {
+    "idle": ("power 0 72", 72.0 * 12),
+    "ramp": ("power 0 100\npower 15 700", 12 * (100 + 40 * 8.0)),
+    "steps of 2 s": (
+        "power 0 300\n" + "\n".join(f"power {t} {a}\npower {t} {b}" for t, a, b in ((4, 300, 690), (6, 690, 300))),
+        300.0 * 12 + 390 * 2,
+    ),
+    "at the cap": ("power 0 692\ncounter_start_mj 18446744073000000", 692.0 * 12),
+}
+WINDOWS = [Window(2.0, 6.0), Window(6.0, 10.0), Window(10.0, 14.0)]
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_energy_end_to_end_is_the_scripts_own_within_one_percent(scripted: Scripted, name: str) -> None:
+    lines, joules = CURVES[name]
+    found = draw(sampled(scripted(f"gpu GPU-0\n{lines}\n"), 15)["GPU-0"].gpu, WINDOWS, QUIET)
+    assert found.reasons == ()
+    assert found.joules == pytest.approx(joules, rel=0.01)
+    assert 115 <= found.updates <= 125
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("unsupported power", why.NO_INSTANT_POWER),
+        ("unsupported energy", why.NO_ENERGY_COUNTER),
+        ("lost 9", why.SENSOR_LOST),
+        ("counter_reset 7", why.COUNTER_RESET),
+        ("update_ms 400", why.TOO_FEW_UPDATES),
+        ("lag_ms 1900\npower 2 300\npower 2 690", why.COUNTER_DISAGREES),
+    ],
+)
+def test_a_sensor_that_fails_gives_no_energy_but_its_reason(scripted: Scripted, lines: str, reason: why.Reason) -> None:
+    script = f"gpu GPU-0\npower 0 300\n{lines}\n"
+    found = draw(sampled(scripted(script), 15)["GPU-0"].gpu, WINDOWS, QUIET)
+    assert found.joules is None
+    assert reason in found.reasons
+
+
+def test_a_step_locked_to_the_period_that_the_sensor_shows_is_caught(scripted: Scripted) -> None:
+    trace = sampled(scripted("gpu GPU-0\npower 0 500\n"), 15)["GPU-0"].gpu
+    assert sensor_period(trace.counter) == pytest.approx(0.1, rel=1e-6)
+    assert draw(trace, WINDOWS, Load(0.2)).reasons == (why.PHASE_LOCKED,)
+    assert draw(trace, WINDOWS, Load(0.2, longest_pause_seconds=0.025)).joules == pytest.approx(6000, rel=0.01)
+
+
+def test_a_sampler_that_comes_late_makes_no_ticks_up_and_the_energy_stays_right(scripted: Scripted) -> None:
+    fake = scripted("gpu GPU-0\npower 0 100\npower 15 700\n")
+    rows = fake.run("from tests.support.fake_nvml.virtual import main; main(15.0, ['GPU-0'], late=0.22)")
+    trace = recordings(Row(**row) for row in rows)["GPU-0"].gpu
+    times = [sample.at for sample in trace.power]
+    assert min(later - earlier for earlier, later in pairwise(times)) > 0.02
+    assert max(later - earlier for earlier, later in pairwise(times)) > 0.22
+    assert draw(trace, WINDOWS, QUIET).joules == pytest.approx(12 * (100 + 40 * 8.0), rel=0.01)
+
+
+def test_one_lost_gpu_leaves_the_others_measured(scripted: Scripted) -> None:
+    script = "gpu GPU-0\npower 0 400\ngpu GPU-1\npower 0 600\nlost 5\n"
+    found = sampled(scripted(script), 15, "GPU-0", "GPU-1", "GPU-nowhere")
+    assert found["GPU-1"].lost == "GPU is lost"
+    assert found["GPU-nowhere"].lost is not None
+    assert found["GPU-1"].gpu.power[-1].at == pytest.approx(4.95)
+    assert draw(found["GPU-0"].gpu, WINDOWS, QUIET).joules == pytest.approx(4800, rel=0.01)
+
+
+@pytest.mark.parametrize("lines", ["", "unsupported throttle\n"], ids=["counters", "sampled reasons"])
+def test_throttling_is_a_share_with_its_reason_and_a_power_cap_marks_nothing(scripted: Scripted, lines: str) -> None:
+    script = f"""gpu GPU-0
+throttle 74 0 100
+throttle 270 4 5.5
+reasons 0x4 0 100
+reasons 0x40 4 5.5
+{lines}"""
+    found = shares(sampled(scripted(script), 15)["GPU-0"].throttle, 2.0, 14.0)
+    by_name = {one.reason: one for one in found}
+    assert by_name["power_cap"].share == pytest.approx(1.0)
+    assert by_name["hardware_thermal"].share == pytest.approx(1.5 / 12, rel=0.02)
+    assert {one.sampled for one in found} == {bool(lines)}
+    marked = marking(found)
+    assert marked is not None
+    assert marked.reason == "hardware_thermal"
+    assert marking([by_name["power_cap"]]) is None
+
+
+def test_without_counters_and_reasons_throttling_is_unknown_not_zero(scripted: Scripted) -> None:
+    found = sampled(scripted("gpu GPU-0\nunsupported throttle reasons\n"), 3)["GPU-0"]
+    assert shares(found.throttle, 0.0, 3.0) == ()
+    assert found.celsius[0] == (0.0, 40)
+    assert found.sm_mhz[0] == (0.0, 1980)
+
+
+MODULE = """gpu GPU-0
+serial M1
+power 0 800
+power 15 830
+module_extra 150
+gpu GPU-1
+serial M1
+power 0 900
+power 15 930
+module_extra 150
+"""
+"""Two GPUs and a CPU of 300 W on one module; the load rises slowly, so that each update shows."""
+
+
+def test_a_modules_watts_are_counted_once_against_the_tokens_of_both_its_gpus(scripted: Scripted) -> None:
+    fake = scripted(MODULE)
+    found = sampled(fake, 15, "GPU-0", "GPU-1")
+    modules = {gpu["uuid"]: gpu["module"] for gpu in fake.run(HEALTH, "GPU-0", "GPU-1")["health"]}
+    draws = {uuid: draw(one.module, WINDOWS, QUIET) for uuid, one in found.items()}
+    node = node_draw(meters_of(draws, modules), modules)
+    assert (node.scope, node.reasons) == ("module", ())
+    assert node.watts == pytest.approx(800 + 900 + 300 + 2 * 16, rel=0.01)
+    told = token_energy(node, tokens=24_384.0, idle_watts=1016.0)
+    assert isinstance(told, TokenEnergy)
+    assert told.tokens_per_joule == pytest.approx(1.0, rel=0.01)
+    assert told.net_tokens_per_joule == pytest.approx(2.0, rel=0.02)
+    assert told.joules_per_token == pytest.approx(1.0, rel=0.01)
+
+
+def test_half_a_module_has_no_energy_figure(scripted: Scripted) -> None:
+    found = sampled(scripted(MODULE), 15, "GPU-0")
+    half = meters_of({"GPU-0": draw(found["GPU-0"].module, WINDOWS, QUIET)}, {"GPU-0": "M1", "GPU-1": "M1"})
+    node = node_draw(half, ["GPU-0"])
+    assert (node.joules, node.reasons) == (None, (why.MODULE_SHARED,))
+    assert token_energy(node, 1.0, None) == (why.MODULE_SHARED,)
+
+
+def test_gpu_scope_adds_up_over_gpus_and_a_missing_one_voids_the_sum(scripted: Scripted) -> None:
+    found = sampled(scripted(MODULE), 15, "GPU-0", "GPU-1")
+    draws = {uuid: draw(one.gpu, WINDOWS, QUIET) for uuid, one in found.items()}
+    meters = meters_of(draws, {"GPU-0": "M1", "GPU-1": "M1"})
+    assert node_draw(meters, draws).watts == pytest.approx(1700 + 2 * 16, rel=0.01)
+    assert node_draw(meters[:1], draws).reasons == (why.NO_INSTANT_POWER,)
+
+
+@pytest.fixture
+def on_fake(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """As `scripted`, and processes that this one starts load it."""
+
+    def write(script: str) -> FakeNvml:
+        fake = scripted(script)
+        for name, value in fake.environment().items():
+            monkeypatch.setenv(name, value)
+        return fake
+
+    return write
+
+
+def started(tmp_path: Path, *uuids: str) -> Sampler:
+    found = sampling.start(uuids or ("GPU-0",), tmp_path)
+    assert isinstance(found, Sampler), found
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Neither gone nor a zombie that nobody has buried yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def has(sampler: Sampler, least: int) -> Callable[[], bool]:
+    def look() -> bool:
+        found = sampler.recordings().gpus.get("GPU-0")
+        return found is not None and len(found.gpu.power) >= least
+
+    return look
+
+
+def test_the_sampler_runs_beside_us_at_20_hz_on_our_clock_and_ends_when_told(on_fake: Scripted, tmp_path: Path) -> None:
+    on_fake("gpu GPU-0\npower 0 500\n")
+    began = time.monotonic()
+    with started(tmp_path) as sampler:
+        eventually(has(sampler, 20), 30)
+        found = sampler.stop()
+        ended = time.monotonic()
+    times = [sample.at for sample in found.gpus["GPU-0"].gpu.power]
+    assert began <= times[0] <= times[-1] <= ended
+    assert times == sorted(times)
+    assert len(times) <= 21 * (ended - began)
+    assert not alive(sampler.pid)
+    assert found.failure is None
+    assert sampler.stop() is found
+
+
+def test_a_gpu_lost_under_the_sampler_is_told_and_what_was_seen_stays(on_fake: Scripted, tmp_path: Path) -> None:
+    on_fake("gpu GPU-0\npower 0 500\nlost 0.4\n")
+    with started(tmp_path) as sampler:
+        eventually(lambda: not alive(sampler.pid), 30)
+        found = sampler.stop()
+    assert found.failure is None
+    assert found.gpus["GPU-0"].lost == "GPU is lost"
+    assert found.gpus["GPU-0"].gpu.lost
+    assert len(found.gpus["GPU-0"].gpu.power) > 2
+
+
+def test_a_sampler_that_was_killed_is_told_from_one_that_ended(on_fake: Scripted, tmp_path: Path) -> None:
+    on_fake("gpu GPU-0\npower 0 500\n")
+    with started(tmp_path) as sampler:
+        eventually(has(sampler, 3), 30)
+        os.kill(sampler.pid, signal.SIGKILL)
+        eventually(lambda: not alive(sampler.pid), 30)
+        found = sampler.stop()
+    assert found.failure is why.NO_SAMPLER
+    assert len(found.gpus["GPU-0"].gpu.power) >= 3
+
+
+def test_a_sampler_that_hangs_in_the_driver_is_killed_and_its_samples_stay(on_fake: Scripted, tmp_path: Path) -> None:
+    on_fake("gpu GPU-0\npower 0 500\n")
+    with started(tmp_path) as sampler:
+        eventually(has(sampler, 3), 30)
+        os.kill(sampler.pid, signal.SIGSTOP)
+        found = sampler.stop(patience=0.2)
+    assert not alive(sampler.pid)
+    assert len(found.gpus["GPU-0"].gpu.power) >= 3
+
+
+ORPHAN = """
+import json, os, signal, sys
+from pathlib import Path
+from precision_agent.sensors import sampling
+sampler = sampling.start(["GPU-0"], Path(sys.argv[1]))
+sibling = os.fork()
+if not sibling:
+    signal.pause()
+print(json.dumps([sampler.pid, sibling]), flush=True)
+signal.pause()
+"""
+
+
+def test_the_sampler_ends_with_its_parent_even_if_a_forked_sibling_keeps_its_pipe(
+    on_fake: Scripted, tmp_path: Path
+) -> None:
+    on_fake("gpu GPU-0\npower 0 500\n")
+    command = [sys.executable, "-c", ORPHAN, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        sampler, sibling = json.loads(parent.stdout.readline())
+        try:
+            assert alive(sampler)
+            parent.kill()
+            eventually(lambda: not alive(sampler), 30)
+        finally:
+            os.kill(sibling, signal.SIGKILL)
+
+
+def test_a_sampler_without_a_driver_says_why_it_did_not_start(on_fake: Scripted, tmp_path: Path) -> None:
+    on_fake("init_error 9\n")
+    found: Any = sampling.start(["GPU-0"], tmp_path)
+    assert isinstance(found, Failure)
+    assert (found.reason, found.message) == ("nvml_unavailable", "Driver Not Loaded")
+
+
+def test_a_sampler_that_can_not_write_is_a_reason_not_a_crash(tmp_path: Path) -> None:
+    found: Any = sampling.start(["GPU-0"], tmp_path / "nowhere")
+    assert isinstance(found, Failure)
+    assert found.reason == "no_sampler"
+
+
+def test_nobody_samples_faster_than_20_hz(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at most 20 samples a second"):
+        sampling.start(["GPU-0"], tmp_path, interval=0.01)

@@ -1,0 +1,66 @@
+"""Joules to tokens: gross, net, and whose watts they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_agent import power_reasons as why
+from precision_agent.power import Draw
+from precision_agent.token_energy import Meter, TokenEnergy, meters_of, node_draw, token_energy
+
+
+def draw(watts: float = 500.0, **changes: object) -> Draw:
+    return Draw(**({"joules": watts * 12, "seconds": 12.0, "updates": 120} | changes))  # type: ignore[arg-type]
+
+
+def void(reason: why.Reason) -> Draw:
+    return Draw(None, 12.0, 120, reasons=(reason,))
+
+
+def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
+    told = token_energy(draw(500.0), tokens=12_000.0, idle_watts=100.0)
+    assert told == TokenEnergy(2.0, 0.5, 2.5, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("idle", "reason"), [(None, why.IDLE_UNKNOWN), (500.0, why.IDLE_ABOVE_LOAD), (900.0, why.IDLE_ABOVE_LOAD)]
+)
+def test_idle_that_is_unknown_or_not_below_the_load_leaves_the_gross_figure(
+    idle: float | None, reason: why.Reason
+) -> None:
+    assert token_energy(draw(), 12_000.0, idle) == TokenEnergy(2.0, 0.5, net_reason=reason)
+
+
+def test_without_energy_or_tokens_there_are_reasons_instead() -> None:
+    assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == (why.SAMPLE_GAP,)
+    assert token_energy(draw(), 0.0, 100.0) == (why.NO_TOKENS,)
+
+
+def test_one_void_gpu_voids_the_node_with_all_reasons_told_once() -> None:
+    draws = {"a": draw(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
+    found = node_draw(meters_of(draws, {}), draws)
+    assert (found.joules, found.reasons) == (None, (why.SAMPLE_GAP, why.SENSOR_LOST))
+
+
+def test_the_watts_of_all_gpus_add_up_and_the_fewest_updates_count() -> None:
+    draws = {"a": draw(500.0), "b": draw(700.0, updates=80)}
+    found = node_draw(meters_of(draws, {}), draws)
+    assert (found.watts, found.updates) == (1200.0, 80)
+
+
+def test_a_gpu_under_two_meters_is_never_counted_twice() -> None:
+    twice = [Meter(frozenset({"a"}), draw()), Meter(frozenset({"a", "b"}), draw())]
+    assert node_draw(twice, ["a", "b"]).reasons == (why.MODULE_SHARED,)
+
+
+def test_two_modules_of_two_gpus_are_two_meters() -> None:
+    draws = {uuid: draw(2000.0, scope="module") for uuid in "abcd"}
+    meters = meters_of(draws, {"a": "M1", "b": "M1", "c": "M2", "d": "M2"})
+    assert [meter.gpus for meter in meters] == [{"a", "b"}, {"c", "d"}]
+    assert node_draw(meters, draws).watts == 4000.0
+
+
+@pytest.mark.parametrize("meters", [[], [draw(), draw(scope="module")]], ids=["none", "mixed"])
+def test_meters_have_one_scope(meters: list[Draw]) -> None:
+    with pytest.raises(ValueError, match="one scope"):
+        node_draw([Meter(frozenset({str(index)}), one) for index, one in enumerate(meters)], ["0", "1"])
