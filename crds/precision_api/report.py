@@ -23,7 +23,7 @@ class ReportSpec(Document):
             "x-kubernetes-map-type": "atomic",
             "x-kubernetes-validations": [
                 {"rule": "self == oldSelf", "message": "spec is immutable: a report belongs to one profile and node"}
-            ]
+            ],
         }
     )
 

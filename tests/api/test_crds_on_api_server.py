@@ -40,7 +40,11 @@ def test_the_server_fills_in_what_the_models_call_default(api: ApiServer, namesp
     )
     assert ProfileSpec.model_validate(stored["spec"]) == ProfileSpec.model_validate({"workload": workload})
     assert stored["spec"]["benchmarks"] == wanted["benchmarks"]
-    assert stored["spec"]["rollout"] == {"maxConcurrent": 1, "rampSeconds": 0, "retry": {"limit": 2, "backoffSeconds": 60}}
+    assert stored["spec"]["rollout"] == {
+        "maxConcurrent": 1,
+        "rampSeconds": 0,
+        "retry": {"limit": 2, "backoffSeconds": 60},
+    }
     assert stored["spec"]["workload"]["model"]["qkNorm"] == "None"
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from precision_api.profile import NodeCounts, ProfileStatus
 from precision_api.report import ReportStatus
 from precision_operator.core.asking import Ask, Refusal, ask
+from precision_operator.core.clock import format_time
+from precision_operator.core.due import Current
 from precision_operator.core.ingest import status_json
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import ProfileView
@@ -297,3 +299,108 @@ def test_the_status_of_a_large_fleet_stays_small() -> None:
     assert isinstance(ask(asked, observed()), Ask)
     told = str(status_json(profile_status(planned(found, asked), NOW + timedelta(hours=1), 1000)))
     assert len(told) < 64 * 1024
+
+
+# How far it is, what it waits for, and when it will end.
+
+
+def running(since_minutes: float, name: str = "r0") -> Stand:
+    return replace(stands("AgentRunning")[0], facts=facts(name), since=NOW - since_minutes * MINUTE)
+
+
+def ended(name: str, minutes: float) -> Stand:
+    """A node whose measurement took so long."""
+    start, end = (format_time(NOW - timedelta(hours=1) + m * MINUTE) for m in (0, minutes))
+    attempt = {"run": "r1", "number": 1, "outcome": "succeeded", "startedAt": start, "finishedAt": end}
+    status = ReportStatus.model_validate(report_status() | {"attempt": attempt})
+    return Stand(facts(name), "Measured", "", report(name, status=status))
+
+
+def queue(count: int) -> list[Stand]:
+    return [replace(stand, facts=facts(f"q{i}")) for i, stand in enumerate(stands(*["MaxConcurrentReached"] * count))]
+
+
+def eta(found: list[Stand], seconds: int = 0, of: ProfileView | None = None) -> str | None:
+    return profile_status(planned(found, of), NOW + timedelta(seconds=seconds), 9).eta
+
+
+ETA: dict[str, tuple[list[Stand], str | None]] = {
+    "nothing runs": ([ended("a", 10)], None),
+    "one runs, as long as others have taken": ([ended("a", 10), ended("b", 12), ended("c", 90), running(2)], "09:11Z"),
+    "one runs and three wait for its place": ([ended("a", 10), running(2), *queue(3)], "09:39Z"),
+    "two run and three wait for their places": (
+        [ended("a", 10), running(2), running(4, "r1"), *queue(3)],
+        "09:27Z",
+    ),
+    "one is late by a little": ([ended("a", 10), running(11)], "09:05Z"),
+    "none has ended yet": ([running(5)], "09:11Z"),
+    "days away": ([ended("a", 55), running(0), *queue(60)], "2026-11-23 16:56Z"),
+}
+
+
+@pytest.mark.parametrize(("found", "told"), ETA.values(), ids=ETA)
+def test_the_end_is_told_from_measured_durations_and_places(found: list[Stand], told: str | None) -> None:
+    assert eta(found) == told
+
+
+def test_the_end_holds_still_while_agents_run() -> None:
+    found = [ended("a", 10), running(2), *queue(3)]
+    assert {eta(found, seconds) for seconds in range(0, 480, 7)} == {"09:39Z"}
+
+
+def test_a_suspended_profile_tells_no_end() -> None:
+    assert eta([running(2)], of=profile(suspend=True)) is None
+
+
+def test_what_most_nodes_wait_for_is_told_in_one_word_with_their_number() -> None:
+    assert rolled("Busy", "MaxConcurrentReached", "MaxConcurrentReached", "Measured").waits_for == (
+        "MaxConcurrentReached (2)"
+    )
+    assert rolled("Measured", "AgentRunning", "MIGEnabled", "AgentCrashed").waits_for is None
+
+
+def due(stand: Stand, cause: str = "DriverChange") -> Stand:
+    return replace(stand, current=Current("r2", {}, None, cause, "because"))
+
+
+def test_stale_nodes_are_those_that_are_measured_again_and_not_for_the_first_time() -> None:
+    found = [due(stand) for stand in stands("AgentRunning", "Busy")] + [due(stands("Cordoned")[0], "FirstRun")]
+    status = profile_status(planned(found), NOW, 3)
+    assert status.nodes is not None
+    assert status.nodes.stale == 2
+
+
+def test_nodes_on_which_a_recipe_did_not_run_and_quarantined_ones_are_counted() -> None:
+    fallback = measured("f", recipe_row("bf16"), recipe_row("mxfp8", verdict="fallback"))
+    status = profile_status(planned([fallback, measured("g"), *stands("Quarantined")]), NOW, 3)
+    assert status.nodes is not None
+    assert (status.nodes.fallback, status.nodes.quarantined) == (1, 1)
+
+
+HELD_BACK = ["TooManyFailures", "CanaryFailed", "Quarantined", "NotDueYet", "PowerBudgetTooSmall", "TopologyKeyMissing"]
+
+
+@pytest.mark.parametrize("reason", HELD_BACK)
+def test_a_profile_that_goes_no_further_by_itself_is_complete_and_says_what_it_waits_for(reason: str) -> None:
+    status = rolled("Measured", reason)
+    complete = next(c for c in status.conditions if c.type == "Complete")
+    assert (complete.status, complete.reason, status.waits_for) == ("True", "SomeWaiting", f"{reason} (1)")
+    assert reason in complete.message
+
+
+@pytest.mark.parametrize(
+    ("cause", "complete"),
+    [("FirstRun", "True"), ("Scheduled", "False"), ("Rerun", "False"), ("DriverChange", "False"), ("TooOld", "False")],
+)
+def test_a_node_that_is_measured_again_ends_complete_and_one_that_comes_late_does_not(
+    cause: str, complete: str
+) -> None:
+    done = rolled("Measured", "Busy")
+    of = profile(status=status_json(done))
+    found = [measured("n0"), due(stands("AgentRunning")[0], cause)]
+    assert conditions(profile_status(planned(found, of), NOW, 9))["Complete"][0] == complete
+
+
+def test_the_last_and_the_next_run_are_told() -> None:
+    status = profile_status(planned([measured("a")], profile(schedule={"cron": "0 2 * * *"})), NOW, 1)
+    assert (status.last_run, status.next_run) == ("2026-11-20T06:30:00Z", "2026-11-22T02:00:00Z")

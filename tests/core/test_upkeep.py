@@ -131,6 +131,13 @@ def test_the_pending_timeout_of_the_profile_ends_an_agent_that_waits(
         assert (found.reason, found.outcome) == (reason, outcome)
 
 
+def test_an_agent_that_waits_since_before_the_clock_jumped_back_does_not_wait_for_the_clock_to_catch_up() -> None:
+    ahead = job(created=NOW + timedelta(days=40))
+    found = closed(observed([profile()], jobs=(ahead,), pods=(pod(ahead, "Pending", waiting_reason="ErrImagePull"),)))
+    assert found is not None
+    assert found.reason == "ImagePullFailed"
+
+
 def test_what_a_profile_says_of_retries_and_history_goes_with_the_end_of_an_attempt() -> None:
     own = profile(rollout={"retry": {"limit": 7}}, retention={"history": 9})
     for of in (LATE, job(finished="Failed", finished_at=NOW)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -171,12 +170,13 @@ def is_older(job: Object, seconds: int) -> bool:
     return age.total_seconds() > seconds
 
 
-def held_nodes(profile: Profile) -> list[Any]:
-    return [job["metadata"]["annotations"][names.ANNOTATION_NODE] for job in profile.jobs() if job["spec"]["suspend"]]
+def held_nodes(profile: Profile) -> list[str]:
+    return [node_of(job) for job in profile.jobs() if job["spec"]["suspend"]]
 
 
 def test_agents_wait_while_kueue_holds_them_and_go_back_to_the_queue_when_it_takes_their_place(held: Profile) -> None:
-    first, second = sorted(eventually(lambda: len(held.jobs()) == 2 and held.jobs()), key=node_of)
+    eventually(lambda: len(held.jobs()) == 2)
+    first, second = sorted(held.jobs(), key=node_of)
     assert {job["metadata"]["labels"][QUEUE_LABEL] for job in (first, second)} == {"gpus"}
     eventually(lambda: reasons(held.status()) == {"WaitsInQueue": 2, "MaxConcurrentReached": 1})
     eventually(lambda: is_older(second, PENDING_SECONDS + 2))

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from precision_api import names
+from precision_operator.cluster import paths
+from precision_operator.core.clock import parse_time
+from tests.support.api_server import MERGE_PATCH
+from tests.support.eventually import eventually
 from tests.support.history import Change, created, most_agents, owner_uid
 from tests.support.lagging_proxy import lagging_proxy
 from tests.support.power import default_watts, drawn
-from tests.support.site import Scene, specs
+from tests.support.site import Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
@@ -23,6 +28,8 @@ LARGEST = 8 * 700
 """Watts of the node that draws most: less room than this may be left over."""
 ROLLOUT = {"maxConcurrent": NODES, "powerBudgetWatts": BUDGET}
 LAG_SECONDS = 2.0
+RAISED = 20_000
+"""Watts of a node whose limits are unlike its product's: a third of the budget."""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +71,8 @@ def test_sixty_kilowatts_are_shared_by_two_profiles_that_start_in_the_same_secon
 ) -> None:
     stage.lab.apply(*(stage.manifest(name, rollout=ROLLOUT) for name in ("one", "other")))
     profiles = [stage.profile(name) for name in ("one", "other")]
+    begun = {parse_time(profile.get()["metadata"]["creationTimestamp"]) for profile in profiles}
+    assert max(begun) - min(begun) <= timedelta(seconds=1)
     for profile in profiles:
         assert profile.completes(120)["progress"] == f"{NODES}/{NODES}"
     uids = {profile.uid for profile in profiles}
@@ -71,3 +80,21 @@ def test_sixty_kilowatts_are_shared_by_two_profiles_that_start_in_the_same_secon
     assert_within_budget(history, 2, defaults)
     jobs = [owner_uid(change) for change in history if change.kind == "jobs" and change.type == "ADDED"]
     assert set(jobs[:NODES]) == uids, "the second profile began when the first was done"
+
+
+def test_a_node_counts_with_the_limits_that_its_last_report_tells(scene: Scene) -> None:
+    scene.add_nodes(*specs(6, "agent-seconds:2", products=("H100",)))
+    before = scene.apply("before", rollout={"maxConcurrent": 6})
+    before.completes()
+    for report in before.reports():
+        path = paths.item(paths.reports(scene.site.namespace), report["metadata"]["name"], "status")
+        patch = {"status": {"hardware": {"limitWatts": RAISED}}}
+        assert scene.site.api.call("PATCH", path, patch, kind=MERGE_PATCH)[0] == 200
+    eventually(lambda: {r["status"]["hardware"]["limitWatts"] for r in before.reports()} == {RAISED})
+    scene.site.operator_has_looked()
+    after = scene.apply("after", rollout=ROLLOUT)
+    eventually(lambda: reasons(after.status()) == {"PowerBudgetReached": 3})
+    (row,) = after.status()["reasons"]
+    assert f"and this node {RAISED} W (enforced limits), more than spec.rollout.powerBudgetWatts" in row["message"]
+    assert after.completes()["progress"] == "6/6"
+    assert max(drawn(after.history(), dict.fromkeys(default_watts(scene.nodes()), RAISED))) == BUDGET

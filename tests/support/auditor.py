@@ -162,7 +162,7 @@ def _ramp(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) ->
 
 
 def _same_group(world: World, start: Start, spec: ProfileSpec) -> Iterator[Begun]:
-    """Starts that the ramp counts: of the same rack, without one of the profile; as far as node and profile are there."""
+    """Starts that the ramp counts: of the same rack, without a key of the profile; where node and profile exist."""
     labels = _labels(world.nodes[start.facts.uid])
     for other in world.begun:
         if other.node_uid not in world.nodes or other.profile_uid not in world.profiles:

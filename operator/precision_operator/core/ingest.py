@@ -35,8 +35,7 @@ from precision_operator.core.observed import JobView, PodView, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
-
-MESSAGE_LIMIT = 512
+MESSAGE_LIMIT = 256
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
 DIGITS = 5
@@ -160,7 +159,6 @@ def _succeeded_status(
         driver=job.driver or None,
     )
     state = "Partial" if summary.partial else "Measured"
-    message = sentence("Measured", attempt=job.attempt, report=report.name)
     before = report.status.conditions if report.status else ()
     return ReportStatus(
         conditions=(

@@ -68,14 +68,19 @@ def _stuck(
     idle, keeping = owner.profile.spec.idle, _keeping(owner)
     if job.suspended:
         limit = idle.queue_timeout_seconds
-        if limit is None or (now - job.created).total_seconds() < limit:
+        if limit is None or _waited(job.created, now) < limit:
             return None
         return Close(job, report, "disrupted", "QueueTimeout", sentence("QueueTimeout", seconds=limit), keeping)
-    waited = (now - (job.active_since or job.created)).total_seconds()
+    waited = _waited(job.active_since or job.created, now)
     if waited < idle.pending_timeout_seconds or (pod is not None and pod.phase != "Pending"):
         return None
     outcome, reason, message = _why_stuck(job, pod, idle.pending_timeout_seconds)
     return Close(job, report, outcome, reason, message, keeping)
+
+
+def _waited(since: datetime, now: datetime) -> float:
+    """Seconds. What lies far ahead is from before the clock jumped back: it has waited long enough, or always would."""
+    return abs((now - since).total_seconds())
 
 
 def _why_stuck(job: JobView, pod: PodView | None, seconds: int) -> tuple[Literal["failed", "disrupted"], str, str]:

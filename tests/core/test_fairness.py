@@ -1,0 +1,90 @@
+"""Profiles that always have something to measure share the nodes: none waits for ever, and none is favoured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_operator.core.observed import ProfileView
+from precision_operator.core.plan import plan
+from tests.support.node_objects import node_object
+from tests.support.simulated_cluster import SimulatedCluster
+from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, profile, report
+
+ALWAYS = {"schedule": {"maxAge": "1s"}}
+NODES = ("n1", "n2", "n3")
+
+
+@st.composite
+def greedy(draw: st.DrawFn) -> list[ProfileView]:
+    """Two to four profiles of different ages that are always due, each on one node or more."""
+    count = draw(st.integers(2, 4))
+    ages = draw(st.permutations(range(count)))
+    return [
+        profile(
+            f"p{i}",
+            created=NOW - ages[i] * MINUTE,
+            rollout=at_once(draw(st.integers(1, 3))),
+            target={"nodeNames": sorted(draw(st.sets(st.sampled_from(NODES), min_size=1)))},
+            **ALWAYS,
+        )
+        for i in range(count)
+    ]
+
+
+def measure_a_round(cluster: SimulatedCluster) -> None:
+    """Whoever may start starts, and whoever runs ends."""
+    cluster.reconcile()
+    cluster.create_pods()
+    cluster.schedule()
+    for name in cluster.running():
+        cluster.end(name, "succeeded")
+    cluster.pass_time(5 * MINUTE)
+
+
+@given(profiles=greedy())
+@settings(max_examples=40, deadline=None)
+def test_each_profile_gets_a_start_within_as_many_turns_as_there_are_profiles(profiles: list[ProfileView]) -> None:
+    cluster = SimulatedCluster()
+    cluster.nodes = nodes(*NODES)
+    cluster.profiles = {each.uid: each for each in profiles}
+    turns = 2 * len(profiles)  # a turn takes two rounds: one starts agents, one reads what they have left
+    for _ in range(4):
+        before = dict(cluster.starts)
+        for _ in range(turns):
+            measure_a_round(cluster)
+        assert all(cluster.starts[uid] > before.get(uid, 0) for uid in cluster.profiles), (before, cluster.starts)
+
+
+def test_a_young_profile_gets_the_node_that_an_older_one_would_measure_again_at_once() -> None:
+    old, young = profile("old", created=NOW - 9 * MINUTE, **ALWAYS), profile("young")
+    done = report(owner="old", status=measured(startedAt="2026-11-21T08:50:00Z", ago=timedelta(minutes=1)))
+    decided = plan(observed([old, young], reports=(done,)))
+    assert [item.stands[0].reason for item in decided.profiles] == ["MeasuredByAnotherProfile", "AgentStarting"]
+
+
+def test_a_profile_whose_last_start_a_wrong_clock_put_far_ahead_is_not_kept_out_for_it() -> None:
+    first, second = profile("first", created=NOW - MINUTE, **ALWAYS), profile("second", **ALWAYS)
+    ahead = report(owner="first", status=measured(startedAt="2030-01-01T00:00:00Z", ago=timedelta(minutes=9), basis={}))
+    lately = report(owner="second", status=measured(startedAt="2026-11-21T08:50:00Z", ago=timedelta(minutes=1)))
+    decided = plan(observed([first, second], reports=(ahead, lately)))
+    assert [item.stands[0].reason for item in decided.profiles] == ["AgentStarting", "MeasuredByAnotherProfile"]
+
+
+def test_the_profile_with_the_fewest_agents_is_first_whoever_has_waited_longest() -> None:
+    busy, idle = profile("busy", created=NOW - MINUTE, rollout=at_once(9)), profile("idle")
+    running = job("n1", "busy")
+    seen = observed([busy, idle], nodes("n1", "n2"), jobs=(running,))
+    second = {item.profile.name: item.stands[1].reason for item in plan(seen).profiles}
+    assert second == {"busy": "MeasuredByAnotherProfile", "idle": "AgentStarting"}
+
+
+def test_where_each_profile_starts_is_the_same_whatever_the_order_they_are_listed_in() -> None:
+    fleet = {f"uid-{n}": node_object(name=n) for n in NODES}
+    three = [replace(profile(f"p{i}"), created=NOW - i * MINUTE) for i in range(3)]
+    one, other = (plan(observed(order, fleet)) for order in (three, three[::-1]))
+    told = [{(p.profile.name, s.facts.name): s.reason for p in d.profiles for s in p.stands} for d in (one, other)]
+    assert told[0] == told[1]
