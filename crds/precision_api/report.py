@@ -140,7 +140,7 @@ class ReportRecommendation(StatusDocument):
 
 
 class ReportStatus(StatusDocument):
-    """The node's newest good result and its newest attempt. It has one writer: managedFields need not list its fields."""
+    """The node's newest good result and its newest attempt. One writer: managedFields need not list its fields."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_PLAIN = re.compile(r"[A-Za-z.$][A-Za-z0-9 ._/()%+=;-]*[A-Za-z0-9.)%]|[A-Za-z]")
+_PLAIN = re.compile(r"(?:[A-Za-z$]|\.(?=[A-Za-z]))[A-Za-z0-9 ._/()%+=;-]*[A-Za-z0-9.)%]|[A-Za-z]")
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan", ".inf", ".nan"})
 """Words that one YAML version or another reads as something else than a string."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +21,24 @@ RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 ARGUMENTS = ("--disruption-backoff-seconds=2", "--no-leader-elect")
 """A node whose agent was taken away rests half a minute by default, and a Lease outlives its killed holder: too long
 to watch."""
+SITE = pytest.StashKey[Site]()
+LOG_CHARACTERS = 4000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What failed is told with the end of the operator's log."""
+    report = yield
+    site = item.config.stash.get(SITE, None)
+    if report.failed and site is not None:
+        state = site.lab.processes.states().get(site.operator.name)
+        log = site.lab.processes.log(site.operator.name)[-LOG_CHARACTERS:]
+        report.sections.append((f"the operator, {state}", log))
+    return report
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A control plane without nodes, the chart installed, its programs running; pods must be `restricted`."""
     folder = tmp_path_factory.mktemp("audit")
     settings = LabSettings(agent_seconds=0.3, apiserver_flags=audit_flags(folder))
@@ -38,7 +52,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         history = History(api, NAMESPACE)
         for program in (operator, exporter):
             program.start()
-        yield Site(lab, operator, exporter, api, history, NAMESPACE)
+        found = request.config.stash[SITE] = Site(lab, operator, exporter, api, history, NAMESPACE)
+        yield found
+        del request.config.stash[SITE]
         history.close()
         for program in (operator, exporter):
             lab.processes.stop(program.name, 9)

@@ -45,10 +45,9 @@ def test_a_profile_that_is_deleted_in_the_middle_takes_everything_along(scene: S
 
 def test_a_profile_can_be_deleted_while_the_operator_is_down(scene: Scene) -> None:
     profile = half_done(scene)
-    scene.site.kill_operator()
-    profile.delete()
-    eventually(lambda: not leftovers(profile))
-    scene.site.operator.start()
+    with scene.site.without_operator():
+        profile.delete()
+        eventually(lambda: not leftovers(profile))
     scene.site.operator_has_looked()
     assert leftovers(profile) == []
     assert_unmarked(profile)

@@ -48,15 +48,23 @@ class Site:
         self.lab.processes.stop(self.operator.name, signal.SIGKILL)
 
     @contextmanager
-    def operated_by(self, operator: Program) -> Iterator[None]:
-        """Another operator for the length of the block (other arguments, another road to the cluster)."""
+    def without_operator(self) -> Iterator[None]:
+        """Nobody operates for the length of the block."""
         self.kill_operator()
-        operator.start()
         try:
             yield
         finally:
-            self.kill_operator()
             self.operator.start()
+
+    @contextmanager
+    def operated_by(self, operator: Program) -> Iterator[None]:
+        """Another operator for the length of the block (other arguments, another road to the cluster)."""
+        with self.without_operator():
+            try:
+                operator.start()
+                yield
+            finally:
+                self.kill_operator()
 
     def get(self, path: str) -> Object:
         """One object, or a list."""
