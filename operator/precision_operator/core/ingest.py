@@ -35,7 +35,7 @@ from precision_operator.core.observed import JobView, PodView, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
-MESSAGE_LIMIT = 256
+MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
 DIGITS = 5
