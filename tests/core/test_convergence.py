@@ -37,7 +37,7 @@ BUDGETS = st.fixed_dictionaries(
         "rampSeconds": st.sampled_from([30, 120]),
         "canary": st.sampled_from([1, 2]),
         "maxFailures": st.sampled_from([1, "50%"]),
-        "retry": st.sampled_from([{"limit": 0}, {"limit": 1, "backoffSeconds": 600}]),
+        "retry": st.sampled_from([{"limit": 0}, {"limit": 0}, {"limit": 1, "backoffSeconds": 600}]),
     },
 )
 """spec.rollout: any set of budgets together."""
@@ -203,6 +203,18 @@ class Fleet(RuleBasedStateMachine):
         owner = self.cluster.profiles.get(self.cluster.jobs[name].profile_uid)
         if owner is not None and owner.spec is not None and owner.spec.agent.queue_name is not None:
             self.cluster.take_back(name)
+
+    @rule(name=PROFILE_NAMES, runs=st.integers(1, 4))
+    def bad_days(self, name: str, runs: int) -> None:
+        """Every agent crashes, retries and all, run after run."""
+        for run in range(runs):
+            self.edit_recipes(name, [["fp8_current"], ["fp8_block"]][run % 2])
+            for _ in range(4):
+                self.the_operator_and_the_cluster_work()
+                for job in self.cluster.running():
+                    self.cluster.end(job, "crashed")
+                self.cluster.reconcile()
+                self.cluster.pass_time(timedelta(hours=7))
 
     @rule()
     def the_cluster_works(self) -> None:
