@@ -26,7 +26,8 @@ REPORT_BYTES = 6 * 1024
 @pytest.fixture(scope="module")
 def measured(stage: Scene) -> Profile:
     """The fleet after its run: the operator died while a first few nodes were measured, and came back."""
-    stage.add_nodes(*specs(NODES, "agent-seconds:1"))
+    slow, fast = specs(1, "agent-seconds:4"), specs(4, "agent-seconds:1")
+    stage.add_nodes(*(slow + fast) * (NODES // 5))
     everything: Object = {"workload": WORKLOAD, "recipes": [], "benchmarks": {"training": {"enabled": True}}}
     profile = stage.apply(rollout={"maxConcurrent": "20%"}, **everything)
     eventually(lambda: len(profile.attempts()) >= NODES // 10)
