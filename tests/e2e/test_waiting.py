@@ -113,6 +113,6 @@ def test_an_edit_of_the_rollout_measures_nothing_again_and_one_of_the_workload_e
     old_run = profile.status()["run"]
     profile.patch(workload={"name": "tiny", "shapes": [{"m": 8192, "k": 4096, "n": 4096}]})
     eventually(lambda: profile.status()["run"] != old_run and profile.condition(names.COMPLETE)["status"] == "True")
-    assert {attempt["run"] for attempt in profile.attempts().values()} == {profile.status()["run"]}
+    assert {attempt["basis"]["spec"] for attempt in profile.attempts().values()} == {profile.status()["run"]}
     assert len(created(profile.history(), "jobs")) == 4
     assert statuses_of(profile.history(), names.COMPLETE) == ["False", "True", "False", "True"]
