@@ -25,6 +25,7 @@ from precision_api.fields import (
 )
 from precision_api.names import DEFAULT_POOL_LABEL
 from precision_api.recipes import Recipe
+from precision_api.request import Baseline
 from precision_api.schema import (
     Decimal,
     Document,
@@ -109,6 +110,17 @@ class TrainingBenchmark(Document):
     """A short training run, reported as the rate of the full-depth model."""
 
     enabled: bool = Field(True, description="Measure training.")
+    may_halve_micro_batch: bool = Field(
+        False, description="Out of memory halves the micro batch for all recipes instead of failing."
+    )
+
+
+class LossBenchmark(Document):
+    """Short untimed training runs: does a recipe's loss fall like the baseline's? A smoke test, never parity."""
+
+    enabled: bool = Field(False, description="Run it.")
+    steps: Annotated[int, Field(ge=10, le=1000)] = Field(50, description="Steps of one run.")
+    seeds: Annotated[int, Field(ge=1, le=3)] = Field(1, description="Runs of each recipe, each with its own seed.")
 
 
 class Benchmarks(Document):
@@ -126,6 +138,12 @@ class Benchmarks(Document):
     )
     gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
     training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")
+    loss: LossBenchmark = Field(LossBenchmark(), description="Loss runs.")
+    baseline: Baseline = Field("bf16", description="Recipe that speedups are held against; it is always measured.")
+    scope: Literal["all", "mlp"] = Field(
+        "all",
+        description="all: every linear layer runs in the recipe; mlp: attention's projections stay in the baseline's.",
+    )
 
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:
@@ -229,6 +247,9 @@ class Agent(Document):
     """The agent pods. Image registries are limited by the operator's allow-list."""
 
     image: Image | None = Field(None, description="Agent image. Default: the operator's.")
+    gpus: Literal["All", "One"] = Field(
+        "All", description="All: the node's GPUs compute at once, which shows the slowest; One: a quick look at one."
+    )
     image_pull_secrets: tuple[PullSecret, ...] = Field((), max_length=8, description="Secrets to pull the image with.")
     tolerations: tuple[Toleration, ...] = Field((), max_length=32, description="Further tolerations.")
     resources: Resources = Field(Resources(), description="CPU and memory of an agent.")
@@ -290,7 +311,7 @@ class ProfileSpec(Document):
     recipes: Recipes = Field(
         (),
         max_length=7,
-        description="Recipes to measure. Default: all that the node's GPUs support. bf16 is always measured.",
+        description="Recipes to measure. Default: all that the node's GPUs support. The baseline is always measured.",
     )
     benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")
     rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")
@@ -337,6 +358,7 @@ class NodeCounts(StatusDocument):
     stale: int = Field(0, ge=0, description="Nodes whose newest result is out of date (another driver, spec ...).")
     fallback: int = Field(0, ge=0, description="Measured nodes on which a recipe did not really run.")
     quarantined: int = Field(0, ge=0, description="Nodes that failed run after run and wait for `rerun`.")
+    throttled: int = Field(0, ge=0, description="Measured nodes that heat or the power brake held back.")
     simulated: int = Field(0, ge=0, description="Measured nodes whose result holds replayed or simulated figures.")
 
 
@@ -362,6 +384,10 @@ class PoolStatus(StatusDocument):
     tokens_per_joule: Decimal | None = Field(None, description="Median tokens per joule (= tokens/s per W).")
     tokens_per_joule_p90: Decimal | None = Field(None, description="90th percentile of tokens per joule.")
     watts: Decimal | None = Field(None, description="Median draw of a node with the best recipe.")
+    fallback_nodes: int = Field(0, ge=0, description="Nodes on which a recipe did not really run.")
+    throttled_nodes: int = Field(
+        0, ge=0, description="Nodes that heat or the power brake held back; their figures are not in the medians."
+    )
     slow_nodes: tuple[Name, ...] = Field((), max_length=16, description="Slowest outliers, worst first.")
     simulated: bool = Field(False, description="True when a result behind these figures is replayed or simulated.")
 

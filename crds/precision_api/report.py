@@ -9,7 +9,15 @@ from pydantic import ConfigDict, Field
 from precision_api.profile import Condition, Time
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
-from precision_api.result import Availability, Provenance, Verdict
+from precision_api.result import (
+    Availability,
+    Difference,
+    Provenance,
+    RecipeScope,
+    SensorAccuracy,
+    ThrottleReason,
+    Verdict,
+)
 from precision_api.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
 
 _ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
@@ -41,6 +49,12 @@ class ReportHardware(StatusDocument):
     gpus: int = Field(ge=0, description="Number of GPUs measured together.")
     pool: ShortText = Field(description="Pool of the node when it was measured.")
     limit_watts: int | None = Field(None, ge=0, description="Enforced power limits of all GPUs together.")
+    slowest_gpu: ShortText | None = Field(
+        None, alias="slowestGPU", description="UUID of the GPU that falls behind the most, where GPUs were compared."
+    )
+    sensor_accuracy: SensorAccuracy | None = Field(
+        None, description="Whether the power sensor was calibrated against a known load."
+    )
 
 
 class ReportSoftware(StatusDocument):
@@ -69,6 +83,9 @@ class ReportRun(StatusDocument):
     duration_seconds: Decimal = Field(description="How long it took.")
     workload: ShortText | None = Field(None, description="Name of the workload.")
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
+    baseline: Recipe = Field("bf16", description="Recipe that speedups are held against.")
+    scope: RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
+    training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
     detail_problem: Text | None = Field(None, description="Why the full result is missing.")
 
@@ -116,17 +133,37 @@ class RecipeReport(StatusDocument):
     availability: Availability = Field(description="Whether the GPUs can run it.")
     verdict: Verdict = Field(description="Whether the precision really ran.")
     tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
+    tokens_per_second_error: Decimal | None = Field(
+        None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."
+    )
+    gpu_spread: Decimal | None = Field(
+        None,
+        alias="gpuSpread",
+        description="Slowest GPU's rate over the mean of the node's GPUs; times tokensPerSecond: a synchronous job's.",
+    )
     speedup: Decimal | None = Field(None, description="Training speedup over the baseline.")
     speedup_lower: Decimal | None = Field(None, description="Lower end of its 95 % interval.")
     speedup_upper: Decimal | None = Field(None, description="Upper end of its 95 % interval.")
+    difference: Difference | None = Field(
+        None, description="faster, slower, or no_difference from the baseline beyond the run's noise."
+    )
+    quantization_tax: Decimal | None = Field(
+        None, description="Quantisation's share of the time of GEMM and quantisation kernels."
+    )
     gemm_speedup: dict[Mode, Decimal] = Field({}, max_length=2, description="Speedup of all GEMMs, by mode.")
     watts: Decimal | None = Field(None, description="Mean draw of all GPUs; absent where power is not valid.")
     tokens_per_joule: Decimal | None = Field(None, description="Tokens per joule (= tokens/s per W).")
+    tokens_per_joule_net: Decimal | None = Field(None, description="Tokens per joule with the idle draw taken off.")
     power_scope: Literal["gpu", "module"] | None = Field(None, description="What the watts are of.")
     power_invalid: tuple[ShortText, ...] = Field(
         (), max_length=8, description="Why there is no energy figure.", json_schema_extra=_ATOMIC
     )
     memory_peak_bytes: int | None = Field(None, ge=0, description="Peak memory.")
+    throttled_share: Decimal | None = Field(
+        None, description="Share of the time (0 to 1) that heat or the power brake held the clocks back, beyond 0.001."
+    )
+    throttle_reason: ThrottleReason | None = Field(None, description="Which of them.")
+    diverged_step: int | None = Field(None, ge=0, description="Step at which a loss run diverged.")
     failure: ShortText | None = Field(None, description="What failed first.")
 
 

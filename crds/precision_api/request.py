@@ -24,6 +24,8 @@ PLAIN = r"^[ !#-\[\]-~]*$"
 """Printable ASCII without quote and backslash: one byte a character in JSON, so that what is echoed always fits."""
 
 Mode = Literal["autocast", "prequantized"]
+Baseline = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block"]
+"""Recipes that speedups may be held against."""
 
 
 class RequestNode(Record):
@@ -44,6 +46,16 @@ class Timing(Record):
     seed: int = 0
 
 
+class LossRuns(Record):
+    """Short untimed training runs that show whether a recipe's loss falls like the baseline's (METHOD 6)."""
+
+    steps: Annotated[int, Field(ge=10, le=1000)] = 50
+    seeds: Annotated[int, Field(ge=1, le=3)] = 1
+    learning_rate_factor: Annotated[float, Field(gt=0, le=1000)] = Field(
+        1.0, description="Times the usual learning rate; beyond 1 only to show what a divergence looks like."
+    )
+
+
 class MeasurementRequest(Record):
     """What one agent pod measures on one node."""
 
@@ -59,6 +71,13 @@ class MeasurementRequest(Record):
     recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=7)
     gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
     training: bool = True
+    baseline: Baseline = "bf16"
+    recipe_scope: Literal["all", "mlp"] = "all"
+    loss: LossRuns | None = None
+    may_halve_micro_batch: bool = Field(
+        False, description="Out of memory halves the micro batch for all arms instead of failing."
+    )
+    trace: bool = Field(False, description="Keep the profiled step's trace beside the result.")
     timing: Timing = Timing()
     deadline_seconds: int = Field(ge=10, le=86400)
 

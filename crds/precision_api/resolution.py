@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from precision_api.flops import TRAINING_FLOPS, Formula, Parameters, parameters, training_flops_per_token
 from precision_api.huggingface import model_from_config
 from precision_api.presets import PRESETS
 from precision_api.shapes import Gemm, explicit_gemms, model_gemms
-from precision_api.workload import ModelSpec, Workload
+from precision_api.workload import STEP_SETTINGS, ModelSpec, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def concrete(workload: Workload) -> Workload:
             model=row.model,
             micro_batch_size=workload.micro_batch_size or row.micro_batch_size,
             sequence_length=workload.sequence_length or row.sequence_length,
+            **_settings(workload),
         )
     source = workload.hugging_face_config
     assert source is not None
@@ -80,13 +82,21 @@ def concrete(workload: Workload) -> Workload:
         model=model_from_config(source.text),
         micro_batch_size=workload.micro_batch_size,
         sequence_length=workload.sequence_length,
+        **_settings(workload),
     )
+
+
+def _settings(workload: Workload) -> dict[str, Any]:
+    """How the step is split and repeated, as it was given."""
+    return {name: getattr(workload, name) for name in STEP_SETTINGS}
 
 
 def workload_hash(workload: Workload) -> str:
     """Sixteen hex digits over what is measured: equal for a preset and the model it stands for, whatever the name."""
     plain = concrete(workload)
-    content = plain.model_dump(mode="json", by_alias=True, exclude={"name", "model"}, exclude_none=True)
+    content = plain.model_dump(
+        mode="json", by_alias=True, exclude={"name", "model"}, exclude_none=True, exclude_defaults=True
+    )
     if plain.model is not None:
         content["model"] = _written_out(plain.model)
     if plain.shapes is not None:

@@ -24,6 +24,16 @@ Provenance = Literal["measured", "replayed", "simulated"]
 Availability = Literal["ok", "emulated", "unsupported", "probe_failed"]
 Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown"]
 PowerScope = Literal["gpu", "module"]
+SensorAccuracy = Literal["calibrated", "unverified"]
+Execution = Literal["graph", "eager"]
+Difference = Literal["faster", "slower", "no_difference"]
+"""Against the baseline of the same run, by METHOD 4.10: beyond the arm's own interval and beyond the run's noise."""
+RecipeScope = Literal["all", "mlp"]
+"""Which linear layers run in the recipe: all, or the MLP's alone with the attention's kept in the baseline's."""
+Method = Literal["agent", "nvidia"]
+"""`nvidia` repeats the method of Transformer Engine's benchmark_gemm.py, for comparison only: never exported."""
+THROTTLES = ("software_thermal", "hardware_thermal", "power_brake")
+ThrottleReason = Literal["software_thermal", "hardware_thermal", "power_brake"]
 Note = Annotated[str, Field(max_length=1024)]
 Word = Annotated[str, Field(max_length=64, pattern=PLAIN)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
@@ -96,12 +106,39 @@ class Software(Record):
     stack_hash: Word = Field(description="Hash over everything here but the driver.")
 
 
+class KernelSeen(Record):
+    """One kernel of the profiled step: its raw name, what it multiplied in, the rule that said so, its time."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+    name: Note
+    class_: Word = Field(validation_alias="class", serialization_alias="class")
+    rule: Word = ""
+    seconds: float = Field(ge=0)
+
+
+class NumericErrors(Record):
+    """Relative errors ||found - exact|| / ||exact|| against FP32; None where that product was not checked."""
+
+    y: float | None = None
+    dx: float | None = None
+    dw: float | None = None
+
+
 class Verification(Record):
-    """Did the precision really run? `share` is the share of GEMM time in the claimed precision."""
+    """Did the precision really run? `share` is the share of GEMM time in the claimed precision.
+
+    The rest is the evidence: kernels of one profiled step (the longest first), the quantizers' flags, errors, and the
+    bytes kept for the backward pass over those of BF16.
+    """
 
     verdict: Verdict
     share: float | None = None
     message: Note = ""
+    kernels: tuple[KernelSeen, ...] = Field((), max_length=24)
+    flags: dict[Word, bool] = Field(default_factory=dict, max_length=12)
+    errors: NumericErrors | None = None
+    saved_bytes_ratio: float | None = None
 
 
 class GemmResult(Record):
@@ -117,6 +154,7 @@ class GemmResult(Record):
     count: Count
     mode: Mode
     seconds: Interval | None = None
+    execution: Execution | None = Field(None, description="CUDA graph or eager; absent where there is no such choice.")
     failure: Failure | None = None
 
     @model_validator(mode="after")
@@ -149,6 +187,13 @@ class Energy(Record):
     scope: PowerScope = "gpu"
     watts: float | None = Field(None, description="Mean draw of all GPUs of the node.")
     tokens_per_joule: float | None = None
+    joules_per_token: float | None = None
+    tokens_per_joule_net: float | None = Field(None, description="With the idle draw taken off.")
+    net_reason: Word | None = Field(None, description="Why there is no net figure.")
+    idle_watts: float | None = Field(None, description="What the same sensors drew before the run.")
+    updates: Count | None = Field(None, description="Distinct updates of the sensor within the windows.")
+    seconds: float | None = Field(None, ge=0, description="Length of the windows together.")
+    sensor_accuracy: SensorAccuracy = "unverified"
 
     @model_validator(mode="after")
     def _valid_or_absent(self) -> Energy:
@@ -169,13 +214,46 @@ class Memory(Record):
     process_peak_bytes: Count | None = None
 
 
+class Utilisation(Record):
+    """Model FLOP/s of one GPU over a named peak."""
+
+    value: float
+    peak_flops_per_second: float = Field(gt=0)
+    peak: Note
+
+
+class Region(Record):
+    """One timed part of a training step of the short model, seconds of one micro batch on the slowest GPU."""
+
+    name: Literal["layers_forward", "head", "layers_backward", "optimizer"]
+    seconds: Interval
+
+
 class Training(Record):
-    """A training figure of the full-depth model, of all GPUs of the node together; absent with a reason."""
+    """A training figure of the full-depth model, of all GPUs of the node together; absent with a reason.
+
+    `tokens_per_second` is the sum over the GPUs; a synchronous job runs at `synchronous_tokens_per_second`, which is
+    GPUs x slowest GPU. `trial_tokens_per_second` is the short model's own rate: never exported, never planned with.
+    """
 
     tokens_per_second: Interval | None = None
-    step_seconds: Interval | None = None
+    synchronous_tokens_per_second: Interval | None = None
+    slowest_gpu: Annotated[str, Field(max_length=64)] | None = Field(None, description="UUID.")
+    gpu_spread: float | None = Field(None, description="Slowest GPU's rate over the mean of the node's GPUs.")
+    tokens_per_second_by_gpu: dict[Annotated[str, Field(max_length=64)], float] = Field(
+        default_factory=dict, max_length=16
+    )
+    step_seconds: Interval | None = Field(None, description="One micro batch through the full-depth model.")
     model_flops_per_second: float | None = None
+    mfu: Utilisation | None = None
     speedup: Interval | None = Field(None, description="Against the baseline of the same run.")
+    difference: Difference | None = None
+    regions: tuple[Region, ...] = Field((), max_length=4)
+    layers: Count | None = Field(None, description="Layers of the full model.")
+    layers_measured: Count | None = Field(None, description="Layers of the model that ran.")
+    trial_tokens_per_second: float | None = None
+    missing: tuple[Word, ...] = Field((), max_length=4, description="Parts that are not in the figure.")
+    depth_check: float | None = Field(None, description="Predicted over measured step time at a second depth.")
     energy: Energy | None = None
     failure: Failure | None = None
 
@@ -184,6 +262,58 @@ class Training(Record):
         if (self.tokens_per_second is None) == (self.failure is None):
             raise ValueError("training: exactly one of tokens_per_second and failure must be there")
         return self
+
+
+class ThrottleShare(Record):
+    """Share of the timed windows (0 to 1) in which one reason held the clocks back, on the GPU it hit most."""
+
+    reason: Word
+    share: float = Field(ge=0, le=1)
+    sampled: bool = Field(False, description="By sampled reasons, which is coarser than by the counters.")
+
+
+class Clocks(Record):
+    """Means over the timed windows of all GPUs; the hottest moment of any."""
+
+    sm_mhz: float | None = None
+    celsius: float | None = None
+
+
+class LossRun(Record):
+    """One seed of a loss run: loss in nats and gradient norm by step; it ends where it diverged.
+
+    A value that is no finite number is None.
+    """
+
+    seed: int
+    loss: tuple[float | None, ...] = Field(max_length=1000)
+    gradient_norm: tuple[float | None, ...] = Field((), max_length=1000)
+    diverged_step: Count | None = None
+    reason: Word | None = Field(None, description="non_finite, loss_rose or gradient_norm_rose.")
+
+
+class Loss(Record):
+    """Short training runs beside the timed ones: a smoke test, never a proof of parity."""
+
+    verdict: Literal["healthy", "diverged"] | None = None
+    runs: tuple[LossRun, ...] = Field((), max_length=3)
+    entropy: float | None = Field(None, description="Nats a token of the data's source: no loss goes below for long.")
+    failure: Failure | None = None
+
+
+class Meaning(Record):
+    """What the figures say of one recipe, METHOD 6.
+
+    `gap` is the share of the expected gain that did not come, split into the quantisation's and the rest's.
+    """
+
+    kind: Literal["baseline", "gemm_bound", "overhead", "fallback", "not_beneficial", "no_difference", "unknown"]
+    sentence: Note = ""
+    gemm_share: float | None = Field(None, description="GEMMs' share of the baseline's step.")
+    gemm_speedup: float | None = None
+    expected_speedup: float | None = None
+    quantization_part: float | None = None
+    other_part: float | None = None
 
 
 class RecipeResult(Record):
@@ -195,8 +325,18 @@ class RecipeResult(Record):
     verification: Verification = Verification(verdict="unknown")
     gemms: tuple[GemmResult, ...] = Field((), max_length=512)
     sums: tuple[GemmSum, ...] = Field((), max_length=2)
+    quantization_tax: float | None = Field(
+        None, ge=0, le=1, description="Quantisation kernels' share of the time of GEMM and quantisation kernels."
+    )
+    cpu_bound: bool | None = Field(None, description="The GPU was busy less than 95 % of the wall time.")
     training: Training | None = None
+    throttle: tuple[ThrottleShare, ...] = Field((), max_length=8)
+    throttled: ThrottleShare | None = Field(None, description="The reason that marks the figures, beyond 0.1 %.")
+    clocks: Clocks | None = None
     memory: Memory = Memory()
+    loss: Loss | None = None
+    meaning: Meaning | None = None
+    notes: tuple[Note, ...] = Field((), max_length=8, description="What else a reader must know, e.g. padding.")
 
 
 class Recommendation(Record):
@@ -206,6 +346,43 @@ class Recommendation(Record):
     by_energy: Recipe | None = None
     fallback: Recipe | None = None
     sentence: Note = ""
+
+
+class Steadiness(Record):
+    """How the warm-up ended: temperature, SM clock and step time without a slope, or the limit of time."""
+
+    state: Literal["steady", "not_steady", "not_checked"]
+    seconds: float = Field(0.0, ge=0)
+    message: Note = ""
+
+
+class Sensor(Record):
+    """What the calibration of the power sensor found."""
+
+    accuracy: SensorAccuracy = "unverified"
+    counter_update_seconds: float | None = None
+    power_update_seconds: float | None = None
+    agreement: float | None = Field(None, description="Counter's energy over the integral's, square-wave load.")
+    message: Note = ""
+
+
+class PowerTrace(Record):
+    """Draw of all GPUs together through the run, thinned; None where no sample was."""
+
+    started_at: Word
+    interval_seconds: float = Field(gt=0)
+    watts: tuple[float | None, ...] = Field(max_length=600)
+
+
+class GpuHealth(Record):
+    """One GPU before the run; None where the driver does not tell."""
+
+    uuid: Annotated[str, Field(max_length=64)]
+    ecc_volatile_uncorrectable: Count | None = None
+    ecc_aggregate_uncorrectable: Count | None = None
+    remap_pending: bool | None = None
+    memory_used_bytes: Count | None = None
+    utilisation_percent: Count | None = None
 
 
 class MeasurementResult(Record):
@@ -234,7 +411,19 @@ class MeasurementResult(Record):
         None, description="Name/version of the FLOP formula; absent with bare shapes, which have no tokens."
     )
     training_flops_per_token: float | None = None
+    method: Method = "agent"
     baseline: Recipe = "bf16"
+    recipe_scope: RecipeScope = "all"
+    health: tuple[GpuHealth, ...] = Field((), max_length=16)
+    environment: dict[Word, Note] = Field(
+        default_factory=dict, max_length=32, description="NVTE_*, CUBLAS* and the like, as they were set."
+    )
+    steadiness: Steadiness | None = None
+    sensor: Sensor | None = None
+    power_trace: PowerTrace | None = None
+    noise_floor: float | None = Field(
+        None, description="A ratio nearer to 1 than this is no difference: max(|control - 1| + half-width, 0.5 %)."
+    )
     control_ratio: Interval | None = Field(None, description="A second, equal baseline against the first: the noise.")
     recipes: tuple[RecipeResult, ...] = Field(max_length=7)
     recommendation: Recommendation = Recommendation()
@@ -254,13 +443,20 @@ class RecipeSummary(Record):
     availability: Availability
     verdict: Verdict
     tokens_per_second: Interval | None = None
+    gpu_spread: float | None = None
     speedup: Interval | None = None
+    difference: Difference | None = None
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
+    quantization_tax: float | None = None
     watts: float | None = None
     tokens_per_joule: float | None = None
+    tokens_per_joule_net: float | None = None
     power_scope: PowerScope | None = None
     power_invalid: tuple[Word, ...] = Field((), max_length=8)
     memory_peak_bytes: Count | None = None
+    throttled: float | None = Field(None, ge=0, le=1)
+    throttle_reason: ThrottleReason | None = None
+    diverged_step: Count | None = None
     failure: str | None = Field(None, max_length=200, description="reason: message of what failed first.")
 
 
@@ -289,6 +485,11 @@ class Summary(Record):
     finished_at: Word
     duration_seconds: float = Field(ge=0)
     workload_hash: Word
+    baseline: Recipe = "bf16"
+    recipe_scope: RecipeScope = "all"
+    training_flops_per_token: float | None = None
+    slowest_gpu: Annotated[str, Field(max_length=64)] | None = None
+    sensor_accuracy: SensorAccuracy | None = None
     recipes: tuple[RecipeSummary, ...] = Field(max_length=7)
     recommendation: Recommendation = Recommendation()
     dropped: tuple[Word, ...] = Field(

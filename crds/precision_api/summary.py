@@ -11,6 +11,7 @@ from typing import Any
 
 from precision_api.request import canonical
 from precision_api.result import (
+    THROTTLES,
     Detail,
     Energy,
     Failure,
@@ -46,6 +47,11 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         finished_at=result.finished_at,
         duration_seconds=_round(result.duration_seconds),
         workload_hash=result.workload_hash,
+        baseline=result.baseline,
+        recipe_scope=result.recipe_scope,
+        training_flops_per_token=result.training_flops_per_token,
+        slowest_gpu=_slowest_gpu(result),
+        sensor_accuracy=result.sensor.accuracy if result.sensor else None,
         recipes=tuple(_summary_of(recipe) for recipe in result.recipes),
         recommendation=result.recommendation,
         detail=detail,
@@ -78,21 +84,41 @@ def _packed(value: Any) -> Any:
     return [_packed(part) for part in value] if isinstance(value, list) else value
 
 
+def _slowest_gpu(result: MeasurementResult) -> str | None:
+    """UUID of the GPU that falls behind the most in any recipe."""
+    trainings = [recipe.training for recipe in result.recipes if recipe.training]
+    behind = [(training.gpu_spread, training.slowest_gpu) for training in trainings if training.gpu_spread is not None]
+    return min(behind, key=lambda found: found[0])[1] if behind else None
+
+
+def _diverged_step(recipe: RecipeResult) -> int | None:
+    """The earliest step at which a seed diverged."""
+    runs = recipe.loss.runs if recipe.loss else ()
+    return min((run.diverged_step for run in runs if run.diverged_step is not None), default=None)
+
+
 def _summary_of(recipe: RecipeResult) -> RecipeSummary:
-    training = recipe.training
+    training, throttled = recipe.training, recipe.throttled
     energy = (training.energy if training else None) or Energy(valid=False, reasons=("not_measured",))
     return RecipeSummary(
         recipe=recipe.recipe,
         availability=recipe.availability,
         verdict=recipe.verification.verdict,
         tokens_per_second=_rounded(training.tokens_per_second if training else None),
+        gpu_spread=_round_or_none(training.gpu_spread if training else None),
         speedup=_rounded(training.speedup if training else None),
+        difference=training.difference if training else None,
+        quantization_tax=_round_or_none(recipe.quantization_tax),
         gemm_speedup={part.mode: _round(part.speedup.value) for part in recipe.sums if part.speedup},
         watts=_round_or_none(energy.watts),
         tokens_per_joule=_round_or_none(energy.tokens_per_joule),
+        tokens_per_joule_net=_round_or_none(energy.tokens_per_joule_net),
         power_scope=energy.scope if energy.valid else None,
         power_invalid=() if energy.valid else energy.reasons,
         memory_peak_bytes=recipe.memory.allocated_peak_bytes or recipe.memory.process_peak_bytes,
+        throttled=_round_or_none(throttled.share if throttled else None),
+        throttle_reason=throttled.reason if throttled and throttled.reason in THROTTLES else None,
+        diverged_step=_diverged_step(recipe),
         failure=_told(first_failure(recipe)),
     )
 
@@ -202,10 +228,13 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("simulated", _fewer_simulated(3)),
     ("failure", _shorter_failures(60)),
     ("memory_peak_bytes", _each(memory_peak_bytes=None)),
+    ("quantization_tax", _each(quantization_tax=None)),
+    ("tokens_per_joule_net", _each(tokens_per_joule_net=None)),
     ("gemm_speedup", _each(gemm_speedup={})),
     ("power_invalid", _first_power_reason),
     ("failure", _shorter_failures(24)),
     ("sentence", _shorter_sentence(0)),
+    ("gpu_spread", _each(gpu_spread=None)),
     ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
     ("software", _bare_software),
 )

@@ -271,6 +271,8 @@ class HuggingFaceConfig(Document):
         return self
 
 
+STEP_SETTINGS = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
+"""Fields of a workload that say how a step is split over GPUs and repeated."""
 _SOURCES = ("model", "preset", "huggingFaceConfig", "shapes")
 
 
@@ -309,6 +311,21 @@ class Workload(Document):
         None, description="Sequences in one micro batch of one GPU; left out, the preset's own."
     )
     sequence_length: Sequence | None = Field(None, description="Tokens in a sequence; left out, the preset's own.")
+    tensor_parallel: Annotated[int, _strict(1, 64)] = Field(
+        1, description="GPUs that share each layer's matrices; one GPU's share is measured, without communication."
+    )
+    expert_parallel: Annotated[int, _strict(1, 1024)] = Field(
+        1, description="GPUs that the experts of a layer are spread over; one GPU's share is measured."
+    )
+    gradient_accumulation: Annotated[int, _strict(1, 4096)] = Field(
+        8, description="Micro batches in one optimizer step: weights are quantised and updated once for all of them."
+    )
+    optimizer_shards: Annotated[int, _strict(1, 65_536)] = Field(
+        1, description="GPUs that the optimizer's state is spread over; one GPU's share of the step is counted."
+    )
+    recompute: Literal["None", "Full"] = Field(
+        "None", description="Full: activations are computed again in the backward pass, a third forward pass more."
+    )
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:

@@ -17,7 +17,7 @@ from precision_operator.core.observed import JobView
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
 
-MOST_BYTES = 4608
+MOST_BYTES = 5376
 """With all seven recipes, the history of the default length and a long failure. OPERATOR 1 asks for 4,096: the names of
 the figures of seven recipes alone take half of that, so less would need another form of status.results."""
 BYTES_A_RUN = 132
@@ -40,6 +40,10 @@ def row(recipe: str) -> RecipeSummary:
             "verdict": "verified",
             "tokens_per_second": interval(1_234_567.891).model_dump(),
             "speedup": interval(1.3723).model_dump(),
+            "difference": "faster",
+            "gpu_spread": 0.98765,
+            "quantization_tax": 0.12345,
+            "tokens_per_joule_net": 31.2345,
             "gemm_speedup": {"autocast": 1.4231, "prequantized": 1.7312},
             "watts": 4321.98,
             "tokens_per_joule": 28.5648,

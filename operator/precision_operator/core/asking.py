@@ -12,6 +12,7 @@ from precision_api.recipes import Recipe, recipes_for
 from precision_api.request import (
     REQUEST_MAX_BYTES,
     TIMINGS,
+    LossRuns,
     MeasurementRequest,
     RequestNode,
     digest,
@@ -83,24 +84,33 @@ def ask(profile: ProfileView, observed: Observed) -> Ask | Refusal:
 
 
 def request(profile: ProfileView, asked: Ask, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
-    """The request for one node. Recipes: as the profile says, else all that the node's GPUs can run; bf16 always."""
+    """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
     spec = profile.spec
     assert spec is not None
     assert facts.product is not None
-    recipes = spec.recipes or _able(facts)
+    recipes, benchmarks = spec.recipes or _able(facts), spec.benchmarks
     return MeasurementRequest(
         namespace=profile.namespace,
         profile=profile.name,
         run=run,
         attempt=attempt,
-        node=RequestNode(name=facts.name, uid=facts.uid, product=facts.product, gpus=facts.gpus),
+        node=RequestNode(name=facts.name, uid=facts.uid, product=facts.product, gpus=gpus_of(spec, facts)),
         workload=asked.workload,
-        recipes=("bf16", *(r for r in recipes if r != "bf16")),
-        gemm_modes=spec.benchmarks.gemm.modes if spec.benchmarks.gemm.enabled else (),
-        training=spec.benchmarks.training.enabled,
-        timing=TIMINGS[spec.benchmarks.preset],
-        deadline_seconds=DEADLINE_SECONDS[spec.benchmarks.preset],
+        recipes=tuple(dict.fromkeys((benchmarks.baseline, *recipes))),
+        baseline=benchmarks.baseline,
+        recipe_scope=benchmarks.scope,
+        loss=LossRuns(steps=benchmarks.loss.steps, seeds=benchmarks.loss.seeds) if benchmarks.loss.enabled else None,
+        may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
+        gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),
+        training=benchmarks.training.enabled,
+        timing=TIMINGS[benchmarks.preset],
+        deadline_seconds=DEADLINE_SECONDS[benchmarks.preset],
     )
+
+
+def gpus_of(spec: ProfileSpec, facts: NodeFacts) -> int:
+    """How many GPUs of the node an agent asks for and measures."""
+    return facts.gpus if spec.agent.gpus == "All" else min(1, facts.gpus)
 
 
 def _able(facts: NodeFacts) -> tuple[Recipe, ...]:
@@ -109,9 +119,13 @@ def _able(facts: NodeFacts) -> tuple[Recipe, ...]:
 
 
 def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
-    """Ten hex digits over what is measured: editing rollout, target or retention starts no new run."""
-    benchmarks = spec.benchmarks.model_dump(mode="json")
-    return digest([resolved.hash, sorted(spec.recipes), benchmarks], 10)
+    """Ten hex digits over what is measured: editing rollout, target or retention starts no new run.
+
+    Defaults are left out, so that an operator that knows a field more does not measure every fleet anew.
+    """
+    benchmarks = spec.benchmarks.model_dump(mode="json", exclude_defaults=True)
+    fewer = [] if spec.agent.gpus == "All" else [spec.agent.gpus]
+    return digest([resolved.hash, sorted(spec.recipes), benchmarks, *fewer], 10)
 
 
 def _image_problem(image: str, settings: Settings) -> Refusal | None:

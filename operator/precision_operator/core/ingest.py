@@ -32,6 +32,7 @@ from precision_operator.core.actions import DEFAULT_KEEPING, Keeping
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.observed import JobView, PodView, ReportView
+from precision_operator.core.outliers import best_of
 from precision_operator.core.reasons import sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
@@ -265,14 +266,6 @@ def stale_status(report: ReportView, reason: str, message: str, now: datetime) -
     )
 
 
-def best_of(
-    results: tuple[RecipeReport, ...], by: Literal["tokens_per_second", "tokens_per_joule"] = "tokens_per_second"
-) -> RecipeReport | None:
-    """The recipe with the highest figure among those whose precision is proved, or emulated and labelled so."""
-    proved = [r for r in results if r.verdict in ("verified", "emulated") and getattr(r, by) is not None]
-    return max(proved, key=lambda r: float(getattr(r, by)), default=None)
-
-
 def recipe_report(recipe: RecipeSummary) -> RecipeReport:
     """One recipe's figures as decimal strings; absent stays absent."""
     speedup = recipe.speedup
@@ -281,21 +274,36 @@ def recipe_report(recipe: RecipeSummary) -> RecipeReport:
         availability=recipe.availability,
         verdict=recipe.verdict,
         tokens_per_second=_value(recipe.tokens_per_second),
+        tokens_per_second_error=_relative_error(recipe.tokens_per_second),
+        gpu_spread=decimal(recipe.gpu_spread, DIGITS),
         speedup=_value(speedup),
         speedup_lower=decimal(speedup.lower, DIGITS) if speedup else None,
         speedup_upper=decimal(speedup.upper, DIGITS) if speedup else None,
+        difference=recipe.difference,
+        quantization_tax=decimal(recipe.quantization_tax, DIGITS),
         gemm_speedup={mode: text for mode, value in recipe.gemm_speedup.items() if (text := decimal(value, DIGITS))},
         watts=decimal(recipe.watts, DIGITS),
         tokens_per_joule=decimal(recipe.tokens_per_joule, DIGITS),
+        tokens_per_joule_net=decimal(recipe.tokens_per_joule_net, DIGITS),
         power_scope=recipe.power_scope,
         power_invalid=recipe.power_invalid,
         memory_peak_bytes=recipe.memory_peak_bytes,
+        throttled_share=decimal(recipe.throttled, DIGITS),
+        throttle_reason=recipe.throttle_reason,
+        diverged_step=recipe.diverged_step,
         failure=recipe.failure,
     )
 
 
 def _value(interval: Interval | None) -> str | None:
     return decimal(interval.value, DIGITS) if interval else None
+
+
+def _relative_error(interval: Interval | None) -> str | None:
+    """Half the interval's width as a share of its value; three digits are enough of an error."""
+    if interval is None or interval.value <= 0:
+        return None
+    return decimal((interval.upper - interval.lower) / 2 / interval.value, 3)
 
 
 def _times(speedup: str | None) -> str:
@@ -319,6 +327,9 @@ def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> Rep
         duration_seconds=decimal(summary.duration_seconds) or "0",
         workload=job.workload or None,
         workload_hash=summary.workload_hash,
+        baseline=summary.baseline,
+        scope=summary.recipe_scope,
+        training_flops_per_token=decimal(summary.training_flops_per_token, DIGITS),
         detail=names.detail_name(report.name) if found.result else None,
         detail_problem=found.detail_problem or None,
     )

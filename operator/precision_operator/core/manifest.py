@@ -140,7 +140,7 @@ def _pod(
             "runAsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(agent, facts, image, document)],
+        "containers": [_container(agent, image, document)],
         "volumes": [
             {"name": "tmp", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
@@ -165,8 +165,12 @@ def _tolerations(own: tuple[Toleration, ...]) -> list[dict[str, Any]]:
     return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in own]
 
 
-def _container(agent: Agent, facts: NodeFacts, image: str, document: MeasurementRequest) -> dict[str, Any]:
-    resources = {"cpu": agent.resources.cpu, "memory": agent.resources.memory, names.GPU_RESOURCE: str(facts.gpus)}
+def _container(agent: Agent, image: str, document: MeasurementRequest) -> dict[str, Any]:
+    resources = {
+        "cpu": agent.resources.cpu,
+        "memory": agent.resources.memory,
+        names.GPU_RESOURCE: str(document.node.gpus),
+    }
     limits = {key: value for key, value in resources.items() if key != "cpu"}
     return {
         "name": names.AGENT_CONTAINER,

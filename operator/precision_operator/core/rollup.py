@@ -17,14 +17,13 @@ from precision_api.profile import (
     ProfileStatus,
     ReasonCount,
 )
-from precision_api.recipes import Recipe
 from precision_api.report import RecipeReport, ReportStatus
 from precision_api.schema import decimal
-from precision_api.stats import mad, middle, percentile
+from precision_api.stats import middle, percentile
 from precision_operator.core.asking import Ask, Refusal
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
-from precision_operator.core.ingest import best_of
+from precision_operator.core.outliers import Judged, Measured, best_recipe, fell_back, judged, row_of, throttled
 from precision_operator.core.progress import eta, waits_for
 from precision_operator.core.reasons import sentence
 from precision_operator.core.schedule import next_tick
@@ -33,10 +32,6 @@ from precision_operator.core.stands import ProfilePlan, Stand
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64
 OUTLIERS_SHOWN = 16
-ROBUST_SIGMA = 1.4826
-"""Median absolute deviation x this = standard deviation, for normal data."""
-SLOW_DEVIATIONS = 4
-"""A node must stand this many robust deviations below its pool's median to be called slow (OBSERVABILITY 3)."""
 TOLD = ("skipped", "waiting", "queued", "failed")
 """States whose reasons a user wants to read."""
 
@@ -47,9 +42,9 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
     """The status of one profile, whole: what it says replaces what was there."""
     before = status_before(plan)
     counts = _counts(plan)
-    pools = _pools(plan)
-    slow = sum(len(_slow(group, plan)) for group in _by_pool(plan).values())
-    counts = counts.model_copy(update={"slow": slow})
+    slow = slow_nodes(plan)
+    pools = _pools(plan, slow)
+    counts = counts.model_copy(update={"slow": len(slow)})
     run = plan.asked.run if isinstance(plan.asked, Ask) else None
     conditions = _conditions(plan, counts, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
@@ -112,7 +107,8 @@ def _counts(plan: ProfilePlan) -> NodeCounts:
         succeeded=states["succeeded"],
         failed=states["failed"],
         stale=sum(_again(stand) for stand in plan.stands),
-        fallback=sum(any(r.verdict == "fallback" for r in status.results) for _, status in _measured(plan)),
+        fallback=sum(fell_back(status) for _, status in _measured(plan)),
+        throttled=sum(throttled(status) for _, status in _measured(plan)),
         quarantined=sum(s.reason == "Quarantined" for s in plan.stands),
         simulated=simulated,
     )
@@ -143,42 +139,43 @@ def _by_pool(plan: ProfilePlan) -> dict[str, list[tuple[Stand, ReportStatus]]]:
     return groups
 
 
-def _pools(plan: ProfilePlan) -> list[PoolStatus]:
+def slow_nodes(plan: ProfilePlan) -> tuple[Judged, ...]:
+    """The profile's slow nodes, worst first."""
+    if plan.profile.spec is None:
+        return ()
+    measured = (Measured(stand.facts.name, stand.facts.pool, status) for stand, status in _measured(plan))
+    return tuple(one for one in judged(measured, plan.profile.spec.thresholds.slow_node_percent) if one.slow)
+
+
+def _pools(plan: ProfilePlan, slow: Sequence[Judged]) -> list[PoolStatus]:
     groups = _by_pool(plan)
     largest = sorted(groups, key=lambda name: (-len(groups[name]), name))[:POOLS_SHOWN]
-    return [_pool(name, groups[name], plan) for name in sorted(largest)]
+    return [_pool(name, groups[name], slow) for name in sorted(largest)]
 
 
-def _pool(name: str, group: list[tuple[Stand, ReportStatus]], plan: ProfilePlan) -> PoolStatus:
-    best = _best_recipe(group, "tokens_per_second")
-    rows = [row for _, status in group if (row := _row(status, best)) is not None]
+def _pool(name: str, group: Sequence[tuple[Stand, ReportStatus]], slow: Sequence[Judged]) -> PoolStatus:
+    """Medians of the pool; throttled nodes stay out of them, unless there are no others."""
+    statuses = [status for _, status in group]
+    free = [status for status in statuses if not throttled(status)] or statuses
+    best = best_recipe(statuses)
+    rows = [row for status in free if (row := row_of(status, best)) is not None]
     joules = _figures(rows, "tokens_per_joule")
     return PoolStatus(
         name=name[:253],
         nodes=len(group),
         best_recipe=best,
-        best_recipe_by_energy=_best_recipe(group, "tokens_per_joule"),
+        best_recipe_by_energy=best_recipe(statuses, "tokens_per_joule"),
         speedup=_median(_figures(rows, "speedup")),
         tokens_per_second=_median(_figures(rows, "tokens_per_second")),
         tokens_per_joule_p10=decimal(percentile(joules, 0.1)) if joules else None,
         tokens_per_joule=_median(joules),
         tokens_per_joule_p90=decimal(percentile(joules, 0.9)) if joules else None,
         watts=_median(_figures(rows, "watts")),
-        slow_nodes=tuple(_slow(group, plan)[:OUTLIERS_SHOWN]),
-        simulated=any(status.data != "measured" for _, status in group),
+        fallback_nodes=sum(map(fell_back, statuses)),
+        throttled_nodes=sum(map(throttled, statuses)),
+        slow_nodes=tuple(one.node for one in slow if one.pool == name)[:OUTLIERS_SHOWN],
+        simulated=any(status.data != "measured" for status in statuses),
     )
-
-
-def _best_recipe(
-    group: Sequence[tuple[Stand, ReportStatus]], by: Literal["tokens_per_second", "tokens_per_joule"]
-) -> Recipe | None:
-    """The recipe that is best on most nodes of the pool; ties go to the first by name."""
-    votes = Counter(best.recipe for _, status in group if (best := best_of(status.results, by)) is not None)
-    return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
-
-
-def _row(status: ReportStatus, recipe: Recipe | None) -> RecipeReport | None:
-    return next((r for r in status.results if r.recipe == recipe), None)
 
 
 def _figures(rows: Iterable[RecipeReport], field: str) -> list[float]:
@@ -187,26 +184,6 @@ def _figures(rows: Iterable[RecipeReport], field: str) -> list[float]:
 
 def _median(values: Sequence[float]) -> str | None:
     return decimal(middle(values)) if values else None
-
-
-def _slow(group: Sequence[tuple[Stand, ReportStatus]], plan: ProfilePlan) -> list[str]:
-    """Nodes far below their pool, worst first: by the profile's per cent and by 4 robust deviations, both."""
-    assert plan.profile.spec is not None
-    best = _best_recipe(group, "tokens_per_second")
-    rates = {
-        stand.facts.name: float(row.tokens_per_second)
-        for stand, status in group
-        if (row := _row(status, best)) is not None and row.tokens_per_second is not None
-    }
-    if len(rates) < 3:
-        return []
-    values = list(rates.values())
-    center = middle(values)
-    margin = max(
-        center * plan.profile.spec.thresholds.slow_node_percent / 100,
-        SLOW_DEVIATIONS * ROBUST_SIGMA * mad(values),
-    )
-    return sorted((node for node, rate in rates.items() if rate < center - margin), key=lambda node: rates[node])
 
 
 def _data(counts: NodeCounts) -> str | None:
