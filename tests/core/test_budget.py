@@ -139,6 +139,11 @@ HINDERED: dict[str, tuple[Turn, str]] = {
         "Running agents may draw 11200 W and this node 5600 W (H100 SXM default, not yet measured), more than "
         "spec.rollout.powerBudgetWatts (16799 W).",
     ),
+    "LimitOfAnotherProfile": (
+        turn(profile=rolled_out(), elsewhere=(turn(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
+        f"Profile ml/nightly limits this place: 2 agents run where {RACK} is r1, as many as spec.rollout.perTopology "
+        "allows.",
+    ),
     "Ramping": (
         turn(profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(OTHER, "uid-n2"): NOW - timedelta(seconds=59)}),
         "It may start at 2026-11-21T09:00:01Z.",
@@ -258,6 +263,24 @@ def test_what_is_physical_counts_agents_of_other_profiles_on_matched_nodes(reaso
     seen = observed([rolled_out(**limits), profile("other")], fleet, jobs=(running,), pods=(pod(running),))
     stands = {s.facts.name: s.reason for s in plan(seen).profiles[0].stands}
     assert stands == {"n1": "MeasuredByAnotherProfile", "n2": reason}
+
+
+@pytest.mark.parametrize("limits", PHYSICAL.values(), ids=PHYSICAL)
+def test_what_is_physical_binds_profiles_that_name_no_limit(limits: dict[str, Any]) -> None:
+    fleet = {f"uid-{n}": node_object(EIGHT_H100 | {RACK: "r1"}, name=n) for n in ("n1", "n2")}
+    running = job("n1")
+    free = profile("other", rollout={"maxConcurrent": 8})
+    seen = observed([rolled_out(**limits), free], fleet, jobs=(running,), pods=(pod(running),))
+    stands = {s.facts.name: s.reason for s in plan(seen).profiles[1].stands}
+    assert stands == {"n1": "MeasuredByAnotherProfile", "n2": "LimitOfAnotherProfile"}
+    unmatched = profile(rollout={"maxConcurrent": 8} | limits, target={"nodeNames": ["n1"]})
+    seen = observed([unmatched, free], fleet, jobs=(running,), pods=(pod(running),))
+    assert plan(seen).profiles[1].stands[1].reason == "AgentStarting", "its limits are for the nodes that it matches"
+
+
+def test_a_limit_below_any_node_binds_nobody_else() -> None:
+    seen = observed([rolled_out(powerBudgetWatts=100), profile("other")], nodes("n1"))
+    assert [plan(seen).profiles[i].stands[0].reason for i in (0, 1)] == ["PowerBudgetTooSmall", "AgentStarting"]
 
 
 def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:

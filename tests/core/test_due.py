@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
-from precision_operator.core.actions import MarkStale, Start
+from precision_operator.core.actions import MarkFresh, MarkStale, Start
 from precision_operator.core.asking import Ask, ask
 from precision_operator.core.due import CHECKS, Current, current, standing
+from precision_operator.core.ingest import marked_status
 from precision_operator.core.nodes import node_facts
 from precision_operator.core.observed import ProfileView, ReportView
 from precision_operator.core.plan import plan
@@ -156,6 +157,19 @@ def test_old_figures_stay_and_are_marked_with_the_reason_until_new_ones_stand() 
     status = measured(basis=BASIS)
     assert stale(status) == ["DriverChange"]
     assert stale(status, busy={"n1": "team/train-0"}) == ["DriverChange"], "also while the node waits"
+
+
+def test_a_driver_change_that_is_undone_before_a_new_run_takes_the_mark_away() -> None:
+    told = report(status=measured(basis=begun_for(PLAIN, node("580.95.05"))))
+    changed = observed([PLAIN], {"uid-n1": node("585.10.01")}, reports=(told,))
+    (mark,) = (action for action in plan(changed).actions if isinstance(action, MarkStale))
+    marked = replace(told, status=marked_status(mark, NOW))
+    undone = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(marked,))
+    (fresh,) = plan(undone).actions
+    assert isinstance(fresh, MarkFresh)
+    assert "DriverChange" in fresh.message
+    again = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(replace(told, status=marked_status(fresh, NOW)),))
+    assert not plan(again).actions, "once"
 
 
 def test_a_report_is_left_alone_while_the_new_run_is_on_its_way() -> None:

@@ -16,6 +16,7 @@ from precision_api.report import ReportStatus
 from precision_api.result import MeasurementResult, Summary
 from precision_api.wire import encode, encode_refusal, read_message
 from precision_operator.core import ingest, outliers
+from precision_operator.core.actions import MarkFresh, MarkStale
 from precision_operator.core.clock import format_time
 from precision_operator.core.ingest import Problem, finding, summary_of
 from precision_operator.core.observed import JobView, PodView, Termination
@@ -262,7 +263,7 @@ def test_conditions_turn_only_when_their_status_does() -> None:
 
 def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
     before = report(status=status())
-    written = ingest.stale_status(before, "NodeGone", "It is gone.", NOW + MINUTE)
+    written = ingest.marked_status(MarkStale(before, "NodeGone", "It is gone."), NOW + MINUTE)
     assert before.status is not None
     assert (written.results, written.attempt, written.state) == (
         before.status.results,
@@ -274,16 +275,30 @@ def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
 
 def test_marking_twice_keeps_the_time_from_which_the_retention_counts() -> None:
     first = gone(timedelta(hours=5))
-    again = ingest.stale_status(report(status=first), "NodeGone", "It is gone.", NOW)
+    again = ingest.marked_status(MarkStale(report(status=first), "NodeGone", "It is gone."), NOW)
     assert again.conditions[0].last_transition_time == first.conditions[0].last_transition_time
 
 
 def test_a_vanished_node_counts_from_when_it_vanished_not_from_when_its_figures_grew_stale() -> None:
-    stale = ingest.stale_status(report(status=status()), "DriverChange", "Another driver.", NOW - 5 * MINUTE)
-    vanished = ingest.stale_status(report(status=stale), "NodeGone", "It is gone.", NOW)
+    stale = ingest.marked_status(
+        MarkStale(report(status=status()), "DriverChange", "Another driver."), NOW - 5 * MINUTE
+    )
+    vanished = ingest.marked_status(MarkStale(report(status=stale), "NodeGone", "It is gone."), NOW)
     fresh = next(c for c in vanished.conditions if c.type == "Fresh")
     assert (fresh.reason, fresh.last_transition_time) == ("NodeGone", format_time(NOW))
     assert vanished.results == stale.results == status().results
+
+
+def test_a_mark_that_is_taken_back_leaves_the_figures_fresh_again() -> None:
+    stale = ingest.marked_status(MarkStale(report(status=status()), "DriverChange", "Another driver."), NOW - MINUTE)
+    fresh = ingest.marked_status(MarkFresh(report(status=stale), "It is undone."), NOW)
+    condition = next(c for c in fresh.conditions if c.type == "Fresh")
+    assert (condition.status, condition.message, condition.last_transition_time) == (
+        "True",
+        "It is undone.",
+        format_time(NOW),
+    )
+    assert (fresh.state, fresh.results) == ("Measured", status().results)
 
 
 def test_the_detail_goes_with_its_report_and_is_found_by_its_name() -> None:

@@ -7,7 +7,7 @@ An agent is a Job that has not ended, or a pod that has not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -57,6 +57,27 @@ def check(world: World, start: Start, stands: Iterable[Stand]) -> None:
     assert not spec.suspend, "a suspended profile starts an agent"
     for audit in (_node, _own, _rollout, _physical, _watts, _ramp, _rest):
         audit(world, start, spec, list(stands))
+    for other in world.profiles.values():
+        if other.uid != start.profile.uid and other.spec and start.facts.uid in _matched(world, other.spec):
+            _keeps_limits_of(other, world, start)
+
+
+def _keeps_limits_of(other: ProfileView, world: World, start: Start) -> None:
+    """Racks and watts that another profile limits are limited for all, where a node stays below its limit at all."""
+    assert other.spec is not None
+    mine, rollout = _watts_of(world, start.facts.uid), other.spec.rollout
+    pools = [row for row in rollout.pools if row.name == _labels(world.nodes[start.facts.uid])[PRODUCT]]
+    if any(
+        watts is not None and watts < mine
+        for watts in (rollout.power_budget_watts, *(row.power_budget_watts for row in pools))
+    ):
+        return
+    labels = _labels(world.nodes[start.facts.uid])
+    known = tuple(row for row in rollout.per_topology if row.key in labels)
+    kept = other.spec.model_copy(update={"rollout": rollout.model_copy(update={"per_topology": known})})
+    as_other = replace(start, profile=other)
+    for audit in (_physical, _watts):
+        audit(world, as_other, kept, [])
 
 
 def _labels(node: Raw) -> Mapping[str, str]:

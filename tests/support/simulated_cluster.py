@@ -16,7 +16,7 @@ from precision_api.report import ReportStatus
 from precision_api.result import Detail, Software, Summary
 from precision_api.summary import compact
 from precision_operator.core import ingest, manifest
-from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkStale, Start
+from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import (
     JobView,
@@ -151,8 +151,8 @@ class SimulatedCluster:
                 if action.name in self.reports and self.reports[action.name].uid == action.uid:
                     del self.reports[action.name]
                 yield
-            case MarkStale():
-                status = ingest.stale_status(action.report, action.reason, action.message, self.now)
+            case MarkStale() | MarkFresh():
+                status = ingest.marked_status(action, self.now)
                 self._write_status(action.report, status)
                 yield
 

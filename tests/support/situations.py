@@ -189,6 +189,17 @@ TURNS: dict[str, Situation] = {
     "TopologyLimitReached": Situation(
         rolled(TWO_RACKS, "n2", perTopology=[{"key": NVLINK, "max": 1}]), {"limit": 1, "key": NVLINK, "group": "a.1"}
     ),
+    "LimitOfAnotherProfile": Situation(
+        observed(
+            [profile(), profile("other", rollout={"pools": [POOL | {"maxConcurrent": 1}]})],
+            nodes("n1", "n2"),
+            jobs=(job("n2", owner="other"),),
+        ),
+        {
+            "profile": "ml/other",
+            "detail": f"1 agents run in pool {H100}, as many as spec.rollout.pools allows",
+        },
+    ),
     "TopologyKeyMissing": Situation(rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),
     "PowerBudgetReached": Situation(
         rolled(None, "n2", powerBudgetWatts=8000),

@@ -80,4 +80,13 @@ class MarkStale:
     message: str
 
 
-Action = Start | Collect | Close | Drop | MarkStale
+@dataclass(frozen=True)
+class MarkFresh:
+    """Take that mark from a report again: what made its figures out of date was undone before a new run began."""
+
+    report: ReportView
+    message: str
+    reason: str = "Measured"
+
+
+Action = Start | Collect | Close | Drop | MarkStale | MarkFresh

@@ -2,7 +2,8 @@
 
 A new budget is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
 rack, a pool, watts) count every agent there, whoever's it is: of the rack, of the pool, and for the profile's own watts
-of the nodes that it matches. `maxConcurrent`, canary and failures count the profile's own.
+of the nodes that it matches. They bind whoever wants to start on a node that their profile matches. `maxConcurrent`,
+canary and failures count the profile's own.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Turn:
     """Enforced watts of a node's GPUs by node UID, where a report tells them."""
     starts: Mapping[tuple[str, str], datetime]
     """When agents were last created, by profile UID and node UID."""
+    elsewhere: tuple[Turn, ...] = ()
+    """The same node as other profiles with physical limits see it, each of which matches it."""
 
     @property
     def rollout(self) -> Rollout:
@@ -162,6 +165,8 @@ def topology_key_missing(turn: Turn) -> str | None:
 def topology_limit_reached(turn: Turn) -> str | None:
     for row in turn.rollout.per_topology:
         group = turn.facts.labels.get(row.key)
+        if group is None:  # of no group; whether that may be is a check of its own
+            continue
         there = sum(item.facts is not None and item.facts.labels.get(row.key) == group for item in turn.live)
         if there >= row.max:
             return sentence("TopologyLimitReached", limit=row.max, key=row.key, group=group)
@@ -214,6 +219,27 @@ def power_budget_reached(turn: Turn) -> str | None:
     return None
 
 
+def limit_of_another_profile(turn: Turn) -> str | None:
+    """A rack that one profile spares is not filled by another; what nobody can keep (a node above it) binds nobody."""
+    for other in turn.elsewhere:
+        if power_budget_too_small(other) is not None:
+            continue
+        told = next((text for check in PHYSICAL if (text := check(other)) is not None), None)
+        if told is not None:
+            return sentence("LimitOfAnotherProfile", profile=other.profile.key, detail=_without_next_step(told))
+    return None
+
+
+def _without_next_step(told: str) -> str:
+    first = told.split(". ", 1)[0].rstrip(".")
+    return first[:1].lower() + first[1:]
+
+
+def has_physical_limits(rollout: Rollout) -> bool:
+    """Whether the profile limits a place, so that others on its nodes are bound too."""
+    return bool(rollout.per_topology or rollout.pools or rollout.power_budget_watts)
+
+
 def backing_off(turn: Turn) -> str | None:
     if turn.attempt is None or turn.attempt.outcome != "disrupted":
         return None
@@ -241,6 +267,9 @@ def _idle_required(turn: Turn) -> bool:
     return turn.profile.spec.idle.required
 
 
+PHYSICAL: tuple[Check, ...] = (pool_limit_reached, topology_limit_reached, power_budget_reached)
+"""What binds the agents of other profiles too."""
+
 PROFILE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("Suspended", suspended),
     ("TooManyFailures", too_many_failures),
@@ -258,6 +287,7 @@ NODE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("PoolLimitReached", pool_limit_reached),
     ("TopologyLimitReached", topology_limit_reached),
     ("PowerBudgetReached", power_budget_reached),
+    ("LimitOfAnotherProfile", limit_of_another_profile),
     ("Ramping", ramping),
     ("Busy", busy),
     ("CheckingIdle", not_looked_at),

@@ -28,7 +28,7 @@ from precision_api.report import (
 from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
 from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
-from precision_operator.core.actions import DEFAULT_KEEPING, Keeping
+from precision_operator.core.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.observed import JobView, PodView, ReportView
@@ -171,6 +171,8 @@ def _succeeded_status(
             gpus=summary.gpus,
             pool=pool[:253] or summary.product,
             limit_watts=_limit_watts(found.result),
+            slowest_gpu=summary.slowest_gpu,
+            sensor_accuracy=summary.sensor_accuracy,
         ),
         software=_software(summary),
         run=_run(found, job, report, now),
@@ -255,15 +257,15 @@ def _best_text(best: RecipeReport | None) -> str | None:
     return f"{best.recipe} {_times(best.speedup)}".strip() if best else None
 
 
-def stale_status(report: ReportView, reason: str, message: str, now: datetime) -> ReportStatus:
-    """A report whose figures are out of date: they stay, Fresh turns False, and tells since when for this reason."""
-    before = report.status or ReportStatus()
-    since = [c for c in before.conditions if c.reason == reason]
-    stale = condition(since, names.FRESH, False, reason, message, now)
+def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
+    """A report whose figures are out of date, or are so no more: they stay, Fresh tells since when and why."""
+    before, fresh = mark.report.status or ReportStatus(), isinstance(mark, MarkFresh)
+    since = [c for c in before.conditions if c.reason == mark.reason]
+    marked = condition(since, names.FRESH, fresh, mark.reason, mark.message, now)
     kept = tuple(c for c in before.conditions if c.type != names.FRESH)
-    return before.model_copy(
-        update={"conditions": (stale, *kept), "state": "NodeGone" if reason == "NodeGone" else "Stale"}
-    )
+    measured = "Partial" if before.run and before.run.partial else "Measured"
+    stale = "NodeGone" if mark.reason == "NodeGone" else "Stale"
+    return before.model_copy(update={"conditions": (marked, *kept), "state": measured if fresh else stale})
 
 
 def recipe_report(recipe: RecipeSummary) -> RecipeReport:

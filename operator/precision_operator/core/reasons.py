@@ -192,6 +192,12 @@ _ROWS = (
         "It is measured when there is room.",
     ),
     Reason(
+        "LimitOfAnotherProfile",
+        "queued",
+        "profile {profile} limits this place: {detail}",
+        "It is measured when there is room; or change the limit in that profile, or delete it.",
+    ),
+    Reason(
         "PowerBudgetTooSmall",
         "waiting",
         "this node alone may draw {watts} W ({origin}), more than {name} ({budget} W)",

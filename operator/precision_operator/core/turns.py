@@ -10,7 +10,15 @@ from datetime import UTC, datetime
 from precision_operator.core import manifest
 from precision_operator.core.actions import Start
 from precision_operator.core.asking import Ask, request, too_large
-from precision_operator.core.budget import NODE_CHECKS, PROFILE_CHECKS, Live, Tally, Turn, hindrance
+from precision_operator.core.budget import (
+    NODE_CHECKS,
+    PROFILE_CHECKS,
+    Live,
+    Tally,
+    Turn,
+    has_physical_limits,
+    hindrance,
+)
 from precision_operator.core.clock import parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
@@ -40,6 +48,8 @@ class _Ledger:
     """UIDs of the nodes that each profile's target matches, by profile UID."""
     newest: dict[str, datetime]
     """When each profile's newest agent was created, by profile UID."""
+    limited: tuple[ProfilePlan, ...]
+    """Profiles that limit places, so that others on their nodes are bound too."""
 
     def own(self, uid: str) -> int:
         return sum(profile == uid for profile, _ in self.live)
@@ -99,7 +109,13 @@ def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
         tallies={draft.profile.uid: draft.tally for draft in drafts},
         matched={draft.profile.uid: frozenset(stand.facts.uid for stand in draft.stands) for draft in drafts},
         newest=_newest(starts, observed.now),
+        limited=tuple(draft for draft in drafts if _limits_places(draft)),
     )
+
+
+def _limits_places(draft: ProfilePlan) -> bool:
+    spec = draft.profile.spec
+    return isinstance(draft.asked, Ask) and spec is not None and has_physical_limits(spec.rollout)
 
 
 def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
@@ -147,24 +163,41 @@ def _as(stand: Stand, other: Stand) -> Stand:
 
 def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger) -> tuple[Stand, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
-    facts, asked, found = candidate.facts, draft.asked, candidate.current
+    asked, found = draft.asked, candidate.current
     assert isinstance(asked, Ask)
     assert found is not None
-    turn = Turn(
+    turn = replace(
+        _seen_by(draft, candidate.facts, observed, ledger),
+        attempt=found.attempt,
+        elsewhere=_elsewhere(draft, candidate, observed, ledger),
+    )
+    hindered = hindrance(turn, PROFILE_CHECKS) or hindrance(turn, NODE_CHECKS)
+    if hindered is not None:
+        return replace(candidate, reason=hindered[0], message=hindered[1]), None
+    return _start(draft, candidate, asked, observed)
+
+
+def _seen_by(draft: ProfilePlan, facts: NodeFacts, observed: Observed, ledger: _Ledger) -> Turn:
+    """What bears on a start on this node, as one profile sees it; without its attempt."""
+    return Turn(
         observed=observed,
         profile=draft.profile,
         facts=facts,
         live=ledger.lives(draft),
         tally=ledger.tallies[draft.profile.uid],
         taken_by=ledger.taken.get(facts.name),
-        attempt=found.attempt,
+        attempt=None,
         limits=ledger.limits,
         starts=ledger.starts,
     )
-    hindered = hindrance(turn, PROFILE_CHECKS) or hindrance(turn, NODE_CHECKS)
-    if hindered is not None:
-        return replace(candidate, reason=hindered[0], message=hindered[1]), None
-    return _start(draft, candidate, asked, observed)
+
+
+def _elsewhere(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger) -> tuple[Turn, ...]:
+    """The candidate's node as other profiles see it that match it and limit places."""
+    uid = candidate.facts.uid
+    others = (other for other in ledger.limited if other.profile.uid != draft.profile.uid)
+    matching = (other for other in others if uid in ledger.matched[other.profile.uid])
+    return tuple(_seen_by(other, other.nodes[uid], observed, ledger) for other in matching)
 
 
 def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed) -> tuple[Stand, Start | None]:

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from precision_api import names
-from precision_operator.core.actions import DEFAULT_KEEPING, Action, Close, Collect, Drop, Keeping, MarkStale
+from precision_api.report import ReportStatus
+from precision_operator.core.actions import DEFAULT_KEEPING, Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale
 from precision_operator.core.clock import duration, parse_time
 from precision_operator.core.observed import JobView, Observed, PodView, ReportView
 from precision_operator.core.reasons import sentence
@@ -121,12 +122,20 @@ def _not_fresh(report: ReportView) -> Mapping[str, datetime]:
 
 
 def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
-    """Results that a new run will replace: they stay until it has, marked with the reason."""
+    """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
     for stand in plan.stands:
         found, report = stand.current, stand.report
-        if found is None or found.due in (None, "FirstRun") or report is None or report.status is None:
+        if found is None or report is None or report.status is None or report.status.run is None:
             continue
         if (plan.profile.uid, report.node_uid) in written:
             continue
-        if report.status.run is not None and not _not_fresh(report):
+        marked = _not_fresh(report)
+        if found.due is None and marked and _is_of_newest_attempt(report.status):
+            yield MarkFresh(report, f"what made it stale ({', '.join(marked)}) is undone")
+        elif found.due not in (None, "FirstRun") and not marked:
             yield MarkStale(report, found.due or "", found.message)
+
+
+def _is_of_newest_attempt(status: ReportStatus) -> bool:
+    """Whether the result is what the newest attempt found; it may be older, where that one failed."""
+    return status.run is not None and status.attempt is not None and status.attempt.run == status.run.run

@@ -15,7 +15,7 @@ from precision_api.request import canonical
 from precision_api.result import MeasurementResult, Summary
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core import ingest, manifest
-from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkStale, Start
+from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
 from precision_operator.core.events import Note, event
 from precision_operator.core.observed import JobView, PodView, ProfileView, ReportView
 from precision_operator.core.views import job_view, pod_view, report_view
@@ -86,8 +86,8 @@ class Actor:
                 await self._fail(action.job, action.report, problem, action.keeping)
             case Drop():
                 await self._delete(action.kind, action.namespace, action.name, action.uid)
-            case MarkStale():
-                status = ingest.stale_status(action.report, action.reason, action.message, _now())
+            case MarkStale() | MarkFresh():
+                status = ingest.marked_status(action, _now())
                 await self._write_status(action.report, status)
 
     async def settle(self) -> None:
@@ -266,7 +266,7 @@ def _subject(action: Action) -> str:
             return f"{verb} {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
         case Drop():
             return f"delete {action.kind} {action.namespace}/{action.name}"
-        case MarkStale():
+        case MarkStale() | MarkFresh():
             return f"mark {action.report.namespace}/{action.report.name}"
 
 
