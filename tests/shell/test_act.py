@@ -296,6 +296,16 @@ async def test_a_status_is_never_written_to_another_object_of_the_same_name(scen
     assert scene.report().status is None
 
 
+async def test_a_status_that_another_leader_has_written_meanwhile_is_not_overwritten(scene: Scene) -> None:
+    await scene.started()
+    as_read = scene.report()
+    assert await scene.actor.act([MarkStale(as_read, "DriverChange", "Another driver.")]) == 0
+    assert await scene.actor.act([MarkStale(as_read, "NodeGone", "A late request.")]) == 1, "it is tried again later"
+    status = scene.report().status
+    assert status is not None
+    assert status.state == "Stale"
+
+
 async def test_a_report_of_a_vanished_node_is_marked(scene: Scene) -> None:
     await scene.started()
     assert await scene.actor.act([MarkStale(scene.report(), "NodeGone", "It is gone.")]) == 0

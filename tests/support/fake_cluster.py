@@ -87,9 +87,10 @@ class FakeCluster:
         if isinstance(body, Mapping):
             there |= body
         else:
-            if there["metadata"]["uid"] != body[0]["value"]:
-                raise ApiError(422, "Invalid", f"{path}: the test of the patch fails")
-            there["status"] = body[1]["value"]
+            for test in (row for row in body if row["op"] == "test"):
+                if there["metadata"].get(test["path"].removeprefix("/metadata/")) != test["value"]:
+                    raise ApiError(422, "Invalid", f"{path}: the test of the patch fails")
+            there["status"] = body[-1]["value"]
         patched = self._store(path.removesuffix("/status"), there)
         self._asked("PATCH", path, after=True)
         return patched

@@ -113,6 +113,8 @@ class ReportView:
     status: ReportStatus | None = None
     rerun: str = ""
     """Value of the rerun annotation: a new one asks for a new run of this node."""
+    version: str = ""
+    """resourceVersion of the object that was read."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class ProfileView:
     rerun: str = ""
     """Value of the rerun annotation: a new one asks for a new run of all nodes."""
     deleting: bool = False
+    version: str = ""
+    """resourceVersion of the object that was read."""
 
     @property
     def key(self) -> str:

@@ -38,6 +38,7 @@ def profile_view(raw: Raw) -> ProfileView:
         status=_map(raw, "status"),
         rerun=str(_map(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
         deleting=bool(meta.get("deletionTimestamp")),
+        version=str(meta.get("resourceVersion", "")),
     )
 
 
@@ -168,6 +169,7 @@ def report_view(raw: Raw) -> ReportView | None:
         node_uid=str(spec["nodeUID"]),
         status=_report_status(raw.get("status")),
         rerun=str(_map(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
+        version=str(meta.get("resourceVersion", "")),
     )
 
 

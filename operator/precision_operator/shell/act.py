@@ -193,7 +193,13 @@ class Actor:
 
     async def _write_status(self, report: ReportView, status: ReportStatus) -> None:
         path = paths.item(paths.reports(report.namespace), report.name, "status")
-        raw = await self._cluster.patch(path, _whole_status(report.uid, ingest.report_json(status)), "json")
+        patch = _whole_status(report.uid, report.version, ingest.report_json(status))
+        try:
+            raw = await self._cluster.patch(path, patch, "json")
+        except ApiError as error:
+            if error.status == 422:
+                raise NotYet(f"the report has changed since it was read: {error.message}") from error
+            raise
         self._cache.put("reports", raw)
 
     async def _write_detail(self, report: ReportView, result: MeasurementResult) -> None:
@@ -225,7 +231,7 @@ class Actor:
     async def write_profile_status(self, profile: ProfileView, status: dict[str, Any]) -> None:
         """The status of a profile, whole. Raises ApiError."""
         path = paths.item(paths.profiles(profile.namespace), profile.name, "status")
-        raw = await self._cluster.patch(path, _whole_status(profile.uid, status), "json")
+        raw = await self._cluster.patch(path, _whole_status(profile.uid, profile.version, status), "json")
         self._cache.put("profiles", raw)
 
     async def tell(self, profile: ProfileView, notes: Sequence[Note]) -> None:
@@ -249,10 +255,14 @@ class Actor:
             )
 
 
-def _whole_status(uid: str, status: dict[str, Any]) -> list[dict[str, Any]]:
-    """A patch that replaces the status, if the object is still that one."""
+def _whole_status(uid: str, version: str, status: dict[str, Any]) -> list[dict[str, Any]]:
+    """A patch that replaces the status, if the object is still the one that was read.
+
+    So a request of a leader that was stopped, and that lands after its successor has written, changes nothing.
+    """
+    tests = {"/metadata/uid": uid} | ({"/metadata/resourceVersion": version} if version else {})
     return [
-        {"op": "test", "path": "/metadata/uid", "value": uid},
+        *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
         {"op": "add", "path": "/status", "value": status},
     ]
 
