@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.nodes import NodeFacts, Taint, node_facts, quantity, same_driver
+from precision_operator.core.nodes import NodeFacts, Taint, facts_of_all, node_facts, quantity, same_driver
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
 
 
@@ -250,3 +250,33 @@ def test_a_node_without_a_ready_condition_is_not_called_unready() -> None:
     raw["status"]["conditions"] = []
     assert node_facts(raw).ready
     assert node_facts(node_object(ready="Unknown")).not_ready == "condition Ready is Unknown (KubeletReady)"
+
+
+def versioned(version: str, **labels: str) -> dict[str, Any]:
+    node = node_object(EIGHT_H100 | labels, name="n1")
+    return {**node, "metadata": {**node["metadata"], "uid": "uid-n1", "resourceVersion": version}}
+
+
+def test_facts_follow_the_version_of_the_node_and_the_pool_label() -> None:
+    def pool(version: str, label: str = "pool", **labels: str) -> str:
+        return facts_of_all({"uid-n1": versioned(version, **labels)}, label, ())["uid-n1"].pool
+
+    assert pool("1", pool="a") == "a"
+    assert pool("2", pool="b") == "b"
+    assert pool("2", "other", pool="b", other="c") == "c"
+
+
+def test_facts_follow_the_slices_of_the_node_alone() -> None:
+    def dra(driver: str, of: str, version: str) -> Any:
+        gpu = {"type": {"string": "gpu"}, "driverVersion": {"version": driver}}
+        spec = {"driver": "gpu.nvidia.com", "nodeName": of, "devices": [{"name": "gpu-0", "attributes": gpu}]}
+        meta = {"name": "s", "uid": f"uid-s-{of}", "resourceVersion": version}
+        return {"metadata": meta, "spec": spec}
+
+    bare = versioned("7")
+    bare["metadata"]["labels"] = {}
+    found = [
+        facts_of_all({"uid-n1": bare}, "pool", slices)["uid-n1"].driver
+        for slices in ((dra("580.1", "n1", "1"), dra("570.1", "n2", "1")), (dra("585.2", "n1", "2"),), ())
+    ]
+    assert found == ["580.1", "585.2", None]

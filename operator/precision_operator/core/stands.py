@@ -13,7 +13,7 @@ from precision_operator.core.budget import Tally
 from precision_operator.core.clock import format_time
 from precision_operator.core.due import Current, current, not_due_yet, standing
 from precision_operator.core.eligibility import decide, matches
-from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView, ReportView
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, next_try, spent
@@ -63,8 +63,7 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
     asked = ask(profile, observed)
     if profile.spec is None:
         return ProfilePlan(profile, asked)
-    label = profile.spec.pool_label
-    facts = {uid: node_facts(node, label, observed.slices) for uid, node in observed.nodes.items()}
+    facts = facts_of_all(observed.nodes, profile.spec.pool_label, observed.slices)
     matched = sorted((f for f in facts.values() if matches(profile.spec.target, f)), key=lambda f: f.name)
     found = _Found(
         jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
