@@ -149,7 +149,9 @@ class SimulatedCluster:
                 yield
             case Drop():
                 if action.name in self.reports and self.reports[action.name].uid == action.uid:
-                    del self.reports[action.name]
+                    dropped = self.reports.pop(action.name)
+                    assert dropped.node_uid not in self.nodes, "the report of a node that is there is deleted"
+                    self.results.pop((dropped.profile_uid, dropped.node_uid), None)
                 yield
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self.now)
