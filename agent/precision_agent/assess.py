@@ -5,26 +5,31 @@ Left out, a failed shape would make its recipe look faster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 
-from precision_agent.backends.protocol import Power, Probe
-from precision_agent.cases import BASELINE, CONTROL, Arm, Cases, GemmCase, TrainingCase
-from precision_agent.sample import LEAST_PALINDROMES, Samples
+from precision_agent.backends.protocol import Probe
+from precision_agent.cases import Arm, GemmCase
+from precision_agent.meaning import facts_of, meaning
+from precision_agent.metered import HeldBack
+from precision_agent.sample import LEAST_PALINDROMES
+from precision_agent.train import Measured, Metering, steps_of, training_of
 from precision_api import stats
 from precision_api.request import Mode
 from precision_api.result import (
-    Energy,
+    Clocks,
     Failure,
     GemmResult,
     GemmSum,
     Interval,
+    Loss,
     Memory,
     RecipeResult,
-    Training,
+    Verification,
 )
 
-BASELINE_ARM = Arm(BASELINE, BASELINE)
-CONTROL_ARM = Arm(CONTROL, BASELINE)
+NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
+"""Reasons that a sum tells as its own: they are of all its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,55 +37,106 @@ class Evidence:
     """What else is known of one arm, beside its samples."""
 
     probe: Probe
-    power: Power
-    memory: Memory
+    metering: Metering
+    memory: Memory = field(default_factory=Memory)
+    verification: Verification | None = None
+    held_back: HeldBack = field(default_factory=HeldBack)
+    clocks: Clocks | None = None
+    quantization_tax: float | None = None
+    cpu_bound: bool | None = None
+    loss: Loss | None = None
+    depth_check: float | None = None
+    notes: tuple[str, ...] = ()
 
 
-def recipe_result(arm: Arm, cases: Cases, samples: Samples, evidence: Evidence, devices: int) -> RecipeResult:
-    """All that the samples and the evidence say of one recipe."""
+def recipe_result(arm: Arm, run: Measured, evidence: Evidence) -> RecipeResult:
+    """All that the samples and the evidence say of one recipe; what it means comes after all recipes are known."""
     probe = evidence.probe
     if probe.availability not in ("ok", "emulated"):
-        return RecipeResult(recipe=arm.recipe, availability=probe.availability, availability_reason=probe.reason)
+        return RecipeResult(
+            recipe=arm.recipe,
+            availability=probe.availability,
+            availability_reason=probe.reason[:1024],
+            notes=evidence.notes,
+        )
+    sums = tuple(_sum(arm, mode, run) for mode in run.cases.modes)
     return RecipeResult(
         recipe=arm.recipe,
         availability=probe.availability,
-        availability_reason=probe.reason,
-        verification=probe.verification,
-        gemms=tuple(_gemm(arm, case, samples) for case in cases.gemms),
-        sums=tuple(_sum(arm, mode, cases, samples) for mode in _modes(cases)),
-        training=_training(arm, cases, samples, evidence.power, devices),
+        availability_reason=probe.reason[:1024],
+        verification=evidence.verification or probe.verification,
+        gemms=tuple(_gemm(arm, case, run) for case in run.cases.gemms),
+        sums=sums,
+        quantization_tax=_tax(sums) if evidence.quantization_tax is None else evidence.quantization_tax,
+        cpu_bound=evidence.cpu_bound,
+        training=training_of(arm, run, evidence.metering, evidence.depth_check),
+        throttle=evidence.held_back.shares,
+        throttled=evidence.held_back.marked,
+        clocks=evidence.clocks,
         memory=evidence.memory,
+        loss=evidence.loss,
+        notes=evidence.notes,
     )
 
 
-def control_ratio(cases: Cases, samples: Samples) -> Interval | None:
-    """Baseline against a second, equal baseline: by the training step, else by the sum of the first GEMM mode."""
-    pairs = [_steps(arm, cases, samples) for arm in (BASELINE_ARM, CONTROL_ARM)]
-    for mode in _modes(cases):
-        if any(isinstance(values, Failure) for values in pairs):
-            pairs = [_totals(arm, mode, cases, samples) for arm in (BASELINE_ARM, CONTROL_ARM)]
-    first, second = pairs
-    if isinstance(first, Failure) or isinstance(second, Failure):
+def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[RecipeResult, ...]:
+    """The same results, each told what it means against the baseline."""
+    share, floor = gemm_share(results, run), stats.noise_floor(run.control)
+    return tuple(
+        result.model_copy(update={"meaning": meaning(facts_of(result, run.cases.baseline.recipe, share, floor))})
+        if result.availability in ("ok", "emulated")
+        else result
+        for result in results
+    )
+
+
+def gemm_share(results: tuple[RecipeResult, ...], run: Measured) -> float | None:
+    """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both."""
+    steps = steps_of(run.cases.baseline, run)
+    baseline = next((result for result in results if result.recipe == run.cases.baseline.recipe), None)
+    if isinstance(steps, Failure) or baseline is None:
         return None
-    return stats.paired_ratio(first, second)
+    sums = {part.mode: part.seconds.value for part in baseline.sums if part.seconds}
+    seconds = sums.get("prequantized", sums.get("autocast"))
+    if seconds is None:
+        return None
+    step = fmean(value for values in steps.seconds.values() for value in values)
+    return min(1.0, seconds / step)
 
 
-def _modes(cases: Cases) -> tuple[Mode, ...]:
-    return tuple(dict.fromkeys(case.mode for case in cases.gemms))
+def _tax(sums: tuple[GemmSum, ...]) -> float | None:
+    """Where no kernels were seen: what the GEMMs alone are below the GEMMs with their quantisation, as a share."""
+    seconds = {part.mode: part.seconds.value for part in sums if part.seconds}
+    if len(seconds) < 2 or not sums[0].speedup:
+        return None
+    return min(1.0, max(0.0, 1 - seconds["prequantized"] / seconds["autocast"]))
 
 
-def _values(arm: Arm, case: GemmCase | TrainingCase, samples: Samples) -> tuple[float, ...] | Failure:
+def control_ratio(run: Measured) -> Interval | None:
+    """Baseline against a second, equal baseline: by the training step, else by the sum of the first GEMM mode."""
+    baseline, control = run.cases.baseline, run.cases.control
+    first, second = steps_of(baseline, run), steps_of(control, run)
+    if not isinstance(first, Failure) and not isinstance(second, Failure):
+        return stats.paired_ratio(second.rates.per_palindrome, first.rates.per_palindrome)
+    for mode in run.cases.modes:
+        one, two = _totals(baseline, mode, run), _totals(control, mode, run)
+        if not isinstance(one, Failure) and not isinstance(two, Failure):
+            return stats.paired_ratio(one, two)
+    return None
+
+
+def _values(arm: Arm, case: GemmCase, run: Measured) -> tuple[float, ...] | Failure:
     """The samples of one case, or a Failure; also where there are too few of them for an interval."""
-    values = samples.of(arm, case)
+    values = run.samples.of(arm, case)
     if isinstance(values, Failure) or len(values) >= LEAST_PALINDROMES:
         return values
     return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
 
 
-def _gemm(arm: Arm, case: GemmCase, samples: Samples) -> GemmResult:
-    values = _values(arm, case, samples)
-    failure = values if isinstance(values, Failure) else None
-    seconds = None if isinstance(values, Failure) else stats.mean_interval(values)
+def _gemm(arm: Arm, case: GemmCase, run: Measured) -> GemmResult:
+    values = _values(arm, case, run)
+    fact = run.samples.facts.get((arm.label, case))
+    failed = isinstance(values, Failure)
     return GemmResult(
         name=case.name,
         pass_=case.pass_,
@@ -89,65 +145,33 @@ def _gemm(arm: Arm, case: GemmCase, samples: Samples) -> GemmResult:
         n=case.n,
         count=case.count,
         mode=case.mode,
-        seconds=seconds,
-        failure=failure,
+        seconds=None if isinstance(values, Failure) else stats.mean_interval(values),
+        execution=fact.execution if fact and not failed else None,
+        failure=values if isinstance(values, Failure) else None,
     )
 
 
-def _totals(arm: Arm, mode: Mode, cases: Cases, samples: Samples) -> tuple[float, ...] | Failure:
+def _totals(arm: Arm, mode: Mode, run: Measured) -> tuple[float, ...] | Failure:
     """Seconds of all GEMMs of one mode, one value a palindrome; a Failure as soon as one part has failed."""
     parts: list[tuple[float, ...]] = []
-    chosen = [case for case in cases.gemms if case.mode == mode]
+    chosen = [case for case in run.cases.gemms if case.mode == mode]
     for case in chosen:
-        values = _values(arm, case, samples)
+        values = _values(arm, case, run)
         if isinstance(values, Failure):
             message = f"{case.name} {case.pass_}: {values.reason}: {values.message}"[:1024]
-            named = values.reason in ("no_prequantized_mode", "too_few_palindromes")
-            return values if named else Failure(reason="part_failed", message=message)
+            return values if values.reason in NAMED else Failure(reason="part_failed", message=message)
         parts.append(values)
     return stats.sums(parts, [case.count for case in chosen])
 
 
-def _sum(arm: Arm, mode: Mode, cases: Cases, samples: Samples) -> GemmSum:
-    totals = _totals(arm, mode, cases, samples)
+def _sum(arm: Arm, mode: Mode, run: Measured) -> GemmSum:
+    totals = _totals(arm, mode, run)
     if isinstance(totals, Failure):
         return GemmSum(mode=mode, failure=totals)
+    baseline = _totals(run.cases.baseline, mode, run)
+    alike = arm.recipe == run.cases.baseline.recipe or isinstance(baseline, Failure)
     return GemmSum(
         mode=mode,
         seconds=stats.mean_interval(totals),
-        speedup=_speedup(arm, _totals(BASELINE_ARM, mode, cases, samples), totals),
+        speedup=None if alike or isinstance(baseline, Failure) else stats.paired_ratio(baseline, totals),
     )
-
-
-def _speedup(arm: Arm, baseline: tuple[float, ...] | Failure, values: tuple[float, ...]) -> Interval | None:
-    """Baseline seconds over these, paired; None for the baseline itself and where the baseline failed."""
-    if arm.recipe == BASELINE or isinstance(baseline, Failure):
-        return None
-    return stats.paired_ratio(baseline, values)
-
-
-def _steps(arm: Arm, cases: Cases, samples: Samples) -> tuple[float, ...] | Failure:
-    if cases.training is None:
-        return cases.no_training or Failure(reason="not_requested")
-    return _values(arm, cases.training, samples)
-
-
-def _training(arm: Arm, cases: Cases, samples: Samples, power: Power, devices: int) -> Training:
-    steps = _steps(arm, cases, samples)
-    if isinstance(steps, Failure) or cases.training is None:
-        return Training(failure=steps if isinstance(steps, Failure) else cases.no_training)
-    rate = stats.mean_interval([devices * cases.training.tokens / seconds for seconds in steps])
-    return Training(
-        tokens_per_second=rate,
-        step_seconds=stats.mean_interval(steps),
-        model_flops_per_second=rate.value * cases.training.flops_per_token,
-        speedup=_speedup(arm, _steps(BASELINE_ARM, cases, samples), steps),
-        energy=_energy(rate.value, power),
-    )
-
-
-def _energy(tokens_per_second: float, power: Power) -> Energy:
-    """Tokens per joule from the mean draw; without a valid draw only the reasons."""
-    if power.watts is None or power.watts <= 0:
-        return Energy(valid=False, reasons=power.reasons or ("no_power_sensor",), scope=power.scope)
-    return Energy(valid=True, scope=power.scope, watts=power.watts, tokens_per_joule=tokens_per_second / power.watts)

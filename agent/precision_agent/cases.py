@@ -11,7 +11,8 @@ from precision_api.resolution import ResolvedWorkload
 from precision_api.result import Failure
 from precision_api.shapes import Gemm, distinct
 
-BASELINE: Recipe = "bf16"
+UNQUANTIZED: Recipe = "bf16"
+"""What the head and other layers that no recipe quantises run in."""
 CONTROL = "control"
 
 
@@ -27,7 +28,8 @@ class Arm:
 class GemmCase:
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.
 
-    `quantized` is false for the head, which every recipe runs in bf16; `groups` experts share one launch.
+    `quantized` is false for the head, which every recipe runs in bf16; `higher` is the baseline's recipe for what the
+    request's scope keeps out of the recipe; `groups` experts share one launch.
     """
 
     name: str
@@ -39,10 +41,11 @@ class GemmCase:
     mode: Mode
     groups: int = 1
     quantized: bool = True
+    higher: Recipe | None = None
 
     def recipe_of(self, arm: Arm) -> Recipe:
         """The recipe that the arm really runs this GEMM in."""
-        return arm.recipe if self.quantized else BASELINE
+        return (self.higher or arm.recipe) if self.quantized else UNQUANTIZED
 
     @property
     def flops(self) -> int:
@@ -52,10 +55,17 @@ class GemmCase:
 
 @dataclass(frozen=True, slots=True)
 class TrainingCase:
-    """One micro-batch through the full-depth model on one GPU."""
+    """One micro batch on one GPU: what runs is a short model at true width, what is told is the full-depth one.
+
+    `layers` are the full model's; an optimizer step comes once in `gradient_accumulation` micro batches, and each GPU
+    makes one of its `optimizer_shards` parts.
+    """
 
     tokens: int
     flops_per_token: float
+    layers: int = 1
+    gradient_accumulation: int = 1
+    optimizer_shards: int = 1
 
 
 Case = GemmCase | TrainingCase
@@ -71,6 +81,21 @@ class Cases:
     no_training: Failure | None
 
     @property
+    def baseline(self) -> Arm:
+        """What speedups are held against: the first arm."""
+        return self.arms[0]
+
+    @property
+    def control(self) -> Arm:
+        """The second baseline: the last arm."""
+        return self.arms[-1]
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Modes of the GEMMs, each once."""
+        return tuple(dict.fromkeys(case.mode for case in self.gemms))
+
+    @property
     def all(self) -> tuple[Case, ...]:
         """Every case in the order of an arm's segment."""
         return (*self.gemms, self.training) if self.training else self.gemms
@@ -78,13 +103,14 @@ class Cases:
 
 def arms_of(request: MeasurementRequest) -> tuple[Arm, ...]:
     """The baseline first, each asked recipe once, the control last."""
-    recipes = dict.fromkeys((BASELINE, *request.recipes))
-    return (*(Arm(recipe, recipe) for recipe in recipes), Arm(CONTROL, BASELINE))
+    recipes = dict.fromkeys((request.baseline, *request.recipes))
+    return (*(Arm(recipe, recipe) for recipe in recipes), Arm(CONTROL, request.baseline))
 
 
 def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
     """Arms and cases of a request whose workload was resolved to shapes."""
-    gemms = tuple(_case(gemm, mode) for mode in dict.fromkeys(request.gemm_modes) for gemm in distinct(workload.gemms))
+    chosen = distinct(workload.gemms)
+    gemms = tuple(_case(gemm, mode, request) for mode in dict.fromkeys(request.gemm_modes) for gemm in chosen)
     training = _training(request, workload)
     return Cases(
         arms=arms_of(request),
@@ -98,15 +124,30 @@ def refusal_of(case: Case, arm: Arm) -> Failure | None:
     """Why this arm can't take this case whatever the hardware, or None."""
     if isinstance(case, TrainingCase) or not case.quantized:
         return None
-    if case.mode == "prequantized" and arm.recipe == "fp8_delayed":
+    recipe = case.recipe_of(arm)
+    if case.mode == "prequantized" and recipe == "fp8_delayed":
         return Failure(reason="no_prequantized_mode", message="delayed scaling learns its scale while it quantises")
-    wrong = alignment_error(arm.recipe, {"m": case.m, "k": case.k, "n": case.n})
+    wrong = alignment_error(recipe, {"m": case.m, "k": case.k, "n": case.n})
     return Failure(reason="misaligned", message=f"{case.name} {case.pass_}: {wrong}") if wrong else None
 
 
-def _case(gemm: Gemm, mode: Mode) -> GemmCase:
+ATTENTION = frozenset({"qkv", "attn_out"})
+"""GEMMs of the attention's projections: with scope `mlp` they stay in the baseline's recipe."""
+
+
+def _case(gemm: Gemm, mode: Mode, request: MeasurementRequest) -> GemmCase:
+    kept = request.recipe_scope == "mlp" and gemm.name in ATTENTION
     return GemmCase(
-        gemm.name, gemm.pass_, gemm.m, gemm.k, gemm.n, gemm.count, mode, groups=gemm.groups, quantized=gemm.quantized
+        gemm.name,
+        gemm.pass_,
+        gemm.m,
+        gemm.k,
+        gemm.n,
+        gemm.count,
+        mode,
+        groups=gemm.groups,
+        quantized=gemm.quantized,
+        higher=request.baseline if kept else None,
     )
 
 
@@ -115,4 +156,12 @@ def _training(request: MeasurementRequest, workload: ResolvedWorkload) -> Traini
         return Failure(reason="not_requested", message="the request asks for no training figure")
     if workload.training_flops_per_token is None or workload.tokens_per_micro_batch is None:
         return Failure(reason="no_model", message="a workload of bare shapes has no training step")
-    return TrainingCase(workload.tokens_per_micro_batch, float(workload.training_flops_per_token))
+    assert workload.model is not None, "what has tokens has a model"
+    split = workload.workload
+    return TrainingCase(
+        workload.tokens_per_micro_batch,
+        float(workload.training_flops_per_token),
+        workload.model.num_hidden_layers,
+        split.gradient_accumulation,
+        split.optimizer_shards,
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from random import Random
 
 DUTY = 0.25
@@ -73,8 +74,13 @@ def pauses(seed: int, longest_pause_seconds: float) -> Iterator[float]:
         yield chance.uniform(0.0, longest_pause_seconds)
 
 
-def _ratios(duty: float, least: float) -> Iterator[Fraction]:
+@cache
+def _ratios(duty: float, least: float) -> tuple[Fraction, ...]:
     """Every ratio in lowest terms that sees a step more unevenly than `least`; beyond these limits none does."""
+    return tuple(_searched(duty, least))
+
+
+def _searched(duty: float, least: float) -> Iterator[Fraction]:
     for q in range(1, int(1 / (least * duty)) + 1):
         for p in range(1, int(1 / least) + 1):
             found = Fraction(p, q)

@@ -37,6 +37,10 @@ MODULE_SHARED = Reason(
 NO_TOKENS = Reason("no_tokens", "No token was trained in the windows: there is nothing to divide.")
 IDLE_UNKNOWN = Reason("idle_unknown", "Idle power was not measured: only gross figures stand.")
 IDLE_ABOVE_LOAD = Reason("idle_above_load", "Idle power is not below the power under load: it can't be subtracted.")
+POWER_PART_MISSING = Reason(
+    "power_part_missing", "A part of the step was timed but never replayed under the sensor: too few palindromes."
+)
+NO_POWER_SENSOR = Reason("no_power_sensor", "This device has no power sensor that is read: only GPUs have one.")
 
 REASONS: tuple[Reason, ...] = (
     NO_ENERGY_COUNTER,
@@ -53,5 +57,7 @@ REASONS: tuple[Reason, ...] = (
     NO_TOKENS,
     IDLE_UNKNOWN,
     IDLE_ABOVE_LOAD,
+    POWER_PART_MISSING,
+    NO_POWER_SENSOR,
 )
 """Every cause. What is not here is never told as one."""

@@ -7,6 +7,8 @@ count is recorded only: it would bar a repaired GPU for ever.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +116,20 @@ def refusal(gpus: Sequence[Health]) -> tuple[exits.Exit, str] | None:
 def health(nvml: Any, uuids: Iterable[str]) -> tuple[Health, ...]:
     """What NVML (pynvml, initialised) tells of these GPUs; raises nothing."""
     return tuple(_health(nvml, uuid) for uuid in uuids)
+
+
+def read_health(uuids: Sequence[str], library: Any = None) -> tuple[Health, ...]:
+    """The same, with NVML opened and closed; a library that does not open is an error of every GPU."""
+    try:
+        nvml = library or importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception as error:  # an ImportError, or an error of a library that may not be there to name
+        return tuple(Health(uuid, error=str(error)) for uuid in uuids)
+    try:
+        return health(nvml, uuids)
+    finally:
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
 
 def _health(nvml: Any, uuid: str) -> Health:

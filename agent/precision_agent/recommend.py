@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from precision_agent.cases import BASELINE
+from precision_agent.loss import diverged_step
 from precision_api import stats
 from precision_api.recipes import RECIPES, Recipe
 from precision_api.result import Interval, Provenance, RecipeResult, Recommendation
@@ -14,23 +14,30 @@ WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
 
 
-def recommend(results: Sequence[RecipeResult], control: Interval | None, provenance: Provenance) -> Recommendation:
-    """The recommendation; a recipe whose precision was not verified is never recommended."""
-    usable = [result for result in results if result.verification.verdict in USABLE]
-    if BASELINE not in [result.recipe for result in usable]:
-        return Recommendation(sentence="No recommendation: the baseline bf16 gave no verified figure.")
+def recommend(
+    results: Sequence[RecipeResult], control: Interval | None, provenance: Provenance, baseline: Recipe = "bf16"
+) -> Recommendation:
+    """The recommendation; a recipe whose precision was not verified, or whose loss diverged, is never recommended."""
+    verified = [result for result in results if result.verification.verdict in USABLE]
+    usable = [result for result in verified if _learns(result)]
+    if baseline not in [result.recipe for result in usable]:
+        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no verified figure.")
     ranked = _ranked(usable, control)
-    if not ranked and all(_speedup(result) is None for result in usable):
-        return Recommendation(sentence="No recommendation: no recipe has a figure to compare with bf16.")
-    fastest = ranked[0].recipe if ranked else BASELINE
-    fallback = next((result.recipe for result in ranked if _width(result.recipe) > _width(fastest)), BASELINE)
-    by_energy = _by_energy(usable)
+    if not ranked and all(_speedup(result) is None for result in verified):
+        return Recommendation(sentence=f"No recommendation: no recipe has a figure to compare with {baseline}.")
+    fastest = ranked[0].recipe if ranked else baseline
+    fallback = next((result.recipe for result in ranked if _width(result.recipe) > _width(fastest)), baseline)
+    by_energy = _by_energy(usable, baseline)
     return Recommendation(
         by_speed=fastest,
         by_energy=by_energy,
-        fallback=None if fastest == BASELINE else fallback,
-        sentence=_sentence(usable, ranked, by_energy, fallback, provenance),
+        fallback=None if fastest == baseline else fallback,
+        sentence=_sentence(results, usable, ranked, by_energy, fallback, provenance, baseline),
     )
+
+
+def _learns(result: RecipeResult) -> bool:
+    return diverged_step(result.loss) is None
 
 
 def _width(recipe: Recipe) -> int:
@@ -59,33 +66,40 @@ def _tokens_per_joule(result: RecipeResult) -> float | None:
     return energy.tokens_per_joule if energy and energy.valid else None
 
 
-def _by_energy(usable: Sequence[RecipeResult]) -> Recipe | None:
+def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | None:
     """The most tokens per joule; None unless the baseline and one more have valid energy."""
     known = {result.recipe: figure for result in usable if (figure := _tokens_per_joule(result))}
-    if BASELINE not in known or len(known) < 2:
+    if baseline not in known or len(known) < 2:
         return None
     best = max(known, key=lambda recipe: known[recipe])
-    return best if known[best] > known[BASELINE] * (1 + stats.LEAST_DIFFERENCE) else BASELINE
+    return best if known[best] > known[baseline] * (1 + stats.LEAST_DIFFERENCE) else baseline
 
 
 def _sentence(
+    results: Sequence[RecipeResult],
     usable: Sequence[RecipeResult],
     ranked: Sequence[RecipeResult],
     by_energy: Recipe | None,
     fallback: Recipe,
     provenance: Provenance,
+    baseline: Recipe,
 ) -> str:
     trained = any(result.training and result.training.speedup for result in usable)
     what = "trains" if trained else "runs these GEMMs"
     if not ranked:
-        said = f"Stay with bf16: no verified recipe {what} faster than it beyond the noise."
+        said = f"Stay with {baseline}: no verified recipe {what} faster than it beyond the noise."
     else:
         best = ranked[0]
         ratio = _speedup(best)
         assert ratio, "a ranked recipe has a speedup"
         label = " (emulated)" if best.verification.verdict == "emulated" else ""
         bounds = f"{ratio.lower:.3g} to {ratio.upper:.3g}"
-        said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as bf16 ({bounds}); fall back to {fallback}."
+        said = (
+            f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline} ({bounds}); fall back to {fallback}."
+        )
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
+    diverged = [f"{result.recipe} at step {step}" for result in results if (step := diverged_step(result.loss))]
+    if diverged:
+        said += f" The loss diverged: {', '.join(diverged)}."
     return said if provenance == "measured" else f"{said} These figures are {provenance}, not measured here."

@@ -7,28 +7,45 @@ run many of these, and a test can run one at any time of its choosing.
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from precision_agent.assess import Evidence, control_ratio, recipe_result
-from precision_agent.backends.open import open_backend
-from precision_agent.backends.protocol import Backend, Machine, Probe, Refusal
-from precision_agent.backends.replay import ReplayOptions
-from precision_agent.cases import BASELINE, CONTROL, Arm, Cases, cases_of
-from precision_agent.recommend import recommend
-from precision_agent.sample import LEAST_PALINDROMES, Samples, Stop, take
+from precision_agent.after import look
+from precision_agent.backends.open import Opened, Wanted, open_node
+from precision_agent.backends.protocol import Probe, Refusal
+from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.calibrate import WAVES, calibrated, square_wave
+from precision_agent.cases import Arm, TrainingCase, cases_of, refusal_of
+from precision_agent.compose import Found, measured, partial_of, result_of
+from precision_agent.crew import Order, Stop
+from precision_agent.metered import held_back
+from precision_agent.power import Window
+from precision_agent.sample import LEAST_PALINDROMES, STOPPED, Hooks, Key, Metering, Samples, first_failure, take
+from precision_agent.sensors.sampling import Recordings
+from precision_agent.steady import LONGEST_SECONDS, WarmUp, warm_up
+from precision_agent.train import Measured
+from precision_agent.trial import fitted, on_cpu
 from precision_api import exits
-from precision_api.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest, request_hash
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.result import Failure, MeasurementResult
+from precision_api.products import part
+from precision_api.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest
+from precision_api.resolution import resolve
+from precision_api.result import Failure, MeasurementResult, Memory, Steadiness
 from precision_api.wire import Published, WireError, encode, encode_refusal
 
 RESERVE_SECONDS = 5.0
 """Kept of the deadline for assessing and publishing; a tenth of it where the deadline is short."""
+PROBE_SECONDS = 60.0
+"""A probe in a subprocess imports everything once more."""
+WARM_UP_SHARE = 0.25
+"""Of the deadline, at most, for warming up."""
+Progress = Callable[[str, float, float], None]
+"""Hears the phase, the share of it that is done, and the seconds that are left of it (NaN: not known)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +71,26 @@ class Outcome:
         return b"".join(line.encode() + b"\n" for line in ("", *self.lines)) if self.lines else b""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One request with all that was found out about it before the first sample."""
+Opener = Callable[[Wanted, MeasurementRequest, Stop], Opened]
 
-    request: MeasurementRequest
-    workload: ResolvedWorkload
-    cases: Cases
-    backend: Backend
-    machine: Machine
-    probes: dict[Arm, Probe]
-    started_at: float
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run is told from outside, beside its request.
+
+    `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each palindrome that allows
+    intervals, so that a killed run leaves a partial result; `trace` is the folder for profiled steps. `warm_up` and
+    `waves` say how long the GPUs are warmed and their sensors calibrated.
+    """
+
+    clock: Clock = Clock()
+    terminated: Callable[[], bool] = lambda: False
+    checkpoint: Callable[[Outcome], None] | None = None
+    progress: Progress = lambda phase, done, left: None
+    trace: Path | None = None
+    opener: Opener = open_node
+    warm_up: WarmUp = field(default_factory=WarmUp)
+    waves: int = WAVES
 
 
 def run_request(
@@ -73,17 +99,26 @@ def run_request(
     options: ReplayOptions | None = None,
     *,
     device: str = "auto",
+    gpu: str | None = None,
     clock: Clock | None = None,
     terminated: Callable[[], bool] = lambda: False,
     checkpoint: Callable[[Outcome], None] | None = None,
+    progress: Progress = lambda phase, done, left: None,
+    trace: Path | None = None,
 ) -> Outcome:
     """Measures what the request asks for and says how that ended; a planned failure is an Outcome, never an exception.
 
-    `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each palindrome that allows
-    intervals, so that a killed run leaves a partial result.
+    `gpu`: the UUID of one GPU that is to be measured alone. The rest as in Surroundings.
     """
+    wanted = Wanted(backend, device, options or ReplayOptions(), gpu)
+    around = Surroundings(clock or Clock(), terminated, checkpoint, progress, trace)
+    return run_wanted(request_json, wanted, around)
+
+
+def run_wanted(request_json: str, wanted: Wanted, around: Surroundings) -> Outcome:
+    """The same for a backend that is told in full."""
     try:
-        return _run(request_json, backend, options or ReplayOptions(), device, clock or Clock(), terminated, checkpoint)
+        return _Run(read_request(request_json), wanted, around).outcome()
     except Refusal as refusal:
         return refused(refusal.exit, refusal.message)
 
@@ -113,57 +148,207 @@ def read_request(text: str) -> MeasurementRequest:
         raise Refusal(exits.INVALID_REQUEST, f"{place}: {found['msg']}"[:500]) from None
 
 
-def _run(
-    request_json: str,
-    backend_name: str,
-    options: ReplayOptions,
-    device: str,
-    clock: Clock,
-    terminated: Callable[[], bool],
-    checkpoint: Callable[[Outcome], None] | None,
-) -> Outcome:
-    request = read_request(request_json)
-    stop = _stop(clock.monotonic, clock.monotonic() + request.deadline_seconds, request.deadline_seconds, terminated)
-    job = _prepared(request, open_backend(backend_name, request, options, device), clock.wall())
-    arms = tuple(arm for arm, probe in job.probes.items() if probe.availability in ("ok", "emulated"))
-
-    def after_pass(samples: Samples) -> None:
-        if checkpoint and LEAST_PALINDROMES <= samples.passes < request.timing.passes:
-            checkpoint(_outcome(_result(job, samples.so_far(), clock.wall())))
-
-    samples = take(job.backend, job.cases, arms, request.timing, stop, after_pass)
-    if arms and not samples.passes:
-        ended = samples.ended or Failure(reason="nothing_measured")
-        raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
-    return _outcome(_result(job, samples, clock.wall()))
+def halved(request: MeasurementRequest) -> MeasurementRequest | None:
+    """The request with half the micro batch, or None where it may not be halved or is one sequence already."""
+    concrete = resolve(request.workload).workload
+    batch = concrete.micro_batch_size or 1
+    if not request.may_halve_micro_batch or batch < 2:
+        return None
+    workload = concrete.model_copy(update={"micro_batch_size": batch // 2})
+    return request.model_copy(update={"workload": workload})
 
 
-def _stop(monotonic: Callable[[], float], deadline: float, whole: float, terminated: Callable[[], bool]) -> Stop:
+class _OutOfMemory(Exception):
+    """The training step of an arm does not fit, and the request allows a smaller micro batch."""
+
+
+class _Run:
+    """One run: from the open devices to the outcome."""
+
+    def __init__(self, request: MeasurementRequest, wanted: Wanted, around: Surroundings) -> None:
+        self.asked, self.request = request, request
+        self.wanted, self.around = wanted, around
+        self.stop = _stop(around, request.deadline_seconds)
+        self.started_at = around.clock.wall()
+        self.memory: dict[str, Memory] = {}
+        self.notes: tuple[str, ...] = ()
+        if wanted.backend != "replay" and on_cpu(wanted.device, request):
+            self.request, self.notes = _resolved(lambda: fitted(request))
+
+    def outcome(self) -> Outcome:
+        """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed."""
+        while True:
+            self.around.progress("preflight", 0.0, math.nan)
+            opened = self.around.opener(self.wanted, self.request, self.stop)
+            try:
+                return self._measured(opened)
+            except _OutOfMemory as error:
+                smaller = halved(self.request)
+                assert smaller is not None, "out of memory is raised only where the micro batch can be halved"
+                self.request = smaller
+                self.notes = (f"the micro batch was halved to {smaller.workload.micro_batch_size}: {error}"[:1024],)
+            finally:
+                opened.close()
+
+    def _measured(self, opened: Opened) -> Outcome:
+        found = self._prepared(opened)
+        arms = tuple(arm for arm, probe in found.probes.items() if probe.availability in ("ok", "emulated"))
+        failures = self._rehearsed(opened, found, arms)
+        found = self._warmed(opened, found, arms)
+        samples = self._sampled(opened, found, arms, failures)
+        if arms and not samples.passes:
+            ended = samples.ended or Failure(reason="nothing_measured")
+            raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
+        found = self._up_to_now(opened, measured(found, samples), arms)
+        if not samples.ended:
+            told: Callable[[str, float], None] = lambda phase, done: self.around.progress(phase, done, math.nan)  # noqa: E731
+            after = look(opened.crew, self.request, found.run, arms, self.stop, told, self.around.trace)
+            found = self._up_to_now(opened, replace(found, after=after), arms)
+        return _outcome(result_of(found, self.around.clock.wall()))
+
+    def _prepared(self, opened: Opened) -> Found:
+        """Devices, cases and one probe for each recipe, spread over the devices."""
+        workload = _resolved(lambda: resolve(self.request.workload))
+        cases = cases_of(self.request, workload)
+        machine = opened.crew.machine()
+        self.around.progress("probe", 0.0, math.nan)
+        by_recipe = {arm.recipe: arm for arm in reversed(cases.arms)}
+        orders = [Order("probe", (arm,), PROBE_SECONDS, arm) for arm in by_recipe.values()]
+        answers = opened.crew.spread(orders)
+        probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
+        names = machine.names
+        product = part(machine.gpus[0].name) if machine.gpus else None
+        return Found(
+            asked=self.asked,
+            request=self.request,
+            run=Measured(cases, Samples(0, {}, {}), workload, names, product),
+            backend=opened.crew.name,
+            machine=machine,
+            origin=opened.crew.origin(),
+            probes={arm: probes[arm.recipe] for arm in cases.arms},
+            sensing=opened.sensing,
+            recordings=Recordings({}),
+            began=opened.sensing.began,
+            started_at=self.started_at,
+            notes=self.notes,
+        )
+
+    def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[Key, Failure]:
+        """Everything built, checked and captured once before anything is timed; what fails is not tried again."""
+        failures: dict[Key, Failure] = {}
+        cases = found.run.cases.all
+        for place, arm in enumerate(arms):
+            self.around.progress("prepare", place / len(arms), math.nan)
+            for case in cases:
+                if self.stop() or refusal_of(case, arm):
+                    continue
+                answers = opened.crew.all(Order("prepare", (case, arm), arm=arm))
+                failure = first_failure(found.run.names, answers)
+                if not failure or failure.reason in STOPPED:
+                    continue
+                if failure.reason == "out_of_memory" and isinstance(case, TrainingCase) and halved(self.request):
+                    raise _OutOfMemory(f"{arm.label}: {failure.message}")
+                failures[arm.label, case] = failure
+        return failures
+
+    def _warmed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
+        """Sensors calibrated by a square-wave load, then clocks and temperature made steady: where there are such."""
+        sensing, sensors = opened.sensing, opened.sensing.sensors
+        if not sensing.warms_up or sensors is None or not arms:
+            message = "a replay has no clocks to wait for" if found.backend == "replay" else "no clocks to watch"
+            return replace(found, steadiness=Steadiness(state="not_checked", message=message))
+        arm = found.run.cases.baseline if found.run.cases.baseline in arms else arms[0]
+        self.around.progress("sensor", 0.0, math.nan)
+        window = square_wave(opened.crew, arm, self.stop, self.around.waves)
+        if window:
+            sensor = calibrated(sensors.recordings().gpus, window)
+            seconds = sensor.counter_update_seconds or sensor.power_update_seconds or sensing.sensor_seconds
+            sensing = replace(sensing, sensor=sensor, sensor_seconds=seconds)
+        plan = self.around.warm_up
+        longest = min(plan.longest_seconds, LONGEST_SECONDS, WARM_UP_SHARE * self.request.deadline_seconds)
+
+        def told(spent: float) -> None:
+            self.around.progress("warm_up", spent / longest, longest - spent)
+
+        steadiness = warm_up(
+            opened.crew, arm, lambda: sensors.recordings().gpus, self.stop, told, replace(plan, longest_seconds=longest)
+        )
+        return replace(found, sensing=sensing, steadiness=steadiness)
+
+    def _sampled(self, opened: Opened, found: Found, arms: tuple[Arm, ...], failures: dict[Key, Failure]) -> Samples:
+        sensors = opened.sensing.sensors
+        began = self.around.clock.monotonic()
+
+        def after_pass(samples: Samples) -> None:
+            keep = self.around.checkpoint
+            if keep and LEAST_PALINDROMES <= samples.passes < self.request.timing.passes:
+                so_far = self._up_to_now(opened, partial_of(found, samples), arms)
+                keep(_outcome(result_of(so_far, self.around.clock.wall())))
+
+        def hot(by_arm: Sequence[Sequence[Window]]) -> bool:
+            recorded = sensors.recordings().gpus if sensors else {}
+            return any(held_back(recorded, windows).marked for windows in by_arm)
+
+        def before_visit(done: int, of: int) -> None:
+            spent = self.around.clock.monotonic() - began
+            left = spent * max(0, of - done) / done if done else math.nan  # a repeated palindrome comes on top
+            self.around.progress("measure", min(1.0, done / of), left)
+
+        metering = Metering(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
+        hooks = Hooks(after_pass, hot, before_visit)
+        return take(opened.crew, found.run.cases, arms, self.request.timing, self.stop, metering, hooks, failures)
+
+    def _up_to_now(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
+        """With the samples of the sensors and each arm's peak memory as they are now."""
+        if not self.stop():
+            for arm in arms:
+                known = [one for one in opened.crew.all(Order("memory", (arm,), arm=arm)) if isinstance(one, Memory)]
+                if known:
+                    self.memory[arm.label] = _most(known)
+        sensors = opened.sensing.sensors
+        recordings = sensors.recordings() if sensors else Recordings({})
+        return replace(found, memory=dict(self.memory), recordings=recordings, origin=opened.crew.origin())
+
+
+_T = TypeVar("_T")
+
+
+def _resolved(work: Callable[[], _T]) -> _T:
+    """What `work` makes of the request's workload; a workload that can't be is a Refusal."""
+    try:
+        return work()
+    except ValueError as error:
+        raise Refusal(exits.INVALID_REQUEST, f"workload: {error}") from None
+
+
+def _probe(answer: object) -> Probe:
+    if isinstance(answer, Probe):
+        return answer
+    if isinstance(answer, Failure) and answer.reason not in STOPPED:
+        return Probe("probe_failed", f"{answer.reason}: {answer.message}"[:1024])
+    told = answer.message if isinstance(answer, Failure | Refusal) else str(answer)
+    raise Refusal(exits.NOTHING_FINISHED, f"{told}; no palindrome was complete")
+
+
+def _most(known: Sequence[Memory]) -> Memory:
+    """The fullest device's figure of each way of counting."""
+    fields = Memory.model_fields
+    values = {name: [getattr(one, name) for one in known if getattr(one, name) is not None] for name in fields}
+    return Memory(**{name: max(found) for name, found in values.items() if found})
+
+
+def _stop(around: Surroundings, whole: float) -> Stop:
     """Ends a run that was asked to end, or whose deadline is nearer than the reserve."""
-    latest = deadline - min(RESERVE_SECONDS, whole / 10)
+    latest = around.clock.monotonic() + whole - min(RESERVE_SECONDS, whole / 10)
 
     def stop() -> Failure | None:
-        if terminated():
+        if around.terminated():
             return Failure(reason="terminated", message="the agent was told to stop")
-        if monotonic() >= latest:
+        if around.clock.monotonic() >= latest:
             return Failure(reason="deadline", message=f"the deadline of {whole:g} s was reached")
         return None
 
     return stop
-
-
-def _prepared(request: MeasurementRequest, backend: Backend, started_at: float) -> _Job:
-    try:
-        workload = resolve(request.workload)
-    except ValueError as error:
-        raise Refusal(exits.INVALID_REQUEST, f"workload: {error}") from None
-    cases = cases_of(request, workload)
-    machine = backend.machine()
-    probed: dict[str, Probe] = {}
-    for arm in cases.arms:
-        probed.setdefault(arm.recipe, backend.probe(arm))
-    probes = {arm: probed[arm.recipe] for arm in cases.arms}
-    return _Job(request, workload, cases, backend, machine, probes, started_at)
 
 
 def _outcome(result: MeasurementResult) -> Outcome:
@@ -172,51 +357,3 @@ def _outcome(result: MeasurementResult) -> Outcome:
     except WireError as error:
         raise Refusal(exits.PUBLISH_FAILED, error.message) from None
     return Outcome(exits.PUBLISHED.code, published.message, published.lines, result)
-
-
-def _result(job: _Job, samples: Samples, finished_at: float) -> MeasurementResult:
-    request, backend = job.request, job.backend
-    recipes = tuple(
-        recipe_result(
-            arm,
-            job.cases,
-            samples,
-            Evidence(probe, backend.power(arm), backend.memory(arm)),
-            job.machine.devices,
-        )
-        for arm, probe in job.probes.items()
-        if arm.label != CONTROL
-    )
-    origin = backend.origin()
-    control = control_ratio(job.cases, samples)
-    formula = job.workload.formula
-    return MeasurementResult(
-        run=request.run,
-        request_hash=request_hash(request),
-        node=request.node.name,
-        attempt=request.attempt,
-        backend=backend.name,
-        provenance=origin.provenance,
-        sources=origin.sources,
-        simulated=origin.simulated,
-        partial=samples.ended,
-        product=job.machine.product,
-        gpus=job.machine.gpus,
-        software=job.machine.software,
-        started_at=_timestamp(job.started_at),
-        finished_at=_timestamp(finished_at),
-        duration_seconds=round(max(0.0, finished_at - job.started_at), 3),
-        workload_name=job.workload.name,
-        workload_hash=job.workload.hash,
-        formula=f"{formula.name}/{formula.version}" if formula else None,
-        training_flops_per_token=job.workload.training_flops_per_token,
-        baseline=BASELINE,
-        control_ratio=control,
-        recipes=recipes,
-        recommendation=recommend(recipes, control, origin.provenance),
-    )
-
-
-def _timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC, to the second: as Kubernetes writes times."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
-from precision_agent.backends.protocol import Backend
-from precision_agent.cases import Arm, Case, Cases, GemmCase, refusal_of
+from precision_agent.backends.protocol import Part, RegionName, Sample
+from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
+from precision_agent.crew import Crew, Order, Stop
 from precision_agent.order import palindromes
+from precision_agent.phase_lock import LONGEST_PAUSES_SECONDS, longest_pause
+from precision_agent.power import Window
 from precision_api.request import Timing
 from precision_api.result import Failure
 
@@ -15,24 +19,57 @@ Key = tuple[str, Case]
 """An arm's label and a case."""
 LEAST_PALINDROMES = 2
 """One palindrome has no spread, so no interval, and a number without an interval is not a result."""
+STOPPED = frozenset({"terminated", "deadline"})
+POWER_SHARE = 0.6
+"""Of a training segment, for its power window: 6 windows of 1.8 s make the 10 s that a quick profile's energy needs."""
+POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "layers", "layers")
+"""Which part of the step an arm's visits replay in turn: the layers are most of a full-depth step."""
 
-Stop = Callable[[], Failure | None]
-"""Asked before each sample: why the run must end now, or None."""
+
+@dataclass(frozen=True, slots=True)
+class PowerWindow:
+    """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs."""
+
+    part: Part
+    window: Window
+    step_seconds: float
+    longest_pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    """Power windows are wanted; `sensor_seconds` is the sensors' period."""
+
+    sensor_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Seconds of one call for each arm and case, one value a complete palindrome; a failed one has its reason instead.
+    """What the complete palindromes gave: for each palindrome one value a device, in the order of the crew's names.
 
-    `ended` tells why there are fewer palindromes than asked for.
+    `seconds` are of one call, by arm and case; `regions` of the training step's parts, by arm. A failed case has its
+    reason instead, also where it failed on one device only: a sum of the others would be too small. `windows` are the
+    power windows, `timed` all windows in which an arm was measured. `ended` tells why there are fewer palindromes than
+    asked for, `repeated` how many were measured twice because a GPU was held back by heat or brake.
     """
 
     passes: int
-    seconds: Mapping[Key, tuple[float, ...]]
+    seconds: Mapping[Key, tuple[tuple[float, ...], ...]]
     failures: Mapping[Key, Failure]
+    regions: Mapping[str, tuple[tuple[Mapping[RegionName, float], ...], ...]] = field(default_factory=dict)
+    windows: Mapping[str, tuple[PowerWindow, ...]] = field(default_factory=dict)
+    timed: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
+    facts: Mapping[Key, Sample] = field(default_factory=dict)
+    power_failures: Mapping[str, Failure] = field(default_factory=dict)
     ended: Failure | None = None
+    repeated: int = 0
 
     def of(self, arm: Arm, case: Case) -> tuple[float, ...] | Failure:
+        """The devices' mean in each palindrome, or why there is none."""
+        values = self.by_device(arm, case)
+        return values if isinstance(values, Failure) else tuple(fmean(devices) for devices in values)
+
+    def by_device(self, arm: Arm, case: Case) -> tuple[tuple[float, ...], ...] | Failure:
         """The values of one arm and case, or why there are none."""
         failure = self.failures.get((arm.label, case))
         if failure:
@@ -46,72 +83,234 @@ class Samples:
 
 
 @dataclass(slots=True)
-class _Taken:
-    """The growing form of `Samples`."""
+class _Pass:
+    """What one palindrome gave."""
 
-    seconds: dict[Key, list[float]] = field(default_factory=dict)
-    failures: dict[Key, Failure] = field(default_factory=dict)
-    passes: int = 0
+    visits: dict[Key, list[tuple[Sample, ...]]] = field(default_factory=dict)
+    windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
+    ended: Failure | None = None
 
-    def frozen(self, ended: Failure | None) -> Samples:
-        return Samples(
-            passes=self.passes,
-            seconds={key: tuple(values) for key, values in self.seconds.items() if key not in self.failures},
-            failures=dict(self.failures),
-            ended=ended,
-        )
+    def timed(self) -> dict[str, list[Window]]:
+        """All windows of each arm, power windows too."""
+        found: dict[str, list[Window]] = {}
+        for (label, _), visits in self.visits.items():
+            found.setdefault(label, []).extend(window for visit in visits if (window := intersection(visit)))
+        for label, windows in self.windows.items():
+            found.setdefault(label, []).extend(one.window for one in windows)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the run does between palindromes: `hot` says of the arms' windows that a figure of them would be marked."""
+
+    after_pass: Callable[[Samples], None] = lambda samples: None
+    hot: Callable[[Sequence[Sequence[Window]]], bool] = lambda windows: False
+    before_visit: Callable[[int, int], None] = lambda done, of: None
+
+
+HOOKS = Hooks()
 
 
 def take(
-    backend: Backend,
+    crew: Crew,
     cases: Cases,
     arms: tuple[Arm, ...],
     timing: Timing,
     stop: Stop,
-    after_pass: Callable[[Samples], None] = lambda samples: None,
+    metering: Metering | None = None,
+    hooks: Hooks = HOOKS,
+    failures: Mapping[Key, Failure] | None = None,
 ) -> Samples:
-    """Measures `cases` for `arms`; an unfinished palindrome is thrown away, for its pairs are incomplete."""
-    taken = _Taken(failures=_impossible(cases, arms))
-    for palindrome in palindromes(arms, timing.passes, timing.seed):
-        visits, ended = _palindrome(backend, cases, palindrome, timing, stop, taken.failures)
-        if ended:
-            return taken.frozen(ended)
-        for key, values in visits.items():
-            taken.seconds.setdefault(key, []).append(sum(values) / len(values))
-        taken.passes += 1
-        after_pass(taken.frozen(None))
-    return taken.frozen(None)
+    """Measures `cases` for `arms`; an unfinished palindrome is thrown away, for its pairs are incomplete.
+
+    `failures` are known before: what failed while it was prepared is not tried again.
+    """
+    return _Taking(crew, cases, timing, stop, metering, hooks, arms).run(dict(failures or {}))
+
+
+def intersection(samples: Sequence[Sample]) -> Window | None:
+    """When all devices were at work; None where they never were."""
+    start, end = max(sample.start for sample in samples), min(sample.end for sample in samples)
+    return Window(start, end) if start < end else None
+
+
+def first_failure(names: Sequence[str], answers: Sequence[object]) -> Failure | None:
+    """The first device's failure, which is told by its name where there are more devices than one."""
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, Failure):
+            if len(names) == 1 or answer.reason in STOPPED:
+                return answer
+            return Failure(reason=answer.reason, message=f"{name}: {answer.message}"[:1024])
+    return None
+
+
+class _Taking:
+    """One run of `take`."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        cases: Cases,
+        timing: Timing,
+        stop: Stop,
+        metering: Metering | None,
+        hooks: Hooks,
+        arms: tuple[Arm, ...],
+    ) -> None:
+        self.crew, self.cases, self.timing, self.stop = crew, cases, timing, stop
+        self.metering, self.hooks, self.arms = metering, hooks, arms
+        self.names = crew.machine().names
+        self.passes: list[_Pass] = []
+        self.failures: dict[Key, Failure] = {}
+        self.power_failures: dict[str, Failure] = {}
+        self.visited: dict[str, int] = {}
+        self.repeated = 0
+        self.done = 0
+
+    def run(self, known: dict[Key, Failure]) -> Samples:
+        """All palindromes; one in which heat or brake held a GPU back is measured once more, then it stands."""
+        self.failures = {**_impossible(self.cases, self.arms), **known}
+        chronic = False
+        for palindrome in palindromes(self.arms, self.timing.passes, self.timing.seed):
+            taken = self._palindrome(palindrome)
+            if not taken.ended and not chronic and self._hot(taken):
+                self.repeated += 1
+                again = self._palindrome(palindrome)
+                # where the second is cut off, the first stands: a marked figure is better than none
+                taken = taken if again.ended else again
+                chronic = self._hot(taken)
+            if taken.ended:
+                return self._frozen(taken.ended)
+            self.passes.append(taken)
+            self.hooks.after_pass(self._frozen(None))
+        return self._frozen(None)
+
+    def _hot(self, taken: _Pass) -> bool:
+        return self.hooks.hot(tuple(taken.timed().values()))
+
+    def _palindrome(self, palindrome: tuple[Arm, ...]) -> _Pass:
+        taken = _Pass()
+        for arm in palindrome:
+            self.hooks.before_visit(self.done, 2 * len(self.arms) * self.timing.passes)
+            self.done += 1
+            if self.timing.discard_seconds:
+                self._settle(arm)
+            for case in self.cases.all:
+                taken.ended = self.stop() or self._case(case, arm, taken)
+                if taken.ended:
+                    return taken
+        return taken
+
+    def _settle(self, arm: Arm) -> None:
+        seconds = self.timing.discard_seconds
+        self.crew.all(Order("settle", (arm, seconds), seconds, arm))
+
+    def _case(self, case: Case, arm: Arm, taken: _Pass) -> Failure | None:
+        """Measures one case of one visit; why the run must end, or None."""
+        key = (arm.label, case)
+        if key in self.failures:
+            return None
+        seconds = self._seconds(case)
+        answers = self.crew.all(Order("measure", (case, arm, seconds), seconds, arm))
+        failure = first_failure(self.names, answers)
+        if failure:
+            if failure.reason in STOPPED:
+                return failure
+            self.failures[key] = failure
+            return None
+        taken.visits.setdefault(key, []).append(answers)
+        if isinstance(case, TrainingCase) and self.metering:
+            return self._power(arm, answers, taken, self.metering)
+        return None
+
+    def _seconds(self, case: Case) -> float:
+        """Of one case in one visit: the GEMMs share a segment, the training step has one with its power window."""
+        segment = self.timing.segment_seconds
+        if isinstance(case, GemmCase):
+            return segment / len(self.cases.gemms)
+        return segment * (1 - POWER_SHARE) if self.metering else segment
+
+    def _power(self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: Metering) -> Failure | None:
+        """One power window of the visit; why the run must end, or None."""
+        number = self.visited[arm.label] = self.visited.get(arm.label, -1) + 1
+        part = POWER_PARTS[number % len(POWER_PARTS)]
+        seconds = self.timing.segment_seconds * POWER_SHARE
+        if part not in parts_of(step[0].regions):
+            part = "layers"
+        period = parts_of(step[0].regions).get(part, step[0].seconds)
+        pause = longest_pause(period, metering.sensor_seconds)
+        pause = LONGEST_PAUSES_SECONDS[-1] if pause is None else pause
+        arguments = (arm, part, seconds, pause, self.timing.seed + number)
+        answers = self.crew.all(Order("power_window", arguments, seconds, arm))
+        failure = first_failure(self.names, answers)
+        if failure:
+            if failure.reason in STOPPED:
+                return failure
+            self.power_failures.setdefault(arm.label, failure)
+            return None
+        window = intersection(answers)
+        if window:
+            period = fmean(answer.seconds for answer in answers)
+            taken.windows.setdefault(arm.label, []).append(PowerWindow(part, window, period, pause))
+        return None
+
+    def _frozen(self, ended: Failure | None) -> Samples:
+        keys = {key for taken in self.passes for key in taken.visits} - self.failures.keys()
+        whole = {key: [taken.visits[key] for taken in self.passes if key in taken.visits] for key in keys}
+        timed: dict[str, list[Window]] = {}
+        for taken in self.passes:
+            for label, windows in taken.timed().items():
+                timed.setdefault(label, []).extend(windows)
+        return Samples(
+            passes=len(self.passes),
+            seconds={key: tuple(_device_means(visits) for visits in passes) for key, passes in whole.items()},
+            failures=dict(self.failures),
+            regions={
+                key[0]: tuple(_device_regions(visits) for visits in passes)
+                for key, passes in whole.items()
+                if isinstance(key[1], TrainingCase)
+            },
+            windows={
+                label: tuple(one for taken in self.passes for one in taken.windows.get(label, ()))
+                for label in {label for taken in self.passes for label in taken.windows}
+            },
+            timed={label: tuple(windows) for label, windows in timed.items()},
+            facts={key: passes[0][0][0] for key, passes in whole.items()},
+            power_failures=dict(self.power_failures),
+            ended=ended,
+            repeated=self.repeated,
+        )
+
+
+def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:
+    """Seconds of the parts that power windows replay, from the regions that were measured."""
+    parts: dict[Part, float] = {}
+    if "layers_forward" in regions and "layers_backward" in regions:
+        parts["layers"] = regions["layers_forward"] + regions["layers_backward"]
+    if "head" in regions:
+        parts["head"] = regions["head"]
+    if "optimizer" in regions:
+        parts["optimizer"] = regions["optimizer"]
+    return parts
+
+
+def _device_means(visits: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
+    """Seconds of a call on each device, mean of a palindrome's visits."""
+    return tuple(fmean(sample.seconds for sample in device) for device in zip(*visits, strict=True))
+
+
+def _device_regions(visits: Sequence[Sequence[Sample]]) -> tuple[Mapping[RegionName, float], ...]:
+    """The regions that all visits have, mean of the visits, for each device."""
+    return tuple(dict(_shared_regions(device)) for device in zip(*visits, strict=True))
+
+
+def _shared_regions(visits: Sequence[Sample]) -> Iterator[tuple[RegionName, float]]:
+    for name in visits[0].regions:
+        if all(name in visit.regions for visit in visits):
+            yield name, fmean(visit.regions[name] for visit in visits)
 
 
 def _impossible(cases: Cases, arms: tuple[Arm, ...]) -> dict[Key, Failure]:
     refused = {(arm.label, case): refusal_of(case, arm) for arm in arms for case in cases.all}
     return {key: failure for key, failure in refused.items() if failure}
-
-
-def _palindrome(
-    backend: Backend,
-    cases: Cases,
-    palindrome: tuple[Arm, ...],
-    timing: Timing,
-    stop: Stop,
-    failures: dict[Key, Failure],
-) -> tuple[dict[Key, list[float]], Failure | None]:
-    """The samples of one palindrome, two a key, and why it broke off; adds to `failures`."""
-    visits: dict[Key, list[float]] = {}
-    share = timing.segment_seconds / max(1, len(cases.gemms))
-    for arm in palindrome:
-        if timing.discard_seconds:
-            backend.settle(arm, timing.discard_seconds)
-        for case in cases.all:
-            ended = stop()
-            if ended:
-                return visits, ended
-            key = (arm.label, case)
-            if key in failures:
-                continue
-            seconds = backend.measure(case, arm, share if isinstance(case, GemmCase) else timing.segment_seconds)
-            if isinstance(seconds, Failure):
-                failures[key] = seconds
-            else:
-                visits.setdefault(key, []).append(seconds)
-    return visits, None

@@ -16,7 +16,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from precision_api.names import GROUP, PROFILE_KIND, PROFILE_PLURAL, REPORT_KIND, REPORT_PLURAL, VERSION
+from precision_api.capacity_plan import PlanSpec, PlanStatus
+from precision_api.names import (
+    GROUP,
+    PLAN_KIND,
+    PLAN_PLURAL,
+    PROFILE_KIND,
+    PROFILE_PLURAL,
+    REPORT_KIND,
+    REPORT_PLURAL,
+    VERSION,
+)
 from precision_api.profile import ProfileSpec, ProfileStatus
 from precision_api.report import ReportSpec, ReportStatus
 from precision_api.structural import structural
@@ -100,7 +110,29 @@ REPORT = Kind(
     ),
 )
 
-KINDS = (PROFILE, REPORT)
+PLAN = Kind(
+    kind=PLAN_KIND,
+    plural=PLAN_PLURAL,
+    short_name="cplan",
+    description="Which pool, which precision and how many GPUs for training jobs, from what was measured.",
+    spec=PlanSpec,
+    status=PlanStatus,
+    columns=(
+        Column("Phase", ".status.phase", "The answer in one word."),
+        Column("Jobs", ".status.summary", "Jobs placed of all."),
+        Column("Days", ".status.days", "Until the last job ends."),
+        Column("Power", ".status.power", "Most power at one time."),
+        Column("Cost", ".status.cost", "Cost of all jobs."),
+        Column("Deadlines", ".status.deadlines", "Deadlines promised of all."),
+        Column("Data", ".status.data", "measured, or that figures are simulated, stale ..."),
+        _AGE,
+        Column("Gap %", ".status.totals.gapPercent", "How far from the optimum it may be.", priority=1),
+        Column("Solved", ".status.solvedAt", "When it was solved.", priority=1),
+        Column("Recommendation", ".status.recommendation", "The answer in one sentence.", priority=1),
+    ),
+)
+
+KINDS = (PROFILE, REPORT, PLAN)
 
 
 def definition(kind: Kind) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from precision_api.shapes import WHOLE, Split
 from precision_api.workload import ModelSpec
 
 
@@ -56,6 +57,28 @@ def parameters(model: ModelSpec) -> Parameters:
     total = everywhere + model.moe_layers * _moe_mlp(model, model.moe.num_experts if model.moe else 0)
     active = everywhere + model.moe_layers * _moe_mlp(model, model.moe.top_k if model.moe else 0)
     return Parameters(total=total, active=active, embedding=embedding)
+
+
+def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> int:
+    """Weights that one GPU holds of `layers` (from the model's mix of layers), the last norm, and the head.
+
+    What an optimizer step works through there. Matrices are divided by tensor parallelism and experts by expert
+    parallelism too; norms and routers are on every GPU. The embedding's table is left out: its lookup is no part of the
+    timed regions; a head that shares it is counted once.
+    """
+    dense, moe = model.num_hidden_layers - model.moe_layers, model.moe
+    attention = _divided(_attention(model), split.tensor) + model.norms_per_layer * _norm(model)
+    mlp = dense * _divided(_dense_mlp(model), split.tensor)
+    if moe is not None:
+        experts = moe.num_experts * _mlp(model, model.expert_width)
+        everywhere = _moe_mlp(model, 0)
+        mlp += model.moe_layers * (_divided(experts, split.tensor * split.expert) + everywhere)
+    head = _divided((model.vocab_size or 0) * model.hidden_size, split.tensor)
+    return round(Fraction(layers * mlp, model.num_hidden_layers)) + layers * attention + _norm(model) + head
+
+
+def _divided(weights: int, parts: int) -> int:
+    return -(-weights // parts)
 
 
 def training_flops_per_token(model: ModelSpec, sequence_length: int) -> int:

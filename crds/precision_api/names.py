@@ -12,6 +12,8 @@ PROFILE_KIND = "PrecisionProfile"
 PROFILE_PLURAL = "precisionprofiles"
 REPORT_KIND = "NodePrecisionReport"
 REPORT_PLURAL = "nodeprecisionreports"
+PLAN_KIND = "CapacityPlan"
+PLAN_PLURAL = "capacityplans"
 
 AGENT_APP = "precision-agent"
 AGENT_CONTAINER = "agent"
@@ -38,6 +40,7 @@ DEFAULT_PRIORITY_CLASS = "precision-profiler-agent"
 
 ACCEPTED, PROGRESSING, COMPLETE, DEGRADED = "Accepted", "Progressing", "Complete", "Degraded"
 FRESH, SUCCEEDED = "Fresh", "Succeeded"
+SOLVED, DEADLINES_PROMISED = "Solved", "DeadlinesPromised"
 
 
 def _hash(*parts: str) -> str:

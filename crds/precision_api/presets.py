@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from precision_api.products import ProductClass
 from precision_api.workload import ModelSpec, MoE, PresetName, SlidingWindow
 
 
@@ -118,3 +120,54 @@ PRESETS: Mapping[PresetName, Preset] = {
         source="google/gemma-2-9b",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSplit:
+    """How NVIDIA split one preset over GPUs of one product for a published rate of `recipe`.
+
+    `pipeline`, `context` and `fully_sharded` are not measured on one node and are told for the reader only.
+    """
+
+    preset: PresetName
+    product: ProductClass
+    recipe: Literal["fp8_current", "mxfp8"]
+    gpus: int
+    micro_batch_size: int
+    tensor_parallel: int
+    pipeline: int
+    context: int
+    expert_parallel: int
+    gradient_accumulation: int
+    fully_sharded: bool = False
+
+
+PUBLISHED_SPLITS_SOURCE = (
+    "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md, 25.11 container, "
+    "commit 00b7660be0254ac6f95f44164ddd0c3e9cc798ed"
+)
+PUBLISHED_SPLITS: tuple[PublishedSplit, ...] = (
+    PublishedSplit("llama3-8b", "GB300", "fp8_current", 8, 2, 1, 1, 1, 1, 8),
+    PublishedSplit("llama3-8b", "GB200", "fp8_current", 8, 2, 1, 1, 1, 1, 8),
+    PublishedSplit("llama3-8b", "B200", "fp8_current", 8, 2, 1, 1, 1, 1, 8),
+    PublishedSplit("llama3-8b", "H100", "fp8_current", 8, 1, 1, 1, 1, 1, 16, fully_sharded=True),
+    PublishedSplit("llama3.1-70b", "GB300", "fp8_current", 64, 2, 1, 1, 1, 1, 2, fully_sharded=True),
+    PublishedSplit("llama3.1-70b", "GB200", "fp8_current", 64, 2, 1, 1, 1, 1, 2, fully_sharded=True),
+    PublishedSplit("llama3.1-70b", "H100", "fp8_current", 64, 1, 4, 8, 1, 1, 64),
+    PublishedSplit("llama3.1-405b", "GB300", "fp8_current", 256, 1, 2, 8, 2, 1, 192),
+    PublishedSplit("llama3.1-405b", "GB200", "fp8_current", 256, 1, 4, 16, 1, 1, 384),
+    PublishedSplit("llama3.1-405b", "B200", "fp8_current", 128, 1, 4, 8, 2, 1, 32),
+    PublishedSplit("llama3.1-405b", "H100", "fp8_current", 1024, 1, 8, 8, 2, 1, 64),
+    PublishedSplit("qwen3-30b-a3b", "GB300", "mxfp8", 8, 4, 1, 1, 1, 8, 16),
+    PublishedSplit("qwen3-30b-a3b", "GB200", "mxfp8", 8, 4, 1, 1, 1, 8, 16),
+    PublishedSplit("qwen3-30b-a3b", "B200", "mxfp8", 8, 1, 1, 1, 1, 8, 64),
+    PublishedSplit("qwen3-30b-a3b", "H100", "fp8_current", 16, 2, 1, 2, 1, 8, 32),
+)
+
+
+def published_split(preset: PresetName, product: str) -> PublishedSplit | None:
+    """How NVIDIA split this preset on this product class; None where nothing was published.
+
+    A preset never takes it on by itself: a profile says `tensorParallel` and `expertParallel`.
+    """
+    return next((row for row in PUBLISHED_SPLITS if (row.preset, row.product) == (preset, product)), None)

@@ -10,7 +10,7 @@ from typing import Any
 from precision_api.flops import TRAINING_FLOPS, Formula, Parameters, parameters, training_flops_per_token
 from precision_api.huggingface import model_from_config
 from precision_api.presets import PRESETS
-from precision_api.shapes import Gemm, explicit_gemms, model_gemms
+from precision_api.shapes import Gemm, Split, explicit_gemms, model_gemms
 from precision_api.workload import STEP_SETTINGS, ModelSpec, Workload
 
 
@@ -27,6 +27,7 @@ class ResolvedWorkload:
     training_flops_per_token: int | None = None
     formula: Formula | None = None
     tokens_per_micro_batch: int | None = None
+    """Of one tensor-parallel group: its GPUs share the tokens, so one GPU's rate is these / step / tensorParallel."""
     hash: str = ""
     """Sixteen hex digits over what is measured; the name is not in it."""
 
@@ -34,12 +35,14 @@ class ResolvedWorkload:
 def resolve(workload: Workload) -> ResolvedWorkload:
     """Everything that follows from `workload`.
 
-    Raises ValueError, fit for the user, for a Hugging Face config that is damaged or of an unknown architecture, and
-    for one that still lies in a ConfigMap: whoever can read the cluster puts its text in first.
+    Raises ValueError, fit for the user, for a Hugging Face config that is damaged or of an unknown architecture, for
+    one that still lies in a ConfigMap (whoever can read the cluster puts its text in first), and for a parallelism that
+    the model can't be divided by.
     """
     plain = concrete(workload)
     name = plain.name or ""
     if plain.shapes is not None:
+        _refuse_split_shapes(plain)
         return ResolvedWorkload(plain, name, explicit_gemms(plain.shapes), hash=workload_hash(plain))
     model, batch, sequence = plain.model, plain.micro_batch_size, plain.sequence_length
     assert model is not None
@@ -48,7 +51,7 @@ def resolve(workload: Workload) -> ResolvedWorkload:
     return ResolvedWorkload(
         workload=plain,
         name=name,
-        gemms=model_gemms(model, batch * sequence),
+        gemms=model_gemms(model, batch * sequence, Split(plain.tensor_parallel, plain.expert_parallel)),
         model=model,
         parameters=parameters(model),
         training_flops_per_token=training_flops_per_token(model, sequence),
@@ -56,6 +59,16 @@ def resolve(workload: Workload) -> ResolvedWorkload:
         tokens_per_micro_batch=batch * sequence,
         hash=workload_hash(plain),
     )
+
+
+def _refuse_split_shapes(workload: Workload) -> None:
+    given = {"tensorParallel": workload.tensor_parallel, "expertParallel": workload.expert_parallel}
+    for name, parts in given.items():
+        if parts > 1:
+            raise ValueError(
+                f"{name} is {parts}, but shapes are taken literally: leave {name} out and give the shapes of "
+                "one GPU, or describe the model instead of shapes"
+            )
 
 
 def concrete(workload: Workload) -> Workload:

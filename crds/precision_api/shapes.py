@@ -70,13 +70,59 @@ def passes(forward: Gemm) -> tuple[Gemm, Gemm, Gemm]:
     )
 
 
-def model_gemms(model: ModelSpec, tokens: int) -> tuple[Gemm, ...]:
-    """All GEMMs of `model` for a micro batch of `tokens`: all forward ones, then dgrad, then wgrad.
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How many GPUs share each layer's matrices (`tensor`) and a layer's experts (`expert`)."""
 
-    Left out: attention itself, the embedding's lookup, and routers and scalar gates of experts, which run in high
-    precision and are too narrow to be bound by arithmetic.
+    tensor: int = 1
+    expert: int = 1
+
+
+WHOLE = Split()
+
+
+def model_gemms(model: ModelSpec, tokens: int, split: Split = WHOLE) -> tuple[Gemm, ...]:
+    """All GEMMs of one GPU for a micro batch of `tokens`: all forward ones, then dgrad, then wgrad.
+
+    Tensor parallelism divides N of qkv, the MLP's first GEMM and the head, and K of the two that lead back to the
+    residual stream; the GPUs of such a group share the tokens. Expert parallelism leaves each GPU its own tokens and
+    gives it a share of the experts, which then see the tokens of the whole group. What does not divide is refused with
+    ValueError. Left out: attention itself, the embedding's lookup, and routers and scalar gates of experts, which run
+    in high precision and are too narrow to be bound by arithmetic.
     """
-    return _in_passes(_forward(model, tokens))
+    for problem in split_problems(model, split):
+        raise ValueError(problem)
+    return _in_passes(_forward(model, tokens, split))
+
+
+def split_problems(model: ModelSpec, split: Split) -> tuple[str, ...]:
+    """Sentences for the user on what `split` does not divide: field, number and next step; empty where all does."""
+    experts = model.moe.num_experts if model.moe else None
+    shared = model.moe.shared_expert_intermediate_size if model.moe else 0
+    rows = (
+        ("numAttentionHeads", model.num_attention_heads),
+        ("numKeyValueHeads", model.kv_heads),
+        ("intermediateSize", model.intermediate_size if model.num_hidden_layers > model.moe_layers else 0),
+        ("moe.expertIntermediateSize", model.expert_width if model.moe else 0),
+        ("moe.sharedExpertIntermediateSize", shared),
+        ("vocabSize", model.vocab_size or 0),
+    )
+    found = [_undivided("tensorParallel", split.tensor, name, size) for name, size in rows if size % split.tensor]
+    if experts is None and split.expert > 1:
+        found.append(
+            f"expertParallel is {split.expert}, but the model has no experts: leave expertParallel out, "
+            "or give the model's moe"
+        )
+    if experts is not None and experts % split.expert:
+        found.append(_undivided("expertParallel", split.expert, "moe.numExperts", experts))
+    return tuple(found)
+
+
+def _undivided(field: str, parts: int, name: str, size: int) -> str:
+    """Why `parts` can't split `size`, with the largest number of parts that can; a vocabulary may be padded too."""
+    fits = next(number for number in range(parts, 0, -1) if size % number == 0)
+    padded = f", or pad vocabSize to {-(-size // parts) * parts}" if name == "vocabSize" else ""
+    return f"{field} {parts} does not divide {name} {size}: use {field} {fits}{padded}"
 
 
 def explicit_gemms(shapes: Iterable[Shape]) -> tuple[Gemm, ...]:
@@ -131,16 +177,17 @@ def _in_passes(forward: Iterable[Gemm]) -> tuple[Gemm, ...]:
     return tuple(triple[index] for index in range(len(PASSES)) for triple in triples)
 
 
-def _forward(model: ModelSpec, tokens: int) -> Iterator[Gemm]:
-    hidden, layers = model.hidden_size, model.num_hidden_layers
+def _forward(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
+    hidden, layers, parts = model.hidden_size, model.num_hidden_layers, split.tensor
     qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width
-    yield Gemm("qkv", "fprop", tokens, hidden, qkv, layers)
-    yield Gemm("attn_out", "fprop", tokens, model.attention_width, hidden, layers)
+    yield Gemm("qkv", "fprop", tokens, hidden, qkv // parts, layers)
+    yield Gemm("attn_out", "fprop", tokens, model.attention_width // parts, hidden, layers)
     if layers > model.moe_layers:
-        yield from _mlp(model, "mlp", tokens, model.intermediate_size, layers - model.moe_layers)
-    yield from _experts(model, tokens)
+        inner = model.intermediate_size // parts
+        yield from _mlp(model, "mlp", tokens, inner, layers - model.moe_layers)
+    yield from _experts(model, tokens, split)
     if model.vocab_size:
-        yield Gemm("lm_head", "fprop", tokens, hidden, model.vocab_size, quantized=False)
+        yield Gemm("lm_head", "fprop", tokens, hidden, model.vocab_size // parts, quantized=False)
 
 
 def _mlp(model: ModelSpec, name: str, tokens: int, inner: int, count: int, groups: int = 1) -> Iterator[Gemm]:
@@ -149,12 +196,12 @@ def _mlp(model: ModelSpec, name: str, tokens: int, inner: int, count: int, group
     yield Gemm(f"{name}_down", "fprop", tokens, inner, model.hidden_size, count, groups)
 
 
-def _experts(model: ModelSpec, tokens: int) -> Iterator[Gemm]:
+def _experts(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
     moe, layers = model.moe, model.moe_layers
     if moe is None:
         return
     # Rounded up: where tokens x topK does not divide, the fuller experts of an even spread set the pace.
-    each = -(-tokens * moe.top_k // moe.num_experts)
-    yield from _mlp(model, "experts", each, model.expert_width, layers * moe.num_experts, moe.num_experts)
+    each, local = -(-split.expert * tokens * moe.top_k // moe.num_experts), moe.num_experts // split.expert
+    yield from _mlp(model, "experts", each, model.expert_width // split.tensor, layers * local, local)
     if moe.shared_expert_intermediate_size:
-        yield from _mlp(model, "shared", tokens, moe.shared_expert_intermediate_size, layers)
+        yield from _mlp(model, "shared", tokens, moe.shared_expert_intermediate_size // split.tensor, layers)

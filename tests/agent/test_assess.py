@@ -7,13 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from precision_agent.assess import Evidence, control_ratio, recipe_result
-from precision_agent.backends.protocol import Power, Probe
+from precision_agent.backends.protocol import Probe
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
-from precision_agent.sample import Samples, take
+from precision_agent.metered import NodeDraw
+from precision_agent.power_reasons import COUNTER_DISAGREES
+from precision_agent.sample import take
+from precision_agent.train import Measured, Metering
 from precision_api.request import Timing
 from precision_api.resolution import resolve
-from precision_api.result import Failure, Memory, RecipeResult
-from tests.support.fake_backend import VERIFIED, FakeBackend, one_second
+from precision_api.result import Failure, RecipeResult
+from tests.support.fake_backend import VERIFIED, FakeBackend, crew_of, one_second
 from tests.support.result_objects import request
 
 TIMING = Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)
@@ -30,22 +33,28 @@ def twice_as_fast(case: Case, arm: Arm) -> float | Failure:
     return 0.5 if arm.recipe == "nvfp4" else 1.0
 
 
-def samples_of(
-    seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast, stop: Stop = lambda: None
-) -> tuple[Cases, Samples]:
+def run_of(
+    seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast, stop: Stop = lambda: None, devices: int = 4
+) -> Measured:
+    """A run of `devices` equal devices."""
+    asked = request(recipes=("nvfp4",))
+    crew = crew_of(*(FakeBackend(seconds, uuid=f"GPU-{index}") for index in range(devices)))
     cases = tiny()
-    return cases, take(FakeBackend(seconds), cases, cases.arms, TIMING, stop)
+    samples = take(crew, cases, cases.arms, TIMING, stop)
+    return Measured(cases, samples, resolve(asked.workload), crew.machine().names)
+
+
+DRAW = NodeDraw({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
 
 
 def assessed(
     seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast,
     arm: Arm = NVFP4,
-    power: Power = Power(2000.0),  # noqa: B008 -- frozen
+    metering: Metering = Metering(DRAW, {}),  # noqa: B008 -- frozen
     probe: Probe = VERIFIED,
     stop: Stop = lambda: None,
 ) -> RecipeResult:
-    cases, samples = samples_of(seconds, stop)
-    return recipe_result(arm, cases, samples, Evidence(probe, power, Memory()), devices=4)
+    return recipe_result(arm, run_of(seconds, stop), Evidence(probe, metering))
 
 
 def after(asked: int) -> Stop:
@@ -87,7 +96,7 @@ def test_training_rates_are_of_all_devices_together() -> None:
 
 
 def test_without_a_valid_draw_there_is_no_energy_but_its_reason() -> None:
-    training = assessed(power=Power(None, ("counter_disagrees",))).training
+    training = assessed(metering=Metering((COUNTER_DISAGREES,), {})).training
     assert training is not None
     assert training.energy is not None
     assert (training.energy.valid, training.energy.watts, training.energy.reasons) == (
@@ -112,7 +121,7 @@ def test_one_failed_gemm_makes_its_sum_null_with_a_reason_and_leaves_the_others(
     assert autocast.seconds is None
     assert autocast.failure is not None
     assert autocast.failure.reason == "part_failed"
-    assert "attn_out fprop: cuda_error: misaligned address" in autocast.failure.message
+    assert "attn_out fprop: cuda_error: GPU-0: misaligned address" in autocast.failure.message
     assert prequantized.seconds is not None
     assert [gemm.failure is not None for gemm in found.gemms] == [
         gemm.name == "attn_out" and gemm.mode == "autocast" for gemm in found.gemms
@@ -128,7 +137,7 @@ def test_a_failed_baseline_leaves_seconds_without_a_speedup() -> None:
 def test_a_failed_case_is_not_tried_again() -> None:
     cases = tiny()
     backend = FakeBackend(fails_at("qkv"))
-    take(backend, cases, cases.arms, TIMING, lambda: None)
+    take(crew_of(backend), cases, cases.arms, TIMING, lambda: None)
     # three passes of qkv, once in autocast where it fails, six times in prequantized
     assert len([asked for asked in backend.asked if asked[0] == "nvfp4" and "qkv" in asked[1]]) == 3 * (1 + 6)
 
@@ -142,7 +151,7 @@ def test_a_recipe_that_does_not_run_has_no_figures_but_its_reason() -> None:
 def test_an_unfinished_palindrome_is_thrown_away() -> None:
     cases = tiny()
     per_palindrome = 2 * len(cases.arms) * len(cases.all)
-    _, samples = samples_of(stop=after(2 * per_palindrome + per_palindrome // 2))
+    samples = run_of(stop=after(2 * per_palindrome + per_palindrome // 2)).samples
     assert samples.passes == 2
     assert {len(values) for values in samples.seconds.values()} == {2}
     assert samples.ended is not None
@@ -158,8 +167,7 @@ def test_a_single_palindrome_gives_no_interval_and_says_so() -> None:
 
 
 def test_the_control_is_a_ratio_of_two_equal_baselines() -> None:
-    cases, samples = samples_of()
-    found = control_ratio(cases, samples)
+    found = control_ratio(run_of())
     assert found is not None
     assert found.value == pytest.approx(1.0)
 
@@ -170,8 +178,7 @@ def test_without_training_the_control_is_taken_from_the_gemms() -> None:
             return Failure(reason="not_available")
         return 2.0 if arm.label == "control" else 4.0
 
-    cases, samples = samples_of(seconds)
-    found = control_ratio(cases, samples)
+    found = control_ratio(run_of(seconds))
     assert found is not None
     assert found.value == pytest.approx(2.0)
 
@@ -179,6 +186,6 @@ def test_without_training_the_control_is_taken_from_the_gemms() -> None:
 def test_each_segment_begins_with_the_arms_own_load() -> None:
     cases = tiny()
     backend = FakeBackend(one_second)
-    take(backend, cases, cases.arms, TIMING, lambda: None)
+    take(crew_of(backend), cases, cases.arms, TIMING, lambda: None)
     assert len(backend.settled) == TIMING.passes * 2 * len(cases.arms)
     assert {seconds for _, seconds in backend.settled} == {1.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,13 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from precision_agent.cli import app
 from precision_agent.publish import TERMINATION_LOG_ENV
+from precision_agent.verdict_text import verdict_text
 from precision_api.names import REQUEST_ENV
 from precision_api.request import Timing
 from precision_api.result import MeasurementResult
 from precision_api.wire import AgentRefused, agree, read_log, read_message
 from precision_api.workload import Shape, Workload
+from tests.support.eventually import eventually
 from tests.support.result_objects import hash_of, request_text
 
 AGENT = [sys.executable, "-m", "precision_agent"]
@@ -151,3 +157,122 @@ def test_sigterm_leaves_the_complete_palindromes_as_a_partial_result(tmp_path: P
     seconds = read_log(log, summary.detail, hash_of(**asked)).recipes[0].sums[0].seconds
     assert seconds is not None
     assert 2 <= seconds.n < 64
+
+
+ON_THIS_CPU = ["run", "--local", "--device", "cpu", "--shape", "64x128x96"]
+
+
+def called(*arguments: str) -> Result:
+    """The same program in this process: for what ends before anything is measured."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def without_a_kubelet(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    ran = run(tmp_path, *arguments)
+    assert not (tmp_path / "message").exists()
+    return subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+
+def test_a_gpu_that_is_not_here_is_refused_in_words_and_with_the_next_step() -> None:
+    ran = called("run", "--local", "--preset", "llama3-8b", "--gpu", "GPU-nowhere")
+    assert (ran.exit_code, ran.stdout) == (12, "")
+    assert "DeviceMissing: " in ran.stderr
+    assert "--device cpu" in ran.stderr or "there is no such GPU here; give one of" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--preset", "gpt-9"], "codonfm-5b"),
+        (["--preset", "llama3-8b", "--tensor-parallel", "16"], "use tensorParallel 8"),
+        (["--preset", "llama3-8b", "--recompute", "Half"], "recompute"),
+        (["--shape", "64x64"], "write MxKxN"),
+        (["--shape", "64x64x64", "--tensor-parallel", "2"], "leave tensorParallel out"),
+        (["--shape", "8192x4096x28672"], "--shape 256x512x1024"),
+    ],
+)
+def test_a_wrong_local_run_says_what_to_do_next(arguments: list[str], words: str) -> None:
+    ran = called("run", "--local", "--device", "cpu", *arguments)
+    assert (ran.exit_code, ran.stdout) == (10, "")
+    assert words in ran.stderr
+
+
+def test_a_plan_is_told_without_measuring(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(request_text())
+    from_request = called("run", "--plan", "--request", str(tmp_path / "request.json"))
+    assert from_request.exit_code == 0
+    assert from_request.stdout.splitlines()[0].split() == ["PHASE", "SECONDS", "TIMED", "WHY"]
+    here = called(*ON_THIS_CPU, "--plan", "-o", "json")
+    assert json.loads(here.stdout)["phases"][0]["phase"] == "preflight"
+
+
+@pytest.mark.torch
+def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    ran = without_a_kubelet(tmp_path, *ON_THIS_CPU, "--segment-seconds", "0.05", "--output", str(out))
+    assert ran.returncode == 0, ran.stderr
+    assert "A trial on the CPU: these figures say nothing of a GPU." in ran.stdout
+    assert "PPR1" not in ran.stdout
+    assert "measuring, about" in ran.stderr
+    assert f"explain {out}" in ran.stderr
+    explained = called("explain", str(out))
+    assert "bf16's seconds over these, paired within each of 3 palindromes" in " ".join(explained.stdout.split())
+    rows = json.loads(called("explain", str(out), "-o", "json").stdout)
+    assert {"of", "figure", "value", "source"} == set(rows[0])
+
+
+@pytest.mark.torch
+def test_ctrl_c_leaves_what_is_complete_marked_as_partial(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["--timing", "standard", "--segment-seconds", "0.3", "--output", str(out), "-o", "json"]
+    with subprocess.Popen(
+        [*AGENT, *ON_THIS_CPU, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+        start_new_session=True,
+    ) as process:
+        eventually(out.exists)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
+        shown, told = process.communicate(timeout=60)
+    assert process.returncode == 0, told
+    assert b"what is complete is kept" in told
+    result = MeasurementResult.model_validate_json(shown)
+    assert result == MeasurementResult.model_validate_json(out.read_bytes())
+    assert result.partial is not None
+    assert result.partial.reason == "terminated"
+    seconds = result.recipes[0].sums[0].seconds
+    assert seconds is not None
+    assert 2 <= seconds.n < 8
+
+
+def test_nvidias_method_is_repeated_and_marked(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(request_text())
+    out = tmp_path / "out.json"
+    arguments = ["--request", str(tmp_path / "request.json"), "--output", str(out), "--no-lines", "--repeats", "2"]
+    ran = run(tmp_path, "run", "--backend", "replay", "--method", "nvidia", *arguments)
+    assert ran.returncode == 0, ran.stderr
+    result = MeasurementResult.model_validate_json(out.read_bytes())
+    assert (result.method, result.recommendation.by_speed) == ("nvidia", None)
+    assert "by NVIDIA's method" in verdict_text(result)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "reading the result"),
+        (b"{}", "is no result of version 1"),
+        (b"not json", "is no result of version 1"),
+        (b"\xff\xfe", "is not text"),
+    ],
+)
+def test_explain_says_which_file_it_wants(tmp_path: Path, content: bytes | None, words: str) -> None:
+    file = tmp_path / "result.json"
+    if content is not None:
+        file.write_bytes(content)
+    ran = called("explain", str(file))
+    assert ran.exit_code == 2
+    # typer breaks lines into a box: words are compared without it
+    plain = " ".join(ran.stderr.replace("\u2502", " ").split())
+    assert words in plain
+    assert "precision-agent run --output FILE" in plain

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -167,6 +168,100 @@ def test_what_follows_a_higher_precision_name_never_makes_it_fp8_or_fp4(name: st
 @given(st.sampled_from(NOT_FP4), st.lists(st.sampled_from(SUFFIXES), max_size=4), st.text(max_size=10))
 def test_nothing_makes_another_kernel_fp4(name: str, suffixes: list[str], before: str) -> None:
     assert classify(before + name + "".join(suffixes)).kernel_class != "nvfp4"
+
+
+LETTERS = "shtdqroic"
+"""Types in cuBLAS' tags: fp32 fp16 bf16 fp64 e4m3 e5m2 e2m1 int8 complex."""
+SCALES = ["", "_Avec32UE8M0_Bvec32UE8M0", "_Avec16UE4M3_Bvec16UE4M3", "_Avec128_Bblk128", "_Ablk128_Bvec128"]
+
+
+@pytest.mark.parametrize("scales", SCALES)
+def test_a_cublas_tag_is_fp4_or_fp8_only_by_both_of_its_operands(scales: str) -> None:
+    """Every tag of five letters: nothing but the first two decides, whatever output and scale are."""
+    for letters in product(LETTERS, repeat=5):
+        tag = "".join(letters)
+        found = classify(f"nvjet_sm100_{tag}_{SQUARE}{scales}_TNT").kernel_class
+        if found == "nvfp4":
+            assert tag[:2] == "oo", tag
+        elif found in LOW:
+            assert set(tag[:2]) <= {"q", "r"}, tag
+        elif tag[:2] in ("tt", "hh") and not scales:
+            assert found == {"tt": "bf16", "hh": "fp16"}[tag[:2]], tag
+
+
+def test_a_cublas_tag_of_three_letters_is_never_fp4_or_fp8() -> None:
+    names = {f"nvjet_{''.join(letters)}_{SQUARE}_TNT" for letters in product(LETTERS, repeat=3)}
+    assert not {name for name in names if classify(name).kernel_class in LOW}
+
+
+TYPES = ["bf16", "f16", "f32", "tf32", "e4m3", "e5m2", "f8", "f4", "e2m1", "ue4m3xf4", "ue8m0xe4m3", "f32xe4m3", "i8"]
+
+
+@pytest.mark.parametrize(("a", "b"), [*product(TYPES, repeat=2)], ids=lambda value: value)
+def test_a_librarys_gemm_with_one_wide_operand_is_never_fp4_or_fp8(a: str, b: str) -> None:
+    names = (
+        f"cutlass3x_sm100_tensorop_s128x256x32gemm_{a}_{b}_f32_bf16_bf16_128x256x128",
+        f"cutlass3x_sm100_bstensorop_s128x256x64gemm_block_scaled_{a}_{b}_f32_bf16_bf16_128x256x256",
+        f"sm90_xmma_gemm_{a}bf16_{b}f32_f32_tn_n_tilesize128x128x128",
+    )
+    for name in names:
+        found = classify(name).kernel_class
+        if {a, b} & {"bf16", "f16", "f32", "tf32", "i8"}:
+            assert found not in LOW, name
+        if found == "nvfp4":
+            assert {a, b} <= {"ue4m3xf4", "ue4m3xe2m1"}, name
+
+
+@given(st.sampled_from(NOT_FP8), st.data())
+def test_no_slip_of_one_letter_makes_a_higher_precision_name_fp8_or_fp4(name: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(name)))
+    new = data.draw(st.text("abcdefghijklmnopqrstuvwxyz0123456789_<>:,. ", max_size=1))
+    gone = data.draw(st.integers(0, 1))
+    assert classify(name[:at] + new + name[at + gone :]).kernel_class not in LOW
+
+
+@given(st.sampled_from(NOT_FP8), st.data())
+def test_no_way_of_cutting_a_higher_precision_name_makes_it_fp8_or_fp4(name: str, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(name)))
+    last = data.draw(st.integers(first, len(name)))
+    assert classify(name[:last]).kernel_class not in LOW
+    assert classify(name[first:last] + data.draw(st.sampled_from(["", "...", "…", "_"]))).kernel_class not in LOW
+
+
+@given(st.sampled_from(NOT_FP4), st.data())
+def test_no_way_of_cutting_another_name_makes_it_fp4(name: str, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(name)))
+    last = data.draw(st.integers(first, len(name)))
+    assert classify(name[first:last]).kernel_class != "nvfp4"
+
+
+@given(st.sampled_from(NOT_FP8), st.sampled_from(NOT_FP8), st.sampled_from(["", "_", "::", "<", " "]))
+def test_two_higher_precision_names_in_one_are_not_fp8_or_fp4(one: str, other: str, between: str) -> None:
+    assert classify(one + between + other).kernel_class not in LOW
+
+
+QUANTISES = [
+    "row_col_rht_gemm_device",
+    "group_row_col_rht_gemm_device_graph_safe",
+    "rht_gemm_device",
+    "group_rht_gemm_device",
+    "quantize_for_grouped_gemm_kernel",
+    "cast_transpose_for_gemm_kernel",
+    "swizzle_for_gemm_kernel",
+    "prepare_grouped_gemm_scales",
+    "setup_grouped_gemm_kernel",
+]
+TYPES_IN_TEMPLATES = ["<__nv_fp8_e4m3, 128>", "<cutlass::float_e2m1_t>", "<__nv_bfloat16>", "<1, true>", ""]
+
+
+@given(
+    st.sampled_from(QUANTISES),
+    st.sampled_from(["", "transformer_engine::", "void transformer_engine::(anonymous namespace)::", "vllm::"]),
+    st.sampled_from(TYPES_IN_TEMPLATES),
+    st.sampled_from(["", "(int)", "(__nv_fp8_e4m3*, float)", "_nvfp4", "_mxfp8"]),
+)
+def test_quantisation_with_gemm_in_its_name_is_not_a_gemm(function: str, before: str, types: str, after: str) -> None:
+    assert classify(f"{before}{function}{types}{after}").kernel_class == "not_a_gemm"
 
 
 PIECES = [

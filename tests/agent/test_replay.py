@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from precision_agent.backends.replay import FAULTS, ReplayOptions, families
+from precision_agent.backends.replay_tables import FAULTS, ReplayOptions, families
 from precision_agent.run import Clock, run_request
 from precision_api.products import PRODUCT_CLASSES
 from precision_api.recipes import RECIPE_NAMES, Recipe

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.backends.replay import ReplayOptions
+from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import cases_of
 from precision_agent.run import Clock, Outcome, run_request
 from precision_api.exits import exit_of
@@ -93,7 +93,7 @@ def test_any_text_for_a_request_is_refused_in_words(text: str) -> None:
 
 
 def test_an_unknown_backend_or_option_is_refused() -> None:
-    assert "known are replay, torch" in refusal(run_request(request_text(), "magic"))[1]
+    assert "known are auto, replay, torch, transformer-engine" in refusal(run_request(request_text(), "magic"))[1]
     assert "power_invalid" in refusal(run_request(request_text(), "replay", ReplayOptions(fault="fire")))[1]
     assert "scale" in refusal(run_request(request_text(), "replay", ReplayOptions(scale=0)))[1]
 
@@ -111,7 +111,7 @@ def ticking(step: float) -> Clock:
 
 
 def test_a_deadline_ends_the_run_with_what_is_complete() -> None:
-    clock = ticking(600 / (2.5 * samples_in_a_palindrome()))
+    clock = ticking(600 / (3.2 * samples_in_a_palindrome()))
     outcome = run_request(request_text(deadline_seconds=600), "replay", clock=clock)
     assert outcome.result is not None
     assert outcome.result.partial is not None

@@ -8,15 +8,20 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from precision_agent.backends.protocol import Refusal
-from precision_agent.backends.torch_gemm import TorchGemm
-from precision_agent.cases import Arm, GemmCase, TrainingCase
+from precision_agent.backends.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
+from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm
+from precision_agent.backends.torch_step import _Multiply
+from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
+from precision_agent.loss import divergence
+from precision_agent.run import run_request
 from precision_agent.verification import numeric_verdict
 from precision_api.recipes import Recipe
-from precision_api.request import Mode
+from precision_api.request import LossRuns, Mode, Timing
+from precision_api.resolution import resolve
 from precision_api.result import Failure
 from precision_api.shapes import PASSES, Pass
-from tests.support.result_objects import request
+from precision_api.workload import MoE, Workload
+from tests.support.result_objects import TINY, request, request_text
 
 pytestmark = pytest.mark.torch
 
@@ -58,15 +63,21 @@ def test_fp8_is_less_exact_than_bf16() -> None:
     assert backend()._error(case(), "fp8_current") > 5 * backend()._error(case(), "bf16")
 
 
-def test_a_time_is_positive_seconds() -> None:
-    seconds = backend().measure(case(), BF16, 0.01)
-    assert isinstance(seconds, float)
-    assert 0 < seconds < 10
+def test_a_sample_is_positive_seconds_within_its_window() -> None:
+    found = backend().measure(case(), BF16, 0.01)
+    assert isinstance(found, Sample)
+    assert 0 < found.seconds < 10
+    assert found.calls * found.seconds == pytest.approx(found.end - found.start)
+
+
+def test_small_operands_are_rotated_so_that_no_cache_holds_them_all() -> None:
+    assert len(backend()._rotation(case(), "bf16")) == MOST_COPIES
+    assert len(backend()._rotation(case(m=1 << 19), "bf16")) == 1
 
 
 def test_the_timed_call_quantises_in_autocast_only() -> None:
     def operations(mode: Mode) -> set[str]:
-        call = backend()._call(case(mode=mode), "fp8_current")
+        call = backend()._rotation(case(mode=mode), "fp8_current")[0]
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             call()
         return {str(row.key) for row in seen.key_averages()}
@@ -76,11 +87,111 @@ def test_the_timed_call_quantises_in_autocast_only() -> None:
     assert {"aten::_scaled_mm", "aten::amax"} <= operations("autocast")
 
 
-def test_training_is_not_available_and_says_why() -> None:
-    found = backend().measure(TrainingCase(64, 1e9), BF16, 0.01)
+def step() -> TrainingCase:
+    found = cases_of(request(), resolve(request().workload)).training
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("arm", [BF16, FP8], ids=lambda arm: arm.label)
+def test_a_training_step_has_its_four_regions_and_they_add_up(arm: Arm) -> None:
+    one = backend()
+    assert one.prepare(step(), arm) is None
+    found = one.measure(step(), arm, 0.05)
+    assert isinstance(found, Sample)
+    assert list(found.regions) == ["layers_forward", "head", "layers_backward", "optimizer"]
+    assert min(found.regions.values()) > 0
+    assert found.seconds == pytest.approx(sum(found.regions.values()) - found.regions["optimizer"])
+    assert found.layers_measured == 2
+    assert found.optimizer_parameters == TINY_WEIGHTS
+
+
+TINY_WEIGHTS = 2 * (128 * 384 + 128 * 128 + 128 * 512 + 256 * 128 + 2 * 128) + 128 * 512 + 128
+"""Layers, head and norms of the tiny model, without its embedding."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_of_the_step_can_be_replayed_for_a_power_window(part: Part) -> None:
+    one = backend()
+    one.prepare(step(), BF16)
+    found = one.power_window(BF16, part, 0.02, 0.001, seed=1)
+    assert isinstance(found, Sample)
+    assert found.calls * found.seconds <= found.end - found.start
+
+
+def test_a_model_without_a_vocabulary_has_no_head_to_replay() -> None:
+    workload = Workload(
+        name="bare", model=TINY.model_copy(update={"vocab_size": None}), micro_batch_size=1, sequence_length=64
+    )
+    one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
+    found = one.power_window(BF16, "head", 0.01, 0.0, seed=1)
     assert isinstance(found, Failure)
-    assert found.reason == "not_available"
-    assert "Transformer Engine" in found.message
+    assert found.reason == "no_such_part"
+
+
+def test_the_gradients_of_a_step_are_those_of_fp32_within_bf16() -> None:
+    x = torch.randn(64, 128, requires_grad=True)
+    weight = torch.randn(96, 128, requires_grad=True)
+    _Multiply.apply(x.to(torch.bfloat16), weight, "bf16").float().pow(2).sum().backward()
+    found = [x.grad, weight.grad]
+    x.grad = weight.grad = None
+    (x @ weight.t()).pow(2).sum().backward()
+    for mine, exact in zip(found, (x.grad, weight.grad), strict=True):
+        assert mine is not None
+        assert exact is not None
+        assert (mine - exact).norm() / exact.norm() < 0.01
+
+
+def test_with_the_scope_mlp_the_attention_stays_in_the_baseline() -> None:
+    one = TorchGemm(request(product="CPU", gpus=1, recipe_scope="mlp"), "auto")
+    assert one._recipes(FP8) == ("bf16", "fp8_current")
+    assert backend()._recipes(FP8) == ("fp8_current", "fp8_current")
+
+
+@pytest.mark.parametrize("arm", [BF16, FP8], ids=lambda arm: arm.label)
+def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_diverges(arm: Arm) -> None:
+    healthy, planted = (backend().loss_run(arm, LossPlan(30, 1, factor)) for factor in (1.0, 100.0))
+    assert isinstance(healthy, LossTrack)
+    assert isinstance(planted, LossTrack)
+    assert divergence(healthy.loss, healthy.gradient_norm) is None
+    assert healthy.loss[-1] < healthy.loss[0] - 1
+    assert divergence(planted.loss, planted.gradient_norm) is not None
+
+
+def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence() -> None:
+    text = request_text(
+        product="CPU",
+        gpus=1,
+        recipes=("bf16",),
+        gemm_modes=("autocast",),
+        timing=Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0),
+        loss=LossRuns(steps=10, learning_rate_factor=100),
+    )
+    found = run_request(text, "torch").result
+    assert found is not None
+    assert (found.backend, found.provenance, found.product) == ("torch-cpu", "measured", "CPU")
+    training = found.recipes[0].training
+    assert training is not None
+    assert training.tokens_per_second is not None
+    assert [region.name for region in training.regions] == ["layers_forward", "head", "layers_backward", "optimizer"]
+    assert (training.layers, training.layers_measured, training.missing) == (2, 2, ())
+    assert training.energy is not None
+    assert training.energy.reasons == ("no_power_sensor",)
+    loss = found.recipes[0].loss
+    assert loss is not None
+    assert loss.verdict == "diverged"
+    assert found.recommendation.by_speed is None
+
+
+def test_experts_and_misaligned_shapes_have_no_training_step_and_say_why() -> None:
+    experts = TINY.model_copy(update={"moe": MoE(num_experts=4, top_k=2)})
+    odd = TINY.model_copy(update={"intermediate_size": 250})
+    for model, reason in ((experts, "not_available"), (odd, "misaligned")):
+        workload = Workload(name="x", model=model, micro_batch_size=1, sequence_length=64)
+        one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
+        found = one.prepare(step(), FP8)
+        assert isinstance(found, Failure)
+        assert found.reason == reason
 
 
 def test_a_gemm_that_does_not_fit_is_a_failure_not_a_crash() -> None:
@@ -94,6 +205,6 @@ def test_a_gpu_node_needs_cuda_unless_the_cpu_is_asked_for_by_name() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(Refusal, match="no CUDA device"):
             TorchGemm(request(product="GB200"), "auto")
-    assert TorchGemm(request(product="GB200"), "cpu").machine().product == "CPU"
+    assert TorchGemm(request(product="GB200"), "cpu").device().product == "CPU"
     with pytest.raises(Refusal, match="known are auto, cuda and cpu"):
         TorchGemm(request(), "tpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -10,10 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from precision_api.presets import PRESETS
+from precision_api.flops import parameters, weights_of_one_gpu
+from precision_api.presets import PRESETS, PUBLISHED_SPLITS, published_split
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.resolution import concrete, resolve, workload_hash
-from precision_api.shapes import Gemm, distinct, model_gemms, passes, step_shape_problems, training_shape_problems
+from precision_api.shapes import (
+    Gemm,
+    Split,
+    distinct,
+    model_gemms,
+    passes,
+    split_problems,
+    step_shape_problems,
+    training_shape_problems,
+)
 from precision_api.structural import structural
 from precision_api.workload import ModelSpec, PresetName, Workload, parse_shape
 
@@ -61,6 +72,116 @@ def test_grouped_queries_narrow_the_qkv_and_a_gate_doubles_the_mlp() -> None:
         "mlp_down": (8192, 14336, 4096, 32),
         "lm_head": (8192, 4096, 128256, 1),
     }
+
+
+def test_tensor_parallelism_divides_the_outputs_of_the_first_gemms_and_the_inputs_of_the_second() -> None:
+    assert {g.name: (g.m, g.k, g.n) for g in resolved(preset="llama3-8b", tensorParallel=4) if g.pass_ == "fprop"} == {
+        "qkv": (8192, 4096, 6144 // 4),
+        "attn_out": (8192, 4096 // 4, 4096),
+        "mlp_up": (8192, 4096, 28672 // 4),
+        "mlp_down": (8192, 14336 // 4, 4096),
+        "lm_head": (8192, 4096, 128256 // 4),
+    }
+
+
+def resolved(**fields: Any) -> tuple[Gemm, ...]:
+    return resolve(workload(**fields)).gemms
+
+
+def test_expert_parallelism_leaves_a_gpu_fewer_experts_with_the_tokens_of_all() -> None:
+    shapes = {g.name: g for g in resolved(preset="mixtral-8x7b", expertParallel=4) if g.pass_ == "fprop"}
+    up = shapes["experts_up"]
+    assert (up.m, up.k, up.n, up.groups, up.count) == (4 * 4096 * 2 // 8, 4096, 28672, 2, 32 * 2)
+    assert shapes["qkv"].m == 4096
+
+
+@pytest.mark.parametrize(
+    ("preset", "fields", "share"),
+    [
+        ("llama3-8b", {"tensorParallel": 8}, 8),
+        ("llama3.1-405b", {"tensorParallel": 4}, 4),
+        ("qwen3-30b-a3b", {"tensorParallel": 4, "expertParallel": 8}, 4),
+        ("mixtral-8x7b", {"expertParallel": 8}, 1),
+    ],
+)
+def test_the_gpus_of_a_tensor_parallel_group_share_the_work_of_their_tokens(
+    preset: PresetName, fields: dict[str, int], share: int
+) -> None:
+    """Expert parallelism moves work between GPUs, each with tokens of its own: none has less of it."""
+
+    def work(**more: int) -> int:
+        return sum(gemm.count * gemm.flops for gemm in resolved(preset=preset, **more))
+
+    assert share * work(**fields) == work()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"preset": "llama3-8b", "tensorParallel": 16},
+            "tensorParallel 16 does not divide numKeyValueHeads 8: use tensorParallel 8",
+        ),
+        (
+            {"preset": "qwen2.5-7b", "tensorParallel": 3},
+            "tensorParallel 3 does not divide numAttentionHeads 28: use tensorParallel 2",
+        ),
+        (
+            {"model": PLAIN | {"vocabSize": 50257}, **SIZES, "tensorParallel": 2},
+            "does not divide vocabSize 50257: use tensorParallel 1, or pad vocabSize to 50258",
+        ),
+        (
+            {"preset": "mixtral-8x7b", "expertParallel": 3},
+            "expertParallel 3 does not divide moe.numExperts 8: use expertParallel 2",
+        ),
+        ({"preset": "llama3-8b", "expertParallel": 2}, "has no experts: leave expertParallel out"),
+        (
+            {"shapes": [{"m": 8, "k": 8, "n": 8}], "tensorParallel": 2},
+            "tensorParallel is 2, but shapes are taken literally: leave tensorParallel out",
+        ),
+        ({"shapes": [{"m": 8, "k": 8, "n": 8}], "expertParallel": 2}, "leave expertParallel out"),
+    ],
+)
+def test_a_parallelism_that_does_not_divide_is_refused_with_field_and_remedy(
+    fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        resolve(workload(**fields))
+
+
+@given(tensor=st.sampled_from((1, 2, 4, 8)), expert=st.sampled_from((1, 2, 4, 8)), layers=st.integers(1, 48))
+def test_the_gpus_of_a_group_hold_the_whole_model_between_them(tensor: int, expert: int, layers: int) -> None:
+    """Norms and routers are on every GPU; all else is held once."""
+    model = PRESETS["mixtral-8x7b"].model
+    alone, split = (weights_of_one_gpu(model, layers, Split(*parts)) for parts in ((1, 1), (tensor, expert)))
+    experts = layers * 8 * 3 * 4096 * 14336
+    everywhere = layers * (2 * 4096 + 4096 * 8) + 4096
+    matrices = alone - experts - everywhere
+    assert split == pytest.approx(everywhere + matrices / tensor + experts / tensor / expert, abs=layers + 2)
+
+
+def test_one_gpu_that_holds_all_layers_holds_the_model_without_its_embedding() -> None:
+    for preset in ("llama3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma2-9b"):
+        model = PRESETS[preset].model
+        counted = parameters(model)
+        lookup = 0 if model.tied_embedding else counted.embedding
+        assert weights_of_one_gpu(model, model.num_hidden_layers) == counted.total - lookup
+
+
+def test_published_splits_divide_their_presets() -> None:
+    for row in PUBLISHED_SPLITS:
+        split = Split(row.tensor_parallel, row.expert_parallel)
+        assert not split_problems(PRESETS[row.preset].model, split)
+        assert row.gpus % (row.tensor_parallel * row.pipeline * row.context) == 0
+    assert published_split("llama3.1-405b", "GB200") is not None
+    assert published_split("mistral-7b", "GB200") is None
+
+
+def test_a_split_step_hashes_apart_from_a_whole_one() -> None:
+    whole = workload_hash(Workload(preset="llama3-8b"))
+    assert workload_hash(Workload(preset="llama3-8b", tensor_parallel=1)) == whole
+    for changed in ({"tensor_parallel": 2}, {"gradient_accumulation": 4}, {"recompute": "Full"}):
+        assert workload_hash(Workload.model_validate({"preset": "llama3-8b", **changed})) != whole
 
 
 def test_attention_is_as_wide_as_its_heads_not_as_the_model() -> None:
@@ -228,7 +349,8 @@ def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_clust
         ({"name": "w", "shapes": [{"m": "8", "k": 1, "n": 1}]}, "valid integer"),
         ({"preset": "gpt-9"}, "codonfm-5b"),
         ({"preset": "llama3-8b", "microBatchSize": True}, "valid integer"),
-        ({"preset": "llama3-8b", "tensorParallel": 8}, "tensorParallel"),
+        ({"preset": "llama3-8b", "pipelineParallel": 8}, "pipelineParallel"),
+        ({"preset": "llama3-8b", "tensorParallel": 0}, "tensorParallel"),
         ({"name": "w", "huggingFaceConfig": {}, **SIZES}, "exactly one of text and configMapKeyRef"),
         ({"name": "w", "model": PLAIN | {"numAttentionHeads": 33}, **SIZES}, "give headDim"),
         ({"name": "w", "model": PLAIN | {"numKeyValueHeads": 5}, **SIZES}, "not a multiple of numKeyValueHeads 5"),

@@ -134,6 +134,17 @@ def test_a_difference_needs_its_own_interval_and_the_control(arm: Interval, cont
     assert stats.differs(arm, control) is expected
 
 
+@pytest.mark.parametrize(
+    ("control", "floor"),
+    [(None, 0.005), (ratio(1.0, 0.002), 0.005), (ratio(1.004, 0.003), 0.007), (ratio(0.99, 0.001), 0.011)],
+    ids=["no control", "quiet", "its distance and half-width", "a control below 1"],
+)
+def test_the_noise_floor_is_the_controls_distance_and_half_width_or_half_a_per_cent(
+    control: Interval | None, floor: float
+) -> None:
+    assert stats.noise_floor(control) == pytest.approx(floor)
+
+
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_intervals_cover_the_truth_in_95_of_100_simulated_runs(n: int) -> None:
     chance = Random(n)

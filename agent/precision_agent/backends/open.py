@@ -1,23 +1,152 @@
-"""Opens a backend by name; imports only the one that was asked for."""
+"""Opens the devices of a node: preflight and sensors first, before any context of our own, then a process a device."""
 
 from __future__ import annotations
 
-from precision_agent.backends.protocol import Backend, Refusal
-from precision_agent.backends.replay import Replay, ReplayOptions
-from precision_api.exits import BACKEND_UNAVAILABLE, INVALID_REQUEST
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from precision_agent import preflight
+from precision_agent.backends.factory import CLASSES, Opening
+from precision_agent.backends.protocol import Refusal
+from precision_agent.backends.replay import Replay
+from precision_agent.backends.replay_sensors import sensing as replayed_sensing
+from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.calibrate import IDLE_SECONDS, idle_watts
+from precision_agent.crew import Crew, LocalCrew, Stop
+from precision_agent.power import Window
+from precision_agent.sensors import nvml, sampling
+from precision_agent.sensors.watch import SampledSensors, Sensing
+from precision_agent.trial import on_cpu
+from precision_agent.worker_crew import PATIENCE, Patience, WorkerCrew
+from precision_api.exits import DEVICE_MISSING, GPU_UNHEALTHY, INVALID_REQUEST
 from precision_api.request import MeasurementRequest
+from precision_api.result import Failure
 
-BACKENDS = ("replay", "torch")
+BACKENDS = ("auto", "replay", "torch", "transformer-engine")
+"""`auto` is Transformer Engine where it is installed and a GPU is measured, else torch."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def open_backend(name: str, request: MeasurementRequest, options: ReplayOptions, device: str) -> Backend:
-    """The backend of this name for this request; Refusal where it or its device is not there."""
-    if name == "replay":
-        return Replay(request, options)
-    if name != "torch":
-        raise Refusal(INVALID_REQUEST, f"backend {name!r}: known are {', '.join(BACKENDS)}")
-    try:
-        from precision_agent.backends.torch_gemm import TorchGemm
-    except ImportError as error:
-        raise Refusal(BACKEND_UNAVAILABLE, f"importing torch: {error}"[:500]) from None
-    return TorchGemm(request, device)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to open. `gpu` is the UUID of one GPU to measure alone; None means all that the request names."""
+
+    backend: str = "auto"
+    device: str = "auto"
+    options: ReplayOptions = field(default_factory=ReplayOptions)
+    gpu: str | None = None
+    idle_seconds: float = IDLE_SECONDS
+    patience: Patience = PATIENCE
+    places: Mapping[str, tuple[str, str]] = field(default_factory=lambda: CLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The crew and what is known of its sensors; `close` ends processes and sampling."""
+
+    crew: Crew
+    sensing: Sensing
+    closers: tuple[Callable[[], None], ...] = ()
+
+    def close(self) -> None:
+        """Ends all that was begun."""
+        self.crew.close()
+        for close in self.closers:
+            close()
+
+
+def open_node(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
+    """The node's devices for this request; Refusal where a backend, a device or its health is not as needed."""
+    if wanted.backend not in BACKENDS:
+        raise Refusal(INVALID_REQUEST, f"backend {wanted.backend!r}: known are {', '.join(BACKENDS)}")
+    if wanted.device not in ("auto", "cuda", "cpu"):
+        raise Refusal(INVALID_REQUEST, f"device {wanted.device!r}: known are auto, cuda and cpu")
+    if wanted.backend == "replay":
+        gpus = [Replay(request, wanted.options, index) for index in range(request.node.gpus)]
+        return Opened(LocalCrew(gpus, request.node.gpus), replayed_sensing(gpus))
+    if on_cpu(wanted.device, request):
+        opening = Opening(wanted.places["torch"], request, "cpu")
+        return Opened(WorkerCrew([opening], 1, stop, wanted.patience), Sensing())
+    return _on_gpus(wanted, request, stop)
+
+
+def backend_of(name: str) -> str:
+    """The backend that `auto` means where GPUs are measured; looks for Transformer Engine without importing it."""
+    if name != "auto":
+        return name
+    return "transformer-engine" if find_spec("transformer_engine") else "torch"
+
+
+def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
+    place = wanted.places[backend_of(wanted.backend)]
+    promised = 1 if wanted.gpu else request.node.gpus
+    reading = nvml.read()
+    if reading.failure and reading.failure.reason == "nvml_failed":  # there is a driver, and it says that a GPU is bad
+        raise Refusal(GPU_UNHEALTHY, f"nvml_failed: {reading.failure.message}"[:1000])
+    if reading.failure or os.environ.get(VISIBLE) == "":
+        # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
+        failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
+        opening = Opening(place, request, "cuda")
+        return Opened(WorkerCrew([opening], promised, stop, wanted.patience), Sensing(failure=failure))
+    uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
+    if len(uuids) < promised:
+        raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
+    uuids = uuids[:promised]
+    health = preflight.read_health(uuids)
+    refused = preflight.refusal(health)
+    if refused:
+        raise Refusal(*refused)
+    sensing, closers = _sensing(uuids, health, wanted.idle_seconds, stop)
+    openings = [Opening(place, request, "cuda", uuid) for uuid in uuids]
+    return Opened(WorkerCrew(openings, promised, stop, wanted.patience), sensing, closers)
+
+
+def chosen(uuids: Sequence[str], visible: str | None, gpu: str | None) -> list[str]:
+    """The GPUs to measure: those that CUDA may see, or the one that is named by its UUID or its beginning."""
+    seen = list(uuids)
+    if visible is not None:
+        entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
+        found = [_one(seen, entry) for entry in entries]
+        seen = [uuid for uuid in found if uuid]
+    if gpu is None:
+        return seen
+    named = _one(seen, gpu)
+    if named is None:
+        raise Refusal(DEVICE_MISSING, f"no GPU {gpu!r}: there are {', '.join(seen) or 'none'}")
+    return [named]
+
+
+def _one(uuids: Sequence[str], entry: str) -> str | None:
+    """A GPU by UUID, by a UUID's beginning, or by its number in the driver's order."""
+    if entry.isdigit():
+        return uuids[int(entry)] if int(entry) < len(uuids) else None
+    return next((uuid for uuid in uuids if uuid.startswith(entry)), None)
+
+
+def _sensing(
+    uuids: Sequence[str], health: tuple[preflight.Health, ...], idle_seconds: float, stop: Stop
+) -> tuple[Sensing, tuple[Callable[[], None], ...]]:
+    """A running sampler, and the idle draw while nothing of ours is on the GPUs."""
+    modules = {gpu.uuid: gpu.module for gpu in health if gpu.module}
+    folder = Path(tempfile.mkdtemp(prefix="precision-agent-"))
+
+    def clean() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    sampler = sampling.start(uuids, folder)
+    if isinstance(sampler, Failure):
+        clean()
+        return Sensing(failure=sampler, health=health, modules=modules), ()
+    sensors = SampledSensors(sampler)
+    start = time.monotonic()
+    while time.monotonic() < start + idle_seconds and not stop():
+        time.sleep(0.1)
+    idle = idle_watts(sensors.recordings().gpus, modules, Window(start, time.monotonic())) if idle_seconds else {}
+    found = Sensing(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
+    return found, (sensors.stop, clean)

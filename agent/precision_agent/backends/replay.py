@@ -8,247 +8,251 @@ sum of the seconds that it was asked to measure.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from random import Random
-from typing import Any
 
 from precision_agent import __version__
-from precision_agent.backends.protocol import Machine, Origin, Power, Probe, Refusal
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.backends import replay_tables as tables
+from precision_agent.backends.protocol import (
+    Device,
+    Inspection,
+    LossPlan,
+    LossTrack,
+    Origin,
+    Part,
+    Probe,
+    Profile,
+    Refusal,
+    RegionName,
+    Sample,
+)
+from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
+from precision_agent.cases import UNQUANTIZED, Arm, Case, GemmCase, TrainingCase
+from precision_agent.full_depth import Depth, depth_of
+from precision_agent.loss import source
+from precision_agent.sample import parts_of
+from precision_api import products
 from precision_api.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
-from precision_api.products import PARTS, Part, part
 from precision_api.recipes import RECIPES, Recipe, support
 from precision_api.request import MeasurementRequest, digest
+from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Gpu, Memory, Simulated, Software, Verification
+from precision_api.result import Failure, Gpu, Memory, Software, Verification
 
-FAULTS: Mapping[str, str] = {
-    "power_invalid": "the energy counter disagrees with the integral of the power reading",
-    "silent_fallback": "the narrowest recipe runs in BF16 without saying so",
-    "probe_failed": "the narrowest recipe fails its probe",
-    "gemm_failed": "one GEMM of the narrowest recipe fails",
-}
-"""What a replayed node can have wrong with it, on purpose."""
-
-NODE_SPREAD = 0.006
-DRIFT, DRIFT_MEMORY_SECONDS = 0.003, 60.0
-SAMPLE_NOISE = 0.002
-LAUNCH_SECONDS = 4e-6
-BF16_TRAINING_SHARE = 0.62
-POWER_SHARE = {"bf16": 0.97, "fp8": 0.94, "fp4": 0.90}
-MEMORY_SHARE = {"bf16": 0.62, "fp8": 0.60, "fp4": 0.57}
-
-Like = tuple[tuple[Recipe, float], ...]
-"""Recipes that an unpublished one is taken from, first found first used, each with a factor."""
-GEMM_SECONDS_LIKE: Mapping[Recipe, Like] = {
-    "fp8_block": (("mxfp8", 1.03), ("fp8_current", 1.14)),
-    "nvfp4_no_rht": (("nvfp4", 0.97),),
-}
-TRAINING_FLOPS_LIKE: Mapping[Recipe, Like] = {
-    "fp8_delayed": (("fp8_current", 1.03),),
-    "fp8_block": (("mxfp8", 0.97), ("fp8_current", 0.93)),
-    "nvfp4_no_rht": (("nvfp4", 1.03),),
-}
+NOT_REPLAYED = Failure(reason="not_available", message="a replay has no kernels to look at")
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """`scale` is the node's speed against the published one (0.8: 20 % slow); `fault` is one of FAULTS or None."""
+class Drawn:
+    """What one GPU drew from `start` to `end` of the replay's clock, in watts."""
 
-    scale: float = 1.0
-    seed: int = 0
-    fault: str | None = None
+    start: float
+    end: float
+    watts: float
 
 
 class Replay:
-    """The backend: seconds, watts and bytes from tables, noise from the node's UID and the run."""
+    """The backend of one GPU: seconds, watts and bytes from tables, noise from the node's UID, the GPU and the run."""
 
     name: BackendName = "replay"
 
-    def __init__(self, request: MeasurementRequest, options: ReplayOptions) -> None:
-        found = part(request.node.product)
+    def __init__(self, request: MeasurementRequest, options: ReplayOptions, index: int = 0) -> None:
+        found = products.part(request.node.product)
         if found is None:
             raise Refusal(UNKNOWN_PRODUCT, f"no replay of {request.node.product!r}: known are {', '.join(families())}")
         if not 0 < options.scale < math.inf or options.fault not in (None, *FAULTS):
             raise Refusal(INVALID_REQUEST, f"replay: scale must be above 0 and fault one of {', '.join(FAULTS)}")
-        node = request.node
-        self._part: Part = found
-        self._options = options
-        self._devices = node.gpus
-        self._uid = node.uid
-        self._published = published_for(found)
-        self._node = Random(f"node/{node.uid}/{options.seed}")
-        speed = options.scale * (1 + NODE_SPREAD * max(-3.0, min(3.0, self._node.gauss())))
+        self.part, self.options, self.index = found, options, index
+        self._request = request
+        self._uid = request.node.uid
+        self._published: Published = published_for(found)
+        node = Random(f"node/{self._uid}/{options.seed}")
+        speed = options.scale * (1 + tables.NODE_SPREAD * max(-3.0, min(3.0, node.gauss())))
+        self._power_factor = 1 + 0.01 * node.gauss()
+        own = Random(f"gpu/{self._uid}/{index}/{options.seed}").gauss()
+        speed *= 1 + tables.GPU_SPREAD * max(-3.0, min(3.0, own))
+        if options.fault == "slow_gpu" and index == request.node.gpus - 1:
+            speed *= tables.SLOW_GPU
+        if options.fault == "throttled" and index == 0:
+            speed *= 1 - tables.THROTTLED_SHARE / 2
         self._slowness = 1 / speed
-        self._power_factor = 1 + 0.01 * self._node.gauss()
-        self._noise = Random(f"run/{node.uid}/{request.run}/{request.attempt}/{options.seed}")
+        self._noise = Random(f"run/{self._uid}/{index}/{request.run}/{request.attempt}/{options.seed}")
         self._drift = 0.0
-        self._faulty: Recipe = "nvfp4" if support("nvfp4", found.compute) else "fp8_current"
+        self._faulty = _faulty(request, found)
+        self._split: dict[Recipe, Mapping[RegionName, float]] = {}
+        self.now = 0.0
+        self.drawn: list[Drawn] = []
 
-    def machine(self) -> Machine:
-        """The promised GPUs, with identities that are made from the node's UID."""
-        gpus = tuple(
-            Gpu(
-                uuid=_uuid(self._uid, index),
-                name=f"NVIDIA {self._part.name}",
-                memory_bytes=self._part.memory_gb * 10**9,
-                enforced_limit_watts=float(self._part.power_limit_watts),
-            )
-            for index in range(self._devices)
+    @property
+    def uuid(self) -> str:
+        """The GPU's identity, made from the node's UID."""
+        text = hashlib.sha256(f"{self._uid}/{self.index}".encode()).hexdigest()
+        return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+
+    def device(self) -> Device:
+        """The promised GPU, with an identity that is made from the node's UID."""
+        gpu = Gpu(
+            uuid=self.uuid,
+            name=f"NVIDIA {self.part.name}",
+            memory_bytes=self.part.memory_gb * 10**9,
+            enforced_limit_watts=float(self.part.power_limit_watts),
         )
-        software = Software(agent=__version__, stack_hash=digest({"agent": __version__, "replay": _data()}, 16))
-        return Machine(self._part.product, self._devices, gpus, software)
+        stack = digest({"agent": __version__, "replay": tables.data()}, 16)
+        return Device(self.part.product, Software(agent=__version__, stack_hash=stack), gpu)
 
     def origin(self) -> Origin:
         """Simulated, as long as anything here is assumed; with the sources of what was published."""
-        sources = tuple(_data()["sources"].values())
-        return Origin("simulated", sources, _assumptions(self._part, self._published, self._options))
+        sources = tuple(tables.data()["sources"].values())
+        made_up = tables.assumptions(self.part, self._published, self.options, self._request.loss is not None)
+        return Origin("simulated", sources, made_up)
 
     def probe(self, arm: Arm) -> Probe:
         """What the table of recipes says of this hardware: no kernel runs."""
-        how = support(arm.recipe, self._part.compute)
+        how = support(arm.recipe, self.part.compute)
         if how is None:
-            return Probe("unsupported", f"{self._part.product} has no {arm.recipe}")
+            return Probe("unsupported", f"{self.part.product} has no {arm.recipe}")
         if self._hits(arm, "probe_failed"):
             return Probe("probe_failed", f"replayed fault: {FAULTS['probe_failed']}")
         if self._hits(arm, "silent_fallback"):
             verdict = Verification(verdict="fallback", share=0.0, message=f"replayed: {FAULTS['silent_fallback']}")
             return Probe("ok", verification=verdict)
         if how == "emulated":
-            reason = f"{self._part.product} runs {arm.recipe} through the kernels of mxfp8"
+            reason = f"{self.part.product} runs {arm.recipe} through the kernels of mxfp8"
             return Probe("emulated", reason, Verification(verdict="emulated", share=1.0, message="replayed: assumed"))
         return Probe("ok", verification=Verification(verdict="verified", share=1.0, message="replayed: assumed"))
 
-    def settle(self, arm: Arm, seconds: float) -> None:
-        """Lets the drift go on."""
-        self._advance(seconds)
+    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+        """Nothing is to be prepared."""
+        return None
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> float | Failure:
-        """The table's seconds for this node, with drift and noise."""
-        self._advance(seconds)
-        arm_recipe = case.recipe_of(arm) if isinstance(case, GemmCase) else arm.recipe
-        recipe = "bf16" if self._hits(arm, "silent_fallback") else arm_recipe
+    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+        """Lets the drift go on."""
+        return Sample(seconds, 1, *self._advance(seconds))
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+        """The table's seconds for this GPU, with drift and noise."""
+        start, end = self._advance(seconds)
+        recipe = self._recipe(case.recipe_of(arm) if isinstance(case, GemmCase) else arm.recipe, arm)
         if self._hits(arm, "gemm_failed") and isinstance(case, GemmCase) and case.pass_ == "fprop":
             return Failure(reason="cuda_error", message=f"replayed: {FAULTS['gemm_failed']}")
         ideal = self._published.seconds(case, recipe)
         if ideal is None:
             return Failure(reason="not_published", message=f"no figure of {arm.recipe} to replay")
-        return ideal * self._slowness * (1 + self._drift) * math.exp(SAMPLE_NOISE * self._noise.gauss())
+        factor = self._slowness * (1 + self._drift) * math.exp(tables.SAMPLE_NOISE * self._noise.gauss())
+        if isinstance(case, GemmCase):
+            return Sample(ideal * factor, max(1, int(seconds / ideal)), start, end)
+        self._log(start, end, arm)
+        regions = {name: value * factor for name, value in self._regions(case, recipe).items()}
+        step = sum(value for name, value in regions.items() if name != "optimizer")
+        measured = min(tables.MEASURED_LAYERS, case.layers)
+        return Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
 
-    def power(self, arm: Arm) -> Power:
-        """A share of the power limit; a slow node draws as much as a quick one."""
-        if self._options.fault == "power_invalid":
-            return Power(None, ("counter_disagrees",))
-        share = POWER_SHARE[RECIPES[arm.recipe].format]
-        return Power(self._devices * self._part.power_limit_watts * share * self._power_factor)
+    def power_window(
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+    ) -> Sample | Failure:
+        """A share of the power limit, whatever the part; a slow GPU draws as much as a quick one."""
+        recipe = self._recipe(arm.recipe, arm)
+        assert recipe in self._split, "power windows come after a timed step"
+        start, end = self._advance(seconds)
+        self._log(start, end, arm)
+        period = parts_of(self._split[recipe])[part] * self._slowness
+        return Sample(period, max(1, int(seconds / period)), start, end)
+
+    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+        """None: at any depth it would be the same arithmetic again."""
+        return NOT_REPLAYED
+
+    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+        """None: no kernel runs."""
+        return NOT_REPLAYED
+
+    def inspect(self, arm: Arm) -> Inspection:
+        """Nothing to look into."""
+        return Inspection()
+
+    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+        """A fall towards the tokens' entropy; with the fault `diverged` the narrowest recipe turns round."""
+        model = resolve(self._request.workload).model
+        if model is None or not model.vocab_size:
+            return Failure(reason="no_vocabulary", message="without a vocabulary there is no loss")
+        floor, top = source(model.vocab_size, plan.seed).entropy, math.log(model.vocab_size)
+        chance = Random(f"loss/{plan.seed}/{arm.recipe}/{self.options.seed}")
+        wild = self._hits(arm, "diverged") or plan.learning_rate_factor > 30
+        turns = plan.steps // 2
+        loss = [
+            floor + (top - floor) * math.exp(-3.0 * step / plan.steps) + 0.01 * chance.gauss()
+            + (0.3 * (step - turns) if wild and step > turns else 0.0)
+            for step in range(plan.steps)
+        ]  # fmt: skip
+        return LossTrack(tuple(loss), tuple(1 + 0.1 * abs(chance.gauss()) for _ in loss))
 
     def memory(self, arm: Arm) -> Memory:
         """A share of the device's memory."""
-        used = int(self._part.memory_gb * 1e9 * MEMORY_SHARE[RECIPES[arm.recipe].format])
+        used = int(self.part.memory_gb * 1e9 * tables.MEMORY_SHARE[RECIPES[arm.recipe].format])
         return Memory(allocated_peak_bytes=used, reserved_peak_bytes=int(used * 1.05))
 
+    def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
+        """The same published figures: they were made by that method."""
+        ideal = self._published.seconds(case, recipe)
+        return ideal if ideal is not None else Failure(reason="not_published")
+
+    def _recipe(self, recipe: Recipe, arm: Arm) -> Recipe:
+        return UNQUANTIZED if self._hits(arm, "silent_fallback") else recipe
+
+    def _regions(self, case: TrainingCase, recipe: Recipe) -> Mapping[RegionName, float]:
+        """The parts of a short step that at full depth add up to the published figure."""
+        if recipe not in self._split:
+            workload = resolve(self._request.workload)
+            depth = depth_of(workload, min(tables.MEASURED_LAYERS, case.layers))
+            share = max(1, self._request.workload.tensor_parallel)
+            whole, unquantized = (self._published.seconds(case, one) for one in (recipe, UNQUANTIZED))
+            assert whole
+            assert unquantized
+            head = _head_share(workload) * unquantized / share
+            self._split[recipe] = _regions(whole / share, head, depth)
+        return self._split[recipe]
+
     def _hits(self, arm: Arm, fault: str) -> bool:
-        return self._options.fault == fault and arm.recipe == self._faulty
+        return self.options.fault == fault and arm.recipe == self._faulty
 
-    def _advance(self, seconds: float) -> None:
-        """An Ornstein-Uhlenbeck drift of the given size and memory."""
-        keep = math.exp(-seconds / DRIFT_MEMORY_SECONDS)
-        self._drift = self._drift * keep + DRIFT * math.sqrt(1 - keep * keep) * self._noise.gauss()
+    def _log(self, start: float, end: float, arm: Arm) -> None:
+        share = tables.POWER_SHARE[RECIPES[arm.recipe].format]
+        self.drawn.append(Drawn(start, end, self.part.power_limit_watts * share * self._power_factor))
 
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """The published figures that stand nearest to a part, and how far to stretch them."""
-
-    gemm_part: str
-    gemm_scale: float
-    milliseconds: Mapping[str, Mapping[str, Mapping[str, float]]]
-    flops_per_pass: float
-    training_product: str
-    training_scale: float
-    training_tflops: Mapping[str, float]
-    bf16_peak: float
-
-    def seconds(self, case: Case, recipe: Recipe) -> float | None:
-        """Seconds of one call on a node like the published one; None where nothing can be taken from anything."""
-        if isinstance(case, TrainingCase):
-            flops = self._training_flops(recipe)
-            return None if flops is None else case.tokens * case.flops_per_token / flops
-        found = _like(recipe, self.milliseconds[case.mode][case.pass_], GEMM_SECONDS_LIKE)
-        if found is None:
-            return None
-        return case.flops * found * 1e-3 / self.flops_per_pass / self.gemm_scale + LAUNCH_SECONDS / case.groups
-
-    def _training_flops(self, recipe: Recipe) -> float | None:
-        if recipe == "bf16":
-            return BF16_TRAINING_SHARE * self.bf16_peak
-        found = _like(recipe, self.training_tflops, TRAINING_FLOPS_LIKE)
-        return None if found is None else found * 1e12 * self.training_scale
+    def _advance(self, seconds: float) -> tuple[float, float]:
+        """An Ornstein-Uhlenbeck drift of the given size and memory; the window on the replay's clock."""
+        keep = math.exp(-seconds / tables.DRIFT_MEMORY_SECONDS)
+        self._drift = self._drift * keep + tables.DRIFT * math.sqrt(1 - keep * keep) * self._noise.gauss()
+        start, self.now = self.now, self.now + seconds
+        return start, self.now
 
 
-def families() -> tuple[str, ...]:
-    """Product classes that can be replayed."""
-    return tuple(_data()["families"])
+def _faulty(request: MeasurementRequest, part: products.Part) -> Recipe:
+    """The recipe that a fault hits: the narrowest that this hardware has."""
+    return "nvfp4" if support("nvfp4", part.compute) else "fp8_current"
 
 
-def published_for(device: Part) -> Published:
-    """The figures of the nearest published part, to be stretched in proportion to the dense BF16 peaks."""
-    data = _data()
-    family = data["families"][device.product]
-    table = data["gemm_tables"][family["gemm"]]
-    gemm_part = next(row for row in PARTS if row.name == family["gemm"])
-    training_part = next(row for row in PARTS if row.product == family["training"])
-    return Published(
-        gemm_part=gemm_part.name,
-        gemm_scale=device.bf16_flops / gemm_part.bf16_flops,
-        milliseconds=table["milliseconds"],
-        flops_per_pass=table["flops_per_pass"],
-        training_product=training_part.product,
-        training_scale=device.bf16_flops / training_part.bf16_flops,
-        training_tflops=data["training_tflops"][family["training"]]["recipes"],
-        bf16_peak=device.bf16_flops,
-    )
+def _head_share(workload: ResolvedWorkload) -> float:
+    """The head's share of the training FLOPs."""
+    model, flops = workload.model, workload.training_flops_per_token
+    if model is None or not model.vocab_size or not flops:
+        return 0.0
+    return 6 * model.vocab_size * model.hidden_size / flops
 
 
-def _like(recipe: Recipe, published: Mapping[str, float], substitutes: Mapping[Recipe, Like]) -> float | None:
-    """The published figure of `recipe`, or that of a recipe it is taken to be like, times the assumed factor."""
-    choices = ((recipe, 1.0), *substitutes.get(recipe, ()))
-    return next((published[name] * factor for name, factor in choices if name in published), None)
-
-
-@cache
-def _data() -> dict[str, Any]:
-    text = files("precision_agent.backends").joinpath("replay_data.json").read_text(encoding="utf-8")
-    return dict(json.loads(text))
-
-
-def _uuid(node_uid: str, index: int) -> str:
-    text = hashlib.sha256(f"{node_uid}/{index}".encode()).hexdigest()
-    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
-
-
-def _assumptions(device: Part, figures: Published, options: ReplayOptions) -> tuple[Simulated, ...]:
-    """Every made-up field and what it was made from."""
-    rows = {
-        "gpus": "identities from the node's UID, sizes and limits from the table of products",
-        "verification": "no kernel ran: the verdict is what the table of recipes expects of this hardware",
-        "gemms.seconds": f"published for CodonFM 5B on {figures.gemm_part}; other shapes at the same FLOP/s and "
-        f"{LAUNCH_SECONDS * 1e6:.0f} us a launch, {device.name} at {figures.gemm_scale:.3g} of its speed (BF16 peaks); "
-        "fp8_block and nvfp4_no_rht, where not published, in a fixed proportion to mxfp8, fp8_current and nvfp4",
-        "training.tokens_per_second": f"published for Llama 3.1 405B on {figures.training_product}; other workloads at "
-        f"the same model FLOP/s, {device.name} at {figures.training_scale:.3g} of its speed (BF16 peaks); bf16 at "
-        f"{BF16_TRAINING_SHARE:.0%} of peak; recipes not published in a fixed proportion to those that are",
-        "training.energy": "a fixed share of the power limit for each format: no training power is published",
-        "memory": "a fixed share of the device's memory for each format",
-        "noise": f"{NODE_SPREAD:.1%} from node to node, {DRIFT:.1%} drift, {SAMPLE_NOISE:.1%} a sample, from a seed",
-    }
-    if options.scale != 1:
-        rows["scale"] = f"the node was made to run at {options.scale:.3g} of the published speed"
-    if options.fault:
-        rows["fault"] = FAULTS[options.fault]
-    return tuple(Simulated(field=name, assumption=text) for name, text in rows.items())
+def _regions(whole: float, head: float, depth: Depth) -> dict[RegionName, float]:
+    """Regions of the measured layers whose full-depth sum is `whole` seconds."""
+    head = min(head, tables.HEAD_MOST_SHARE * whole)
+    optimizer = tables.OPTIMIZER_SHARE * whole
+    again = 2 if depth.recompute == "Full" else 1
+    layers = (whole - head - optimizer) * depth.measured / depth.layers
+    unit = layers / (again * tables.FORWARD_SHARE + 1 - tables.FORWARD_SHARE)
+    regions: dict[RegionName, float] = {"layers_forward": unit * tables.FORWARD_SHARE}
+    if head:
+        regions["head"] = head
+    regions["layers_backward"] = unit * (1 - tables.FORWARD_SHARE)
+    regions["optimizer"] = optimizer * depth.gradient_accumulation * depth.optimizer_shards / depth.optimizer_scale
+    return regions

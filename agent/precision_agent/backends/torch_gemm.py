@@ -1,41 +1,57 @@
-"""GEMMs by plain torch: bf16 and FP8 with current per-tensor scales, on the CPU (a trial) or on one CUDA GPU.
-
-What bounds a GEMM of m x k x n: 2mkn operations at the format's peak, or its operands' and result's bytes at the
-memory's bandwidth. FP8 by `torch._scaled_mm` wants the first operand row-major and the second column-major, so that
-both run along k; dgrad and wgrad hold one operand the other way round, and its transposed copy is part of their
-quantisation. Gradients are E5M2, all else E4M3 (the HYBRID format of Transformer Engine).
+"""Plain torch on one device: GEMMs and a short training step in bf16 and FP8, on the CPU (a trial) or on a CUDA GPU.
 
 Kernel names are not available on the CPU: there the verdict stands on numerical error alone. The CUDA path was never
-run on a GPU.
+run on a GPU. A mixture of experts has no training step here.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import resource
-from collections.abc import Callable
-from time import perf_counter
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
 
 import torch
 
 from precision_agent import __version__
-from precision_agent.backends.protocol import Machine, Origin, Power, Probe, Refusal
+from precision_agent.backends.protocol import (
+    Device,
+    Inspection,
+    LossPlan,
+    LossTrack,
+    Origin,
+    Part,
+    Probe,
+    Profile,
+    ProfiledKernel,
+    Refusal,
+    Sample,
+)
+from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, Call, Pass, fp8_product
+from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 from precision_agent.sensors import nvml
 from precision_agent.verification import ERROR_BANDS, numeric_verdict
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, Mode, digest
+from precision_api.request import MeasurementRequest, digest
+from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Memory, Software, Verdict, Verification
+from precision_api.result import Failure, Gpu, Memory, NumericErrors, Software, Verdict, Verification
+from precision_api.shapes import step_shape_problems
 
-PLAIN_RECIPES: frozenset[Recipe] = frozenset({"bf16", "fp8_current"})
-"""What plain torch can multiply."""
 CHECKED_ROWS = 64
-PROBE = GemmCase("probe", "fprop", 128, 256, 96, 1, "autocast")
-Call = Callable[[], torch.Tensor]
-Pass = Literal["fprop", "dgrad", "wgrad"]
+PASSES: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
+SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, "autocast")
+SHORT_LAYERS = 2
+LOSS_TOKENS = 128
+CPU_CACHE_BYTES = 32 << 20
+"""Taken for the last-level cache of a CPU, which is not asked."""
+MOST_COPIES = 16
+TOLD_VARIABLES = ("CUBLAS", "CUDA_", "NVTE_", "NVIDIA_", "NCCL_", "PYTORCH_", "TORCH_", "OMP_NUM_THREADS")
+PROFILED_STEPS = 10
 
 
 class TorchGemm:
@@ -45,31 +61,31 @@ class TorchGemm:
         self._device = _device(request, device)
         self._cuda = self._device.type == "cuda"
         self.name: BackendName = "torch-cuda" if self._cuda else "torch-cpu"
-        self._promised = request.node.gpus
+        self._request = request
+        self._workload: ResolvedWorkload = resolve(request.workload)
         self._seed = request.timing.seed
         self._checked: dict[tuple[Recipe, GemmCase], Failure | None] = {}
-        # Before our own context is on the GPU: afterwards its memory would look used by somebody else.
-        self._reading = nvml.read() if self._cuda else nvml.Reading()
+        self._errors: dict[Recipe, dict[Pass, float]] = {}
+        self._models: dict[str, ShortModel] = {}
 
-    def machine(self) -> Machine:
-        """The CPU as product "CPU" without GPUs, or the one GPU that is measured."""
-        if self._cuda and torch.cuda.device_count() < self._promised:
-            told = f"the request names {self._promised} GPUs, torch sees {torch.cuda.device_count()}"
-            raise Refusal(DEVICE_MISSING, told)
-        found = nvml.refusal(self._reading.gpus, self._promised) if self._reading.gpus else None
-        if found:
-            raise Refusal(*found)
+    def device(self) -> Device:
+        """The CPU as product "CPU", or the one GPU that this process sees."""
         versions = {
             "agent": __version__,
             "torch": torch.__version__,
             "cuda": torch.version.cuda if self._cuda else None,
         }
-        software = Software(**versions, driver=self._reading.driver, stack_hash=digest(versions, 16))
+        stack = digest(versions, 16)
+        told = {name: value for name, value in os.environ.items() if name.startswith(TOLD_VARIABLES)}
         if not self._cuda:
-            return Machine("CPU", 1, (), software)
+            return Device("CPU", Software(**versions, stack_hash=stack), environment=told)
         properties = torch.cuda.get_device_properties(self._device)
-        measured = [gpu for gpu in self._reading.gpus if gpu.uuid.endswith(str(getattr(properties, "uuid", "-")))]
-        return Machine(properties.name[:64], 1, tuple(gpu.as_gpu() for gpu in measured), software)
+        reading = nvml.read()
+        uuid = f"GPU-{getattr(properties, 'uuid', '')}"
+        seen = next((gpu.as_gpu() for gpu in reading.gpus if gpu.uuid == uuid), None)
+        gpu = seen or Gpu(uuid=uuid[:64], name=properties.name[:128], memory_bytes=properties.total_memory)
+        software = Software(**versions, driver=reading.driver, stack_hash=stack)
+        return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, told)
 
     def origin(self) -> Origin:
         """Measured, here and now."""
@@ -79,37 +95,101 @@ class TorchGemm:
         """One small forward and backward against FP32."""
         if arm.recipe not in PLAIN_RECIPES:
             return Probe("unsupported", f"plain torch has no {arm.recipe}: it needs Transformer Engine on a GPU")
-        passes: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
-        cases = [GemmCase("probe", pass_, 128, 256, 96, 1, "autocast") for pass_ in passes]
         try:
-            errors = {case.pass_: self._error(case, arm.recipe) for case in cases}
+            errors = self._small_errors(arm.recipe)
         except RuntimeError as error:
             return Probe("probe_failed", f"{arm.recipe} on {self._device}: {error}"[:500])
         return _judged(arm.recipe, errors, self._cuda)
 
-    def settle(self, arm: Arm, seconds: float) -> None:
-        """Small GEMMs of the arm's recipe, untimed."""
-        call = self._call(PROBE, arm.recipe)
-        ends = perf_counter() + seconds
-        while perf_counter() < ends:
-            call()
+    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+        """Numbers are checked before any time; the short model is built and run once."""
+        if isinstance(case, GemmCase):
+            return self._wrong(case, case.recipe_of(arm))
+        model = self._model(arm)
+        if isinstance(model, Failure):
+            return model
+        model.step(self._wait)
         self._wait()
+        return None
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> float | Failure:
+    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+        """The arm's training step, else small GEMMs of its recipe."""
+        model = self._models.get(arm.label)
+        if model:
+            return timed(model, seconds, self._wait)
+        return self._timed([self._product(*self._operands(SMALL), SMALL, arm.recipe)], seconds)
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
         """Mean seconds of a call; nothing is timed before its numbers were checked against FP32."""
         if isinstance(case, TrainingCase):
-            told = "training runs through Transformer Engine's layers, which plain torch does not have"
-            return Failure(reason="not_available", message=told)
+            model = self._model(arm)
+            return model if isinstance(model, Failure) else timed(model, seconds, self._wait)
+        recipe = case.recipe_of(arm)
         try:
-            recipe = case.recipe_of(arm)
-            return self._wrong(case, recipe) or self._timed(self._call(case, recipe), seconds)
+            return self._wrong(case, recipe) or self._timed(self._rotation(case, recipe), seconds)
         except (RuntimeError, MemoryError) as error:
+            if "CUDA error" in str(error):
+                raise
             reason = "out_of_memory" if "memory" in str(error).lower() else "failed"
             return Failure(reason=reason, message=f"{case.name} {case.pass_}: {error}"[:500])
 
-    def power(self, arm: Arm) -> Power:
-        """None: power belongs to training segments, and plain torch has none."""
-        return Power(None, ("no_training_segment",))
+    def power_window(
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+    ) -> Sample | Failure:
+        """One part of the short model's step, again and again."""
+        model = self._model(arm)
+        if isinstance(model, Failure):
+            return model
+        if part not in model.parts:
+            return Failure(reason="no_such_part", message=f"the short model has no {part}")
+        return replayed(model, part, seconds, longest_pause_seconds, seed, self._wait)
+
+    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+        """The same model with one layer more, built for this and given up again."""
+        first = self._model(arm)
+        if isinstance(first, Failure):
+            return first
+        model = self._short(arm, first.measured + 1)
+        if model.measured == first.measured:
+            return Failure(reason="no_second_depth", message=f"the model has {first.measured} layers in all")
+        model.step(self._wait)
+        return timed(model, seconds, self._wait)
+
+    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+        """Kernels of training steps on a GPU."""
+        model = self._models.get(arm.label)
+        if not self._cuda or model is None:
+            return Failure(reason="not_available", message="kernel names are not available on the CPU")
+        with torch.profiler.profile() as seen:
+            began = monotonic()
+            for _ in range(PROFILED_STEPS):
+                model.step(lambda: None)
+            self._wait()
+            spent = (monotonic() - began) / PROFILED_STEPS
+        if trace:
+            trace.parent.mkdir(parents=True, exist_ok=True)
+            seen.export_chrome_trace(str(trace))
+        rows = [(str(row.key), row.self_device_time_total / 1e6 / PROFILED_STEPS) for row in seen.key_averages()]
+        kernels = tuple(ProfiledKernel(name, seconds) for name, seconds in rows if seconds > 0)
+        busy = min(1.0, math.fsum(kernel.seconds for kernel in kernels) / spent)
+        return Profile(kernels, spent, PROFILED_STEPS, busy)
+
+    def inspect(self, arm: Arm) -> Inspection:
+        """The errors of the probe."""
+        found = self._small_errors(arm.recipe)
+        return Inspection(errors=NumericErrors(y=found["fprop"], dx=found["dgrad"], dw=found["wgrad"]))
+
+    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+        """Trains the short model on the seeded tokens; short sequences, for a CPU has to get through 50 steps."""
+        model = self._workload.model
+        wrong = self._no_training(arm)
+        if wrong or model is None:
+            return wrong or Failure(reason="no_model")
+        if not model.vocab_size:
+            return Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
+        length = min(LOSS_TOKENS, self._workload.workload.sequence_length or LOSS_TOKENS)
+        layers = min(SHORT_LAYERS, model.num_hidden_layers)
+        return loss_track(model, layers, length, self._recipes(arm), plan, self._device)
 
     def memory(self, arm: Arm) -> Memory:
         """Peak of the process so far (all arms), and on a GPU the allocator's."""
@@ -122,11 +202,61 @@ class TorchGemm:
             process_peak_bytes=process,
         )
 
+    def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
+        """A forward product of the case's shape, bf16 as a bare matmul, without any check or rotation."""
+        if recipe not in PLAIN_RECIPES:
+            return Failure(reason="unsupported", message=f"plain torch has no {recipe}")
+        forward = GemmCase(case.name, "fprop", case.m, case.k, case.n, 1, case.mode)
+        call = self._product(*self._operands(forward), forward, recipe)
+        self._batch([call], warmups)
+        return self._batch([call], calls).seconds
+
+    def _no_training(self, arm: Arm) -> Failure | None:
+        """Why the arm has no training step here, or None."""
+        model = self._workload.model
+        if arm.recipe not in PLAIN_RECIPES:
+            return Failure(reason="unsupported", message=f"plain torch has no {arm.recipe}")
+        if model is not None and model.moe:
+            return Failure(reason="not_available", message="moe: plain torch has no training step with experts")
+        wrong = [one for one in step_shape_problems(self._workload.gemms, arm.recipe) if one.severity == "error"]
+        return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None
+
+    def _model(self, arm: Arm) -> ShortModel | Failure:
+        if arm.label not in self._models:
+            wrong = self._no_training(arm)
+            if wrong:
+                return wrong
+            self._models[arm.label] = self._short(arm, SHORT_LAYERS)
+        return self._models[arm.label]
+
+    def _short(self, arm: Arm, layers: int) -> ShortModel:
+        model, asked = self._workload.model, self._workload.workload
+        assert model is not None
+        batch, length = asked.micro_batch_size or 1, asked.sequence_length or 1
+        layers = min(layers, model.num_hidden_layers)
+        return ShortModel(model, batch, length, layers, self._recipes(arm), self._seed, self._device)
+
+    def _recipes(self, arm: Arm) -> tuple[Recipe, Recipe]:
+        """Of the attention's projections and of the MLP."""
+        kept = self._request.recipe_scope == "mlp"
+        return (self._request.baseline if kept else arm.recipe), arm.recipe
+
+    def _small_errors(self, recipe: Recipe) -> Mapping[Pass, float]:
+        if recipe not in self._errors:
+            cases = [GemmCase("probe", pass_, SMALL.m, SMALL.k, SMALL.n, 1, "autocast") for pass_ in PASSES]
+            self._errors[recipe] = {case.pass_: self._error(case, recipe) for case in cases}
+        return self._errors[recipe]
+
     def _wrong(self, case: GemmCase, recipe: Recipe) -> Failure | None:
         """Why the numbers of this case can't be trusted, or None; found out once."""
         key = (recipe, case)
         if key not in self._checked:
-            error = self._error(case, recipe)
+            try:
+                error = self._error(case, recipe)
+            except (RuntimeError, MemoryError) as caught:
+                if "memory" not in str(caught).lower():
+                    raise
+                return Failure(reason="out_of_memory", message=f"{case.name} {case.pass_}: {caught}"[:500])
             band = ERROR_BANDS[recipe]
             told = f"{case.name} {case.pass_}: relative error {error:.2g} is outside {band.low:g} to {band.high:g}"
             fits = numeric_verdict(recipe, error) == "within"
@@ -141,49 +271,61 @@ class TorchGemm:
         found = self._product(a, b, case, recipe)()[:rows].float()
         return float((found - exact).norm() / exact.norm())
 
-    def _operands(self, case: GemmCase) -> tuple[torch.Tensor, torch.Tensor]:
+    def _operands(self, case: GemmCase, copy: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """A (m, k) and B (k, n) in bf16, each in the memory layout that the pass finds it in.
 
         fprop: x (tokens, in) and the weight (out, in) transposed. dgrad: dy (tokens, out) and the weight as it lies.
         wgrad: x transposed and dy as it lies.
         """
-        chance = torch.Generator(device="cpu").manual_seed(self._seed)
+        # on the device itself: a CPU takes a second for what a GPU draws in a millisecond
+        chance = torch.Generator(device=self._device).manual_seed(self._seed + copy)
 
         def normal(rows: int, columns: int) -> torch.Tensor:
-            drawn = torch.randn(rows, columns, generator=chance, dtype=torch.float32)
-            return drawn.to(self._device, torch.bfloat16)
+            return torch.randn(rows, columns, generator=chance, device=self._device).to(torch.bfloat16)
 
         a = normal(case.k, case.m).t() if case.pass_ == "wgrad" else normal(case.m, case.k)
         b = normal(case.n, case.k).t() if case.pass_ == "fprop" else normal(case.k, case.n)
         return a, b
 
-    def _call(self, case: GemmCase, recipe: Recipe) -> Call:
-        return self._product(*self._operands(case), case, recipe)
+    def _rotation(self, case: GemmCase, recipe: Recipe) -> list[Call]:
+        """The call on as many copies of its operands as make twice the cache, so that none finds them there."""
+        cache = torch.cuda.get_device_properties(self._device).L2_cache_size if self._cuda else CPU_CACHE_BYTES
+        each = 2 * (case.m * case.k + case.k * case.n)
+        copies = min(MOST_COPIES, max(1, math.ceil(2 * cache / each)))
+        return [self._product(*self._operands(case, copy), case, recipe) for copy in range(copies)]
 
     def _product(self, a: torch.Tensor, b: torch.Tensor, case: GemmCase, recipe: Recipe) -> Call:
         """The call that is timed: with quantisation (autocast) or without (prequantized)."""
         if recipe == "bf16":
             return lambda: a @ b
-        return _fp8_product(a, b, case.pass_, case.mode)
+        return fp8_product(a, b, case.pass_, case.mode)
 
-    def _timed(self, call: Call, seconds: float) -> float:
-        """One call to warm up, one to know how many fit, then the batch; a long call is its own batch."""
-        call()
-        once = self._batch(call, 1)
-        calls = math.floor(seconds / max(once, 1e-9))
-        return self._batch(call, calls) if calls > 1 else once
+    def _timed(self, calls: Sequence[Call], seconds: float) -> Sample:
+        """One round to warm up, one call to know how many fit, then the batch; a long call is its own batch."""
+        self._batch(calls, 1)
+        once = self._batch(calls, 1)
+        number = math.floor(seconds / max(once.seconds, 1e-9))
+        return self._batch(calls, number) if number > 1 else once
 
-    def _batch(self, call: Call, calls: int) -> float:
+    def _batch(self, calls: Sequence[Call], number: int) -> Sample:
         self._wait()
-        start = perf_counter()
-        for _ in range(calls):
-            call()
+        start = monotonic()
+        for index in range(number):
+            calls[index % len(calls)]()
         self._wait()
-        return (perf_counter() - start) / calls
+        end = monotonic()
+        return Sample((end - start) / number, number, start, end, execution="eager")
 
-    def _wait(self) -> None:
-        if self._cuda:
-            torch.cuda.synchronize(self._device)
+    @property
+    def _wait(self) -> Callable[[], None]:
+        return self._synchronised if self._cuda else _nothing
+
+    def _synchronised(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+
+def _nothing() -> None:
+    """A CPU is done when it returns."""
 
 
 def _device(request: MeasurementRequest, wanted: str) -> torch.device:
@@ -200,32 +342,7 @@ def _device(request: MeasurementRequest, wanted: str) -> torch.device:
     raise Refusal(DEVICE_MISSING, told)
 
 
-def _fp8_product(a: torch.Tensor, b: torch.Tensor, pass_: Pass, mode: Mode) -> Call:
-    a_type = torch.float8_e5m2 if pass_ == "dgrad" else torch.float8_e4m3fn
-    b_type = torch.float8_e5m2 if pass_ == "wgrad" else torch.float8_e4m3fn
-
-    def quantised() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        a8, a_scale = _quantised(a, a_type)
-        b8, b_scale = _quantised(b.t(), b_type)
-        return a8, b8.t(), a_scale, b_scale
-
-    def multiplied(a8: torch.Tensor, b8: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
-        return torch._scaled_mm(a8, b8, scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16)
-
-    if mode == "autocast":
-        return lambda: multiplied(*quantised())
-    ready = quantised()
-    return lambda: multiplied(*ready)
-
-
-def _quantised(tensor: torch.Tensor, kind: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """`tensor` in FP8, row-major, and the FP32 scale that undoes it: amax -> the format's largest number."""
-    amax = tensor.abs().amax().float().clamp(min=1e-12)
-    scale = torch.finfo(kind).max / amax
-    return (tensor * scale.to(tensor.dtype)).to(kind).contiguous(), scale.to(tensor.dtype).float().reciprocal()
-
-
-def _judged(recipe: Recipe, errors: dict[Pass, float], cuda: bool) -> Probe:
+def _judged(recipe: Recipe, errors: Mapping[Pass, float], cuda: bool) -> Probe:
     found = {numeric_verdict(recipe, error) for error in errors.values()}
     told = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
     if "too_large" in found:

@@ -51,19 +51,29 @@ class Row:
     reasons: int | None = None
     celsius: int | None = None
     sm_mhz: int | None = None
+    used_bytes: int | None = None
     lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One GPU's rows by kind; `gpu` and `module` are its two sensors, temperature and clock stand with their time."""
+    """One GPU's rows by kind; `gpu` and `module` are its two sensors, the rest stands with its time.
+
+    `used_bytes` is all memory in use on the GPU, by whomever.
+    """
 
     gpu: Trace
     module: Trace
     throttle: tuple[ThrottleReading, ...]
     celsius: tuple[tuple[float, int], ...]
     sm_mhz: tuple[tuple[float, int], ...]
+    used_bytes: tuple[tuple[float, int], ...] = ()
     lost: str | None = None
+
+    @classmethod
+    def empty(cls) -> Recording:
+        """Of a GPU that told nothing yet."""
+        return cls(Trace(), Trace(scope="module"), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,8 @@ class Sampler:
     def __init__(self, process: subprocess.Popen[bytes], path: Path) -> None:
         self._process, self._path = process, path
         self._found: Recordings | None = None
+        self._rows: list[Row] = []
+        self._read_bytes = 0
 
     @property
     def pid(self) -> int:
@@ -94,7 +106,7 @@ class Sampler:
 
     def recordings(self) -> Recordings:
         """All that was sampled so far; the process goes on."""
-        rows = list(_read(self._path))
+        rows = self._all()
         ended, lost = self._process.poll(), {row.gpu for row in rows if row.lost}
         all_lost = ended == 0 and lost >= {row.gpu for row in rows}
         return Recordings(recordings(rows), None if ended is None or all_lost else why.NO_SAMPLER)
@@ -104,8 +116,18 @@ class Sampler:
         if self._found is None:
             failure = self.recordings().failure
             self._end(patience)
-            self._found = Recordings(recordings(_read(self._path)), failure)
+            self._found = Recordings(recordings(self._all()), failure)
         return self._found
+
+    def _all(self) -> list[Row]:
+        """All whole rows; only what is new is read, for a run asks after each palindrome."""
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]  # the last line may be half written
+        self._read_bytes += len(whole)
+        self._rows += [Row(**json.loads(line)) for line in whole.splitlines()]
+        return self._rows
 
     def _end(self, patience: float) -> None:
         assert self._process.stdin
@@ -194,9 +216,15 @@ def _row(nvml: Any, uuid: str, handle: Any, clock: Callable[[], float]) -> Row:
             reasons=_ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
             celsius=_ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             sm_mhz=_ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            used_bytes=_used(nvml, handle),
         )
     except nvml.NVMLError as error:
         return Row(before, uuid, lost=str(error))
+
+
+def _used(nvml: Any, handle: Any) -> int | None:
+    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+    return None if memory is None else int(memory.used)
 
 
 def _fields(nvml: Any, handle: Any) -> dict[tuple[int, int], int]:
@@ -248,15 +276,9 @@ def _recording(rows: Sequence[Row]) -> Recording:
         ),
         celsius=tuple((row.at, row.celsius) for row in rows if row.celsius is not None),
         sm_mhz=tuple((row.at, row.sm_mhz) for row in rows if row.sm_mhz is not None),
+        used_bytes=tuple((row.at, row.used_bytes) for row in rows if row.used_bytes is not None),
         lost=lost,
     )
-
-
-def _read(path: Path) -> Iterator[Row]:
-    """The whole rows of the file; the last may be half written."""
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield Row(**json.loads(line))
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""What is found out after the timed palindromes, outside all timed windows: kernels, flags, second depth, loss runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from precision_agent.backends.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName, Sample
+from precision_agent.cases import Arm
+from precision_agent.crew import Crew, Order, Stop
+from precision_agent.full_depth import Values, depth_check, depth_of
+from precision_agent.loss import loss_of, loss_run, source
+from precision_agent.train import Measured, steps_of
+from precision_api.request import TIMINGS, MeasurementRequest
+from precision_api.result import Failure, Loss
+
+LOSS_SECONDS = 120.0
+"""What a loss run is expected to take at most; a hung one is killed at three times that."""
+Told = Callable[[str, float], None]
+"""Hears a phase's name and the share of it that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """By an arm's label; what could not be had is left out, or is its Failure."""
+
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    inspections: Mapping[str, Inspection] = field(default_factory=dict)
+    losses: Mapping[str, Loss] = field(default_factory=dict)
+    depth_checks: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def look(
+    crew: Crew,
+    request: MeasurementRequest,
+    run: Measured,
+    arms: Sequence[Arm],
+    stop: Stop,
+    told: Told,
+    trace: Path | None,
+) -> After:
+    """All of it for the arms that run, the control left out; a stop ends it with what is there."""
+    chosen = [arm for arm in arms if arm != run.cases.control]
+    profiles, inspections, notes = _verified(crew, chosen, stop, told, trace)
+    checks = {} if stop() else _second_depths(crew, request, run, chosen)
+    losses = {} if stop() else _losses(crew, request, run, chosen, told)
+    return After(profiles, inspections, losses, checks, notes)
+
+
+def _verified(
+    crew: Crew, arms: Sequence[Arm], stop: Stop, told: Told, trace: Path | None
+) -> tuple[dict[str, Profile], dict[str, Inspection], dict[str, tuple[str, ...]]]:
+    told("verify", 0.0)
+    if stop():
+        return {}, {}, {}
+    places = [trace and trace / f"trace-{arm.label}.json" for arm in arms]
+    profiles = crew.spread([Order("profile", (arm, place), arm=arm) for arm, place in zip(arms, places, strict=True)])
+    told("verify", 0.5)
+    inspections = crew.spread([Order("inspect", (arm,), arm=arm) for arm in arms])
+    told("verify", 1.0)
+    labels = [arm.label for arm in arms]
+    notes: dict[str, tuple[str, ...]] = {
+        label: (f"no kernels were seen: {found.reason}: {found.message}"[:1024],)
+        for label, found in zip(labels, profiles, strict=True)
+        if isinstance(found, Failure) and found.reason != "not_available"
+    }
+    return (
+        {label: found for label, found in zip(labels, profiles, strict=True) if isinstance(found, Profile)},
+        {label: found for label, found in zip(labels, inspections, strict=True) if isinstance(found, Inspection)},
+        notes,
+    )
+
+
+def _second_depths(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm]) -> dict[str, float]:
+    """Predicted over measured step at a second depth, in `standard` and longer; the first GPU stands for all."""
+    if run.cases.training is None or request.timing.passes < TIMINGS["standard"].passes:
+        return {}
+    seconds = request.timing.segment_seconds
+    found = crew.spread([Order("second_depth", (arm, seconds), seconds, arm) for arm in arms])
+    checks: dict[str, float] = {}
+    for arm, sample in zip(arms, found, strict=True):
+        steps = steps_of(arm, run)
+        if not isinstance(sample, Sample) or isinstance(steps, Failure) or not sample.layers_measured:
+            continue
+        passes = run.samples.regions[arm.label]
+        first: Values = {
+            name: (fmean(device[name] for devices in passes for device in devices),) for name in passes[0][0]
+        }
+        second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
+        depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
+        ratio = depth_check(first, steps.depth, second, depth)
+        if not isinstance(ratio, Failure):
+            checks[arm.label] = ratio
+    return checks
+
+
+def _losses(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told) -> dict[str, Loss]:
+    """Loss runs of every arm and seed; one failed seed fails the arm's verdict, with its reason."""
+    model = run.workload.model
+    if request.loss is None:
+        return {}
+    if model is None or not model.vocab_size:
+        failure = Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
+        return {arm.label: Loss(failure=failure) for arm in arms}
+    told("loss", 0.0)
+    seeds = [request.timing.seed + number for number in range(request.loss.seeds)]
+    wanted = [(arm, seed) for arm in arms for seed in seeds]
+    steps, factor = request.loss.steps, request.loss.learning_rate_factor
+    plans = [(arm, LossPlan(steps, seed, factor)) for arm, seed in wanted]
+    tracks = crew.spread([Order("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
+    told("loss", 1.0)
+    entropy = source(model.vocab_size, seeds[0]).entropy
+    return {
+        arm.label: _loss(seeds, [t for (a, _), t in zip(wanted, tracks, strict=True) if a == arm], entropy)
+        for arm in arms
+    }
+
+
+def _loss(seeds: Sequence[int], tracks: Sequence[LossTrack | Failure], entropy: float) -> Loss:
+    failed = next((track for track in tracks if isinstance(track, Failure)), None)
+    if failed:
+        return Loss(failure=failed, entropy=entropy)
+    runs = [
+        loss_run(seed, _rounded(track.loss), _rounded(track.gradient_norm))
+        for seed, track in zip(seeds, tracks, strict=True)
+        if isinstance(track, LossTrack)
+    ]
+    return loss_of(runs, entropy)
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    """To five digits: a thousand steps of three seeds and seven recipes must fit into the log."""
+    return tuple(float(f"{value:.5g}") for value in values)

@@ -1,0 +1,195 @@
+"""Transformer Engine by one set of names, whatever its version; who lacks a name or a parameter is refused, by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+OLDEST = (2, 8)
+"""NVFP4's recipe, block scaling and delayed weight gradients are all there from 2.8 on."""
+NEWEST_READ = (2, 20)
+"""The newest version whose source was read. A newer one runs if its signatures take our calls."""
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "pytorch.Linear": ("in_features", "out_features", "bias", "params_dtype", "device", "delay_wgrad_compute"),
+    "pytorch.Linear.forward": ("inp", "is_first_microbatch"),
+    "pytorch.Linear.backward_dw": (),
+    "pytorch.GroupedLinear": (
+        "num_gemms", "in_features", "out_features", "bias", "params_dtype", "device", "delay_wgrad_compute"),
+    "pytorch.GroupedLinear.forward": ("inp", "m_splits", "is_first_microbatch"),
+    "pytorch.GroupedLinear.backward_dw": (),
+    "pytorch.TransformerLayer": (
+        "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_gqa_groups", "kv_channels", "layernorm_epsilon",
+        "hidden_dropout", "attention_dropout", "self_attn_mask_type", "window_size", "layer_number", "normalization",
+        "activation", "bias", "params_dtype", "device", "attn_input_format", "qk_norm_type", "fuse_qkv_params"),
+    "pytorch.TransformerLayer.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
+    "pytorch.RotaryPositionEmbedding": ("dim",),
+    "pytorch.RotaryPositionEmbedding.forward": ("max_seq_len",),
+    "pytorch.optimizers.FusedAdam": ("params", "lr", "master_weights"),
+    "pytorch.optimizers.FusedAdam.step": (),
+    "pytorch.quantization.FP8GlobalStateManager.reset": (),
+    "common.recipe.DelayedScaling": (),
+    "common.recipe.Float8CurrentScaling": (),
+    "common.recipe.Float8BlockScaling": (),
+    "common.recipe.MXFP8BlockScaling": (),
+    "common.recipe.NVFP4BlockScaling": (
+        "disable_rht", "disable_stochastic_rounding", "disable_2d_quantization"),
+}  # fmt: skip
+"""Every call that the backend makes, with the parameters that it names. `autocast` is apart: its names changed."""
+
+AUTOCASTS: tuple[tuple[str, str], ...] = (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe"))
+"""Context manager and its recipe's parameter, the newer name first (2.9 renamed it, both parameters with it)."""
+
+_STATE = (
+    "quantization_state",
+    "global_amax_buffer",
+    "global_amax_history_buffer",
+    "global_scale_buffer",
+    "fp8_tensors_recompute_buffer",
+    "autocast_arguments",
+    "autocast_to_fp8_params",
+    "fp8_param_to_autocast",
+)
+"""What FP8GlobalStateManager keeps of delayed modules: one object in newer versions, class attributes in older ones."""
+
+
+class Unusable(Exception):
+    """Transformer Engine can't be loaded or can't be called as we call it; the message quotes why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The callables of one version. Modules are called by keyword, as `NEEDS` lists."""
+
+    version: str
+    pytorch: Any
+    recipe: Any
+    manager: Any
+    autocast_name: str
+    recipe_parameter: str
+
+    def autocast(self, recipe: Any | None) -> AbstractContextManager[Any]:
+        """Quantises in `recipe` within; None switches quantisation off, also within another autocast."""
+        enter = getattr(self.pytorch, self.autocast_name)
+        if recipe is None:
+            return cast(AbstractContextManager[Any], enter(enabled=False))
+        return cast(AbstractContextManager[Any], enter(enabled=True, **{self.recipe_parameter: recipe}))
+
+
+@dataclass(slots=True)
+class Owner:
+    """The global state of one set of modules: delayed scaling updates those that it finds there, and no others."""
+
+    api: Api
+    _kept: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """The state of these modules is the global one within: fresh at first, afterwards as it was left."""
+        manager = self.api.manager
+        if self._kept:
+            for name, value in self._kept.items():
+                setattr(manager, name, value)
+        else:
+            manager.reset()
+        try:
+            yield
+        finally:
+            self._kept = {name: getattr(manager, name) for name in _STATE if hasattr(manager, name)}
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Major and minor of a version such as `2.9.0+70f5366`; Unusable for anything else."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if not found:
+        raise Unusable(f"Transformer Engine tells version {text[:40]!r}, which is none")
+    return int(found[1]), int(found[2])
+
+
+def missing(signatures: Mapping[str, inspect.Signature]) -> tuple[str, ...]:
+    """What of `NEEDS` these signatures lack: a symbol, or `symbol(parameter)`."""
+    lacking = []
+    for symbol, names in NEEDS.items():
+        signature = signatures.get(symbol)
+        if signature is None:
+            lacking.append(symbol)
+            continue
+        lacking += [f"{symbol}({name})" for name in names if not _takes(signature, name)]
+    return tuple(lacking)
+
+
+def api_of(version: str, pytorch: Any, recipe: Any, manager: Any) -> Api:
+    """The API of loaded modules; Unusable where it is too old or lacks a name or parameter that we use."""
+    if version_of(version) < OLDEST:
+        raise Unusable(f"Transformer Engine {version} is too old: 2.8 or newer is needed")
+    names = next(((name, key) for name, key in AUTOCASTS if hasattr(pytorch, name)), None)
+    if names is None:
+        raise Unusable(f"Transformer Engine {version} has neither autocast nor fp8_autocast")
+    lacking = missing(live_signatures(pytorch, recipe, manager))
+    if lacking:
+        told = "newer than what this agent knows" if version_of(version) > NEWEST_READ else "not as its tag"
+        raise Unusable(f"Transformer Engine {version} is {told}: it lacks {', '.join(lacking[:8])}")
+    return Api(version, pytorch, recipe, manager, *names)
+
+
+def live_signatures(pytorch: Any, recipe: Any, manager: Any) -> dict[str, inspect.Signature]:
+    """The signatures of all of `NEEDS` that are there, methods without self."""
+    roots = {"pytorch": pytorch, "common": recipe, "quantization": manager}
+    found = {}
+    for symbol in NEEDS:
+        root, *path = symbol.split(".")
+        if symbol.startswith("common.recipe."):
+            path = path[1:]
+        if "FP8GlobalStateManager" in path:
+            root, path = "quantization", path[2:]
+        place = roots[root]
+        for name in path:
+            owner, place = place, getattr(place, name, None)
+        if place is None:
+            continue
+        signature = inspect.signature(place)
+        if inspect.isclass(owner) and inspect.isfunction(place):
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+        found[symbol] = signature
+    return found
+
+
+def load() -> Api:
+    """Transformer Engine as installed; Unusable quotes the error where it can't be loaded."""
+    try:
+        importlib.import_module("torch")  # first: Transformer Engine's library needs torch's to be there
+        whole = importlib.import_module("transformer_engine")
+        pytorch = importlib.import_module("transformer_engine.pytorch")
+        recipe = importlib.import_module("transformer_engine.common.recipe")
+    except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
+        raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
+    return api_of(_told_version(whole), pytorch, recipe, _manager())
+
+
+def _told_version(whole: Any) -> str:
+    told = getattr(whole, "__version__", None)
+    if told:
+        return str(told)
+    return importlib.import_module("importlib.metadata").version("transformer_engine")  # type: ignore[no-any-return]
+
+
+def _manager() -> Any:
+    for name in ("quantization", "fp8"):
+        try:
+            module = importlib.import_module(f"transformer_engine.pytorch.{name}")
+        except ModuleNotFoundError:
+            continue
+        if hasattr(module, "FP8GlobalStateManager"):
+            return module.FP8GlobalStateManager
+    raise Unusable("Transformer Engine has no FP8GlobalStateManager where 2.8 to 2.20 have it")
+
+
+def _takes(signature: inspect.Signature, name: str) -> bool:
+    """Whether a caller can pass `name` by keyword, by its own name and not through **kwargs."""
+    parameter = signature.parameters.get(name)
+    return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)

@@ -1,0 +1,173 @@
+"""The device under Transformer Engine: its stream and clock, CUDA graphs, the profiler, memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+Work = Callable[[], None]
+Mark = Any
+"""A moment in the order of the device's work."""
+
+
+class Engine(Protocol):
+    """What the tiers need of a device. All work, also a graph's, is on one stream: captured and eager work agree."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+
+    @property
+    def l2_bytes(self) -> int:
+        """Second-level cache."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the device."""
+
+    def stream(self) -> AbstractContextManager[None]:
+        """All device work within is on the one stream."""
+
+    def synchronize(self) -> None:
+        """Returns when the device has nothing left to do."""
+
+    def mark(self) -> Mark:
+        """A mark after all that was launched so far."""
+
+    def seconds(self, first: Mark, second: Mark) -> float:
+        """Device seconds between two marks, both passed."""
+
+    def capture(self, work: Work) -> Work:
+        """`work` as a CUDA graph: the answer replays it. RuntimeError where it can't be captured."""
+
+    def annotate(self, name: str) -> AbstractContextManager[None]:
+        """A range of this name in the profiler's trace."""
+
+    def profile(self, work: Work, keep: Path | None = None) -> Mapping[str, Any]:
+        """The trace of `work`, in Chrome's format; a copy of it at `keep`."""
+
+    def allocated_bytes(self) -> int:
+        """What tensors take now."""
+
+    def peaks(self) -> Peaks:
+        """The highest since `forget_peaks`."""
+
+    def forget_peaks(self) -> None:
+        """Peaks begin anew."""
+
+    def release(self) -> None:
+        """Memory that no tensor uses goes back to the device."""
+
+
+class Peaks(Protocol):
+    """Bytes."""
+
+    @property
+    def allocated(self) -> int:
+        """Of tensors."""
+
+    @property
+    def reserved(self) -> int:
+        """Of the allocator."""
+
+    @property
+    def used(self) -> int:
+        """Of the whole device, now."""
+
+
+class _CudaPeaks:
+    def __init__(self, device: torch.device) -> None:
+        self.allocated = int(torch.cuda.max_memory_allocated(device))
+        self.reserved = int(torch.cuda.max_memory_reserved(device))
+        free, total = torch.cuda.mem_get_info(device)
+        self.used = int(total - free)
+
+
+class CudaEngine:
+    """One NVIDIA GPU: the first that this process sees."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.device = torch.device("cuda", index)
+        torch.cuda.set_device(self.device)
+        properties = torch.cuda.get_device_properties(self.device)
+        self.l2_bytes = int(getattr(properties, "L2_cache_size", 0) or 64 << 20)
+        self.memory_bytes = int(properties.total_memory)
+        self._stream = torch.cuda.Stream(self.device)
+        # One pool for all graphs: they never run at the same time, and each program reads nothing that an earlier one
+        # left in memory that is free, so what one has freed the next may use.
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """The backend's own stream: AccumulateGrad must run on the stream that is captured."""
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def synchronize(self) -> None:
+        """Waits for the device."""
+        torch.cuda.synchronize(self.device)
+
+    def mark(self) -> Mark:
+        """An event on the stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        return event
+
+    def seconds(self, first: Mark, second: Mark) -> float:
+        """From event to event."""
+        return float(first.elapsed_time(second)) * 1e-3
+
+    def capture(self, work: Work) -> Work:
+        """The graph's replay. After a failed capture the stream is whole again, or the error is a CUDA error."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
+        finally:
+            self.synchronize()
+        replay: Work = graph.replay
+        return replay
+
+    @contextmanager
+    def annotate(self, name: str) -> Iterator[None]:
+        """record_function's range."""
+        with torch.profiler.record_function(name):
+            yield
+
+    def profile(self, work: Work, keep: Path | None = None) -> Mapping[str, Any]:
+        """CPU and CUDA activities; the CPU's are needed for the ranges and the launches."""
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        self.synchronize()
+        with torch.profiler.profile(activities=activities) as profiler:
+            work()
+            self.synchronize()
+        with tempfile.TemporaryDirectory(prefix="precision-agent-") as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            if keep is not None:
+                shutil.copyfile(path, keep)
+            trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        return trace
+
+    def allocated_bytes(self) -> int:
+        """By the caching allocator."""
+        return int(torch.cuda.memory_allocated(self.device))
+
+    def peaks(self) -> Peaks:
+        """Allocator's peaks, and the device's memory in use now."""
+        return _CudaPeaks(self.device)
+
+    def forget_peaks(self) -> None:
+        """Resets the allocator's."""
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def release(self) -> None:
+        """Empties the allocator's cache."""
+        torch.cuda.empty_cache()

@@ -1,0 +1,302 @@
+"""Tier A: the GEMMs of one linear layer, forward and backward, through the module that training uses.
+
+One unit is one layer in one arm: forward, data gradient (with the quantisation of the incoming gradient) and weight
+gradient are three regions of its program, so that one loop gives the samples of all its cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from precision_agent.backends.protocol import ProfiledKernel, Sample
+from precision_agent.backends.te import recipes
+from precision_agent.backends.te.api import Api, Owner
+from precision_agent.backends.te.engine import Engine
+from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name
+from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear, linear, weights_of
+from precision_agent.backends.te.sizes import rotations, working_set_bytes
+from precision_agent.backends.te.trace import Launch, Shares, busy, kernels, launches, range_name, shares
+from precision_agent.cases import GemmCase
+from precision_agent.verification import numeric_verdict
+from precision_api.recipes import Recipe
+from precision_api.result import Failure, NumericErrors
+from precision_api.shapes import PASSES, Pass
+
+PROFILED_STEPS = 10
+CHECKED_ROWS = 128
+CPU_BOUND = 0.95
+"""Below this share of GPU-busy time the host sets the pace, and no kernel-only time can be told."""
+
+
+def shape_of(case: GemmCase) -> LinearShape:
+    """The forward GEMM that a case belongs to."""
+    if case.pass_ == "dgrad":
+        return LinearShape(case.m, case.n, case.k, case.groups)
+    if case.pass_ == "wgrad":
+        return LinearShape(case.k, case.m, case.n, case.groups)
+    return LinearShape(case.m, case.k, case.n, case.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the profiler showed of a unit: kernel seconds of each pass, and how busy the GPU was in the timed mode."""
+
+    kernels: Mapping[Pass, Shares]
+    busy: float | None
+
+    @property
+    def gradient_quantization(self) -> float | None:
+        """Share of the data gradient's region that the quantisation of the incoming gradient takes."""
+        share = self.kernels["dgrad"].gemm_share
+        return None if share is None else 1.0 - share
+
+
+def sample_of(case: GemmCase, timings: Timings, told: Told, program: Program, rotated: int) -> Sample | Failure:
+    """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM."""
+    seconds = by_name(timings, (case.pass_,))[case.pass_] / rotated / case.groups
+    if case.mode == "prequantized":
+        share = told.kernels[case.pass_].gemm_share
+        if share is None:
+            return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
+        if told.busy is not None and told.busy < CPU_BOUND:
+            message = f"the GPU was busy {told.busy:.0%} of the time: kernel-only time can't be told from such a step"
+            return Failure(reason="cpu_bound", message=message)
+        seconds *= share
+    return Sample(
+        seconds=seconds,
+        calls=sum(count for (name, _), count in timings.runs.items() if name == case.pass_) * timings.cycles * rotated,
+        start=timings.start,
+        end=timings.end,
+        execution=program.execution,
+        execution_reason=program.reason,
+        busy=told.busy,
+    )
+
+
+@dataclass(slots=True)
+class Unit:
+    """One layer in one arm. Owns its modules, its recipe object and its part of Transformer Engine's global state.
+
+    Where one call's buffers would stay in the cache there are several equal modules, called in turn, as the layers of a
+    model are: inside one autocast, so that delayed scaling updates all of them once.
+    """
+
+    api: Api
+    engine: Engine
+    shape: LinearShape
+    recipe: Recipe
+    accumulation: int
+    seed: int
+    program: Program = field(init=False)
+    errors: NumericErrors = field(init=False)
+    told: Told = field(init=False)
+    rotated: int = field(init=False)
+    modules: tuple[Any, ...] = field(init=False)
+    _owner: Owner = field(init=False)
+    _te_recipe: Any = field(init=False)
+    _x: list[torch.Tensor] = field(init=False)
+    _dy: torch.Tensor = field(init=False)
+    _y: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._owner = Owner(self.api)
+        shape = self.shape
+        self.rotated = rotations(working_set_bytes(shape.m, shape.k, shape.n, shape.groups), self.engine.l2_bytes)
+        chance = torch.Generator(device=self.engine.device).manual_seed(self.seed)
+
+        def normal(columns: int) -> torch.Tensor:
+            return torch.randn(shape.rows, columns, generator=chance, device=self.engine.device).to(DTYPE)
+
+        with self._owner.present():
+            self._te_recipe = recipes.make(self.api, self.recipe)
+            self.modules = tuple(linear(self.api, shape, self.engine.device) for _ in range(self.rotated))
+            self._x = [normal(shape.k).requires_grad_() for _ in range(self.rotated)]
+            self._dy = normal(shape.n)
+            self.program = Program(self.engine, self._regions(), self._cycle())
+            self.program.warm_up()
+        self.errors = NumericErrors()
+
+    def prepare(self) -> Failure | None:
+        """Checks the numbers and the quantizers, captures, profiles; why nothing of this unit can be timed, or None."""
+        with self._owner.present():
+            self.errors = self._errors()
+            wrong = wrong_numbers(self.recipe, self.errors)
+            if wrong:
+                return Failure(reason="numerical_error", message=f"{self._title}: {wrong}")
+            traced = self._profiled()
+            self.program.capture(self._evidence)
+            for module in self.modules:
+                misfit = recipes.wrong_quantizers(self.recipe, recipes.quantizers(module))
+                if misfit:
+                    return Failure(reason="wrong_quantizer", message=f"{self._title}: {misfit}")
+            self.told = Told(traced, self._busy())
+            self.program.pace()
+        return None
+
+    def checked(self) -> NumericErrors:
+        """Errors of y, dx and dW against FP32."""
+        with self._owner.present():
+            return self._errors()
+
+    def kernels(self) -> tuple[ProfiledKernel, ...]:
+        """Kernels of one eager step, forward and backward."""
+        with self._owner.present():
+            return kernels(self._traced(), PROFILED_STEPS)
+
+    def measure(self, seconds: float) -> Timings:
+        """One loop over all passes."""
+        with self._owner.present():
+            return self.program.measure(seconds)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.shape.m}x{self.shape.k}x{self.shape.n}"
+
+    @property
+    def _variants(self) -> tuple[tuple[str, bool | None], ...]:
+        """Weights are quantised in the first micro batch of an optimizer step and kept for the others."""
+        if self.recipe == "bf16" or self.accumulation == 1:
+            return (("only", None),)
+        return (("first", True), ("rest", False))
+
+    def _regions(self) -> tuple[Region, ...]:
+        made = []
+        for variant, first in self._variants:
+            made += [
+                Region("fprop", variant, lambda variant=variant, first=first: self._forward(variant, first)),  # type: ignore[misc]
+                Region("dgrad", variant, lambda variant=variant: self._backward(variant)),  # type: ignore[misc]
+                Region("wgrad", variant, lambda variant=variant: self._weight_gradients()),  # type: ignore[misc]
+            ]
+        return tuple(made)
+
+    def _cycle(self) -> tuple[tuple[str, str], ...]:
+        names = [variant for variant, _ in self._variants]
+        order = names if len(names) == 1 else ["first", *["rest"] * (self.accumulation - 1)]
+        return tuple((pass_, variant) for variant in order for pass_ in PASSES)
+
+    def _forward(self, variant: str, first: bool | None) -> None:
+        for x in self._x:
+            x.grad = None
+        with self.api.autocast(self._te_recipe):
+            pairs = zip(self.modules, self._x, strict=True)
+            self._y[variant] = [call_linear(module, self.shape, x, first) for module, x in pairs]
+
+    def _backward(self, variant: str) -> None:
+        for y in reversed(self._y.pop(variant)):  # as in a model: the first module's comes last, and updates the scales
+            y.backward(self._dy)
+
+    def _weight_gradients(self) -> None:
+        for module in reversed(self.modules):
+            for weight in weights_of(module):
+                weight.grad = None
+            module.backward_dw()
+
+    def _evidence(self, program: Program) -> Evidence:
+        call = recipes.CALLS[self.recipe]
+        if call is None:
+            return Evidence(finite=_finite(self._replayed(program)))
+        before, scales = self._replayed(program), self._scales()
+        again = self._replayed(program)
+        moved = self._scales_move(program, scales) if call.delayed else None
+        differ = not torch.equal(before, again) if call.stochastic else None
+        return Evidence(moved, differ, _finite(again))
+
+    def _replayed(self, program: Program) -> torch.Tensor:
+        """The input's gradient after one run of everything."""
+        program.once()
+        self.engine.synchronize()
+        gradient = self._x[0].grad
+        assert gradient is not None
+        return gradient.detach().clone()
+
+    def _scales(self) -> torch.Tensor | None:
+        state = getattr(self.modules[0], "fp8_meta", {}).get("scaling_fwd")
+        scale = getattr(state, "scale", None)
+        return None if scale is None else scale.detach().clone()
+
+    def _scales_move(self, program: Program, scales: torch.Tensor | None) -> bool:
+        """With an input four times as large the scale must fall; the old input and an empty history are put back."""
+        if scales is None:
+            return False
+        with torch.no_grad():
+            for x in self._x:
+                x.mul_(4)
+        program.once()
+        program.once()
+        self.engine.synchronize()
+        now = self._scales()
+        moved = now is not None and not torch.equal(now, scales)
+        with torch.no_grad():
+            for x in self._x:
+                x.div_(4)
+            for module in self.modules:
+                for key in ("scaling_fwd", "scaling_bwd"):
+                    module.fp8_meta[key].amax_history.zero_()
+        program.once()
+        program.once()
+        return moved
+
+    def _profiled(self) -> dict[Pass, Shares]:
+        found = self._traced()
+        return {pass_: shares(found, pass_) for pass_ in PASSES}
+
+    def _traced(self) -> tuple[Launch, ...]:
+        """Launches of ten eager steps of the cycle's common kind; must run before the program is captured."""
+
+        def steps() -> None:
+            variant = self._variants[-1][0]
+            for _ in range(PROFILED_STEPS):
+                for pass_ in PASSES:
+                    name = range_name("forward" if pass_ == "fprop" else "backward", region=pass_)
+                    with self.engine.annotate(name):
+                        self.program.go((pass_, variant))
+
+        return launches(self.engine.profile(steps))
+
+    def _busy(self) -> float | None:
+        def cycles() -> None:
+            for key in self.program.cycle:
+                self.program.go(key)
+
+        return busy(launches(self.engine.profile(cycles)))
+
+    def _errors(self) -> NumericErrors:
+        """Errors of y, dx and dW against FP32, of the first rows of the first module's first group."""
+        shape, x, dy = self.shape, self._x[0], self._dy
+        variant = self._variants[0][0]
+        self.program.go(("fprop", variant))
+        y = self._y[variant][0].detach()
+        self.program.go(("dgrad", variant))
+        self.program.go(("wgrad", variant))
+        weight = weights_of(self.modules[0])[0]
+        rows = min(CHECKED_ROWS, shape.m)
+        exact_weight = weight.detach().float()
+        exact_x, exact_dy = x.detach()[: shape.m].float(), dy[: shape.m].float()
+        assert x.grad is not None
+        assert weight.grad is not None
+        columns = min(CHECKED_ROWS, shape.n)
+        return NumericErrors(
+            y=_relative(y[:rows], exact_x[:rows] @ exact_weight.t()),
+            dx=_relative(x.grad[:rows], exact_dy[:rows] @ exact_weight),
+            dw=_relative(weight.grad[:columns], exact_dy[:, :columns].t() @ exact_x),
+        )
+
+
+def wrong_numbers(recipe: Recipe, errors: NumericErrors) -> str | None:
+    """Which error against FP32 is too large for the recipe, or None: no time is told of a wrong product."""
+    for name, error in (("y", errors.y), ("dx", errors.dx), ("dW", errors.dw)):
+        if error is not None and numeric_verdict(recipe, error) == "too_large":
+            return f"relative error of {name} against FP32 is {error:.2g}, too large for {recipe}"
+    return None
+
+
+def _relative(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found.detach().float() - exact).norm() / exact.norm())
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all()) and bool(tensor.abs().sum() > 0)

@@ -1,0 +1,160 @@
+"""Does a recipe run here? One forward and backward pass in a process of its own: a CUDA error would poison ours.
+
+`python -m precision_agent.backends.te.probe RECIPE` prints one JSON line, the last of its stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+import torch
+
+from precision_agent.backends.protocol import Probe
+from precision_agent.backends.te import recipes
+from precision_agent.backends.te.api import Api, Unusable, load
+from precision_agent.backends.te.engine import CudaEngine, Engine
+from precision_agent.backends.te.gemm_tier import Unit
+from precision_agent.backends.te.modules import LinearShape, layer_plans, stack
+from precision_agent.kernels import KernelClass, classify, emulation_seen, share_by_class
+from precision_agent.verification import verdict
+from precision_api.recipes import Recipe
+from precision_api.result import KernelSeen, NumericErrors
+from precision_api.shapes import WHOLE
+from precision_api.workload import ModelSpec
+
+SHAPE = LinearShape(512, 768, 1024)
+"""Multiples of 128: every format takes them, and NVFP4's transform is the fused one."""
+SMALL = ModelSpec(
+    hidden_size=512,
+    intermediate_size=1024,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    num_hidden_layers=1,
+    gated_mlp=True,
+)
+SEQUENCE = 256
+TIMEOUT_SECONDS = 180.0
+"""Loading torch and Transformer Engine from a cold disk takes a minute; the first kernels of a recipe some seconds."""
+SHOWN = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the process of a probe ended; `code` is None where its time ran out."""
+
+    code: int | None
+    stdout: str
+    stderr: str
+
+
+def ask(recipe: Recipe, timeout: float = TIMEOUT_SECONDS) -> Ended:
+    """Runs the probe's process to its end."""
+    command = [sys.executable, "-m", __name__, recipe]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return Ended(None, "", "")
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def probe_of(recipe: Recipe, ended: Ended) -> Probe:
+    """What the end of its process says of a recipe: ok, emulated, unsupported, or probe_failed with the reason."""
+    if ended.code is None:
+        return Probe(
+            "probe_failed", f"{recipe}: no end of the probe within {TIMEOUT_SECONDS:g} s: its process was killed"
+        )
+    told = _last_object(ended.stdout)
+    if told is None:
+        last = " ".join(ended.stderr.split())[-300:] or "nothing on its stderr"
+        return Probe("probe_failed", f"{recipe}: the probe's process ended with code {ended.code}: {last}"[:1000])
+    if "error" in told:
+        available, hint = told.get("hint", [True, ""])
+        if not available:
+            return Probe("unsupported", f"{recipe}: Transformer Engine says: {hint or told['error']}"[:1000])
+        return Probe("probe_failed", f"{recipe}: {told['error']}"[:1000])
+    return _judged(recipe, told)
+
+
+def _judged(recipe: Recipe, told: dict[str, Any]) -> Probe:
+    rows = [(str(name), float(seconds)) for name, seconds in told["kernels"]]
+    shares: dict[KernelClass, float] = share_by_class(rows)
+    errors = NumericErrors(**told["errors"])
+    known = [error for error in (errors.y, errors.dx, errors.dw) if error is not None]
+    found = verdict(recipe, shares, emulation_seen(name for name, _ in rows), known)
+    seen = tuple(_seen(name, seconds) for name, seconds in sorted(rows, key=lambda row: -row[1])[:SHOWN])
+    found = found.model_copy(update={"kernels": seen, "flags": told.get("flags", {}), "errors": errors})
+    return Probe("emulated" if found.verdict == "emulated" else "ok", found.message, found)
+
+
+def _seen(name: str, seconds: float) -> KernelSeen:
+    row = classify(name)
+    return KernelSeen(name=name[:1024], class_=row.kernel_class, rule=row.rule, seconds=seconds)
+
+
+def _last_object(stdout: str) -> dict[str, Any] | None:
+    for line in reversed(stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def run(api: Api, engine: Engine, recipe: Recipe) -> dict[str, Any]:
+    """One linear layer and one transformer layer, forward and backward: kernels, errors, flags; or the error."""
+    try:
+        with engine.stream():
+            return _run(api, engine, recipe)
+    except Exception as error:  # whatever Transformer Engine raises is what the probe is for
+        return {"error": f"{type(error).__name__}: {error}"[:800], "hint": list(_hint(api, recipe))}
+
+
+def _hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
+    try:
+        return recipes.hint(api, recipe)
+    except Exception as error:
+        return True, f"{type(error).__name__}: {error}"
+
+
+def _run(api: Api, engine: Engine, recipe: Recipe) -> dict[str, Any]:
+    unit = Unit(api, engine, SHAPE, recipe, accumulation=1, seed=0)
+    kernels = unit.kernels()
+    made = stack(api, layer_plans(SMALL, WHOLE, 1), recipes.make(api, recipe), "all", None, engine.device)
+    x = torch.randn(SEQUENCE, 1, SMALL.hidden_size, device=engine.device, dtype=torch.bfloat16, requires_grad=True)
+    y = made.forward(x, None)
+    y.backward(torch.randn_like(y))
+    engine.synchronize()
+    assert x.grad is not None
+    if not bool(torch.isfinite(x.grad).all()):
+        return {"error": "the transformer layer's gradients are not finite"}
+    errors = unit.checked()
+    return {
+        "kernels": [[kernel.name, kernel.seconds] for kernel in kernels],
+        "errors": errors.model_dump(),
+        "flags": recipes.flags_of(unit.modules[0]),
+        "te": api.version,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The program: the recipe is the one argument."""
+    if len(arguments) != 1 or arguments[0] not in get_args(Recipe):
+        print(f"usage: probe RECIPE, one of {', '.join(get_args(Recipe))}", file=sys.stderr)
+        return 2
+    try:
+        told = run(load(), CudaEngine(), cast(Recipe, arguments[0]))
+    except Unusable as error:
+        told = {"error": str(error)}
+    print(json.dumps(told), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""What is trained, out of the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from precision_api.recipes import Recipe
+from precision_api.request import MeasurementRequest
+from precision_api.resolution import resolve
+from precision_api.result import Failure, RecipeScope
+from precision_api.shapes import Split
+from precision_api.workload import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is trained: a dense model's layers and head, by one GPU of a group that shares the matrices."""
+
+    model: ModelSpec
+    micro_batch: int
+    sequence: int
+    split: Split
+    accumulation: int
+    scope: RecipeScope
+    baseline: Recipe
+    seed: int
+
+    @property
+    def tokens(self) -> int:
+        """Of one micro batch."""
+        return self.micro_batch * self.sequence
+
+
+def problem_of(request: MeasurementRequest) -> Problem | Failure | None:
+    """What is trained; None for bare shapes, a Failure for what Transformer Engine's layer can't be."""
+    workload = resolve(request.workload)
+    plain, model = workload.workload, workload.model
+    if model is None:
+        return None
+    if model.moe is not None:
+        told = "not_available(moe): Transformer Engine's layer has no experts; their GEMMs are measured"
+        return Failure(reason="not_available", message=told)
+    assert plain.micro_batch_size is not None
+    assert plain.sequence_length is not None
+    return Problem(
+        model=model,
+        micro_batch=plain.micro_batch_size,
+        sequence=plain.sequence_length,
+        split=Split(plain.tensor_parallel, plain.expert_parallel),
+        accumulation=plain.gradient_accumulation,
+        scope=request.recipe_scope,
+        baseline=request.baseline,
+        seed=request.timing.seed,
+    )

@@ -1,0 +1,96 @@
+"""How big things are made: rotations against the cache, depth of the short model, order of what is given up. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from precision_api.shapes import Split
+from precision_api.workload import ModelSpec
+
+MOST_ROTATIONS = 32
+BYTES_A_WEIGHT = 2 + 2 + 4 + 4 + 4
+"""BF16 weight and gradient, FP32 master weight and Adam's two moments."""
+QUANTISED_BYTES_A_WEIGHT = 2
+"""FP8 weights in both directions: what each arm keeps of its own; FP4 keeps less."""
+MEMORY_SHARE = 0.85
+"""Of the device's memory for the short model [try]: the rest is the context's, the libraries' and fragmentation."""
+
+
+def working_set_bytes(m: int, k: int, n: int, groups: int = 1) -> int:
+    """Bytes of x, weight and y of one linear layer in BF16, of all groups."""
+    return 2 * groups * (m * k + k * n + m * n)
+
+
+def rotations(working_set: int, l2_bytes: int) -> int:
+    """How many sets of buffers to go round, so that no call finds its own in the cache: together twice the cache."""
+    if working_set >= 2 * l2_bytes:
+        return 1
+    return min(MOST_ROTATIONS, -(-2 * l2_bytes // working_set))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The short model: how many layers, and which of the other parts it has."""
+
+    layers: int
+    head: bool = True
+    optimizer: bool = True
+
+
+def ladder(layers: int, head: bool, depth: int = 4) -> tuple[Trial, ...]:
+    """What is tried in turn where memory ends: fewer layers first, then without optimizer, then without head."""
+    deep = min(depth, layers)
+    steps = [Trial(found, head) for found in dict.fromkeys((deep, min(2, deep), 1))]
+    steps.append(Trial(1, head, optimizer=False))
+    if head:
+        steps.append(Trial(1, head=False, optimizer=False))
+    return tuple(steps)
+
+
+def layer_weights(model: ModelSpec, split: Split) -> int:
+    """Weights of the linear layers of one dense transformer layer on one GPU."""
+    qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width
+    up = (2 if model.gated_mlp else 1) * model.intermediate_size
+    return model.hidden_size * (qkv + model.attention_width + up + model.intermediate_size) // split.tensor
+
+
+def head_weights(model: ModelSpec, split: Split) -> int:
+    """Weights of the head on one GPU; 0 without one."""
+    return (model.vocab_size or 0) * model.hidden_size // split.tensor
+
+
+def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms: int) -> int:
+    """A guess of the memory that a short model takes with `arms` arms, which share weights, gradients and optimizer.
+
+    Activations as flash attention leaves them; the logits in FP32, three times over, are the head's.
+    """
+    weights = trial.layers * layer_weights(model, split) + (head_weights(model, split) if trial.head else 0)
+    inner = (3 if model.gated_mlp else 2) * model.intermediate_size // split.tensor
+    qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width // split.tensor
+    per_token = 2 * (5 * model.hidden_size + qkv + 2 * model.attention_width // split.tensor + inner)
+    activations = 2 * trial.layers * tokens * per_token  # of the first and of the other micro batches
+    logits = tokens * (model.vocab_size or 0) // split.tensor * (3 * 4 + 2 * 2) if trial.head else 0
+    own = QUANTISED_BYTES_A_WEIGHT * trial.layers * layer_weights(model, split)
+    states = BYTES_A_WEIGHT if trial.optimizer else 4
+    return weights * states + arms * own + activations + logits
+
+
+def first_trial(
+    model: ModelSpec, tokens: int, split: Split, arms: int, memory_bytes: int, trials: tuple[Trial, ...]
+) -> Trial:
+    """The first of `trials` that should fit, the last where none should. A hint: what fits is found by trying."""
+    fits = (trial for trial in trials if needed_bytes(model, tokens, split, trial, arms) <= MEMORY_SHARE * memory_bytes)
+    return next(fits, trials[-1])
+
+
+def second_depth(measured: int, layers: int) -> int | None:
+    """Layers of the check's model; None where there is no other depth."""
+    if measured > 1:
+        return max(1, measured // 2)
+    return 2 if layers > 1 else None
+
+
+def windowed(model: ModelSpec, depth: int) -> tuple[bool, ...]:
+    """Which of the short model's layers have a sliding window: the model's share of them, evenly spread."""
+    share = model.sliding_window.windowed_layers / model.num_hidden_layers if model.sliding_window else 0.0
+    return tuple(int((index + 1) * share + 0.5) > int(index * share + 0.5) for index in range(depth))

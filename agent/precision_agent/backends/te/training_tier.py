@@ -1,0 +1,344 @@
+"""Tier B: a short model at true width, its step cut into layers forward, head, layers backward and optimizer.
+
+The arms have modules, quantizers and graphs of their own, and share weights, gradients, head and optimizer: what a
+recipe costs does not depend on them, and so a model of several arms fits. Recomputation is not run but computed from
+the forward time; communication does not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from precision_agent.backends.protocol import Part, RegionName
+from precision_agent.backends.te import recipes
+from precision_agent.backends.te.api import Api, Owner
+from precision_agent.backends.te.engine import Engine
+from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name
+from precision_agent.backends.te.modules import (
+    DTYPE,
+    LayerPlan,
+    LinearShape,
+    Stack,
+    call_linear,
+    layer_plans,
+    rotary,
+    share_weights,
+    stack,
+)
+from precision_agent.backends.te.problem import Problem
+from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.te.trace import range_name
+from precision_api.recipes import Recipe
+from precision_api.result import Failure
+
+LEARNING_RATE = 1e-6
+"""Of the timed steps: weights must stay what they are, for a step's power depends on its data."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all arms have in common: weights (in the first arm's layers), head, gradients, data, optimizer."""
+
+    api: Api
+    engine: Engine
+    problem: Problem
+    trial: Trial
+    plans: tuple[LayerPlan, ...] = field(init=False)
+    x: torch.Tensor = field(init=False)
+    targets: torch.Tensor = field(init=False)
+    gradient: torch.Tensor = field(init=False)
+    """For layers without a head behind them."""
+    head: Any = field(init=False)
+    head_shape: LinearShape = field(init=False)
+    rotary: torch.Tensor | None = field(init=False)
+    optimizer: Any = None
+    owner: Stack | None = None
+
+    def __post_init__(self) -> None:
+        problem, device = self.problem, self.engine.device
+        model, split = problem.model, problem.split
+        chance = torch.Generator(device=device).manual_seed(problem.seed)
+        self.plans = layer_plans(model, split, self.trial.layers)
+        size = (problem.sequence, problem.micro_batch, model.hidden_size)
+        self.x = torch.randn(size, generator=chance, device=device).to(DTYPE).requires_grad_()
+        self.gradient = torch.randn(size, generator=chance, device=device).to(DTYPE)
+        vocabulary = (model.vocab_size or 0) // split.tensor
+        self.head_shape = LinearShape(problem.tokens, model.hidden_size, vocabulary)
+        self.head = None
+        if self.trial.head and vocabulary:
+            self.targets = torch.randint(vocabulary, (problem.tokens,), generator=chance, device=device)
+            self.head = self.api.pytorch.Linear(
+                in_features=model.hidden_size, out_features=vocabulary, bias=False, params_dtype=DTYPE, device=device
+            )
+        self.rotary = rotary(self.api, model, problem.sequence, device)
+
+    def adopt(self, layers: Stack) -> None:
+        """The first arm's layers give their weights to all; gradients and optimizer are made for them."""
+        if self.owner is not None:
+            for mine, theirs in zip(layers.layers, self.owner.layers, strict=True):
+                share_weights(mine, theirs)
+            return
+        self.owner = layers
+        for weight in self.weights:
+            weight.grad = torch.zeros_like(weight)
+        if self.trial.optimizer:
+            made = self.api.pytorch.optimizers.FusedAdam(params=self.weights, lr=LEARNING_RATE, master_weights=True)
+            made.step()  # makes its state, outside of any arm's memory
+            self.optimizer = made
+
+    @property
+    def weights(self) -> list[torch.nn.Parameter]:
+        """All parameters that the optimizer holds."""
+        assert self.owner is not None
+        found = [weight for layer in self.owner.layers for weight in layer.parameters()]
+        return found + (list(self.head.parameters()) if self.head is not None else [])
+
+    @property
+    def optimizer_weights(self) -> int:
+        """How many numbers the optimizer held; 0 without one."""
+        return sum(weight.numel() for weight in self.weights) if self.optimizer is not None else 0
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The tensors between the regions of one variant. Kept for ever: a graph reads where they lay when it was made."""
+
+    y: torch.Tensor | None = None
+    leaf: torch.Tensor | None = None
+    dx: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class ArmModel:
+    """One arm's model: its own layers, recipe object and program."""
+
+    shared: Shared
+    recipe: Recipe
+    program: Program = field(init=False)
+    own_bytes: int = field(init=False)
+    pace: Mapping[RegionName, float] = field(default_factory=dict)
+    stack: Stack = field(init=False)
+    _owner: Owner = field(init=False)
+    _flows: dict[str, _Flow] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shared, problem = self.shared, self.shared.problem
+        api, engine = shared.api, shared.engine
+        self._owner = Owner(api)
+        with self._owner.present():
+            kept = recipes.make(api, problem.baseline) if problem.scope == "mlp" else None
+            own = recipes.make(api, self.recipe)
+            self.stack = stack(api, shared.plans, own, problem.scope, kept, engine.device)
+            self.stack.rotary = shared.rotary
+            shared.adopt(self.stack)
+            engine.forget_peaks()
+            before = engine.allocated_bytes()
+            self.program = Program(engine, self._regions(), self._cycle())
+            self.program.warm_up()
+            self.own_bytes = max(0, engine.peaks().allocated - before)
+
+    def prepare(self) -> Failure | None:
+        """Captures and checks; why this arm can't be timed, or None."""
+        with self._owner.present():
+            self.program.capture(self._evidence)
+            misfit = self._misfit()
+            if misfit:
+                return Failure(reason="wrong_quantizer", message=misfit)
+            self.program.pace()
+            self.pace = regions_of(self.program.time(1).timings())
+        return None
+
+    def measure(self, seconds: float) -> Timings:
+        """Whole optimizer steps, as many as fit."""
+        with self._owner.present():
+            return self.program.measure(seconds)
+
+    def run(self, part: Part) -> None:
+        """One call of a part, as power windows replay it."""
+        variant = self._variants[-1][0]
+        with self._owner.present():
+            if part == "layers":
+                self.program.go(("layers_forward", variant))
+                self.program.go(("layers_backward", variant))
+            elif part == "head":
+                self.program.go(("head", variant))
+            else:
+                self.program.go(("optimizer", "step"))
+
+    def refresh(self) -> None:
+        """One run of every region but the optimizer's: what a part reads is this arm's own again."""
+        with self._owner.present():
+            self._all_but_optimizer(self.program)
+
+    def calls_in(self, part: Part, seconds: float) -> int:
+        """About how many calls of a part take `seconds`, at least one."""
+        names = {"layers": ("layers_forward", "layers_backward"), "head": ("head",), "optimizer": ("optimizer",)}[part]
+        spent = sum(found for name, found in self.pace.items() if name in names)
+        return max(1, int(seconds / spent)) if spent > 0 else 1
+
+    def has(self, part: Part) -> bool:
+        """Whether the short model has this part."""
+        return {"layers": True, "head": self.shared.head is not None}.get(part, self.shared.optimizer is not None)
+
+    def eager_step(self) -> None:
+        """One micro batch of the common kind, eager, region by region, told by name in the profiler's trace."""
+        variant = self._variants[-1][0]
+        flow = self._flows[variant]
+        kept = flow.y, flow.leaf, flow.dx
+        passes = {"layers_forward": "forward", "layers_backward": "backward"}
+        with self._owner.present():
+            for region in self.program.regions:
+                if region.variant != variant:
+                    continue
+                module = "head" if region.name == "head" else ""
+                name = range_name(passes.get(region.name, "other"), module, region.name)
+                with self.shared.engine.annotate(name):
+                    region.work()
+        flow.y, flow.leaf, flow.dx = kept  # a graph's memory stays taken
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """Quantizers' flags of the first layer's MLP."""
+        return recipes.flags_of(self.stack.layers[0].layernorm_mlp)
+
+    @property
+    def _variants(self) -> tuple[tuple[str, bool | None], ...]:
+        if self.shared.problem.accumulation == 1:
+            return (("only", None),)
+        return (("first", True), ("rest", False))
+
+    def _regions(self) -> tuple[Region, ...]:
+        made = []
+        for variant, first in self._variants:
+            self._flows[variant] = _Flow()
+            made.append(Region("layers_forward", variant, self._forward(variant, first)))
+            if self.shared.head is not None:
+                made.append(Region("head", variant, self._head(variant)))
+            made.append(Region("layers_backward", variant, self._backward(variant)))
+        if self.shared.optimizer is not None:
+            made.append(Region("optimizer", "step", self._step))
+        return tuple(made)
+
+    def _cycle(self) -> tuple[tuple[str, str], ...]:
+        names = [variant for variant, _ in self._variants]
+        order = names if len(names) == 1 else ["first", *["rest"] * (self.shared.problem.accumulation - 1)]
+        micro = ["layers_forward", *(["head"] if self.shared.head is not None else []), "layers_backward"]
+        cycle = [(name, variant) for variant in order for name in micro]
+        return (*cycle, *([("optimizer", "step")] if self.shared.optimizer is not None else []))
+
+    def _forward(self, variant: str, first: bool | None) -> Any:
+        flow = self._flows[variant]
+
+        def work() -> None:
+            self.shared.x.grad = None
+            flow.y = self.stack.forward(self.shared.x, first)
+            flow.leaf = flow.y.detach().requires_grad_()
+
+        return work
+
+    def _head(self, variant: str) -> Any:
+        flow, shared = self._flows[variant], self.shared
+
+        def work() -> None:
+            assert flow.leaf is not None
+            flow.leaf.grad = None
+            flat = flow.leaf.reshape(shared.head_shape.m, shared.head_shape.k)
+            logits = call_linear(shared.head, shared.head_shape, flat, None)
+            functional.cross_entropy(logits.float(), shared.targets).backward()
+
+        return work
+
+    def _backward(self, variant: str) -> Any:
+        flow = self._flows[variant]
+
+        def work() -> None:
+            assert flow.y is not None
+            assert flow.leaf is not None
+            gradient = flow.leaf.grad if flow.leaf.grad is not None else self.shared.gradient
+            flow.y.backward(gradient)
+            flow.dx = self.shared.x.grad
+
+        return work
+
+    def _step(self) -> None:
+        self.shared.optimizer.step()
+        torch._foreach_zero_([weight.grad for weight in self.shared.weights if weight.grad is not None])
+
+    def _evidence(self, program: Program) -> Evidence:
+        first, scales = self._replayed(program), self._scales()
+        second = self._replayed(program)
+        call = recipes.CALLS[self.recipe]
+        finite = bool(torch.isfinite(second).all())
+        if call is None:
+            return Evidence(finite=finite)
+        moved = self._scales_move(program, scales) if call.delayed else None
+        return Evidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
+
+    def _replayed(self, program: Program) -> torch.Tensor:
+        self._all_but_optimizer(program)
+        self.shared.engine.synchronize()
+        gradient = self.shared.x.grad
+        assert gradient is not None
+        return gradient.detach().clone()
+
+    def _all_but_optimizer(self, program: Program) -> None:
+        """Without the optimizer: it would change the weights from one run to the next."""
+        for region in program.regions:
+            if region.name != "optimizer":
+                program.go((region.name, region.variant))
+
+    def _scales(self) -> list[torch.Tensor]:
+        states: list[Any] = [getattr(module, "fp8_meta", {}).get("scaling_fwd") for module in self._quantising()]
+        return [state.scale.detach().clone() for state in states if hasattr(state, "scale")]
+
+    def _scales_move(self, program: Program, scales: list[torch.Tensor]) -> bool:
+        """With a history of amaxes that is scaled up, the next replay must bring other scales; it is emptied then.
+
+        The input can't be scaled as for a single layer: a norm stands before the first matrix.
+        """
+        histories = [
+            state.amax_history
+            for module in self._quantising()
+            for state in (module.fp8_meta["scaling_fwd"], module.fp8_meta["scaling_bwd"])
+            if hasattr(state, "amax_history")
+        ]
+        for history in histories:
+            history.mul_(4)
+        self._replayed(program)
+        now = self._scales()
+        for history in histories:
+            history.zero_()
+        self._replayed(program)
+        self._replayed(program)
+        return bool(scales) and any(not torch.equal(a, b) for a, b in zip(scales, now, strict=True))
+
+    def _quantising(self) -> list[Any]:
+        """The modules of all layers that hold quantizers of this arm's recipe."""
+        layers = self.stack.layers
+        parts = layers if self.shared.problem.scope == "all" else [layer.layernorm_mlp for layer in layers]
+        return [
+            module
+            for part in parts
+            for module in part.modules()
+            if recipes.quantizers(module) and list(module.parameters(recurse=False))
+        ]
+
+    def _misfit(self) -> str | None:
+        """Why the quantizers of some module are not the recipe's, or None."""
+        found = self._quantising()
+        if recipes.CALLS[self.recipe] is not None and not found:
+            return f"{self.recipe}: no module of the layers has a quantizer"
+        faults = (recipes.wrong_quantizers(self.recipe, recipes.quantizers(module)) for module in found)
+        return next((fault for fault in faults if fault), None)
+
+
+def regions_of(timings: Timings) -> Mapping[RegionName, float]:
+    """Seconds of one run of each region: of a micro batch, and of one optimizer step."""
+    names: tuple[RegionName, ...] = ("layers_forward", "head", "layers_backward", "optimizer")
+    found = by_name(timings, names)
+    return {name: found[name] for name in names if name in found}

@@ -1,0 +1,379 @@
+"""Transformer Engine on one GPU, behind the agent's door.
+
+The CUDA path was never run on a GPU: its control flow, arithmetic and every call's names are tested on a CPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from precision_agent.backends.protocol import (
+    Device,
+    Inspection,
+    LossPlan,
+    LossTrack,
+    Origin,
+    Part,
+    Probe,
+    Profile,
+    Refusal,
+    Sample,
+)
+from precision_agent.backends.te import probe as probing
+from precision_agent.backends.te import recipes, sizes
+from precision_agent.backends.te.api import Api, Unusable, load
+from precision_agent.backends.te.engine import CudaEngine, Engine
+from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, sample_of, shape_of
+from precision_agent.backends.te.graphs import fatal
+from precision_agent.backends.te.loss_runs import loss_run
+from precision_agent.backends.te.machine import device_of
+from precision_agent.backends.te.modules import LinearShape, told_modules
+from precision_agent.backends.te.problem import Problem, problem_of
+from precision_agent.backends.te.saved import saved_bytes_ratio
+from precision_agent.backends.te.trace import busy, kernels, launches
+from precision_agent.backends.te.training_tier import ArmModel, Shared, regions_of
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.phase_lock import pauses
+from precision_agent.sensors import nvml
+from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
+from precision_api.recipes import Recipe
+from precision_api.request import MeasurementRequest
+from precision_api.result import Backend as BackendName
+from precision_api.result import Failure, Memory
+
+TRAINING_STEPS_PROFILED = 3
+SHARED = "unquantised"
+"""Whose unit the head's is: no recipe touches it, so that all arms may time the same module."""
+Key = tuple[str, LinearShape, Recipe]
+T = TypeVar("T")
+
+
+class TransformerEngine:
+    """The backend. Prepares on demand too: after a CUDA error a new process goes on with the other arms."""
+
+    name: BackendName = "transformer-engine"
+
+    def __init__(
+        self,
+        request: MeasurementRequest,
+        device: str,
+        *,
+        api: Api | None = None,
+        engine: Engine | None = None,
+        ask: Callable[[Recipe], probing.Ended] = probing.ask,
+    ) -> None:
+        if device not in ("auto", "cuda"):
+            raise Refusal(INVALID_REQUEST, f"device {device!r}: Transformer Engine runs on cuda only")
+        self._request, self._ask = request, ask
+        self._api = api or _loaded()
+        self._engine = engine or _cuda()
+        self._problem = problem_of(request)
+        self._units: dict[Key, Unit | Failure] = {}
+        self._cases: dict[Key, list[GemmCase]] = {}
+        self._taken: dict[tuple[str, GemmCase], Sample | Failure] = {}
+        self._models: dict[str, ArmModel] = {}
+        self._shared: Shared | None = None
+        self._trial: sizes.Trial | None = None
+        self._memory: dict[str, Memory] = {}
+
+    def device(self) -> Device:
+        """The GPU by its UUID, and the versions that its figures depend on."""
+        if self._engine.device.type != "cuda":
+            return device_of(self._api.version, "CPU", "", self._engine.memory_bytes, nvml.Reading())
+        properties = torch.cuda.get_device_properties(self._engine.device)
+        uuid = str(getattr(properties, "uuid", ""))
+        return device_of(self._api.version, properties.name, uuid, self._engine.memory_bytes, nvml.read())
+
+    def origin(self) -> Origin:
+        """Measured, here and now."""
+        return Origin("measured")
+
+    def probe(self, arm: Arm) -> Probe:
+        """One forward and backward pass in a process of its own."""
+        return probing.probe_of(arm.recipe, self._ask(arm.recipe))
+
+    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+        """The unit or model that the case needs, checked, captured and warm; it stays for the arm's later cases."""
+        with self._engine.stream():
+            found = self._model(arm) if isinstance(case, TrainingCase) else self._unit(case, arm)
+        return found if isinstance(found, Failure) else None
+
+    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+        """The arm's training step, else its GEMMs in turn."""
+        self._taken.clear()
+        with self._engine.stream():
+            model = self._models.get(arm.label)
+            if model:
+                return _training_sample(model, seconds)
+            units = [
+                unit for key, unit in self._units.items() if key[0] in (arm.label, SHARED) and isinstance(unit, Unit)
+            ]
+            if not units:
+                return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
+            loops = [unit.measure(seconds / len(units)) for unit in units]
+        cycles = sum(loop.cycles for loop in loops)
+        spent = sum(sum(loop.seconds[key] * loop.runs[key] for key in loop.seconds) * loop.cycles for loop in loops)
+        return Sample(spent / cycles, cycles, loops[0].start, loops[-1].end)
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+        """One loop gives the samples of all cases of a layer: the others are handed out when they are asked for."""
+        with self._engine.stream():
+            if isinstance(case, TrainingCase):
+                model = self._model(arm)
+                return model if isinstance(model, Failure) else _training_sample(model, seconds)
+            taken = self._taken.pop((arm.label, case), None)
+            if taken is not None:
+                return taken
+            unit = self._unit(case, arm)
+            if isinstance(unit, Failure):
+                return unit
+            cases = self._cases[arm.label, *self._key(case, arm)[1:]]
+            timings = unit.measure(seconds * len(cases))
+            for one in cases:
+                found = sample_of(one, timings, unit.told, unit.program, unit.rotated)
+                self._taken[arm.label, one] = found
+            return self._taken.pop((arm.label, case))
+
+    def power_window(
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+    ) -> Sample | Failure:
+        """Calls of one part until `seconds` are over, each awaited where there are pauses."""
+        with self._engine.stream():
+            model = self._model(arm)
+            if isinstance(model, Failure):
+                return model
+            if not model.has(part):
+                return Failure(reason="no_such_part", message=f"the short model has no {part}")
+            model.refresh()
+            return self._window(model, part, seconds, longest_pause_seconds, seed)
+
+    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+        """A model of another depth, built for this sample and dropped again."""
+        with self._engine.stream():
+            first = self._model(arm)
+            if isinstance(first, Failure):
+                return first
+            assert isinstance(self._problem, Problem)
+            assert self._trial is not None
+            depth = sizes.second_depth(self._trial.layers, self._problem.model.num_hidden_layers)
+            if depth is None:
+                return Failure(reason="no_other_depth", message="the model has one layer")
+            trial = replace(self._trial, layers=depth, optimizer=False)
+            made = self._with_room(lambda: _built(self._api, self._engine, self._problem, trial, arm))
+            if isinstance(made, Failure):
+                return made
+            return made.prepare() or _training_sample(made, seconds)
+
+    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+        """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
+        with self._engine.stream():
+            model = self._models.get(arm.label)
+            if model:
+                return self._profile_of(model, trace)
+            units = [unit for key, unit in self._units.items() if key[0] == arm.label and isinstance(unit, Unit)]
+            if not units:
+                return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
+            rows = tuple(kernel for unit in units for kernel in unit.kernels())
+            spent = sum(kernel.seconds for kernel in rows)
+            shares = [unit.told.busy for unit in units if unit.told.busy is not None]
+            return Profile(rows, spent, PROFILED_STEPS, min(shares, default=None))
+
+    def inspect(self, arm: Arm) -> Inspection:
+        """Flags of the arm's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
+        with self._engine.stream():
+            units = [
+                unit for key, unit in self._units.items()
+                if key[0] == arm.label and key[2] == arm.recipe and isinstance(unit, Unit)
+            ]  # fmt: skip
+            model = self._models.get(arm.label)
+            flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
+            worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
+            ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, arm.recipe))
+        found = ratio if isinstance(ratio, float) else None
+        return Inspection(flags, worst.errors if worst else None, found)
+
+    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+        """A run of its own model, after what was timed has given its memory back."""
+        if isinstance(self._problem, Failure) or self._problem is None:
+            return self._problem or Failure(reason="no_model", message="a workload of bare shapes has no training step")
+        problem = self._problem
+        self._drop_all()
+        with self._engine.stream():
+            return self._with_room(lambda: loss_run(self._api, self._engine, problem, arm.recipe, plan))
+
+    def memory(self, arm: Arm) -> Memory:
+        """Peaks of the arm's model as it warmed up: its own and the shared part; reserved and used are the process'."""
+        return self._memory.get(arm.label, Memory())
+
+    def _key(self, case: GemmCase, arm: Arm) -> Key:
+        return (arm.label if case.quantized else SHARED, shape_of(case), case.recipe_of(arm))
+
+    def _unit(self, case: GemmCase, arm: Arm) -> Unit | Failure:
+        key = self._key(case, arm)
+        known = self._cases.setdefault((arm.label, *key[1:]), [])
+        if case not in known:
+            known.append(case)
+        if key not in self._units:
+            self._units[key] = self._with_room(lambda: self._made_unit(key))
+        found = self._units.pop(key)
+        self._units[key] = found  # the last used is the last to be dropped
+        return found
+
+    def _made_unit(self, key: Key) -> Unit | Failure:
+        _, shape, recipe = key
+        accumulation = self._problem.accumulation if isinstance(self._problem, Problem) else 1
+        try:
+            unit = Unit(self._api, self._engine, shape, recipe, accumulation, self._request.timing.seed)
+            return unit.prepare() or unit
+        except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
+            return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
+
+    def _model(self, arm: Arm) -> ArmModel | Failure:
+        if arm.label in self._models:
+            return self._models[arm.label]
+        problem = self._problem
+        if problem is None:
+            return Failure(reason="no_model", message="a workload of bare shapes has no training step")
+        if isinstance(problem, Failure):
+            return problem
+        trials = sizes.ladder(problem.model.num_hidden_layers, bool(problem.model.vocab_size))
+        if self._trial is None:
+            arms = len(self._request.recipes) + 2
+            memory = self._engine.memory_bytes
+            self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, arms, memory, trials)
+        for trial in trials[trials.index(self._trial) :]:
+            if trial != self._trial:
+                # All arms must have the same depth: the deeper ones are built anew when they are next asked for.
+                self._drop_models()
+                self._trial = trial
+            made = self._with_room(lambda trial=trial: self._made_model(problem, trial, arm))  # type: ignore[misc]
+            if not (isinstance(made, Failure) and made.reason == "out_of_memory"):
+                break
+        if isinstance(made, ArmModel):
+            self._models[arm.label] = made
+        return made
+
+    def _made_model(self, problem: Problem, trial: sizes.Trial, arm: Arm) -> ArmModel | Failure:
+        before = self._engine.allocated_bytes()
+        try:
+            if self._shared is None:
+                self._shared = Shared(self._api, self._engine, problem, trial)
+                self._shared_bytes = 0
+            model = ArmModel(self._shared, arm.recipe)
+            self._shared_bytes = self._shared_bytes or self._engine.allocated_bytes() - before
+            failed = model.prepare()
+        except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
+            return Failure(reason="not_available", message=f"{arm.label}: {type(error).__name__}: {error}"[:1000])
+        peaks = self._engine.peaks()
+        self._memory[arm.label] = Memory(
+            allocated_peak_bytes=model.own_bytes + self._shared_bytes,
+            reserved_peak_bytes=peaks.reserved,
+            device_used_bytes=peaks.used,
+        )
+        return failed or model
+
+    def _with_room(self, make: Callable[[], T]) -> T | Failure:
+        """What `make` gives; where memory ends, units that were not used for long are dropped until it fits."""
+        while True:
+            try:
+                return make()
+            except torch.OutOfMemoryError as error:
+                told = str(error)[:900]
+            oldest = next((key for key, unit in self._units.items() if isinstance(unit, Unit)), None)
+            if oldest is None:
+                self._clean()
+                return Failure(reason="out_of_memory", message=told)
+            del self._units[oldest]
+            self._clean()
+
+    def _drop_models(self) -> None:
+        self._models.clear()
+        self._shared = None
+        self._clean()
+
+    def _drop_all(self) -> None:
+        self._units.clear()
+        self._taken.clear()
+        self._drop_models()
+
+    def _clean(self) -> None:
+        gc.collect()
+        self._engine.release()
+
+    def _window(self, model: ArmModel, part: Part, seconds: float, longest_pause_seconds: float, seed: int) -> Sample:
+        engine, waits = self._engine, pauses(seed, longest_pause_seconds)
+        engine.synchronize()
+        start = end = time.monotonic()
+        calls, worked = 0, 0.0
+        while not calls or end - start < seconds:
+            began = time.monotonic()
+            for _ in range(1 if longest_pause_seconds else model.calls_in(part, min(0.25, seconds))):
+                model.run(part)
+                calls += 1
+            engine.synchronize()
+            end = time.monotonic()
+            worked += end - began
+            if longest_pause_seconds:
+                time.sleep(next(waits))
+        return Sample(
+            worked / calls, calls, start, time.monotonic(),
+            execution=model.program.execution, execution_reason=model.program.reason,
+        )  # fmt: skip
+
+    def _profile_of(self, model: ArmModel, trace: Path | None) -> Profile:
+        def steps() -> None:
+            for _ in range(TRAINING_STEPS_PROFILED):
+                model.eager_step()
+
+        try:
+            with told_modules(self._engine, model.stack.layers):
+                found = launches(self._engine.profile(steps, trace))
+        except RuntimeError as error:
+            if fatal(error):
+                raise
+            found = launches(self._engine.profile(steps, trace))  # kernels without their modules are better than none
+        timed = launches(self._engine.profile(model.refresh))
+        step = sum(seconds for name, seconds in regions_of(model.measure(0.0)).items() if name != "optimizer")
+        return Profile(kernels(found, TRAINING_STEPS_PROFILED), step, TRAINING_STEPS_PROFILED, busy(timed))
+
+
+def _loaded() -> Api:
+    try:
+        return load()
+    except Unusable as error:
+        raise Refusal(BACKEND_UNAVAILABLE, str(error)[:500]) from None
+
+
+def _cuda() -> Engine:
+    if not torch.cuda.is_available():
+        raise Refusal(DEVICE_MISSING, "Transformer Engine needs a GPU, and torch sees no CUDA device")
+    return CudaEngine()
+
+
+def _built(api: Api, engine: Engine, problem: Problem | Failure | None, trial: sizes.Trial, arm: Arm) -> ArmModel:
+    assert isinstance(problem, Problem)
+    return ArmModel(Shared(api, engine, problem, trial), arm.recipe)
+
+
+def _training_sample(model: ArmModel, seconds: float) -> Sample:
+    timings = model.measure(seconds)
+    regions = regions_of(timings)
+    micro = sum(spent for name, spent in regions.items() if name != "optimizer")
+    return Sample(
+        seconds=micro,
+        calls=timings.cycles * model.shared.problem.accumulation,
+        start=timings.start,
+        end=timings.end,
+        regions=regions,
+        layers_measured=model.shared.trial.layers,
+        optimizer_parameters=model.shared.optimizer_weights or None,
+        execution=model.program.execution,
+        execution_reason=model.program.reason,
+    )

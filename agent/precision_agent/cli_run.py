@@ -1,0 +1,258 @@
+"""`precision-agent run`: by a request (as the operator asks), or on this box as the command line says (`--local`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from precision_agent import local, plan_seconds
+from precision_agent.backends.open import BACKENDS, VISIBLE, Wanted, chosen
+from precision_agent.backends.protocol import Refusal
+from precision_agent.backends.replay_tables import FAULTS, ReplayOptions
+from precision_agent.nvidia_run import run_nvidia
+from precision_agent.progress import Bar
+from precision_agent.publish import Places, checkpoint, places, publish
+from precision_agent.run import Outcome, Surroundings, read_request, refused, run_wanted
+from precision_agent.sensors import nvml
+from precision_agent.verdict_text import verdict_text
+from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
+from precision_api.names import REQUEST_ENV
+from precision_api.request import MeasurementRequest, canonical, request_json
+
+
+class Form(StrEnum):
+    """How a local run ends on stdout."""
+
+    table = "table"
+    json = "json"
+
+
+class Way(StrEnum):
+    """Whose method."""
+
+    agent = "agent"
+    nvidia = "nvidia"
+
+
+def run(
+    request: Annotated[str, typer.Option(help=f"File with the request, or 'env' for ${REQUEST_ENV}.")] = "env",
+    backend: Annotated[str, typer.Option(help=f"What takes the samples: {', '.join(BACKENDS)}.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu (a trial; never a GPU's figure).")] = "auto",
+    output: Annotated[Path | None, typer.Option(help="Also write the full result to this file, as JSON.")] = None,
+    lines: Annotated[bool, typer.Option(help="End stdout with the PPR1 lines of the full result.")] = True,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")] = False,
+    method: Annotated[Way, typer.Option(help="nvidia repeats benchmark_gemm.py, to compare with.")] = Way.agent,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="With --method nvidia: whole runs.")] = 5,
+    gpu: Annotated[str | None, typer.Option(help="UUID of the one GPU to measure; left out, all.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Folder for traces of the profiled steps.")] = None,
+    form: Annotated[Form, typer.Option("--form", "-o", help="With --local or --plan: table or json.")] = Form.table,
+    here: Annotated[bool, typer.Option("--local", help="Measure this box as the options below say.")] = False,
+    preset: Annotated[str | None, typer.Option(help="A model by name, for example llama3-8b.")] = None,
+    hf_config: Annotated[Path | None, typer.Option(help="A Hugging Face config.json.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="A forward GEMM as MxKxN; may be repeated.")] = None,
+    micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
+    tensor_parallel: Annotated[int | None, typer.Option(help="GPUs that share each layer's matrices.")] = None,
+    expert_parallel: Annotated[int | None, typer.Option(help="GPUs that a layer's experts are spread over.")] = None,
+    gradient_accumulation: Annotated[int | None, typer.Option(help="Micro batches in a step; default 8.")] = None,
+    optimizer_shards: Annotated[int | None, typer.Option(help="GPUs that share the optimizer's state.")] = None,
+    recompute: Annotated[str | None, typer.Option(help="None, or Full: activations are computed again.")] = None,
+    recipe: Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")] = None,
+    baseline: Annotated[str, typer.Option(help="Recipe that speedups are held against.")] = "bf16",
+    scope: Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")] = "all",
+    timing: Annotated[str, typer.Option(help="quick or standard.")] = "quick",
+    segment_seconds: Annotated[float | None, typer.Option(help="Of one recipe's turn; left out, the timing's.")] = None,
+    training: Annotated[bool, typer.Option(help="Measure training, not the GEMMs alone.")] = True,
+    loss_steps: Annotated[int | None, typer.Option(help="Also short loss runs of so many steps.")] = None,
+    replay_scale: Annotated[float, typer.Option(help="Replayed node's speed; 0.8 is 20 % slow.")] = 1.0,
+    replay_seed: Annotated[int, typer.Option(help="Seed of the replayed noise.")] = 0,
+    replay_fault: Annotated[str | None, typer.Option(help=f"One of {', '.join(FAULTS)}.")] = None,
+) -> None:
+    """Measures what a request asks for, or this box with --local, and publishes the result."""
+    step = local.step_fields(
+        tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
+        gradient_accumulation=gradient_accumulation,
+        optimizer_shards=optimizer_shards,
+        recompute=recompute,
+    )
+    asked = local.Asked(
+        preset, hf_config, tuple(shape or ()), micro_batch_size, sequence_length, step,
+        local.recipes_of(recipe or ()), baseline, scope, timing, segment_seconds, training, loss_steps, gpu,
+    )  # fmt: skip
+    options = ReplayOptions(replay_scale, replay_seed, replay_fault)
+    order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
+    try:
+        text = _local_text(asked, device) if here else _request_text(request)
+        if plan:
+            typer.echo(_plan(text, form))
+            return
+    except Refusal as refusal:
+        outcome = refused(refusal.exit, refusal.message)
+        if here or plan:
+            _say(f"{refusal.exit.reason}: {refusal.message}")
+            raise typer.Exit(outcome.exit_code) from None
+        raise typer.Exit(_leave(outcome, order)) from None
+    raise typer.Exit(_leave(_outcome(text, order), order))
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What was asked of this process, beside the request."""
+
+    wanted: Wanted
+    here: bool
+    form: Form
+    output: Path | None
+    lines: bool
+    trace: Path | None
+    method: Way
+    repeats: int
+
+    @property
+    def where(self) -> Places:
+        """A local run has no kubelet that waits for a message."""
+        return Places(None, self.output) if self.here else places(os.environ, self.output)
+
+
+def _local_text(asked: local.Asked, device: str) -> str:
+    """The request for this box, as it would travel."""
+    machine = local.box(nvml.Reading() if device == "cpu" else _seen(), device, asked.gpu)
+    told = local.hint(asked, machine)
+    if told:
+        _say(told)
+    run_name = time.strftime("local-%Y%m%d-%H%M%S", time.gmtime())
+    return request_json(local.local_request(asked, machine, local.plain_name(platform.node()), run_name))
+
+
+def _seen() -> nvml.Reading:
+    """The GPUs that CUDA may use here: CUDA_VISIBLE_DEVICES hides some, or all."""
+    reading = nvml.read()
+    kept = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), None)
+    return replace(reading, gpus=tuple(gpu for gpu in reading.gpus if gpu.uuid in kept))
+
+
+def _request_text(source: str) -> str:
+    if source == "env":
+        text = os.environ.get(REQUEST_ENV)
+        if text:
+            return text
+        told = f"${REQUEST_ENV} is not set: give --request FILE, set it, or measure this box with --local"
+        raise Refusal(INVALID_REQUEST, told)
+    try:
+        return Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal(INVALID_REQUEST, f"reading the request: {error}; check --request") from None
+
+
+def _plan(text: str, form: Form) -> str:
+    found = plan_seconds.phases(read_request(text))
+    return canonical(plan_seconds.as_document(found)) if form is Form.json else plan_seconds.as_text(found)
+
+
+def _outcome(text: str, order: _Order) -> Outcome:
+    """The outcome; a crash becomes one too, so that the operator reads more than an exit code."""
+    terminated = _on_signals(order.here)
+    if order.wanted.device == "cpu":
+        # Cores that others use too: OpenMP threads that spin while they wait for each other crawl there.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        if not order.here:
+            return _measured(text, order, terminated, None)
+        with Bar(_phases(text, order), Console(stderr=True)) as bar:
+            return _measured(text, order, terminated, bar)
+    except Refusal as refusal:
+        return refused(refusal.exit, refusal.message)
+    except Exception as error:
+        traceback.print_exc()
+        return refused(CRASHED, f"{type(error).__name__}: {error}")
+
+
+def _phases(text: str, order: _Order) -> tuple[plan_seconds.Phase, ...]:
+    request: MeasurementRequest = read_request(text)
+    return plan_seconds.phases(request, 1 if order.wanted.gpu else None)
+
+
+def _measured(text: str, order: _Order, terminated: threading.Event, bar: Bar | None) -> Outcome:
+    def keep(outcome: Outcome) -> None:
+        try:
+            checkpoint(outcome, order.where)
+        except OSError as error:
+            _say(f"writing the partial result: {error}")
+        if outcome.result and outcome.result.partial and bar is None:
+            _say(outcome.result.partial.message)
+
+    extra: dict[str, Any] = {} if bar is None else {"progress": bar}
+    around = Surroundings(terminated=terminated.is_set, checkpoint=keep, trace=order.trace, **extra)
+    if order.method is Way.nvidia:
+        return run_nvidia(text, order.wanted, around, order.repeats)
+    return run_wanted(text, order.wanted, around)
+
+
+def _on_signals(person: bool) -> threading.Event:
+    """An event that SIGTERM and SIGINT set: the run then ends after the sample at hand, with what is complete.
+
+    A person who presses Ctrl-C a second time does not want to wait even for that.
+    """
+    event = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if person and event.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        if person:
+            os.write(2, b"\nending after the sample at hand; what is complete is kept\n")
+        event.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    return event
+
+
+def _leave(outcome: Outcome, order: _Order) -> int:
+    """Publishes and returns the exit code; says on stderr how it ended."""
+    try:
+        publish(outcome, order.where, sys.stdout.buffer, order.lines and not order.here)
+    except OSError as error:
+        _say(f"publishing the result: {error}; check --output and that its folder can be written")
+        return PUBLISH_FAILED.code
+    if outcome.result is None:
+        _say(_refusal_text(outcome) if order.here else outcome.message.decode())
+    elif not order.here:
+        _say(outcome.result.recommendation.sentence)
+    elif order.form is Form.json:
+        typer.echo(outcome.result.model_dump_json(by_alias=True, exclude_none=True, indent=2))
+    else:
+        typer.echo(verdict_text(outcome.result))
+        _say(_next_step(order.output))
+    return outcome.exit_code
+
+
+def _refusal_text(outcome: Outcome) -> str:
+    """Reason and message for a person, out of the termination message."""
+    told = json.loads(outcome.message)
+    return f"{told['reason']}: {told['message']}"
+
+
+def _next_step(output: Path | None) -> str:
+    if output:
+        return f"the full result is in {output}; `precision-agent explain {output}` says where each figure comes from"
+    return "give --output FILE to keep the full result, then `precision-agent explain FILE`"
+
+
+def _say(text: str) -> None:
+    typer.echo(f"precision-agent: {text}", err=True)

@@ -1,0 +1,82 @@
+"""What a profiled step and a look inside say of an arm: verdict, quantisation tax, was the CPU too slow. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from precision_agent.backends.protocol import Inspection, Probe, Profile, ProfiledKernel
+from precision_agent.kernels import EMULATION_RULE, Classified, classify, emulation_seen, share_by_class
+from precision_agent.verification import verdict
+from precision_api.recipes import RECIPES, Recipe
+from precision_api.request import MeasurementRequest
+from precision_api.result import KernelSeen, Verification
+
+KERNELS_TOLD = 24
+CPU_BOUND = 0.95
+"""METHOD 4.6: below this share of the wall time in which the GPU was busy, the CPU set the pace."""
+_QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
+_TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose")
+"""Among Transformer Engine's own kernels, which are norms and activations too. A norm that casts its output counts."""
+
+
+def quantises(kernel: Classified) -> bool:
+    """Whether the kernel belongs to the quantisation: it casts, transposes for it, rotates, or looks for scales."""
+    if kernel.kernel_class != "not_a_gemm":
+        return False
+    if kernel.rule in _QUANTISES:
+        return True
+    return kernel.rule == "transformer-engine" and bool(_TE_QUANTISES.search(kernel.name.lower()))
+
+
+def quantization_tax(recipe: Recipe, kernels: Sequence[ProfiledKernel]) -> float | None:
+    """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16."""
+    if RECIPES[recipe].format == "bf16":
+        return None
+    read = [(classify(kernel.name), kernel.seconds) for kernel in kernels]
+    gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))
+    tax = sum(seconds for kernel, seconds in read if quantises(kernel))
+    return tax / (gemms + tax) if gemms > 0 else None
+
+
+def cpu_bound(profile: Profile) -> bool | None:
+    """Whether the GPU waited for the CPU; None where that was not seen."""
+    return None if profile.busy is None else profile.busy < CPU_BOUND
+
+
+def verification_of(
+    recipe: Recipe, request: MeasurementRequest, probe: Probe, profile: Profile | None, inside: Inspection
+) -> Verification:
+    """The verdict on the recipe with all its evidence; the probe's own where no step was profiled."""
+    found = probe.verification if profile is None else _by_kernels(recipe, request, profile, inside)
+    return found.model_copy(
+        update={
+            "kernels": _told(profile.kernels) if profile else found.kernels,
+            "flags": dict(inside.flags) or found.flags,
+            "errors": inside.errors or found.errors,
+            "saved_bytes_ratio": inside.saved_bytes_ratio or found.saved_bytes_ratio,
+        }
+    )
+
+
+def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
+    """From the kernels of the modules that the recipe claims: never the head, and not what the scope keeps higher."""
+    kept = {"head"} | ({"attention"} if request.recipe_scope == "mlp" and recipe != request.baseline else set())
+    claimed = [kernel for kernel in profile.kernels if kernel.module not in kept]
+    names = [kernel.name for kernel in profile.kernels]
+    errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]
+    shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)
+    return verdict(recipe, shares, emulation_seen(names), errors)
+
+
+def _told(kernels: Sequence[ProfiledKernel]) -> tuple[KernelSeen, ...]:
+    """The longest kernels, equal names together, with the rule that classed each."""
+    seconds: dict[str, float] = {}
+    for kernel in kernels:
+        seconds[kernel.name] = seconds.get(kernel.name, 0.0) + kernel.seconds
+    longest = sorted(seconds, key=lambda name: -seconds[name])[:KERNELS_TOLD]
+    read = {name: classify(name) for name in longest}
+    return tuple(
+        KernelSeen(name=name[:1024], class_=read[name].kernel_class, rule=read[name].rule, seconds=seconds[name])
+        for name in longest
+    )

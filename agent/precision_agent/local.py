@@ -1,0 +1,216 @@
+"""One box without a cluster: from what the command line says and the GPUs that are there to a request. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from precision_agent.backends.protocol import Refusal
+from precision_agent.cases import arms_of
+from precision_agent.plan_seconds import phases, total_seconds
+from precision_agent.sensors.nvml import Reading
+from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
+from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
+from precision_api.products import part
+from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, RequestNode, Timing
+from precision_api.resolution import resolve
+from precision_api.workload import Workload, parse_shape
+
+CPU = "CPU"
+CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")
+TRIAL_SHAPES = ("128x256x512", "128x512x256")
+"""What a trial on the CPU runs where nothing is named: seconds on two cores."""
+CPU_FLOPS_PER_SECOND = 20e9
+"""A slow core or two: enough to tell seconds from hours."""
+LONGEST_CPU_CALL_SECONDS = 5.0
+CPU_TRIAL = "precision-agent run --local --device cpu"
+LEAST_DEADLINE_SECONDS, DEADLINE_FACTOR = 900, 3
+"""A local run ends by itself: after three times its plan, at the earliest after 15 minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says; None is what it leaves out."""
+
+    preset: str | None = None
+    hf_config: Path | None = None
+    shapes: tuple[str, ...] = ()
+    micro_batch_size: int | None = None
+    sequence_length: int | None = None
+    step: dict[str, Any] = field(default_factory=dict)
+    """tensor_parallel and the like, only those that were given."""
+    recipes: tuple[str, ...] = ()
+    baseline: str = "bf16"
+    scope: str = "all"
+    timing: str = "quick"
+    segment_seconds: float | None = None
+    """Other than the timing's own; the discarded stretch shrinks with it."""
+    training: bool = True
+    loss_steps: int | None = None
+    gpu: str | None = None
+    """UUID of the one GPU to measure; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The machine: a product (or its GPU's own name) and how many of them, or the CPU."""
+
+    product: str
+    gpus: int
+    recipes: tuple[Recipe, ...]
+
+
+def box(reading: Reading, device: str, gpu: str | None = None) -> Box:
+    """The machine that will be measured; Refusal DeviceMissing says what to do on a box without a GPU."""
+    if device == "cpu":
+        return Box(CPU, 1, CPU_RECIPES)
+    found = [one for one in reading.gpus if one.uuid.startswith(gpu or "")]
+    if not reading.gpus:
+        why = f" ({reading.failure.message or reading.failure.reason})" if reading.failure else ""
+        told = f"no NVIDIA GPU is to be seen here{why}, so nothing was measured. "
+        raise Refusal(DEVICE_MISSING, f"{told}For a trial on the CPU, whose figures say nothing of a GPU: {CPU_TRIAL}")
+    if not found:
+        known = ", ".join(one.uuid for one in reading.gpus)
+        raise Refusal(DEVICE_MISSING, f"--gpu {gpu}: there is no such GPU here; give one of {known}")
+    name = found[0].name
+    odd = sorted({one.name for one in found} - {name})
+    if odd:
+        raise Refusal(DEVICE_MISSING, f"{name} and {', '.join(odd)} in one box: choose one GPU with --gpu UUID")
+    known_part = part(name)
+    everywhere = tuple(recipe for recipe in RECIPE_NAMES if recipe != "nvfp4_no_rht")
+    ran = tuple(row for row, _ in recipes_for(known_part.compute) if row in everywhere) if known_part else everywhere
+    product = known_part.product if known_part else re.sub(r"[^ !#-\[\]-~]", "?", name)[:64]
+    return Box(product, len(found), ran)
+
+
+def workload_of(asked: Asked, cpu: bool) -> Workload:
+    """The workload; Refusal InvalidRequest names the option that is wrong and the next step."""
+    given = {"--preset": asked.preset, "--hf-config": asked.hf_config, "--shape": asked.shapes}
+    named = [option for option, value in given.items() if value]
+    if len(named) > 1:
+        raise Refusal(INVALID_REQUEST, f"{' and '.join(named)} are given: keep one of them")
+    if not named and not cpu:
+        told = "say what to measure: --preset llama3-8b, --hf-config config.json or --shape 8192x4096x12288"
+        raise Refusal(INVALID_REQUEST, told)
+    fields: dict[str, Any] = dict(asked.step)
+    sizes = {"micro_batch_size": asked.micro_batch_size, "sequence_length": asked.sequence_length}
+    fields |= {name: size for name, size in sizes.items() if size is not None}
+    try:
+        return Workload.model_validate(_source(asked) | fields)
+    except ValidationError as error:
+        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
+    except (ValueError, OSError) as error:
+        raise Refusal(INVALID_REQUEST, str(error)) from None
+
+
+def _source(asked: Asked) -> dict[str, Any]:
+    if asked.preset:
+        return {"preset": asked.preset}
+    if asked.hf_config:
+        try:
+            text = asked.hf_config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--hf-config: reading {asked.hf_config}: {error}; give a config.json") from None
+        return {"name": asked.hf_config.stem[:128], "hugging_face_config": {"text": text}}
+    shapes = [parse_shape(text).model_dump() for text in asked.shapes or TRIAL_SHAPES]
+    return {"name": "shapes" if asked.shapes else "cpu-trial", "shapes": shapes}
+
+
+def _sentence(error: Any) -> str:
+    """Place and message of one validation error; our own messages name the field themselves."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    place = ".".join(str(step) for step in error["loc"])
+    return f"{place}: {message}" if place else message
+
+
+def local_request(asked: Asked, machine: Box, node: str, run: str) -> MeasurementRequest:
+    """The request for this box; Refusal InvalidRequest for what can't be measured, with the next step."""
+    cpu = machine.product == CPU
+    workload = workload_of(asked, cpu)
+    try:
+        request = MeasurementRequest.model_validate(
+            {
+                "namespace": "local",
+                "profile": "local",
+                "run": run,
+                "attempt": 1,
+                "node": RequestNode(name=node, uid="local", product=machine.product, gpus=machine.gpus),
+                "workload": workload,
+                "recipes": asked.recipes or machine.recipes,
+                "baseline": asked.baseline,
+                "recipe_scope": asked.scope,
+                "training": asked.training and workload.shapes is None,
+                "loss": LossRuns(steps=asked.loss_steps) if asked.loss_steps else None,
+                "timing": _timing(asked),
+                "deadline_seconds": 86_400,
+            }
+        )
+        resolve(workload)
+    except ValidationError as error:
+        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
+    except ValueError as error:
+        raise Refusal(INVALID_REQUEST, str(error)) from None
+    if cpu and workload.shapes is not None:
+        _refuse_too_long_for_a_cpu(request)
+    seconds = max(LEAST_DEADLINE_SECONDS, math.ceil(DEADLINE_FACTOR * total_seconds(phases(request))))
+    return request.model_copy(update={"deadline_seconds": min(seconds, 86_400)})
+
+
+def _timing(asked: Asked) -> Timing:
+    if asked.timing not in TIMINGS:
+        raise ValueError(f"--timing {asked.timing}: known are {' and '.join(TIMINGS)}")
+    known = TIMINGS[asked.timing]
+    if asked.segment_seconds is None:
+        return known
+    discard = min(known.discard_seconds, asked.segment_seconds / 3)
+    return Timing(passes=known.passes, segment_seconds=asked.segment_seconds, discard_seconds=discard)
+
+
+def _refuse_too_long_for_a_cpu(request: MeasurementRequest) -> None:
+    """A call that takes minutes can't be repeated often enough for an interval; a model is narrowed, a shape is not."""
+    longest = max(resolve(request.workload).gemms, key=lambda gemm: gemm.flops)
+    seconds = longest.flops / CPU_FLOPS_PER_SECOND
+    if seconds > LONGEST_CPU_CALL_SECONDS:
+        visits = 2 * request.timing.passes * len(arms_of(request))
+        raise Refusal(
+            INVALID_REQUEST,
+            f"on a CPU one call of {longest.name} may take {seconds:.0f} s, and each is made at least {visits} times: "
+            "give a smaller one, for example --shape 256x512x1024",
+        )
+
+
+def hint(asked: Asked, machine: Box) -> str | None:
+    """How NVIDIA splits this preset over GPUs of this product, where the command line says nothing of it."""
+    preset = next((name for name in PRESETS if name == asked.preset), None)
+    row = published_split(preset, machine.product) if preset else None
+    if row is None or (row.tensor_parallel, row.expert_parallel) == (1, 1) or set(asked.step) & _SPLITS:
+        return None
+    return (
+        f"whole layers of {row.preset} are measured; NVIDIA trains it on {row.product} with --tensor-parallel "
+        f"{row.tensor_parallel} --expert-parallel {row.expert_parallel} ({PUBLISHED_SPLITS_SOURCE})"
+    )
+
+
+_SPLITS = {"tensor_parallel", "expert_parallel"}
+
+
+def plain_name(name: str) -> str:
+    """A host name as a request may hold it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:253] or "local"
+
+
+def step_fields(**options: Any) -> dict[str, Any]:
+    """Those of the step's options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def recipes_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Recipes given one by one or with commas between them."""
+    return tuple(dict.fromkeys(part for text in texts for part in text.split(",") if part))

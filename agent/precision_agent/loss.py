@@ -1,0 +1,119 @@
+"""Loss runs: tokens with a known entropy, and the rules by which a run counts as diverged. Pure, seeded.
+
+Uniformly random tokens start at ln V nats and nothing can fall. A Markov chain over few states, of which each is
+followed by a few others with fixed chances, can be learnt: no model goes below its entropy for long. A smoke test of
+some ten steps: that two recipes train equally well can't be shown in minutes, and is never claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import median
+from typing import Literal
+
+from precision_api.result import Loss, LossRun
+
+STATES = 64
+"""Tokens of the vocabulary that occur: few enough for their successors to be learnt in some tens of steps."""
+CHANCES = (0.7, 0.2, 0.1)
+"""How likely each of a token's successors is: 0.80 nats a token."""
+RISE_NATS = 0.5
+NORM_FACTOR, NORM_STEPS = 10.0, 3
+Reason = Literal["non_finite", "loss_rose", "gradient_norm_rose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A Markov chain over `tokens`: token i is followed by those at `successors[i]`, with `chances`."""
+
+    tokens: tuple[int, ...]
+    successors: tuple[tuple[int, ...], ...]
+    chances: tuple[float, ...]
+
+    @property
+    def entropy(self) -> float:
+        """Nats a token, exactly: every state has the same chances, so it does not matter how often each occurs."""
+        return -math.fsum(chance * math.log(chance) for chance in self.chances)
+
+
+def source(vocab_size: int, seed: int) -> Source:
+    """The chain of this seed; ValueError for a vocabulary that is too small to have one."""
+    if vocab_size < len(CHANCES):
+        raise ValueError(f"a loss run needs a vocabulary of at least {len(CHANCES)} tokens, not {vocab_size}")
+    chance = Random(f"loss/{seed}/{vocab_size}")
+    states = min(STATES, vocab_size)
+    tokens = tuple(chance.sample(range(vocab_size), states))
+    successors = tuple(tuple(chance.sample(range(states), len(CHANCES))) for _ in range(states))
+    return Source(tokens, successors, CHANCES)
+
+
+def sequence(chain: Source, length: int, seed: int) -> list[int]:
+    """`length` tokens of the chain; equal seeds give equal tokens, so that all recipes see the same ones."""
+    draw = Random(f"tokens/{seed}")
+    state = draw.randrange(len(chain.tokens))
+    found: list[int] = []
+    for which in draw.choices(range(len(chain.chances)), chain.chances, k=length):
+        found.append(chain.tokens[state])
+        state = chain.successors[state][which]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first step (from 1) at which a run counts as diverged, and by which rule."""
+
+    step: int
+    reason: Reason
+
+
+def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence | None:
+    """When and why this run diverged, by METHOD 6; None while it is healthy.
+
+    Loss or norm is no finite number; the loss is more than 0.5 nat above its minimum so far; or the gradient norm is
+    for the third step in a row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.
+    """
+    least, above = math.inf, 0
+    for step, value in enumerate(loss, start=1):
+        norm = norms[step - 1] if step <= len(norms) else 0.0
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            return Divergence(step, "non_finite")
+        if value > least + RISE_NATS:
+            return Divergence(step, "loss_rose")
+        least = min(least, value)
+        before = norms[: min(step - 1 - above, len(norms))]
+        above = above + 1 if before and norm > NORM_FACTOR * median(before) else 0
+        if above == NORM_STEPS:
+            return Divergence(step, "gradient_norm_rose")
+    return None
+
+
+def loss_run(seed: int, loss: Sequence[float], norms: Sequence[float] = ()) -> LossRun:
+    """One run for the result: steps after the divergence are left out, values that are no number become None."""
+    found = divergence(loss, norms)
+    kept = found.step if found else len(loss)
+    return LossRun(
+        seed=seed,
+        loss=tuple(_finite(value) for value in loss[:kept]),
+        gradient_norm=tuple(_finite(value) for value in norms[:kept]),
+        diverged_step=found.step if found else None,
+        reason=found.reason if found else None,
+    )
+
+
+def loss_of(runs: Sequence[LossRun], entropy: float) -> Loss:
+    """The runs of one recipe with their verdict: diverged as soon as one seed did."""
+    diverged = any(run.diverged_step is not None for run in runs)
+    return Loss(verdict="diverged" if diverged else "healthy", runs=tuple(runs), entropy=entropy)
+
+
+def diverged_step(loss: Loss | None) -> int | None:
+    """The earliest step at which a seed diverged; None where none did or nothing ran."""
+    steps = [run.diverged_step for run in loss.runs if run.diverged_step is not None] if loss else []
+    return min(steps, default=None)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

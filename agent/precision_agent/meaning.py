@@ -1,0 +1,158 @@
+"""What the figures of one recipe mean (METHOD 6), in a word and in a sentence. Pure.
+
+With g the GEMMs' share of the baseline's step and S their speedup, a step can be 1 / (1 - g + g / S) times as fast.
+What was measured is held against that: as fast as the GEMMs allow, or slower because something else eats the gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from precision_api.recipes import Recipe
+from precision_api.result import Difference, Interval, Meaning, RecipeResult, Verdict
+from precision_api.stats import LEAST_DIFFERENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one recipe. Ratios are baseline seconds / recipe seconds; None where nothing was measured.
+
+    `gemm_speedup` is that of the GEMM kernels alone; where only GEMMs with their quantisation were timed,
+    `tax_in_speedup` is set, and the expectation then holds the tax already. `quantization_tax` is the share of the
+    quantisation kernels in the time of GEMM and quantisation kernels.
+    """
+
+    recipe: Recipe
+    baseline: Recipe
+    verdict: Verdict
+    gemm_share: float | None = None
+    gemm_speedup: Interval | None = None
+    measured: Interval | None = None
+    difference: Difference | None = None
+    quantization_tax: float | None = None
+    noise_floor: float = LEAST_DIFFERENCE
+    tax_in_speedup: bool = False
+
+
+def expected_speedup(gemm_share: float, gemm_speedup: float) -> float:
+    """1 / (1 - g + g / S); ValueError for a share outside 0 to 1 or a speedup that is not positive."""
+    if not 0 <= gemm_share <= 1 or gemm_speedup <= 0:
+        raise ValueError(f"no GEMM share and speedup: {gemm_share}, {gemm_speedup}")
+    return 1 / (1 - gemm_share + gemm_share / gemm_speedup)
+
+
+def meaning(facts: Facts) -> Meaning:
+    """The verdict: the first of these that holds.
+
+    baseline; fallback (another precision ran); unknown (a figure is absent); not_beneficial (the GEMMs themselves are
+    no faster beyond the noise); overhead (slower than the GEMMs allow, beyond the intervals); no_difference;
+    gemm_bound.
+    """
+    if facts.recipe == facts.baseline:
+        return Meaning(kind="baseline", sentence=f"{facts.recipe} is what the others are held against.")
+    if facts.verdict == "fallback":
+        said = f"{facts.recipe} fell back to another precision: its figures are not {facts.recipe}'s."
+        return _with_figures(facts, "fallback", said)
+    if facts.gemm_speedup is None:
+        return _with_figures(facts, "unknown", f"{facts.recipe}: no GEMM figure, so the reason of its speed is open.")
+    if _no_gain(facts.gemm_speedup, facts.noise_floor):
+        said = f"{facts.recipe} is not beneficial at these shapes: its GEMMs run {facts.gemm_speedup.value:.2f}x"
+        return _with_figures(facts, "not_beneficial", f"{said} as fast as {facts.baseline}'s.")
+    if facts.measured is None or facts.gemm_share is None:
+        lacking = "no training figure" if facts.measured is None else "no share of the GEMMs in the step"
+        gemms = f"{facts.recipe}'s GEMMs run {facts.gemm_speedup.value:.2f}x as fast as {facts.baseline}'s"
+        return _with_figures(facts, "unknown", f"{gemms}; {lacking}, so what a step gains can't be told.")
+    return _held_against(facts, facts.gemm_share, facts.gemm_speedup, facts.measured)
+
+
+def _no_gain(speedup: Interval, noise_floor: float) -> bool:
+    """S ~ 1 or below: the interval reaches down to 1, or S is not above it by more than the noise."""
+    return speedup.lower <= 1 or speedup.value - 1 <= noise_floor
+
+
+def _held_against(facts: Facts, share: float, speedup: Interval, measured: Interval) -> Meaning:
+    expected = expected_speedup(share, speedup.value)
+    least = expected_speedup(share, speedup.lower)
+    gap = measured.upper < least and measured.value < expected * (1 - facts.noise_floor)
+    if gap:
+        return _overhead(facts, share, speedup.value, measured.value, expected)
+    told = f"{facts.recipe} trains {measured.value:.2f}x as fast as {facts.baseline}"
+    if facts.difference == "no_difference":
+        said = f"{told}, which is within the noise; its GEMMs, {share:.0%} of the step, allow {expected:.2f}x."
+        return _with_figures(facts, "no_difference", said)
+    if measured.lower > expected_speedup(share, speedup.upper) * (1 + facts.noise_floor):
+        said = f"{told}, more than the {expected:.2f}x that its GEMMs explain: other kernels are faster too."
+        return _with_figures(facts, "gemm_bound", said)
+    said = f"{told}, as its GEMMs allow ({expected:.2f}x): they are {share:.0%} of the step and {speedup.value:.2f}x"
+    return _with_figures(facts, "gemm_bound", f"{said} as fast. GEMM-bound.")
+
+
+def _overhead(facts: Facts, share: float, speedup: float, measured: float, expected: float) -> Meaning:
+    """The gap in time, as shares of the time that the GEMMs would save; quantisation's part is at most all of it."""
+    saved = 1 - 1 / expected
+    gap = (1 / measured - 1 / expected) / saved
+    quantization = _quantization(facts, share, speedup, saved, gap)
+    other = None if quantization is None else gap - quantization
+    told = f"{facts.recipe} trains {measured:.2f}x as fast as {facts.baseline}"
+    lost = f"overhead eats {min(gap, 1):.0%} of the gain" + (" and more" if gap > 1 else "")
+    said = f"{told}; its GEMMs alone would give {expected:.2f}x: {lost}"
+    if facts.tax_in_speedup:
+        said += ", quantisation not among it (the GEMMs were timed with theirs)."
+    elif quantization is None:
+        said += "; how much of it is quantisation was not measured."
+    else:
+        said += f", {quantization:.0%} by quantisation and {gap - quantization:.0%} by the rest."
+    return _with_figures(facts, "overhead", said, quantization, other)
+
+
+def _quantization(facts: Facts, share: float, speedup: float, saved: float, gap: float) -> float | None:
+    """Quantisation's share of the time that the GEMMs would save; 0 where the speedup held it already."""
+    if facts.tax_in_speedup:
+        return 0.0
+    tax = facts.quantization_tax
+    if tax is None or not 0 <= tax < 1:
+        return None
+    # the recipe's GEMM kernels last share / speedup of a baseline step; tax is a share of them and quantisation
+    return min(share / speedup * tax / (1 - tax) / saved, gap)
+
+
+def _with_figures(
+    facts: Facts, kind: str, sentence: str, quantization: float | None = None, other: float | None = None
+) -> Meaning:
+    speedup = facts.gemm_speedup.value if facts.gemm_speedup else None
+    both = speedup is not None and facts.gemm_share is not None
+    return Meaning.model_validate(
+        {
+            "kind": kind,
+            "sentence": sentence[:1024],
+            "gemm_share": facts.gemm_share,
+            "gemm_speedup": speedup,
+            "expected_speedup": expected_speedup(facts.gemm_share or 0.0, speedup or 1.0) if both else None,
+            "quantization_part": quantization,
+            "other_part": other,
+        }
+    )
+
+
+def facts_of(
+    result: RecipeResult, baseline: Recipe, gemm_share: float | None, noise_floor: float = LEAST_DIFFERENCE
+) -> Facts:
+    """The facts of a finished recipe result; `gemm_share` is the baseline's.
+
+    GEMM kernels alone are the prequantized sum; where that failed, the autocast sum stands in, tax and all.
+    """
+    speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
+    alone = speedups.get("prequantized")
+    training = result.training
+    return Facts(
+        recipe=result.recipe,
+        baseline=baseline,
+        verdict=result.verification.verdict,
+        gemm_share=gemm_share,
+        gemm_speedup=alone or speedups.get("autocast"),
+        measured=training.speedup if training else None,
+        difference=training.difference if training else None,
+        quantization_tax=result.quantization_tax,
+        noise_floor=noise_floor,
+        tax_in_speedup=alone is None,
+    )

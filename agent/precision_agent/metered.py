@@ -1,0 +1,176 @@
+"""An arm's windows on the sensors' recordings: draw of each part of the step, throttling, clocks, memory in use.
+
+Pure. One GPU's missing or void samples void the node's figure: a sum must not lose a part.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from precision_agent import power_reasons as why
+from precision_agent.backends.protocol import Part
+from precision_agent.phase_lock import lock_with_pauses
+from precision_agent.power import Draw, Limits, Load, Trace, Window, draw
+from precision_agent.power_reasons import Reason
+from precision_agent.sample import PowerWindow
+from precision_agent.sensors.sampling import Recording
+from precision_agent.throttle import Throttle, ThrottleReading, marking, pooled, shares
+from precision_agent.token_energy import meters_of, node_draw
+from precision_api.result import Clocks, PowerScope, PowerTrace, ThrottleShare
+
+PART_LIMITS = Limits(updates=1, seconds=0.0, disagreement=math.inf)
+"""Of one part's windows alone: what METHOD 7 asks for is asked of all windows of the recipe together."""
+TRACE_POINTS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraw:
+    """The node's draw by part of the step, watts; the windows together, and the fewest updates that a sensor had."""
+
+    watts: Mapping[Part, float]
+    seconds: float
+    updates: int
+    scope: PowerScope
+
+
+def node_draws(
+    recordings: Mapping[str, Recording],
+    windows: Sequence[PowerWindow],
+    names: Sequence[str],
+    modules: Mapping[str, str],
+    sensor_seconds: float,
+) -> NodeDraw | tuple[Reason, ...]:
+    """The draw of all GPUs (`names`, UUIDs) while an arm's parts were replayed, or every reason why there is none."""
+    if not windows:
+        return (why.TOO_SHORT,)
+    missing = [name for name in names if name not in recordings]
+    if missing:
+        return (why.NO_SAMPLER,)
+    traces = {name: _trace(recordings[name]) for name in names}
+    if len({trace.scope for trace in traces.values()}) > 1:
+        return (why.MODULE_SHARED,)
+    whole = _over_gpus(traces, windows, modules, sensor_seconds, Limits())
+    locked = [why.PHASE_LOCKED] if any(_locked(one, sensor_seconds) for one in windows) else []
+    reasons = tuple(dict.fromkeys((*whole.reasons, *locked)))
+    if reasons:
+        return reasons
+    watts: dict[Part, float] = {}
+    for part in dict.fromkeys(one.part for one in windows):
+        chosen = [one for one in windows if one.part == part]
+        found = _over_gpus(traces, chosen, modules, sensor_seconds, PART_LIMITS)
+        if found.watts is None:
+            return found.reasons
+        watts[part] = found.watts
+    return NodeDraw(watts, whole.seconds, whole.updates, whole.scope)
+
+
+def _trace(recording: Recording) -> Trace:
+    """The GPU's own sensor, else the module's where only that one tells."""
+    return recording.module if recording.module.power and not recording.gpu.power else recording.gpu
+
+
+def _over_gpus(
+    traces: Mapping[str, Trace],
+    windows: Sequence[PowerWindow],
+    modules: Mapping[str, str],
+    sensor_seconds: float,
+    limits: Limits,
+) -> Draw:
+    load = Load(windows[0].step_seconds, windows[0].longest_pause_seconds, sensor_seconds)
+    spans = [one.window for one in windows]
+    draws = {name: draw(trace, spans, load, limits) for name, trace in traces.items()}
+    return node_draw(meters_of(draws, modules), traces)
+
+
+def _locked(one: PowerWindow, sensor_seconds: float) -> bool:
+    return lock_with_pauses(one.step_seconds, sensor_seconds, one.longest_pause_seconds) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """What held an arm's clocks back on the GPU that was hit most, and what marks its figures."""
+
+    shares: tuple[ThrottleShare, ...] = ()
+    marked: ThrottleShare | None = None
+
+
+def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> HeldBack:
+    """Throttling over an arm's windows: of each reason the share on the GPU that it took most of."""
+    worst: dict[str, Throttle] = {}
+    for recording in recordings.values():
+        parts = [(window.seconds, _shares(recording.throttle, window)) for window in windows]
+        for one in pooled(parts):
+            if one.reason not in worst or one.share > worst[one.reason].share:
+                worst[one.reason] = one
+    marked = marking(tuple(worst.values()))
+    return HeldBack(tuple(_told(one) for one in worst.values()), _told(marked) if marked else None)
+
+
+def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[Throttle, ...]:
+    """The readings are in order of time, as a sampler writes them; only those of the window are looked at."""
+    inside = readings[bisect_left(readings, window.start, key=_at) : bisect_right(readings, window.end, key=_at)]
+    return shares(inside, window.start, window.end) if inside else ()
+
+
+def _at(reading: ThrottleReading) -> float:
+    return reading.at
+
+
+def _told(one: Throttle) -> ThrottleShare:
+    return ThrottleShare(reason=one.reason, share=one.share, sampled=one.sampled)
+
+
+def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Clocks | None:
+    """Mean SM clock of all GPUs over the windows and the hottest moment of any; None where neither is told."""
+    mhz = [value for one in recordings.values() for value in _within(one.sm_mhz, windows)]
+    celsius = [value for one in recordings.values() for value in _within(one.celsius, windows)]
+    if not mhz and not celsius:
+        return None
+    return Clocks(sm_mhz=round(fmean(mhz), 1) if mhz else None, celsius=float(max(celsius)) if celsius else None)
+
+
+def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> int | None:
+    """The most memory that NVML counted as used on any GPU within the windows, bytes."""
+    return max((value for one in recordings.values() for value in _within(one.used_bytes, windows)), default=None)
+
+
+def _within(points: tuple[tuple[float, int], ...], windows: Sequence[Window]) -> list[int]:
+    """The values within the windows; points are in order of time."""
+    found: list[int] = []
+    for window in windows:
+        start = bisect_left(points, window.start, key=lambda point: point[0])
+        end = bisect_right(points, window.end, key=lambda point: point[0])
+        found.extend(value for _, value in points[start:end])
+    return found
+
+
+def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:
+    """Draw of all GPUs through the run, at most 600 means; an interval in which one of them has no sample is None.
+
+    `began` is the moment of `started_at` on the samples' clock. A module counts once for all its GPUs' samples, so only
+    traces of the GPUs' own sensors are drawn.
+    """
+    powers = [recording.gpu.power for recording in recordings.values()]
+    if not powers or not all(powers):
+        return None
+    end = max(power[-1].at for power in powers)
+    interval = max(1.0, (end - began) / TRACE_POINTS)
+    count = min(TRACE_POINTS, int((end - began) / interval) + 1)
+    if count < 1:
+        return None
+    sums: list[float | None] = [0.0] * count
+    for power in powers:
+        cells: list[list[float]] = [[] for _ in range(count)]
+        for sample in power:
+            place = int((sample.at - began) / interval)
+            if 0 <= place < count:
+                cells[place].append(sample.watts)
+        sums = [
+            None if known is None or not cell else known + fmean(cell) for known, cell in zip(sums, cells, strict=True)
+        ]
+    watts = tuple(None if value is None else round(value, 1) for value in sums)
+    return PowerTrace(started_at=started_at, interval_seconds=round(interval, 3), watts=watts)

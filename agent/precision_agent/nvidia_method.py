@@ -1,0 +1,310 @@
+"""The method of NVIDIA's benchmark_gemm.py (Transformer Engine), repeated and read: to compare with, never exported.
+
+Every shape of a step, those of the gradients too, runs as a forward GEMM; BF16 is a bare matmul, all other recipes a
+linear layer's forward pass (autocast) or one with operands that were quantised before (prequantized). A step's
+quantisation then counts forward casts twelve times and no backward ones, which is 1.5 to 1.75 times the real one.
+Unlike the tool, a failed shape makes its sum null with a reason, and repeated runs show the spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from precision_agent import __version__
+from precision_agent.cases import GemmCase, cases_of
+from precision_api import stats
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.request import MeasurementRequest, Mode, digest
+from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.result import (
+    Failure,
+    GemmResult,
+    GemmSum,
+    Interval,
+    MeasurementResult,
+    RecipeResult,
+    Recommendation,
+    Software,
+    Verification,
+)
+from precision_api.workload import ModelSpec, Workload
+
+WARMUPS, CALLS = 10, 100
+"""As benchmark_gemm.py has them: ten calls untimed, one pair of events around a hundred."""
+BASELINE: Recipe = "bf16"
+LABEL = "NVIDIA's method, forward only"
+OVERCOUNTS = "it counts 1.5 to 1.75 times the quantisation of a real step"
+RUN_TO_RUN = 0.05
+"""Two published runs of the tool on one configuration differ by this much."""
+ONLY_COMPARISON = Recommendation(sentence=f"No recommendation: {LABEL}, for comparison with the agent's own figures.")
+Plain = Callable[[GemmCase, Recipe, int, int], float | Failure]
+"""Mean seconds of a forward call of this case in this recipe, after so many warm-ups, over so many calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One shape (or the published sum of a pass) in one recipe and mode: seconds of each repeated run, or a reason."""
+
+    case: GemmCase
+    recipe: Recipe
+    seconds: tuple[float, ...] | Failure
+
+
+def measure(
+    request: MeasurementRequest, plain: Plain, repeats: int = 5, told: Callable[[float], None] = lambda done: None
+) -> tuple[Row, ...]:
+    """Times every GEMM of the request's workload by NVIDIA's method, `repeats` whole runs one after the other.
+
+    `told` hears the share that is done. The head stays in BF16 with every recipe and is left out, as it is there.
+    """
+    cases = [case for case in cases_of(request, resolve(request.workload)).gemms if case.quantized]
+    recipes = tuple(dict.fromkeys((BASELINE, *request.recipes)))
+    wanted = [(recipe, case) for recipe in recipes for case in cases]
+    taken: dict[tuple[Recipe, GemmCase], list[float] | Failure] = {}
+    for index in range(repeats * len(wanted)):
+        key = wanted[index % len(wanted)]
+        so_far = taken.setdefault(key, [])
+        if not isinstance(so_far, Failure):
+            found = plain(key[1], key[0], WARMUPS, CALLS)
+            taken[key] = found if isinstance(found, Failure) else [*so_far, found]
+        told((index + 1) / (repeats * len(wanted)))
+    return tuple(
+        Row(case, recipe, found if isinstance(found, Failure) else tuple(found))
+        for (recipe, case), found in taken.items()
+    )
+
+
+Totals = Mapping[tuple[Recipe, Mode], tuple[float, ...] | Failure]
+"""Seconds of all GEMMs of a step in each repeated run, or why there are none."""
+
+
+def totals_of(rows: Sequence[Row]) -> Totals:
+    """The sums of the rows: one failed part makes a sum a failure."""
+    keys = dict.fromkeys((row.recipe, row.case.mode) for row in rows)
+    return {key: _total([row for row in rows if (row.recipe, row.case.mode) == key]) for key in keys}
+
+
+def recipe_results(rows: Sequence[Row], totals: Totals | None = None) -> tuple[RecipeResult, ...]:
+    """The rows in the result's form: sums of each mode (null with a reason where a part failed), speedups, notes.
+
+    `totals` stand for the sums where somebody published them.
+    """
+    recipes = sorted({row.recipe for row in rows}, key=RECIPE_NAMES.index)
+    summed = totals_of(rows) if totals is None else totals
+    return tuple(_recipe(recipe, rows, summed) for recipe in recipes)
+
+
+def _recipe(recipe: Recipe, rows: Sequence[Row], totals: Totals) -> RecipeResult:
+    own = [row for row in rows if row.recipe == recipe]
+    modes: tuple[Mode, ...] = tuple(dict.fromkeys(row.case.mode for row in own))
+    found = RecipeResult(
+        recipe=recipe,
+        availability="ok",
+        verification=Verification(verdict="unknown", message=f"{LABEL}: kernels are not looked at"),
+        gemms=tuple(_gemm(row) for row in own),
+        sums=tuple(_sum(recipe, mode, totals) for mode in modes),
+    )
+    said = [reading.sentence for reading in readings(rows) if reading.recipe == recipe]
+    if recipe != BASELINE and tax_seconds(found) is not None:
+        said.append(_tax_note(found))
+    return found.model_copy(update={"notes": tuple(note[:1024] for note in said[-8:])})
+
+
+def _gemm(row: Row) -> GemmResult:
+    case = row.case
+    figure: dict[str, Any] = (
+        {"failure": row.seconds} if isinstance(row.seconds, Failure) else {"seconds": _interval(row.seconds)}
+    )
+    return GemmResult(
+        name=case.name, pass_=case.pass_, m=case.m, k=case.k, n=case.n, count=case.count, mode=case.mode, **figure
+    )
+
+
+def _interval(seconds: Sequence[float]) -> Interval:
+    """With one run nothing is known of the spread: n is 1 and the bounds are the value itself."""
+    if len(seconds) == 1:
+        return Interval(value=seconds[0], lower=seconds[0], upper=seconds[0], n=1)
+    return stats.mean_interval(seconds)
+
+
+def _total(parts: Sequence[Row]) -> tuple[float, ...] | Failure:
+    for row in parts:
+        if isinstance(row.seconds, Failure):
+            named = row.seconds.reason == "no_prequantized_mode"
+            told = f"{row.case.name} {row.case.pass_}: {row.seconds.reason}: {row.seconds.message}"[:1024]
+            return row.seconds if named else Failure(reason="part_failed", message=told)
+    taken = [row.seconds for row in parts if not isinstance(row.seconds, Failure)]
+    return stats.sums(taken, [row.case.count for row in parts])
+
+
+def _sum(recipe: Recipe, mode: Mode, totals: Totals) -> GemmSum:
+    own, baseline = totals[recipe, mode], totals.get((BASELINE, mode), Failure(reason="not_measured"))
+    if isinstance(own, Failure):
+        return GemmSum(mode=mode, failure=own)
+    speedup = None if recipe == BASELINE or isinstance(baseline, Failure) else _ratio(baseline, own)
+    return GemmSum(mode=mode, seconds=_interval(own), speedup=speedup)
+
+
+def _ratio(baseline: Sequence[float], own: Sequence[float]) -> Interval:
+    if len(own) == 1:
+        return _interval([baseline[0] / own[0]])
+    return stats.paired_ratio(baseline, own)
+
+
+def tax_seconds(result: RecipeResult) -> float | None:
+    """Autocast's sum minus the prequantized one, seconds of all GEMMs of a step; None where one of them is absent.
+
+    NVIDIA's reading of the quantisation's cost, forward only; the agent's own is the share of quantisation kernels.
+    """
+    sums = {part.mode: part.seconds for part in result.sums if part.seconds}
+    if set(sums) != set(get_args(Mode)):
+        return None
+    return sums["autocast"].value - sums["prequantized"].value
+
+
+def _tax_note(result: RecipeResult) -> str:
+    """The tax in words, of one layer where all GEMMs are as many as there are layers."""
+    counts = {gemm.count for gemm in result.gemms}
+    parts, of = (counts.pop(), "a layer") if len(counts) == 1 and min(counts) > 1 else (1, "of all GEMMs")
+    both = {part.mode: part.seconds.value / parts * 1e3 for part in result.sums if part.seconds}
+    autocast, alone = both["autocast"], both["prequantized"]
+    return f"quantisation tax {autocast:.3g} - {alone:.3g} = {autocast - alone:.3g} ms {of} ({LABEL}: {OVERCOUNTS})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """METHOD 6's reading of one shape in one recipe: speedups over other recipes, and whether it is worth it."""
+
+    name: str
+    pass_: str
+    recipe: Recipe
+    over: Mapping[Recipe, float]
+    kind: Literal["faster", "not_beneficial"]
+    sentence: str
+
+
+def readings(rows: Sequence[Row]) -> tuple[Reading, ...]:
+    """One for each forward shape and recipe of the autocast mode, the slowest ratio first.
+
+    Without a speedup over the baseline of more than half a per cent a recipe is not beneficial at that shape.
+    """
+    means = {
+        (row.recipe, row.case.name): math.fsum(row.seconds) / len(row.seconds)
+        for row in rows
+        if row.case.mode == "autocast" and row.case.pass_ == "fprop" and not isinstance(row.seconds, Failure)
+    }
+    found = [
+        _reading(recipe, name, means) for recipe, name in means if recipe != BASELINE and (BASELINE, name) in means
+    ]
+    return tuple(sorted(found, key=lambda one: one.over[BASELINE]))
+
+
+def _reading(recipe: Recipe, name: str, means: Mapping[tuple[Recipe, str], float]) -> Reading:
+    own = means[recipe, name]
+    over = {other: means[other, name] / own for other in RECIPE_NAMES if other != recipe and (other, name) in means}
+    gained = over[BASELINE] - 1 > stats.LEAST_DIFFERENCE
+    others = [f"{ratio:.2f}x over {other}" for other, ratio in over.items() if other in (BASELINE, "mxfp8")]
+    said = f"{name} fprop: {recipe} {', '.join(others)}" + ("" if gained else ": not beneficial at this shape")
+    return Reading(name, "fprop", recipe, over, "faster" if gained else "not_beneficial", said)
+
+
+def result_of(
+    rows: Sequence[Row], workload: ResolvedWorkload, basis: Mapping[str, Any], totals: Totals | None = None
+) -> MeasurementResult:
+    """The result of the method `nvidia`; `basis` has the fields that tell who measured what, where and when."""
+    return MeasurementResult.model_validate(
+        {
+            "method": "nvidia",
+            "attempt": 1,
+            "gpus": (),
+            "workload_name": workload.name,
+            "workload_hash": workload.hash,
+            "recipes": recipe_results(rows, totals),
+            "recommendation": ONLY_COMPARISON,
+            **basis,
+        }
+    )
+
+
+# What NVIDIA published: reference/te_gemm_profiling.json
+
+NOT_PUBLISHED = "not published"
+
+
+def published(document: Mapping[str, Any], table: str, product: str) -> tuple[MeasurementResult, tuple[Row, ...]]:
+    """The tables `<table>_autocast` and `<table>_prequantized` of NVIDIA's tutorial in our schema, and their rows.
+
+    Forward GEMMs stand by themselves where they were published so; else, and for both gradients, the sum of a pass's
+    four GEMMs is one row named `four_gemms` without a shape. Sums are the printed ones of a layer, which may differ
+    from the printed passes (by 0.2 % once). Single figures: each interval has n = 1 and no width.
+    """
+    resolved = resolve(_published_workload(document))
+    tables: dict[Mode, Mapping[str, Any]] = {mode: document[f"{table}_{mode}"] for mode in get_args(Mode)}
+    rows = tuple(row for mode, figures in tables.items() for row in _published_rows(figures, mode, resolved))
+    layers = document["model"]["num_hidden_layers"]
+    totals = {
+        (recipe, mode): _published(mode, recipe, layers * milliseconds)
+        for mode, figures in tables.items()
+        for recipe, milliseconds in figures["layer"].items()
+    }
+    basis = {
+        "run": NOT_PUBLISHED,
+        "request_hash": digest(document),
+        "node": NOT_PUBLISHED,
+        "backend": "replay",
+        "provenance": "replayed",
+        "sources": (f"{document['source']}, table {table}: single figures without intervals (n = 1)",),
+        "product": product,
+        "software": Software(agent=__version__, stack_hash=digest({"published": table}, 16)),
+        "started_at": NOT_PUBLISHED,
+        "finished_at": NOT_PUBLISHED,
+        "duration_seconds": 0.0,
+    }
+    return result_of(rows, resolved, basis, totals), rows
+
+
+def _published_workload(document: Mapping[str, Any]) -> Workload:
+    return Workload(
+        name="published",
+        model=ModelSpec(**document["model"], causal=False),
+        micro_batch_size=document["micro_batch_size"],
+        sequence_length=document["sequence_length"],
+    )
+
+
+def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWorkload) -> list[Row]:
+    """Rows of one table, milliseconds of one layer to seconds; counted once for each layer."""
+    model, tokens = workload.model, workload.tokens_per_micro_batch
+    assert model is not None
+    assert tokens is not None
+    layers, whole = model.num_hidden_layers, GemmCase("four_gemms", "fprop", tokens, 0, 0, 1, mode)
+    alone = table.get("fprop_ops", {})
+    shapes = {gemm.name: gemm for gemm in workload.gemms if gemm.pass_ == "fprop"}
+    found: list[Row] = []
+    for name, figures in alone.items():
+        shape = shapes[name]
+        case = GemmCase(name, "fprop", shape.m, shape.k, shape.n, layers, mode)
+        found += [Row(case, recipe, _published(mode, recipe, value)) for recipe, value in figures.items()]
+    passes: tuple[Literal["fprop", "dgrad", "wgrad"], ...] = (
+        ("dgrad", "wgrad") if alone else ("fprop", "dgrad", "wgrad")
+    )
+    for pass_ in passes:
+        case = replace(whole, pass_=pass_, count=layers)
+        found += [Row(case, recipe, _published(mode, recipe, value)) for recipe, value in table[pass_].items()]
+    return found
+
+
+def _published(mode: Mode, recipe: Recipe, milliseconds: float) -> tuple[float, ...] | Failure:
+    if mode == "prequantized" and recipe == "fp8_delayed":
+        return Failure(reason="no_prequantized_mode", message="what is published in its place is autocast")
+    return (milliseconds * 1e-3,)
+
+
+def layer_seconds(result: MeasurementResult, recipe: Recipe, mode: Mode, layers: int) -> float | None:
+    """Seconds of one layer's GEMMs, as NVIDIA sums them; None where the sum is null."""
+    found = next(row for row in result.recipes if row.recipe == recipe)
+    seconds = next((part.seconds for part in found.sums if part.mode == mode), None)
+    return seconds.value / layers if seconds else None

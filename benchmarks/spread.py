@@ -1,0 +1,113 @@
+"""How far apart the speedups of repeated runs lie, and what the agent itself costs.
+
+    python -m benchmarks.spread simulate                          what the order and the statistics can give
+    python -m benchmarks.spread overhead                          sampling and statistics for each timed window
+    python -m benchmarks.spread repeat --runs 5 [OPTIONS]         repeated local runs here, beside NVIDIA's method
+
+`repeat` passes OPTIONS to `precision-agent run --local` (for example --preset llama3-8b) and needs a GPU for a figure
+that means anything; with --device cpu it shows the way only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+
+from benchmarks.plan import five_recipes
+from precision_agent.run import run_request
+from precision_api.request import TIMINGS, request_json
+from precision_api.result import Interval, MeasurementResult
+from tests.support.noise import NOISES, called_different, coverage, palindrome_order, ratios, seconds_by_arm, units_of
+
+
+def simulate() -> None:
+    """Median half-width and coverage of 95 % intervals over 4,000 nodes, for each kind of noise."""
+    print(f"{'NOISE':<32}{'TIMING':<10}{'HALF-WIDTH':>11}{'COVERED':>16}{'EQUAL CALLED DIFFERENT':>24}")
+    for name, noise in NOISES.items():
+        for timing in TIMINGS:
+            order = palindrome_order(TIMINGS[timing])
+            found = ratios(units_of(seconds_by_arm(noise, order, TIMINGS[timing], seed=1, equal=True)))
+            truth = ratios(units_of(seconds_by_arm(noise, order, TIMINGS[timing], seed=2)))
+            half = np.median((found.upper - found.lower)[:, 1:] / 2)
+            held, wrong = coverage(truth), called_different(found).mean(axis=0).max()
+            print(f"{name:<32}{timing:<10}{half:>11.2%}{f'{held.min():.1%} to {held.max():.1%}':>16}{wrong:>24.1%}")
+
+
+def overhead() -> None:
+    """Seconds of the agent's own work for each timed window, from a replay that waits for nothing."""
+    for timing in TIMINGS:
+        request = five_recipes(timing, gpus=4)
+        began = time.perf_counter()
+        outcome = run_request(request_json(request), "replay")
+        spent = time.perf_counter() - began
+        assert outcome.result, "a replay of a known product gives a result"
+        windows = 2 * request.timing.passes * 6 * 2
+        share = spent / windows / request.timing.segment_seconds
+        print(f"{timing}: {spent:.2f} s for {windows} windows on 4 replayed GPUs: {spent / windows * 1e3:.1f} ms each, "
+              f"{share:.2%} of a window of {request.timing.segment_seconds:g} s")  # fmt: skip
+
+
+def speedups(result: MeasurementResult) -> Iterator[tuple[str, Interval]]:
+    """Each recipe's speedup of training, else of its GEMMs with their quantisation."""
+    for row in result.recipes:
+        training = row.training.speedup if row.training else None
+        found = training or next((part.speedup for part in row.sums if part.speedup), None)
+        if found:
+            yield row.recipe, found
+
+
+def measured(options: Sequence[str], folder: Path, name: str) -> MeasurementResult:
+    """One local run; SystemExit with its words where there is no result."""
+    file = folder / f"{name}.json"
+    command = [sys.executable, "-m", "precision_agent", "run", "--local", "--output", str(file), *options]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode or not file.exists():
+        raise SystemExit(ran.stderr.strip() or f"{' '.join(command)}: exit code {ran.returncode}")
+    return MeasurementResult.model_validate_json(file.read_bytes())
+
+
+def repeat(runs: int, options: Sequence[str]) -> None:
+    """Half-width within a run and spread between runs, ours and that of NVIDIA's method."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours = [measured(options, Path(folder), f"run-{index}") for index in range(runs)]
+        nvidia = ["--method", "nvidia", "--repeats", "1", *options]
+        theirs = [measured(nvidia, Path(folder), f"nvidia-{index}") for index in range(runs)]
+    kind = ours[0].gpus[0].name if ours[0].gpus else ours[0].product
+    print(f"{kind}, {ours[0].workload_name}, {runs} runs of each, {ours[0].software.stack_hash}")
+    print(f"{'RECIPE':<14}{'METHOD':<8}{'SPEEDUP':>9}{'RUN TO RUN':>12}{'HALF-WIDTH IN A RUN':>21}")
+    for method, results in (("agent", ours), ("nvidia", theirs)):
+        by_recipe: dict[str, list[Interval]] = {}
+        for result in results:
+            for recipe, found in speedups(result):
+                by_recipe.setdefault(recipe, []).append(found)
+        for recipe, intervals in by_recipe.items():
+            values = [one.value for one in intervals]
+            spread = (max(values) - min(values)) / fmean(values)
+            half = median((one.upper - one.lower) / 2 / one.value for one in intervals)
+            within = f"{half:.2%}" if intervals[0].n > 1 else "none"
+            print(f"{recipe:<14}{method:<8}{fmean(values):>8.3f}x{spread:>12.2%}{within:>21}")
+    print(json.dumps({"noise_floor": [result.noise_floor for result in ours]}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("simulate", "overhead", "repeat"))
+    parser.add_argument("--runs", type=int, default=5)
+    known, options = parser.parse_known_args()
+    if known.what == "repeat":
+        repeat(known.runs, options)
+    else:
+        {"simulate": simulate, "overhead": overhead}[known.what]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What is made of the samples of an idle node and of a square-wave load."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_agent.calibrate import calibrated, disagrees, idle_watts
+from precision_agent.power import Window
+from precision_agent.sensors.sampling import Row, recordings
+from precision_api.result import Sensor
+
+WINDOW = Window(1.0, 9.0)
+
+
+def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) -> list[Row]:
+    """A square wave of 200 and 600 W, renewed every 100 ms, polled every 50; a counter `factor` times as fast."""
+    found, joules = [], 0.0
+    for poll in range(201):
+        renewed = poll // 2
+        watts = 600 if renewed // 4 % 2 else 200
+        if poll % 2 == 0 and poll:
+            joules += (600 if (renewed - 1) // 4 % 2 else 200) * 0.1
+        found.append(
+            Row(poll * 0.05, uuid, milliwatts=watts * 1000, millijoules=round(joules * factor * 1000),
+                module_milliwatts=module)
+        )  # fmt: skip
+    return found
+
+
+def test_a_counter_that_agrees_under_a_square_wave_is_calibrated() -> None:
+    found = calibrated(recordings(rows()), WINDOW)
+    assert (found.accuracy, found.message) == ("calibrated", "")
+    assert found.agreement == pytest.approx(1.0, abs=0.02)
+    assert found.counter_update_seconds == pytest.approx(0.1, rel=0.02)
+    assert not disagrees(found)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_counter_ten_percent_off_is_not(factor: float) -> None:
+    found = calibrated(recordings([*rows(factor), *rows(uuid="GPU-1")]), WINDOW)
+    assert (found.accuracy, disagrees(found)) == ("unverified", True)
+
+
+def test_a_gpu_without_a_counter_leaves_the_accuracy_unverified_with_the_reason() -> None:
+    found = calibrated(recordings([Row(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]), WINDOW)
+    assert (found.accuracy, found.message, disagrees(found)) == ("unverified", "no_energy_counter", False)
+
+
+def test_idle_draw_adds_up_over_gpus_and_counts_a_module_once() -> None:
+    two = recordings([*rows(module=900_000), *rows(uuid="GPU-1", module=900_000)])
+    found = idle_watts(two, {"GPU-0": "board", "GPU-1": "board"}, WINDOW)
+    assert found["gpu"] == pytest.approx(800, rel=0.05)
+    assert found["module"] == pytest.approx(900)
+
+
+def test_a_scope_that_one_gpu_lacks_has_no_idle_draw() -> None:
+    two = recordings([*rows(module=900_000), *rows(uuid="GPU-1")])
+    assert set(idle_watts(two, {}, WINDOW)) == {"gpu"}
+
+
+def test_nothing_known_is_no_disagreement() -> None:
+    assert not disagrees(None)
+    assert not disagrees(Sensor())

@@ -1,0 +1,108 @@
+"""Do 95 % intervals hold the truth in 95 of 100 runs? 4,000 simulated nodes for each kind of noise, in seconds.
+
+The order is the product's own. The pairing is worked out for all nodes at once, and held against the product's own
+arithmetic on a sample of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from precision_agent.difference import difference
+from precision_api import stats
+from precision_api.request import TIMINGS
+from tests.support import noise as sim
+from tests.support.noise import (
+    ARMS,
+    BAND,
+    BASELINE,
+    CONTROL,
+    NOISES,
+    Noise,
+    called_different,
+    coverage,
+    covers,
+    palindrome_order,
+    ratios,
+    repeated_order,
+    seconds_by_arm,
+    units_of,
+)
+
+CASES = [(noise, preset) for noise in NOISES for preset in TIMINGS]
+
+
+@pytest.mark.parametrize(("noise", "preset"), CASES)
+def test_the_vectorised_pairing_is_the_products_own(noise: str, preset: str) -> None:
+    timing = TIMINGS[preset]
+    units = units_of(seconds_by_arm(NOISES[noise], palindrome_order(timing, 40), timing, seed=5, equal=True))
+    found, different = ratios(units), called_different(ratios(units))
+    for node in range(40):
+        one = [stats.paired_ratio(units[node, :, BASELINE].tolist(), units[node, :, arm].tolist()) for arm in (1, 2, 5)]
+        for interval, arm in zip(one, (1, 2, 5), strict=True):
+            assert interval.value == pytest.approx(found.value[node, arm], rel=1e-12)
+            assert interval.lower == pytest.approx(found.lower[node, arm], rel=1e-12)
+            assert interval.upper == pytest.approx(found.upper[node, arm], rel=1e-12)
+        told = [difference(interval, one[2]) != "no_difference" for interval in one[:2]]
+        assert told == different[node, :2].tolist()
+
+
+@pytest.mark.parametrize(("noise", "preset"), CASES)
+def test_intervals_of_palindromes_hold_the_truth_in_93_to_97_of_100_nodes(noise: str, preset: str) -> None:
+    timing = TIMINGS[preset]
+    found = ratios(units_of(seconds_by_arm(NOISES[noise], palindrome_order(timing), timing, seed=1)))
+    assert covers(found), coverage(found)
+
+
+@pytest.mark.parametrize(("noise", "preset"), CASES)
+def test_equal_arms_are_called_different_on_at_most_one_node_in_twenty(noise: str, preset: str) -> None:
+    timing = TIMINGS[preset]
+    found = ratios(units_of(seconds_by_arm(NOISES[noise], palindrome_order(timing), timing, seed=2, equal=True)))
+    assert called_different(found).mean(axis=0).max() <= 0.05
+
+
+@pytest.mark.parametrize("preset", list(TIMINGS))
+def test_single_sweeps_as_the_unit_hold_the_truth_too_rarely(preset: str) -> None:
+    """One sweep in one direction, again and again, each a unit: warm-up then always favours the later arm."""
+    timing, noise = TIMINGS[preset], NOISES["warm-up 1 % over 120 s"]
+    found = ratios(seconds_by_arm(noise, repeated_order(timing), timing, seed=1))
+    assert not covers(found)
+    assert coverage(found).max() < BAND[0], coverage(found)
+
+
+@pytest.mark.parametrize("preset", list(TIMINGS))
+def test_a_palindromes_two_sweeps_are_not_two_units(preset: str) -> None:
+    """Its halves share what the palindrome takes out of their mean: as units of their own they say too little."""
+    timing, noise = TIMINGS[preset], Noise(sim.warm_up, 0.0003)
+    seconds = seconds_by_arm(noise, palindrome_order(timing), timing, seed=1)
+    whole, halves = ratios(units_of(seconds)), ratios(seconds)
+    assert covers(whole), coverage(whole)
+    assert not covers(halves), coverage(halves)
+
+
+@pytest.mark.parametrize("preset", list(TIMINGS))
+def test_a_steady_drift_falls_out_of_every_ratio(preset: str) -> None:
+    """What the mirrored half is for: without it, each ratio would keep the drift between its two arms."""
+    timing = TIMINGS[preset]
+    drifting = Noise(lambda moments, chance: 1e-5 * moments, 0.0)
+    found = ratios(units_of(seconds_by_arm(drifting, palindrome_order(timing, 100), timing, seed=1, equal=True)))
+    assert np.abs(found.value - 1).max() < 1e-6
+    assert (found.upper - found.lower).max() < 1e-5
+
+
+def test_a_true_difference_beyond_the_noise_is_found_on_nearly_every_node() -> None:
+    timing = TIMINGS["quick"]
+    found = ratios(units_of(seconds_by_arm(NOISES["white 0.3 %"], palindrome_order(timing), timing, seed=3)))
+    power = dict(zip((arm.label for arm in ARMS[1:CONTROL]), called_different(found).mean(axis=0), strict=True))
+    assert min(power["a"], power["b"], power["d"]) > 0.95
+    assert power["c"] < 0.05  # 0.2 % is below the floor of half a per cent
+
+
+@pytest.mark.parametrize(("preset", "most"), [("quick", 0.004), ("standard", 0.002)])
+def test_half_widths_are_what_the_presets_promise_under_drift(preset: str, most: float) -> None:
+    timing = TIMINGS[preset]
+    noise = NOISES["AR(1) 0.3 % with 60 s memory"]
+    found = ratios(units_of(seconds_by_arm(noise, palindrome_order(timing), timing, seed=4, equal=True)))
+    half = np.median((found.upper - found.lower)[:, 1:] / 2)
+    assert half < most

@@ -1,0 +1,45 @@
+"""Faster, slower, or no difference: beyond the arm's own interval and beyond the run's noise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.difference import difference
+from precision_api import stats
+from precision_api.result import Interval
+
+
+def ratio(value: float, half: float) -> Interval:
+    return Interval(value=value, lower=value - half, upper=value + half, n=3)
+
+
+QUIET = ratio(1.0, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("arm", "control", "expected"),
+    [
+        (ratio(1.3, 0.01), QUIET, "faster"),
+        (ratio(0.8, 0.01), QUIET, "slower"),
+        (ratio(1.3, 0.31), QUIET, "no_difference"),
+        (ratio(1.004, 0.0001), QUIET, "no_difference"),
+        (ratio(1.02, 0.001), ratio(1.01, 0.015), "no_difference"),
+        (ratio(1.03, 0.001), ratio(1.01, 0.015), "faster"),
+        (ratio(0.97, 0.001), ratio(0.99, 0.015), "slower"),
+        (ratio(1.006, 0.0005), None, "faster"),
+    ],
+)
+def test_a_difference_needs_both(arm: Interval, control: Interval | None, expected: str) -> None:
+    assert difference(arm, control) == expected
+
+
+@given(st.floats(0.5, 2.0), st.floats(0, 0.2), st.floats(0.9, 1.1), st.floats(0, 0.1))
+def test_nothing_within_the_noise_floor_is_a_difference(value: float, half: float, other: float, noise: float) -> None:
+    arm, control = ratio(value, half), ratio(other, noise)
+    told = difference(arm, control)
+    if abs(value - 1) <= stats.noise_floor(control) or arm.lower <= 1 <= arm.upper:
+        assert told == "no_difference"
+    else:
+        assert told == ("faster" if value > 1 else "slower")

@@ -1,0 +1,82 @@
+"""From a profiled step to verdict, quantisation tax and the kernels that are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_agent.backends.protocol import Inspection, Probe, Profile, ProfiledKernel
+from precision_agent.evidence import KERNELS_TOLD, cpu_bound, quantization_tax, verification_of
+from precision_api.result import NumericErrors, Verification
+from tests.support.result_objects import request
+
+FP8 = "nvjet_qqtst_128x256_128x6_2x1_v_bz_TNT"
+BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT"
+CAST = "void transformer_engine::cast_transpose_kernel<float>(int)"
+NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<float>(int)"
+PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
+
+
+def profile(*kernels: ProfiledKernel, busy: float | None = None) -> Profile:
+    return Profile(kernels, step_seconds=1.0, steps=10, busy=busy)
+
+
+def test_the_tax_is_the_quantisation_kernels_share_and_a_norm_is_none_of_it() -> None:
+    kernels = [ProfiledKernel(FP8, 3.0), ProfiledKernel(CAST, 1.0), ProfiledKernel(NORM, 5.0)]
+    assert quantization_tax("fp8_current", kernels) == pytest.approx(0.25)
+    assert quantization_tax("bf16", kernels) is None
+    assert quantization_tax("fp8_current", kernels[1:]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("void rht_gemm_device<128, 16>(int)", True),
+        ("swizzle_block_scaling_1d_to_mxfp8_kernel", True),
+        ("void at::native::vectorized_elementwise_kernel<4>(int)", False),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", False),
+    ],
+)
+def test_what_quantises_is_told_by_its_rule(name: str, counts: bool) -> None:
+    found = quantization_tax("nvfp4", [ProfiledKernel(FP8, 1.0), ProfiledKernel(name, 1.0)])
+    assert found == pytest.approx(0.5 if counts else 0.0)
+
+
+def test_the_head_is_no_part_of_the_claim() -> None:
+    seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 3.0, "forward", "head"))
+    assert verification_of("fp8_current", request(), PROBED, seen, Inspection()).verdict == "verified"
+
+
+def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> None:
+    seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 1.0, "forward", "attention"))
+    whole = verification_of("fp8_current", request(), PROBED, seen, Inspection())
+    assert whole.verdict == "partial"
+    assert verification_of("fp8_current", request(recipe_scope="mlp"), PROBED, seen, Inspection()).verdict == "verified"
+
+
+def test_a_recipe_that_ran_in_bf16_is_a_fallback_with_its_kernels_told() -> None:
+    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(BF16, 1.0)), Inspection())
+    assert found.verdict == "fallback"
+    assert [(kernel.name, kernel.class_, kernel.rule) for kernel in found.kernels] == [(BF16, "bf16", "cublas-nvjet")]
+
+
+def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
+    inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
+    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(FP8, 1.0)), inside)
+    assert found.verdict == "fallback", "y is too exact for FP8"
+    assert (found.flags, found.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
+
+
+def test_without_a_profile_the_probes_word_stands() -> None:
+    assert verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
+
+
+def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
+    kernels = [ProfiledKernel(f"kernel_{n}", float(n)) for n in range(40)] + [ProfiledKernel("kernel_0", 99.0)]
+    found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection()).kernels
+    assert len(found) == KERNELS_TOLD
+    assert [kernel.name for kernel in found[:2]] == ["kernel_0", "kernel_39"]
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0.5, True), (0.96, False), (None, None)])
+def test_a_gpu_that_waits_is_bound_by_its_cpu(busy: float | None, expected: bool | None) -> None:
+    assert cpu_bound(profile(busy=busy)) is expected

@@ -1,0 +1,264 @@
+"""From regions of a short model to the full-depth figure: exact where the truth is known, a reason where it is not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.backends.protocol import Part, RegionName
+from precision_agent.full_depth import (
+    Depth,
+    FullDepth,
+    NodeRates,
+    Values,
+    depth_agrees,
+    depth_check,
+    depth_of,
+    full_depth,
+    full_depth_watts,
+    node_rates,
+    speedup,
+)
+from precision_api.flops import parameters
+from precision_api.resolution import resolve
+from precision_api.result import Failure
+from precision_api.workload import Workload
+
+TOKENS = 8192
+LAYER = {"bf16": (0.010, 0.020), "nvfp4": (0.005, 0.010)}
+"""Seconds of one layer, forward and backward."""
+HEAD, OPTIMIZER_PER_LAYER, OPTIMIZER_OF_HEAD = 0.048, 0.004, 0.012
+WATTS: dict[Part, float] = {"layers": 900.0, "head": 700.0, "optimizer": 400.0}
+LONG = st.floats(min_value=1e-6, max_value=1e3)
+
+
+def short_model(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> Values:
+    """Regions of a synthetic node whose truth is known, for a model of `layers` layers, three palindromes."""
+    forward, backward = LAYER[recipe]
+    seconds: dict[RegionName, float] = {
+        "layers_forward": layers * forward,
+        "layers_backward": layers * backward,
+        "head": HEAD,
+        "optimizer": layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD,
+    }
+    return {name: [value * factor for factor in drift] for name, value in seconds.items()}
+
+
+def depth(layers: int, measured: int = 4, **more: Any) -> Depth:
+    held = (layer * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD for layer in (layers, measured))
+    return Depth(layers, measured, optimizer_scale=next(held) / next(held), **more)
+
+
+def truth(recipe: str, layers: int, accumulation: int = 8, shards: int = 1) -> float:
+    """Seconds of a micro batch through the whole model."""
+    optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards
+    return layers * sum(LAYER[recipe]) + HEAD + optimizer
+
+
+def found(values: Values, asked: Depth, higher: Values | None = None) -> FullDepth:
+    worked_out = full_depth(values, asked, higher)
+    assert isinstance(worked_out, FullDepth)
+    return worked_out
+
+
+def rates(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> NodeRates:
+    steps = found(short_model(recipe, 4, drift), depth(layers)).values
+    return node_rates({f"GPU-{index}": steps for index in range(4)}, TOKENS)
+
+
+@pytest.mark.parametrize("layers", [24, 32, 126])
+def test_rate_speedup_and_joules_of_a_known_node_are_exact_at_full_depth(layers: int) -> None:
+    steady = (1.0, 1.0, 1.0)
+    for recipe in LAYER:
+        node = rates(recipe, layers, steady)
+        assert node.tokens_per_second.value == pytest.approx(4 * TOKENS / truth(recipe, layers), rel=1e-12)
+        assert node.synchronous.value == pytest.approx(node.tokens_per_second.value, rel=1e-12)
+    ratio = speedup(rates("nvfp4", layers), rates("bf16", layers))
+    assert not isinstance(ratio, Failure)
+    assert ratio.value == pytest.approx(truth("bf16", layers) / truth("nvfp4", layers), rel=1e-12)
+    assert ratio.upper - ratio.lower < 1e-9  # both drifted alike, so that nothing is left of it
+
+
+@pytest.mark.parametrize("layers", [24, 32, 126])
+@pytest.mark.parametrize("recipe", ["bf16", "nvfp4"])
+def test_joules_a_token_of_a_known_node_are_exact_at_full_depth(layers: int, recipe: str) -> None:
+    optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / 8
+    joules = layers * sum(LAYER[recipe]) * 900 + HEAD * 700 + optimizer * 400
+    seconds = {name: values[0] for name, values in short_model(recipe, 4).items() if not isinstance(values, Failure)}
+    watts = full_depth_watts(seconds, WATTS, depth(layers))
+    assert not isinstance(watts, Failure)
+    rate = TOKENS / found(short_model(recipe, 4), depth(layers)).values[0]
+    assert watts / rate == pytest.approx(joules / TOKENS, rel=1e-12)
+
+
+@pytest.mark.parametrize("measured", [1, 2, 4, 12])
+def test_the_figure_does_not_depend_on_how_many_layers_ran(measured: int) -> None:
+    assert found(short_model("bf16", measured), depth(32, measured)).values[0] == pytest.approx(truth("bf16", 32))
+
+
+def test_the_short_models_own_ratio_would_have_been_another_one() -> None:
+    """A head of a third of the FLOPs hides most of what the layers gain."""
+    ratio = speedup(rates("nvfp4", 32), rates("bf16", 32))
+    assert not isinstance(ratio, Failure)
+    parts = {name: sum(next(zip(*short_model(name, 4).values(), strict=True))) for name in LAYER}
+    assert parts["bf16"] / parts["nvfp4"] < 1.5 < ratio.value
+
+
+def test_an_interval_is_as_wide_as_the_regions_make_it() -> None:
+    narrow, wide = (rates("bf16", 32, (1.0, 1 + d, 1 - d)).tokens_per_second for d in (0.001, 0.01))
+    assert (wide.upper - wide.lower) / (narrow.upper - narrow.lower) == pytest.approx(10, rel=0.01)
+    assert narrow.n == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"),
+    [
+        ({"gradient_accumulation": 1}, truth("bf16", 32, accumulation=1)),
+        ({"gradient_accumulation": 64, "optimizer_shards": 16}, truth("bf16", 32, 64, 16)),
+        ({"recompute": "Full"}, truth("bf16", 32) + 32 * 0.010),
+        ({"kept_higher": 0}, truth("bf16", 32)),
+    ],
+    ids=["one micro batch a step", "sharded", "recomputed", "none kept"],
+)
+def test_a_step_is_repeated_split_and_recomputed_as_asked(more: dict[str, Any], seconds: float) -> None:
+    assert found(short_model("bf16", 4), depth(32, **more)).values[0] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 8, 32])
+def test_layers_kept_higher_take_the_baselines_time(kept: int) -> None:
+    got = found(short_model("nvfp4", 4), depth(32, kept_higher=kept), short_model("bf16", 4)).values[0]
+    gained = (32 - kept) * (sum(LAYER["bf16"]) - sum(LAYER["nvfp4"]))
+    assert got == pytest.approx(truth("bf16", 32) - gained)
+
+
+def test_the_optimizer_goes_with_the_weights_of_one_gpu() -> None:
+    workload = resolve(Workload.model_validate({"preset": "llama3-8b", "tensorParallel": 2}))
+    asked = depth_of(workload, 4)
+    model = workload.model
+    assert model is not None
+    counted = parameters(model)
+    layer = (counted.total - 2 * counted.embedding - 4096) / 32
+    norms = 2 * 4096
+
+    def held(layers: int) -> float:
+        return layers * ((layer - norms) / 2 + norms) + 4096 + counted.embedding / 2
+
+    assert (asked.layers, asked.measured, asked.gradient_accumulation) == (32, 4, 8)
+    assert asked.optimizer_scale == pytest.approx(held(32) / held(4))
+    assert depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale == pytest.approx(held(32) / 1e9)
+
+
+@given(st.lists(LONG, min_size=2, max_size=6), st.integers(1, 200), st.integers(1, 8))
+def test_a_model_of_the_depth_that_ran_takes_its_own_time(seconds: list[float], accumulation: int, layers: int) -> None:
+    regions: Values = {"layers_forward": seconds, "layers_backward": seconds, "head": seconds, "optimizer": seconds}
+    got = found(regions, Depth(layers, layers, gradient_accumulation=accumulation)).values
+    assert got == pytest.approx([3 * value + value / accumulation for value in seconds])
+
+
+OUT_OF_MEMORY, CUDA = Failure(reason="out_of_memory"), Failure(reason="cuda_error", message="illegal address")
+
+
+def without(name: RegionName, value: Failure | None) -> Values:
+    kept = {key: values for key, values in short_model("bf16", 4).items() if key != name}
+    return kept if value is None else {**kept, name: value}
+
+
+@pytest.mark.parametrize("name", ["head", "optimizer"])
+@pytest.mark.parametrize("value", [None, OUT_OF_MEMORY], ids=["absent", "out of memory"])
+def test_what_does_not_fit_is_named_as_missing(name: RegionName, value: Failure | None) -> None:
+    got = found(without(name, value), depth(32))
+    assert got.missing == (name,)
+    assert got.values[0] < truth("bf16", 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("head", CUDA), ("optimizer", CUDA), ("layers_forward", OUT_OF_MEMORY), ("layers_backward", None)],
+)
+def test_a_failed_region_makes_no_figure_smaller_but_fails_it(name: RegionName, value: Failure | None) -> None:
+    failed = full_depth(without(name, value), depth(32))
+    assert isinstance(failed, Failure)
+    assert name in failed.message
+    assert failed.reason in ("cuda_error", "out_of_memory", "region_not_measured")
+
+
+def test_a_failed_baseline_fails_the_layers_that_are_kept_in_it() -> None:
+    failed = full_depth(short_model("nvfp4", 4), depth(32, kept_higher=2), without("layers_forward", CUDA))
+    assert isinstance(failed, Failure)
+    assert failed.message.startswith("the kept layers: layers_forward: illegal address")
+
+
+def test_regions_of_different_palindromes_are_not_added() -> None:
+    mixed = {**short_model("bf16", 4), "head": [1.0, 1.0]}
+    assert full_depth(mixed, depth(32)) == Failure(
+        reason="regions_differ", message="regions were timed in different numbers of palindromes"
+    )
+
+
+def test_arms_that_lack_different_parts_are_not_compared() -> None:
+    steps = found(short_model("bf16", 4), depth(32)).values
+    failed = speedup(node_rates({"a": steps}, TOKENS, missing=("head",)), node_rates({"a": steps}, TOKENS))
+    assert isinstance(failed, Failure)
+    assert (failed.reason, "head" in failed.message) == ("parts_differ", True)
+
+
+def test_one_slow_gpu_of_eight_slows_the_node_little_and_a_synchronous_job_fully() -> None:
+    step = truth("bf16", 32)
+    steps = {f"GPU-{index}": [step * (1.25 if index == 5 else 1.0)] * 3 for index in range(8)}
+    node = node_rates(steps, TOKENS)
+    alone = TOKENS / step
+    assert node.slowest_gpu == "GPU-5"
+    assert node.tokens_per_second.value == pytest.approx(7.8 * alone)
+    assert node.synchronous.value == pytest.approx(8 * 0.8 * alone)
+    assert node.gpu_spread == pytest.approx(0.8 / 0.975)
+    assert node.tokens_per_second.value * node.gpu_spread == pytest.approx(node.synchronous.value)
+
+
+def test_the_gpus_of_a_tensor_parallel_group_share_its_tokens() -> None:
+    node = node_rates({"a": [1.0, 1.0], "b": [1.0, 1.0]}, TOKENS, tensor_parallel=8)
+    assert node.tokens_per_second.value == pytest.approx(2 * TOKENS / 8)
+
+
+def test_a_power_window_that_is_not_there_leaves_no_watts() -> None:
+    seconds: dict[RegionName, float] = {"layers_forward": 1.0, "layers_backward": 2.0, "head": 0.5}
+    failed = full_depth_watts(seconds, {"layers": 900.0}, depth(32))
+    assert failed == Failure(reason="power_part_missing", message="no draw of head")
+
+
+@pytest.mark.parametrize("measured", [2, 8])
+def test_a_second_depth_is_predicted_from_the_first(measured: int) -> None:
+    ratio = depth_check(short_model("bf16", 4), depth(32, 4), short_model("bf16", measured), depth(32, measured))
+    assert ratio == pytest.approx(1.0)
+
+
+def test_layers_that_cost_more_together_are_caught_by_the_second_depth() -> None:
+    crowded = {name: [1.08 * value for value in values] for name, values in _lists(short_model("bf16", 8)).items()}
+    ratio = depth_check(short_model("bf16", 4), depth(32, 4), crowded, depth(32, 8))
+    assert ratio == pytest.approx(1 / 1.08)
+    assert not isinstance(ratio, Failure)
+    assert not depth_agrees(ratio)
+    assert depth_agrees(1.029)
+
+
+def _lists(values: Values) -> dict[RegionName, list[float]]:
+    return {name: list(found) for name, found in values.items() if not isinstance(found, Failure)}
+
+
+def test_a_second_depth_that_failed_says_so() -> None:
+    failed = depth_check(short_model("bf16", 4), depth(32), without("head", CUDA), depth(32, 8))
+    assert isinstance(failed, Failure)
+    assert "second depth" in failed.message
+
+
+@pytest.mark.parametrize(("layers", "measured", "kept"), [(32, 0, 0), (2, 1, 3)])
+def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: int) -> None:
+    with pytest.raises(ValueError, match="kept higher"):
+        Depth(layers, measured, kept_higher=kept)
+
+
+def test_a_full_depth_figure_is_always_a_finite_number() -> None:
+    assert all(math.isfinite(value) for value in found(short_model("bf16", 4), depth(2048)).values)

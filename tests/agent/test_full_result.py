@@ -1,0 +1,118 @@
+"""The fullest result that a node can have still fits into the log and the termination message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from precision_agent.run import run_request
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.request import LossRuns, Timing
+from precision_api.result import (
+    Clocks,
+    GpuHealth,
+    KernelSeen,
+    MeasurementResult,
+    NumericErrors,
+    PowerTrace,
+    RecipeResult,
+    Simulated,
+    Steadiness,
+    ThrottleShare,
+)
+from precision_api.wire import MESSAGE_MAX_BYTES, Published, encode, read_log, read_message
+from precision_api.workload import PresetName, Workload
+from tests.support.result_objects import request_text
+
+LOG_MAX_BYTES = 256 * 1024
+NAMES = Path(__file__).parents[1] / "golden" / "kernel_names.json"
+
+
+def names() -> list[str]:
+    rows = json.loads(NAMES.read_text())["kernels"]
+    return [row["name"] for row in rows]
+
+
+def fullest(preset: PresetName, steps: int) -> MeasurementResult:
+    """A replay of seven recipes on four GPUs, filled up with all that only a real GPU gives, no digits alike."""
+    text = request_text(
+        workload=Workload(preset=preset),
+        recipes=RECIPE_NAMES,
+        product="GB200",
+        timing=Timing(passes=8, segment_seconds=5.0, discard_seconds=1.0),
+        loss=LossRuns(steps=steps, seeds=3),
+        deadline_seconds=3600,
+    )
+    found = run_request(text, "replay").result
+    assert found is not None
+    chance = Random(1)
+    return found.model_copy(
+        update={
+            "recipes": tuple(_filled(recipe, chance) for recipe in found.recipes),
+            "power_trace": PowerTrace(
+                started_at="2026-11-21T09:00:00Z",
+                interval_seconds=2.0,
+                watts=tuple(round(chance.uniform(600, 4800), 1) for _ in range(600)),
+            ),
+            "health": tuple(
+                GpuHealth(
+                    uuid=gpu.uuid,
+                    ecc_volatile_uncorrectable=0,
+                    ecc_aggregate_uncorrectable=chance.randrange(99),
+                    remap_pending=False,
+                    memory_used_bytes=chance.randrange(10**9),
+                    utilisation_percent=0,
+                )
+                for gpu in found.gpus
+            ),
+            "environment": {f"NVTE_VARIABLE_{n}": str(chance.random()) for n in range(32)},
+            "steadiness": Steadiness(state="not_steady", seconds=180.0, message="still moving: celsius, sm_mhz"),
+            "simulated": (*found.simulated, *(Simulated(field=f"f{n}", assumption="a" * 200) for n in range(10))),
+        }
+    )
+
+
+def _filled(recipe: RecipeResult, chance: Random) -> RecipeResult:
+    kernels = tuple(
+        KernelSeen(name=f"{name}_{chance.randrange(10**9)}"[:1024], class_="bf16", rule="cublas-nvjet",
+                   seconds=chance.random())
+        for name in chance.sample(names(), 24)
+    )  # fmt: skip
+    return recipe.model_copy(
+        update={
+            "verification": recipe.verification.model_copy(
+                update={
+                    "kernels": kernels,
+                    "flags": {"with_rht": True, "stochastic_rounding": True, "with_2d_quantization": False},
+                    "errors": NumericErrors(y=chance.random(), dx=chance.random(), dw=chance.random()),
+                    "saved_bytes_ratio": chance.random(),
+                }
+            ),
+            "throttle": tuple(
+                ThrottleShare(reason=reason, share=chance.random())
+                for reason in ("power_cap", "software_thermal", "hardware_thermal", "power_brake")
+            ),
+            "throttled": ThrottleShare(reason="hardware_thermal", share=chance.random()),
+            "clocks": Clocks(sm_mhz=chance.uniform(1000, 2000), celsius=chance.uniform(40, 90)),
+            "notes": tuple(f"graph_unsupported: {chance.random()} " * 5 for _ in range(8)),
+        }
+    )
+
+
+def sizes(published: Published) -> tuple[int, int]:
+    return sum(len(line) + 1 for line in published.lines), len(published.message)
+
+
+@pytest.mark.parametrize(("preset", "steps"), [("llama3-8b", 50), ("mixtral-8x7b", 50), ("llama3.1-405b", 1000)])
+def test_the_fullest_result_of_seven_recipes_on_four_gpus_fits(preset: PresetName, steps: int) -> None:
+    result = fullest(preset, steps)
+    published = encode(result)
+    log, message = sizes(published)
+    assert log < LOG_MAX_BYTES
+    assert message <= MESSAGE_MAX_BYTES
+    summary = read_message(published.message)
+    assert len(summary.recipes) == 7
+    assert read_log("\n".join(published.lines), summary.detail, result.request_hash) == result

@@ -1,0 +1,194 @@
+"""One box without a cluster: what command line and GPUs come to, and what a mistake is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_agent.backends.protocol import Refusal
+from precision_agent.local import (
+    CPU_TRIAL,
+    LEAST_DEADLINE_SECONDS,
+    Asked,
+    Box,
+    box,
+    hint,
+    local_request,
+    plain_name,
+    recipes_of,
+    step_fields,
+)
+from precision_agent.plan_seconds import phases, total_seconds
+from precision_agent.sensors.nvml import GpuReading, Reading
+from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
+from precision_api.request import TIMINGS, MeasurementRequest, request_json
+from precision_api.result import Failure
+
+NOTHING = Reading(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+}
+
+
+def gpus(*names: str) -> Reading:
+    return Reading(
+        tuple(GpuReading(f"GPU-{index}", name, None, None, None, None, None, None) for index, name in enumerate(names))
+    )
+
+
+H200 = box(gpus("NVIDIA H200", "NVIDIA H200"), "auto")
+
+
+def made(machine: Box = H200, **asked: Any) -> MeasurementRequest:
+    return local_request(Asked(**asked), machine, "box", "local-1")
+
+
+def refusal(machine: Box = H200, **asked: Any) -> tuple[Exit, str]:
+    with pytest.raises(Refusal) as caught:
+        made(machine, **asked)
+    return caught.value.exit, caught.value.message
+
+
+def test_all_gpus_of_the_box_are_measured_with_the_recipes_that_they_can_run() -> None:
+    assert Box("H200", 2, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")) == H200
+    assert box(gpus("NVIDIA GB200"), "auto").recipes[-1] == "nvfp4"
+
+
+def test_a_gpu_that_no_table_knows_is_asked_for_every_recipe_because_the_probe_decides() -> None:
+    found = box(gpus("NVIDIA RTX 6000 Ada"), "auto")
+    assert found.product == "NVIDIA RTX 6000 Ada"
+    assert set(found.recipes) >= {"bf16", "mxfp8", "nvfp4"}
+
+
+def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
+    with pytest.raises(Refusal) as caught:
+        box(NOTHING, "auto")
+    assert caught.value.exit == DEVICE_MISSING
+    assert "NVML Shared Library Not Found" in caught.value.message
+    assert "nothing was measured" in caught.value.message
+    assert caught.value.message.endswith(CPU_TRIAL)
+
+
+def test_the_trial_on_the_cpu_needs_nothing_named_and_says_what_it_runs() -> None:
+    trial = made(box(Reading(), "cpu"))
+    assert (trial.node.product, trial.node.gpus, trial.recipes, trial.training) == (
+        "CPU",
+        1,
+        ("bf16", "fp8_current"),
+        False,
+    )
+    assert trial.workload.name == "cpu-trial"
+
+
+@pytest.mark.parametrize(("gpu", "count"), [(None, 2), ("GPU-1", 1)])
+def test_one_gpu_can_be_chosen_by_its_uuid(gpu: str | None, count: int) -> None:
+    assert box(gpus("NVIDIA H200", "NVIDIA H200"), "auto", gpu).gpus == count
+
+
+@pytest.mark.parametrize(
+    ("names", "gpu", "words"),
+    [
+        (("NVIDIA H200",), "GPU-9", "give one of GPU-0"),
+        (("NVIDIA H200", "NVIDIA H100 80GB HBM3"), None, "choose one GPU with --gpu UUID"),
+    ],
+)
+def test_gpus_that_do_not_fit_the_wish_are_refused_with_the_next_step(
+    names: tuple[str, ...], gpu: str | None, words: str
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        box(gpus(*names), "auto", gpu)
+    assert caught.value.exit == DEVICE_MISSING
+    assert words in caught.value.message
+
+
+def test_the_request_travels_as_any_other_and_has_the_presets_timing() -> None:
+    found = made(preset="llama3-8b", step={"tensor_parallel": 2}, timing="standard", loss_steps=20)
+    assert found.timing == TIMINGS["standard"]
+    assert found.workload.tensor_parallel == 2
+    assert found.loss is not None
+    assert found.loss.steps == 20
+    assert MeasurementRequest.model_validate_json(request_json(found)) == found
+
+
+def test_the_run_ends_by_itself_after_three_times_its_plan() -> None:
+    standard = made(preset="llama3-8b", timing="standard")
+    assert standard.deadline_seconds == pytest.approx(3 * total_seconds(phases(standard)), abs=1)
+    assert made(shapes=("64x64x64",)).deadline_seconds == LEAST_DEADLINE_SECONDS
+
+
+def test_a_hugging_face_config_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps(CONFIG))
+    found = made(hf_config=file, micro_batch_size=1, sequence_length=512)
+    assert found.workload.name == "small"
+    assert found.workload.hugging_face_config is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "say what to measure: --preset llama3-8b, --hf-config config.json or --shape"),
+        ({"preset": "llama3-8b", "shapes": ("8x8x8",)}, "--preset and --shape are given: keep one"),
+        ({"preset": "gpt-9"}, "preset: Input should be 'codonfm-5b'"),
+        ({"shapes": ("8x8",)}, "write MxKxN"),
+        ({"hf_config": Path("/nowhere/config.json")}, "--hf-config: reading /nowhere/config.json"),
+        ({"preset": "llama3-8b", "timing": "slow"}, "--timing slow: known are quick and standard"),
+        ({"preset": "llama3-8b", "recipes": ("fp6",)}, "recipes.0"),
+        ({"preset": "llama3-8b", "baseline": "nvfp4"}, "baseline"),
+        ({"preset": "llama3-8b", "scope": "some"}, "recipe_scope"),
+        ({"preset": "llama3-8b", "loss_steps": 3}, "steps"),
+        ({"preset": "llama3-8b", "step": {"tensor_parallel": 3}}, "use tensorParallel 2"),
+        ({"preset": "llama3-8b", "step": {"recompute": "some"}}, "recompute"),
+        ({"shapes": ("8x8x8",), "micro_batch_size": 2}, "means nothing with shapes"),
+    ],
+)
+def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], words: str) -> None:
+    found = refusal(**asked)
+    assert found[0] == INVALID_REQUEST
+    assert words in found[1]
+
+
+def test_a_shape_that_a_cpu_would_chew_on_for_hours_is_refused_with_a_smaller_one() -> None:
+    found = refusal(box(Reading(), "cpu"), shapes=("8192x4096x28672",))
+    assert found[0] == INVALID_REQUEST
+    assert "one call of 8192x4096x28672 may take 96 s" in found[1]
+    assert "--shape 256x512x1024" in found[1]
+
+
+def test_a_model_is_taken_on_a_cpu_because_the_run_narrows_it() -> None:
+    assert made(box(Reading(), "cpu"), preset="llama3-8b").training
+
+
+def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:
+    assert plain_name("box 7.lab") == "box-7.lab"
+    assert plain_name("") == "local"
+    assert recipes_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
+    assert step_fields(a=1, b=None) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("preset", "step", "told"),
+    [
+        ("llama3.1-405b", {}, True),
+        ("llama3.1-405b", {"tensor_parallel": 1}, False),
+        ("llama3-8b", {}, False),
+        ("mistral-7b", {}, False),
+        (None, {}, False),
+    ],
+)
+def test_a_published_split_is_told_where_the_command_line_says_nothing(
+    preset: str | None, step: dict[str, int], told: bool
+) -> None:
+    found = hint(Asked(preset=preset, step=step), box(gpus("NVIDIA GB200"), "auto"))
+    assert (found is not None) is told
+    if found:
+        assert "--tensor-parallel 4" in found
+        assert "Megatron-Bridge" in found

@@ -1,0 +1,120 @@
+"""Loss runs: the tokens' entropy is what it says, and a run diverges by the rules and by nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.loss import Divergence, diverged_step, divergence, loss_of, loss_run, sequence, source
+
+FALLING = [11.0 - 0.2 * step for step in range(50)]
+CALM = [1.0] * 50
+
+
+def test_the_entropy_of_the_tokens_is_what_the_source_says() -> None:
+    chain = source(128_256, seed=1)
+    tokens = sequence(chain, 200_000, seed=2)
+    pairs, firsts = Counter(pairwise(tokens)), Counter(tokens[:-1])
+    seen = -sum(count / (len(tokens) - 1) * math.log(count / firsts[first]) for (first, _), count in pairs.items())
+    assert seen == pytest.approx(chain.entropy, abs=0.01)
+    assert chain.entropy == pytest.approx(0.8018, abs=1e-4)
+    assert set(tokens) <= set(range(128_256))
+
+
+def test_equal_seeds_give_equal_tokens_and_others_others() -> None:
+    chain = source(512, seed=1)
+    assert sequence(chain, 64, 3) == sequence(source(512, seed=1), 64, 3)
+    assert sequence(chain, 64, 3) != sequence(chain, 64, 4)
+    assert source(512, seed=2) != chain
+
+
+@given(st.integers(3, 300_000), st.integers(0, 5))
+def test_every_state_has_distinct_successors_of_the_vocabulary(vocabulary: int, seed: int) -> None:
+    chain = source(vocabulary, seed)
+    assert len(set(chain.tokens)) == len(chain.tokens) <= vocabulary
+    for successors in chain.successors:
+        assert len(set(successors)) == len(chain.chances)
+        assert max(successors) < len(chain.tokens)
+
+
+def test_a_vocabulary_too_small_for_a_chain_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 3 tokens, not 2"):
+        source(2, 0)
+
+
+def changed(values: list[float], at: int, to: list[float]) -> list[float]:
+    """`values` with those from step `at` (counted from 1) on replaced."""
+    return values[: at - 1] + to + values[at - 1 + len(to) :]
+
+
+@pytest.mark.parametrize(
+    ("loss", "norms", "expected"),
+    [
+        (FALLING, CALM, None),
+        (FALLING, [], None),
+        (changed(FALLING, 12, [math.nan]), CALM, Divergence(12, "non_finite")),
+        (changed(FALLING, 1, [math.inf]), CALM, Divergence(1, "non_finite")),
+        (FALLING, changed(CALM, 7, [math.inf]), Divergence(7, "non_finite")),
+        (changed(FALLING, 20, [FALLING[18] + 0.49]), CALM, None),
+        (changed(FALLING, 20, [FALLING[18] + 0.51]), CALM, Divergence(20, "loss_rose")),
+        (FALLING, changed(CALM, 30, [11.0, 11.0]), None),
+        (FALLING, changed(CALM, 30, [11.0, 11.0, 11.0]), Divergence(32, "gradient_norm_rose")),
+        (FALLING, changed(CALM, 30, [9.9] * 9), None),
+        (FALLING, changed(CALM, 30, [11.0, 11.0, 5.0, 11.0, 11.0]), None),
+    ],
+    ids=[
+        "healthy",
+        "without norms",
+        "NaN",
+        "infinite at once",
+        "an infinite norm",
+        "a small rise",
+        "a rise above half a nat",
+        "two steps of a large norm",
+        "three steps of a large norm",
+        "a norm below ten times its median",
+        "large norms that are not in a row",
+    ],
+)
+def test_a_run_diverges_by_the_rules_of_the_method(
+    loss: list[float], norms: list[float], expected: Divergence | None
+) -> None:
+    assert divergence(loss, norms) == expected
+
+
+@given(st.lists(st.floats(0, 12), max_size=40), st.lists(st.floats(0, 100), max_size=40))
+def test_what_comes_later_does_not_change_when_a_run_diverged(loss: list[float], norms: list[float]) -> None:
+    found = divergence(loss, norms)
+    if found:
+        assert divergence(loss[: found.step], norms[: found.step]) == found
+        assert divergence(loss[: found.step - 1], norms[: found.step - 1]) is None
+
+
+@given(st.floats(0.1, 10.0), st.integers(5, 60))
+def test_a_loss_that_only_falls_never_diverges(start: float, steps: int) -> None:
+    assert divergence([start * 0.9**step for step in range(steps)], [1.0] * steps) is None
+
+
+def test_a_diverged_run_ends_at_its_step_and_has_no_numbers_that_are_none() -> None:
+    run = loss_run(7, changed(FALLING, 12, [math.nan] * 3), CALM)
+    assert (run.seed, run.diverged_step, run.reason, len(run.loss), len(run.gradient_norm)) == (
+        7,
+        12,
+        "non_finite",
+        12,
+        12,
+    )
+    assert run.loss[-1] is None
+
+
+def test_one_diverged_seed_makes_the_recipe_diverged() -> None:
+    healthy, sick = loss_run(0, FALLING, CALM), loss_run(1, changed(FALLING, 12, [99.0]), CALM)
+    assert loss_of([healthy], 0.8).verdict == "healthy"
+    both = loss_of([healthy, sick], 0.8)
+    assert (both.verdict, diverged_step(both)) == ("diverged", 12)
+    assert diverged_step(None) is None

@@ -1,0 +1,145 @@
+"""What the figures mean: METHOD 6 on figures whose cause is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.meaning import Facts, expected_speedup, facts_of, meaning
+from precision_api.result import Failure, GemmSum, Interval, RecipeResult, Training
+from tests.support.result_objects import interval, recipe_result
+
+G, S = 0.7, 2.0
+EXPECTED = 1 / (1 - G + G / S)
+
+
+def ratio(value: float, half: float = 0.003) -> Interval:
+    return interval(value, half)
+
+
+def facts(**changes: Any) -> Facts:
+    """NVFP4 on a step of 70 % GEMMs, whose kernels are twice as fast, measured exactly as expected."""
+    plain = Facts("nvfp4", "bf16", "verified", G, ratio(S), ratio(EXPECTED), "faster", quantization_tax=0.2)
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("share", "speedup", "expected"),
+    [(0.0, 9.0, 1.0), (1.0, 2.0, 2.0), (0.5, 2.0, 4 / 3), (0.8, 4.0, 2.5), (0.9, 1, 1)],
+)
+def test_the_expected_speedup_is_amdahls(share: float, speedup: float, expected: float) -> None:
+    assert expected_speedup(share, speedup) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("share", "speedup"), [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0)])
+def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: float) -> None:
+    with pytest.raises(ValueError, match="no GEMM share"):
+        expected_speedup(share, speedup)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"recipe": "bf16"}, "baseline", "held against"),
+        ({"verdict": "fallback"}, "fallback", "fell back to another precision"),
+        ({}, "gemm_bound", "GEMM-bound"),
+        ({"measured": ratio(EXPECTED * 0.996)}, "gemm_bound", "as its GEMMs allow"),
+        ({"measured": ratio(EXPECTED * 1.1)}, "gemm_bound", "other kernels are faster too"),
+        ({"measured": ratio(1.3)}, "overhead", "by quantisation"),
+        ({"measured": ratio(1.3, half=0.4)}, "gemm_bound", "allow"),
+        ({"measured": ratio(0.9), "difference": "slower"}, "overhead", "and more"),
+        ({"gemm_speedup": ratio(0.97)}, "not_beneficial", "0.97x"),
+        ({"gemm_speedup": ratio(1.004, half=0.001)}, "not_beneficial", "1.00x"),
+        ({"gemm_speedup": ratio(1.04, half=0.05)}, "not_beneficial", "not beneficial at these shapes"),
+        ({"gemm_share": 0.01, "measured": ratio(1.002), "difference": "no_difference"}, "no_difference", "the noise"),
+        ({"gemm_speedup": None}, "unknown", "no GEMM figure"),
+        ({"measured": None}, "unknown", "no training figure"),
+        ({"gemm_share": None}, "unknown", "no share of the GEMMs"),
+    ],
+)
+def test_the_kind_follows_from_the_figures(changes: dict[str, Any], kind: str, words: str) -> None:
+    found = meaning(facts(**changes))
+    assert found.kind == kind
+    assert words in found.sentence
+    assert found.sentence.endswith(".")
+
+
+def test_the_gap_is_split_into_quantisation_and_the_rest() -> None:
+    """A step of 10 s: 7 s of GEMMs become 3.5 s; quantisation takes 0.875 s more, something else 0.625 s."""
+    measured = 10 / (3 + 3.5 + 0.875 + 0.625)
+    found = meaning(facts(measured=ratio(measured), quantization_tax=0.875 / (3.5 + 0.875)))
+    assert found.expected_speedup == pytest.approx(10 / 6.5)
+    assert found.quantization_part == pytest.approx(0.875 / 3.5)
+    assert found.other_part == pytest.approx(0.625 / 3.5)
+    assert "overhead eats 43% of the gain, 25% by quantisation and 18% by the rest" in found.sentence
+
+
+def test_quantisation_takes_no_more_than_the_gap() -> None:
+    found = meaning(facts(measured=ratio(1.45), quantization_tax=0.5))
+    assert found.other_part == pytest.approx(0.0)
+
+
+def test_a_tax_that_was_not_measured_leaves_the_split_open() -> None:
+    found = meaning(facts(measured=ratio(1.3), quantization_tax=None))
+    assert (found.quantization_part, found.other_part) == (None, None)
+    assert "not measured" in found.sentence
+
+
+def test_gemms_timed_with_their_quantisation_leave_the_gap_to_the_rest() -> None:
+    found = meaning(facts(measured=ratio(1.3), tax_in_speedup=True))
+    assert found.quantization_part == 0.0
+    assert found.other_part
+    assert "timed with theirs" in found.sentence
+
+
+@given(
+    share=st.floats(0.05, 0.95),
+    speedup=st.floats(1.05, 4.0),
+    tax=st.floats(0.0, 0.6),
+    rest=st.floats(0.0, 0.5),
+    half=st.floats(1e-4, 0.01),
+)
+def test_any_step_is_explained_by_its_parts(share: float, speedup: float, tax: float, rest: float, half: float) -> None:
+    """Whatever the parts: what was put in as quantisation and as rest comes out, or the gap is within the interval."""
+    gemms = share / speedup
+    quantisation = gemms * tax / (1 - tax)
+    measured = 1 / (1 - share + gemms + quantisation + rest)
+    found = meaning(
+        facts(gemm_share=share, gemm_speedup=ratio(speedup, 1e-5), measured=ratio(measured, half), quantization_tax=tax)
+    )
+    saved = share - gemms
+    if found.kind == "overhead":
+        assert found.quantization_part == pytest.approx(quantisation / saved, rel=1e-6, abs=1e-9)
+        assert found.other_part == pytest.approx(rest / saved, rel=1e-6, abs=1e-6)
+    else:
+        assert found.kind == "gemm_bound"
+        assert quantisation + rest <= 1.1 * max(half, 0.005) / measured + 1e-3
+
+
+def with_sums(*sums: GemmSum) -> RecipeResult:
+    return recipe_result("nvfp4", sums=sums, quantization_tax=0.25)
+
+
+AUTOCAST = GemmSum(mode="autocast", seconds=interval(1.0), speedup=interval(1.5))
+PREQUANTIZED = GemmSum(mode="prequantized", seconds=interval(0.6), speedup=interval(2.5))
+
+
+def test_the_gemms_alone_are_the_prequantized_ones() -> None:
+    found = facts_of(with_sums(AUTOCAST, PREQUANTIZED), "bf16", 0.7, 0.01)
+    assert found.gemm_speedup == PREQUANTIZED.speedup
+    assert (found.tax_in_speedup, found.quantization_tax, found.noise_floor) == (False, 0.25, 0.01)
+
+
+def test_without_them_the_autocast_sum_stands_in_and_says_so() -> None:
+    failed = GemmSum(mode="prequantized", failure=Failure(reason="no_prequantized_mode"))
+    found = facts_of(with_sums(AUTOCAST, failed), "bf16", 0.7)
+    assert (found.gemm_speedup, found.tax_in_speedup) == (AUTOCAST.speedup, True)
+
+
+def test_a_recipe_without_training_has_no_measured_speedup() -> None:
+    failed = recipe_result("nvfp4", training=Training(failure=Failure(reason="not_requested")))
+    assert facts_of(failed, "bf16", 0.7).measured is None

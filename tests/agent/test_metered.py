@@ -1,0 +1,121 @@
+"""An arm's windows on recordings: draw of each part, pooled validity, the worst GPU's throttling, the thinned trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_agent.backends.protocol import Part
+from precision_agent.metered import NodeDraw, clocks, held_back, node_draws, power_trace, used_bytes
+from precision_agent.power import Window
+from precision_agent.sample import POWER_PARTS, PowerWindow
+from precision_agent.sensors.sampling import Recording, Row, recordings
+from precision_agent.throttle import KINDS
+
+WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
+HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")
+
+
+def windows(seconds: float = 2.0, visits: int = 6, step: float = 0.233) -> list[PowerWindow]:
+    """One window a visit, a second apart, as a quick run has them."""
+    return [
+        PowerWindow(POWER_PARTS[n % 6], Window(n * (seconds + 1), n * (seconds + 1) + seconds), step, 0.0)
+        for n in range(visits)
+    ]
+
+
+def recorded(
+    made: list[PowerWindow], uuid: str = "GPU-0", factor: float = 1.0, module: bool = False
+) -> dict[str, Recording]:
+    """20 Hz samples of what each part draws, with a counter that fits."""
+    rows, joules = [], 0.0
+    for tick in range(int(made[-1].window.end / 0.05) + 20):
+        at = tick * 0.05
+        now = next((one for one in made if one.window.start - 1e-9 <= at < one.window.end + 0.05), None)
+        watts = factor * (WATTS[now.part] if now else 100)
+        joules += watts * 0.05
+        told = {"module_milliwatts" if module else "milliwatts": round(watts * 1000) + tick % 2}
+        if not module:
+            told["millijoules"] = round(joules * 1000)
+        rows.append(Row(at, uuid, **told))  # type: ignore[arg-type]
+    return recordings(rows)
+
+
+def draws(found: dict[str, Recording], made: list[PowerWindow], modules: dict[str, str] | None = None) -> object:
+    return node_draws(found, made, list(found), modules or {}, sensor_seconds=0.1)
+
+
+def test_each_part_has_its_own_draw_and_validity_is_pooled_over_all_of_them() -> None:
+    found = draws(recorded(windows()), windows())
+    assert isinstance(found, NodeDraw)
+    assert {part: pytest.approx(watts, rel=0.05) for part, watts in WATTS.items()} == dict(found.watts)
+    assert found.seconds == pytest.approx(12.0)
+    assert found.updates >= 60
+
+
+def test_the_watts_of_all_gpus_add_up() -> None:
+    found = draws(recorded(windows()) | recorded(windows(), "GPU-1", 2.0), windows())
+    assert isinstance(found, NodeDraw)
+    assert found.watts["layers"] == pytest.approx(1800, rel=0.05)
+
+
+def names(found: object) -> list[str]:
+    assert isinstance(found, tuple)
+    return [reason.name for reason in found]
+
+
+def test_windows_of_less_than_ten_seconds_together_give_no_draw_at_all() -> None:
+    short = windows(seconds=1.0)
+    assert names(draws(recorded(short), short)) == ["too_short"]
+    assert names(draws(recorded(windows()), [])) == ["too_short"]
+
+
+def test_one_part_that_is_locked_to_the_sensor_voids_the_draw() -> None:
+    made = windows()
+    made[1] = PowerWindow(made[1].part, made[1].window, 0.1, 0.0)
+    assert names(draws(recorded(windows()), made)) == ["phase_locked"]
+
+
+def test_a_gpu_without_recording_or_with_another_scope_voids_the_draw() -> None:
+    both = recorded(windows())
+    assert names(node_draws(both, windows(), ["GPU-0", "GPU-1"], {}, 0.1)) == ["no_sampler"]
+    mixed = both | recorded(windows(), "GPU-1", module=True)
+    assert names(draws(mixed, windows())) == ["module_shared"]
+
+
+def test_a_module_counts_once_for_its_two_gpus() -> None:
+    made = windows()
+    both = recorded(made, module=True) | recorded(made, "GPU-1", module=True)
+    found = draws(both, made, {"GPU-0": "board", "GPU-1": "board"})
+    assert isinstance(found, NodeDraw)
+    assert (found.scope, found.watts["layers"]) == ("module", pytest.approx(600, rel=0.05))
+
+
+def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
+    rows = [
+        Row(0.1 * n, uuid, throttle_ns={str(HEAT): round(share * 0.1 * n * 1e9)})
+        for n in range(31)
+        for uuid, share in (("GPU-0", 0.0), ("GPU-1", 0.2))
+    ]
+    found = held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
+    assert found.marked is not None
+    assert (found.marked.reason, found.marked.share) == ("hardware_thermal", pytest.approx(0.2))
+    assert held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
+
+
+def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:
+    rows = [Row(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
+    found = clocks(recordings(rows), [Window(1.0, 3.0)])
+    assert found is not None
+    assert (found.sm_mhz, found.celsius) == (1002.0, 53.0)
+    assert used_bytes(recordings(rows), [Window(1.0, 3.0)]) == 3
+    assert clocks({}, [Window(1.0, 3.0)]) is None
+
+
+def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:
+    rows = [Row(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
+    rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
+    found = power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
+    assert found is not None
+    assert len(found.watts) <= 600
+    assert set(found.watts) == {200.0, None}
+    assert power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None

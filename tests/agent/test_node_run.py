@@ -1,0 +1,412 @@
+"""A whole run above fake devices and fake sensors: what happens to a node, told by its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from precision_agent.backends.open import Opened, Wanted
+from precision_agent.backends.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel, Sample
+from precision_agent.backends.replay import Replay
+from precision_agent.backends.replay_sensors import ReplaySensors, sensing
+from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.crew import LocalCrew, Stop
+from precision_agent.preflight import Health
+from precision_agent.run import Clock, Outcome, Surroundings, run_request, run_wanted
+from precision_agent.sensors.sampling import Recordings, Row, recordings
+from precision_agent.sensors.watch import Sensing
+from precision_api.request import LossRuns, MeasurementRequest, Timing
+from precision_api.result import Failure, MeasurementResult, RecipeResult, Sensor
+from precision_api.wire import read_message
+from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.result_objects import request_text
+
+MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)
+
+
+def replayed(fault: str | None = None, **changes: Any) -> Outcome:
+    return run_request(request_text(**changes), "replay", ReplayOptions(fault=fault), clock=MOMENT)
+
+
+def result(outcome: Outcome) -> MeasurementResult:
+    assert outcome.result is not None, outcome.message
+    return outcome.result
+
+
+def of(outcome: Outcome, recipe: str) -> RecipeResult:
+    return next(found for found in result(outcome).recipes if found.recipe == recipe)
+
+
+def on_fakes(
+    *devices: FakeBackend,
+    sensing: Sensing | None = None,
+    **changes: Any,
+) -> Outcome:
+    """A run on these devices; each opening gives the same ones."""
+
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        return Opened(crew_of(*devices), sensing or Sensing())
+
+    text = request_text(gpus=len(devices), recipes=("bf16", "nvfp4"), **changes)
+    return run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
+
+
+# --- GPUs in step
+
+
+def test_one_slow_gpu_in_eight_is_flagged_and_named_and_sets_the_pace_of_a_synchronous_job() -> None:
+    found = replayed("slow_gpu", gpus=8)
+    slow = result(found).gpus[7].uuid
+    training = of(found, "bf16").training
+    assert training is not None
+    assert training.slowest_gpu == slow
+    assert training.gpu_spread == pytest.approx(0.8 / (7.8 / 8), rel=0.01)
+    assert training.tokens_per_second is not None
+    assert training.synchronous_tokens_per_second is not None
+    synchronous = training.synchronous_tokens_per_second.value / training.tokens_per_second.value
+    assert synchronous == pytest.approx(training.gpu_spread, rel=1e-3)
+    assert training.tokens_per_second_by_gpu[slow] == min(training.tokens_per_second_by_gpu.values())
+    assert training.step_seconds is not None
+    assert 64 / training.step_seconds.value == pytest.approx(training.tokens_per_second_by_gpu[slow], rel=1e-4)
+    summary = read_message(found.message)
+    assert summary.slowest_gpu == slow
+    assert summary.recipes[0].gpu_spread == pytest.approx(training.gpu_spread, rel=1e-4)
+
+
+def test_a_sound_node_has_no_slow_gpu_to_speak_of() -> None:
+    training = of(replayed(gpus=8), "bf16").training
+    assert training is not None
+    assert training.gpu_spread is not None
+    assert training.gpu_spread > 0.99
+
+
+def test_the_nodes_rate_is_the_sum_over_its_gpus_and_speedups_are_of_the_node() -> None:
+    def seconds(slowness: float) -> Callable[[Case, Arm], float | Failure]:
+        return lambda case, arm: slowness * (0.5 if arm.recipe == "nvfp4" else 1.0)
+
+    training = of(on_fakes(*(FakeBackend(seconds(s), uuid=f"GPU-{s}") for s in (1.0, 2.0))), "nvfp4").training
+    assert training is not None
+    assert training.tokens_per_second is not None
+    assert training.speedup is not None
+    assert training.tokens_per_second.value == pytest.approx(64 / 0.5 + 64 / 1.0)
+    assert training.speedup.value == pytest.approx(2.0)
+    assert (training.slowest_gpu, training.difference) == ("GPU-2.0", "faster")
+
+
+# --- a failure makes nothing smaller
+
+
+def broken(where: str, only_gpu: int | None = None) -> list[FakeBackend]:
+    """Four devices on which NVFP4 fails somewhere: at a GEMM, or at its training step, on all or on one of them."""
+
+    def seconds(index: int) -> Callable[[Case, Arm], float | Failure]:
+        def one(case: Case, arm: Arm) -> float | Failure:
+            name = case.name if isinstance(case, GemmCase) else "training"
+            hit = arm.recipe == "nvfp4" and name == where and only_gpu in (None, index)
+            return Failure(reason="cuda_error", message="misaligned address") if hit else 1.0
+
+        return one
+
+    return [FakeBackend(seconds(index), uuid=f"GPU-{index}") for index in range(4)]
+
+
+@pytest.mark.parametrize("only_gpu", [None, 2])
+@pytest.mark.parametrize("where", ["qkv", "mlp_down", "lm_head", "training"])
+def test_a_failed_part_leaves_no_sum_that_is_smaller_anywhere(where: str, only_gpu: int | None) -> None:
+    found = of(on_fakes(*broken(where, only_gpu)), "nvfp4")
+    whole = of(on_fakes(*broken("nothing")), "nvfp4")
+    assert whole.training is not None
+    assert found.training is not None
+    for part, sound in zip(found.sums, whole.sums, strict=True):
+        assert (part.seconds is None) == (where != "training")
+        assert part.seconds is None or part.seconds == sound.seconds
+        assert part.failure is None or part.failure.reason == "part_failed"
+    assert (found.training.tokens_per_second is None) == (where == "training")
+    if where == "training":
+        assert found.training.failure is not None
+        assert found.training.failure.reason == "cuda_error"
+        assert ("GPU-2" in found.training.failure.message) == (only_gpu == 2)
+        assert (found.training.energy, found.training.model_flops_per_second) == (None, None)
+
+
+def test_a_failed_baseline_leaves_no_speedup_and_no_recommendation() -> None:
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        return Failure(reason="failed") if arm.recipe == "bf16" else 1.0
+
+    found = result(on_fakes(FakeBackend(seconds)))
+    assert found.control_ratio is None
+    assert all(part.speedup is None for recipe in found.recipes for part in recipe.sums)
+    assert found.recommendation.by_speed is None
+
+
+def test_what_fails_while_it_is_prepared_is_never_timed() -> None:
+    def prepares(case: Case, arm: Arm) -> Failure | None:
+        bad = arm.recipe == "nvfp4" and isinstance(case, TrainingCase)
+        return Failure(reason="numerical_error", message="dw") if bad else None
+
+    device = FakeBackend(prepares=prepares)
+    training = of(on_fakes(device), "nvfp4").training
+    assert training is not None
+    assert training.failure is not None
+    assert training.failure.reason == "numerical_error"
+    assert ("nvfp4", "training") not in device.asked
+
+
+# --- out of memory
+
+
+def full(case: Case, arm: Arm) -> Failure | None:
+    big = isinstance(case, TrainingCase) and case.tokens > 64
+    return Failure(reason="out_of_memory", message="2 GiB") if big else None
+
+
+BIG = {"workload": {"name": "x", "model": {"hiddenSize": 128, "intermediateSize": 256, "numAttentionHeads": 4,
+       "numHiddenLayers": 2, "vocabSize": 512}, "microBatchSize": 4, "sequenceLength": 64}}  # fmt: skip
+
+
+def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it() -> None:
+    halved = on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG)
+    assert of(halved, "bf16").notes == ("the micro batch was halved to 1: bf16: 2 GiB",)
+    training = of(halved, "bf16").training
+    assert training is not None
+    assert training.tokens_per_second is not None
+    kept = of(on_fakes(FakeBackend(prepares=full), **BIG), "bf16").training
+    assert kept is not None
+    assert kept.failure is not None
+    assert kept.failure.reason == "out_of_memory"
+
+
+def test_a_halved_run_answers_the_request_as_it_came_with_the_workload_as_it_ran() -> None:
+    halved = result(on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG))
+    whole = result(on_fakes(FakeBackend(), may_halve_micro_batch=True, **BIG))
+    assert halved.request_hash == whole.request_hash
+    assert halved.workload_hash != whole.workload_hash
+
+
+# --- loss
+
+
+def test_a_loss_that_is_no_number_is_a_divergence_and_its_recipe_is_not_recommended() -> None:
+    def losses(arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+        bad = arm.recipe == "nvfp4"
+        return LossTrack((6.0, 5.0, math.nan if bad else 4.0), (1.0, 1.0, 1.0))
+
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        return 0.5 if arm.recipe == "nvfp4" else 1.0
+
+    outcome = on_fakes(FakeBackend(seconds, losses=losses), loss=LossRuns(steps=10))
+    found = of(outcome, "nvfp4").loss
+    assert found is not None
+    assert (found.verdict, found.runs[0].diverged_step, found.runs[0].reason) == ("diverged", 3, "non_finite")
+    assert found.runs[0].loss[-1] is None
+    assert result(outcome).recommendation.by_speed == "bf16"
+    assert "nvfp4 at step 3" in result(outcome).recommendation.sentence
+    assert read_message(outcome.message).recipes[1].diverged_step == 3
+
+
+def test_a_loss_run_that_fails_is_a_reason_not_a_verdict() -> None:
+    found = of(on_fakes(FakeBackend(), loss=LossRuns(steps=10)), "bf16").loss
+    assert found is not None
+    assert (found.verdict, found.failure and found.failure.reason) == (None, "not_available")
+
+
+def test_the_replayed_divergence_hits_the_narrowest_recipe_alone() -> None:
+    found = result(replayed("diverged", loss=LossRuns()))
+    assert {row.recipe: row.loss and row.loss.verdict for row in found.recipes} == {
+        "bf16": "healthy",
+        "fp8_current": "healthy",
+        "mxfp8": "healthy",
+        "nvfp4": "diverged",
+    }
+    assert found.recommendation.by_speed != "nvfp4"
+
+
+# --- heat
+
+
+def test_a_node_that_is_held_back_by_heat_is_measured_twice_once_and_then_marked() -> None:
+    outcome = replayed("throttled")
+    found = of(outcome, "bf16")
+    assert found.throttled is not None
+    assert found.throttled.reason == "hardware_thermal"
+    assert found.throttled.share == pytest.approx(0.1, rel=0.01)
+    assert found.clocks is not None
+    assert found.clocks.celsius == 92
+    assert found.notes == ("1 palindromes were measured twice: heat or brake",)
+    training = found.training
+    assert training is not None
+    assert training.tokens_per_second is not None, "the figure stands"
+    told = read_message(outcome.message).recipes[0]
+    assert (told.throttle_reason, told.throttled) == ("hardware_thermal", pytest.approx(0.1, rel=0.01))
+
+
+def test_a_sound_node_is_not_marked_and_measured_once() -> None:
+    found = of(replayed(), "bf16")
+    assert (found.throttled, found.notes) == (None, ())
+
+
+# --- sensors
+
+
+@dataclass
+class ScriptedSensors:
+    """The replay's sensors with something done to their rows."""
+
+    inner: ReplaySensors
+    change: Callable[[Recordings], Recordings]
+    stops: list[int] = field(default_factory=list)
+
+    def recordings(self) -> Recordings:
+        return self.change(self.inner.recordings())
+
+    def stop(self) -> None:
+        self.stops.append(1)
+
+
+def with_sensors(change: Callable[[Recordings], Recordings], sensor: Sensor | None = None) -> Outcome:
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        gpus = [Replay(asked, ReplayOptions(), index) for index in range(asked.node.gpus)]
+        known = sensing(gpus)
+        found = Sensing(ScriptedSensors(ReplaySensors(gpus), change), idle_watts=known.idle_watts, sensor=sensor)
+        return Opened(LocalCrew(gpus, len(gpus)), found)
+
+    return run_wanted(request_text(), Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
+
+
+def lost(found: Recordings) -> Recordings:
+    first = next(iter(found.gpus))
+    gone = recordings([Row(0.0, first, lost="GPU is lost")])[first]
+    return Recordings({**found.gpus, first: gone})
+
+
+def energy_reasons(outcome: Outcome) -> tuple[str, ...]:
+    training = of(outcome, "bf16").training
+    assert training is not None
+    assert training.tokens_per_second is not None, "the rate needs no sensor"
+    assert training.energy is not None
+    assert (training.energy.watts is None) == (not training.energy.valid)
+    return training.energy.reasons
+
+
+def test_a_sensor_that_vanishes_takes_the_energy_and_says_so_and_nothing_else() -> None:
+    assert "sensor_lost" in energy_reasons(with_sensors(lost))
+
+
+def test_without_tampering_the_same_sensors_give_energy() -> None:
+    assert energy_reasons(with_sensors(lambda found: found)) == ()
+
+
+def test_a_gpu_without_samples_voids_the_nodes_energy() -> None:
+    assert energy_reasons(with_sensors(lambda found: Recordings(dict(list(found.gpus.items())[1:])))) == ("no_sampler",)
+
+
+def test_a_calibration_that_disagrees_voids_all_energy() -> None:
+    assert energy_reasons(with_sensors(lambda found: found, Sensor(agreement=1.2))) == ("counter_disagrees",)
+
+
+def test_a_counter_that_runs_too_fast_is_found_out_by_the_arithmetic_itself() -> None:
+    assert energy_reasons(replayed("power_invalid")) == ("counter_disagrees",)
+
+
+def test_energy_is_of_full_depth_steps_with_idle_taken_off_in_the_net_figure() -> None:
+    training = of(replayed(), "bf16").training
+    assert training is not None
+    energy = training.energy
+    assert energy is not None
+    assert training.tokens_per_second is not None
+    assert energy.watts is not None
+    assert energy.idle_watts is not None
+    assert energy.joules_per_token == pytest.approx(energy.watts / training.tokens_per_second.value)
+    assert energy.tokens_per_joule_net == pytest.approx(
+        training.tokens_per_second.value / (energy.watts - energy.idle_watts)
+    )
+    assert energy.updates is not None
+    assert energy.updates >= 60
+
+
+# --- health
+
+
+def test_the_health_of_the_gpus_is_in_the_result() -> None:
+    known = Sensing(health=(Health("GPU-0", ecc_aggregate_uncorrectable=3, memory_used_bytes=7),))
+    found = result(on_fakes(FakeBackend(uuid="GPU-0"), sensing=known)).health
+    assert [(gpu.uuid, gpu.ecc_aggregate_uncorrectable, gpu.memory_used_bytes) for gpu in found] == [("GPU-0", 3, 7)]
+
+
+def test_fewer_gpus_than_promised_is_no_result() -> None:
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        return Opened(LocalCrew([FakeBackend(uuid="GPU-0")], promised=4), Sensing())
+
+    outcome = run_wanted(request_text(), Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
+    assert outcome.exit_code == 12
+
+
+# --- a second depth
+
+
+def deeper(each: float) -> Callable[[Arm], Sample | Failure]:
+    """Three layers for the two of the model, at these seconds a layer."""
+    return lambda arm: Sample(
+        3 * each, 1, 0.0, 1.0, {"layers_forward": each, "layers_backward": 2 * each}, layers_measured=3
+    )
+
+
+STANDARD = {"timing": Timing(passes=8, segment_seconds=1.0, discard_seconds=0.0)}
+
+
+def test_a_second_depth_that_is_predicted_right_is_a_check_and_one_that_is_not_is_a_note() -> None:
+    right = of(on_fakes(FakeBackend(depths=deeper(0.5)), **STANDARD), "bf16")
+    assert right.training is not None
+    assert (right.training.depth_check, right.notes) == (pytest.approx(1.0), ())
+    wrong = of(on_fakes(FakeBackend(depths=deeper(0.55)), **STANDARD), "bf16")
+    assert len(wrong.notes) == 1
+    assert wrong.notes[0].startswith("a second depth was predicted at 0.909 of what it took")
+
+
+def test_a_quick_run_has_no_time_for_a_second_depth() -> None:
+    training = of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training
+    assert training is not None
+    assert training.depth_check is None
+
+
+# --- kernels
+
+
+def test_what_a_profiled_step_shows_is_the_verdict_and_a_failed_one_is_a_note() -> None:
+    def profiles(arm: Arm) -> Profile | Failure:
+        if arm.recipe == "bf16":
+            return Failure(reason="failed", message="CUPTI is in use")
+        return Profile((ProfiledKernel("nvjet_tst_128x256_64x4_2x1_v_bz_TNT", 1.0),), 2.0, 10, busy=0.5)
+
+    found = on_fakes(FakeBackend(profiles=profiles))
+    assert of(found, "nvfp4").verification.verdict == "fallback"
+    assert of(found, "nvfp4").cpu_bound is True
+    assert of(found, "bf16").notes == ("no kernels were seen: failed: CUPTI is in use",)
+    assert result(found).recommendation.by_speed != "nvfp4"
+
+
+# --- the noise floor
+
+
+def test_equal_arms_are_no_difference_and_the_floor_is_in_the_result() -> None:
+    chance = Random(5)
+
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        return 1.0 + 0.003 * chance.gauss()
+
+    outcome = on_fakes(FakeBackend(seconds))
+    training = of(outcome, "nvfp4").training
+    assert training is not None
+    assert training.difference == "no_difference"
+    assert result(outcome).noise_floor is not None
+
+
+def test_a_probe_that_fails_on_one_recipe_leaves_the_others() -> None:
+    found = on_fakes(FakeBackend(probes={"nvfp4": Probe("probe_failed", "NaN in dw")}))
+    assert (of(found, "nvfp4").availability, of(found, "bf16").availability) == ("probe_failed", "ok")

@@ -1,0 +1,191 @@
+"""NVIDIA's published table read into our schema, and its method repeated on a device that the test decides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from precision_agent import nvidia_method
+from precision_agent.cases import GemmCase
+from precision_agent.nvidia_method import CALLS, WARMUPS, Row, layer_seconds, published, readings, tax_seconds
+from precision_api.recipes import Recipe
+from precision_api.request import Mode
+from precision_api.resolution import resolve
+from precision_api.result import Failure, MeasurementResult, RecipeResult, Software
+from precision_api.workload import Workload
+from tests.support.golden import FOLDER
+from tests.support.result_objects import HASH, request
+
+TABLE: dict[str, Any] = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))
+"""Source: NVIDIA Transformer Engine, GEMM profiling tutorial (docs/examples/gemm_profiling)."""
+B300, B300_ROWS = published(TABLE, "b300_sxm6", "B300")
+H200, H200_ROWS = published(TABLE, "h200_nvl", "H200")
+FIGURES = [
+    (result, table, mode, recipe)
+    for result, table in ((B300, "b300_sxm6"), (H200, "h200_nvl"))
+    for mode in ("autocast", "prequantized")
+    for recipe in TABLE[f"{table}_{mode}"]["layer"]
+    if (mode, recipe) != ("prequantized", "fp8_delayed")
+]
+
+
+def of(result: MeasurementResult, recipe: Recipe) -> RecipeResult:
+    return next(row for row in result.recipes if row.recipe == recipe)
+
+
+@pytest.mark.parametrize(("result", "table", "mode", "recipe"), FIGURES, ids=[f"{t} {m} {r}" for _, t, m, r in FIGURES])
+def test_layer_and_model_sums_and_speedups_are_nvidias(
+    result: MeasurementResult, table: str, mode: Mode, recipe: Recipe
+) -> None:
+    printed = TABLE[f"{table}_{mode}"]
+    layer = layer_seconds(result, recipe, mode, layers=24)
+    assert layer is not None
+    assert layer * 1e3 == pytest.approx(printed["layer"][recipe], rel=1e-12)
+    assert layer * 24e3 == pytest.approx(printed["model"][recipe], abs=0.02)  # printed from unrounded layers
+    speedup = next(part.speedup for part in of(result, recipe).sums if part.mode == mode)
+    if recipe == "bf16":
+        assert speedup is None
+    else:
+        assert speedup is not None
+        assert speedup.value == pytest.approx(printed["layer"]["bf16"] / printed["layer"][recipe], rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [B300_ROWS, H200_ROWS], ids=["B300", "H200"])
+def test_the_printed_parts_add_up_to_the_printed_sums_within_a_fifth_of_a_per_cent(rows: tuple[Row, ...]) -> None:
+    table = "b300_sxm6" if rows is B300_ROWS else "h200_nvl"
+    for (recipe, mode), seconds in nvidia_method.totals_of(rows).items():
+        if not isinstance(seconds, Failure):
+            assert seconds[0] / 24e-3 == pytest.approx(TABLE[f"{table}_{mode}"]["layer"][recipe], rel=0.002)
+
+
+def test_the_table_is_read_as_the_method_says() -> None:
+    found = {(one.name, one.recipe): one for one in readings(B300_ROWS)}
+    nvfp4, current = found["attn_out", "nvfp4"], found["attn_out", "fp8_current"]
+    assert nvfp4.over["bf16"] == pytest.approx(1.20, abs=0.005)
+    assert nvfp4.over["mxfp8"] == pytest.approx(1.05, abs=0.005)
+    assert nvfp4.kind == "faster"
+    assert current.over["bf16"] == pytest.approx(0.97, abs=0.005)
+    assert current.kind == "not_beneficial"
+    assert {key for key, one in found.items() if one.kind == "not_beneficial"} == {("attn_out", "fp8_current")}
+
+
+def test_the_reading_stands_in_the_result_in_words() -> None:
+    assert "attn_out fprop: fp8_current 0.97x over bf16, 0.85x over mxfp8: not beneficial at this shape" in (
+        of(B300, "fp8_current").notes
+    )
+    assert "attn_out fprop: nvfp4 1.20x over bf16, 1.05x over mxfp8" in of(B300, "nvfp4").notes
+
+
+def test_the_tax_is_labelled_as_nvidias_and_as_counting_too_much() -> None:
+    tax = tax_seconds(of(B300, "nvfp4"))
+    assert tax is not None
+    assert tax / 24 * 1e3 == pytest.approx(6.453 - 3.764, abs=0.003)
+    note = next(note for note in of(B300, "nvfp4").notes if "tax" in note)
+    assert "NVIDIA's method, forward only" in note
+    assert note.startswith("quantisation tax 6.45 - 3.76 = 2.69 ms a layer")
+    assert "1.5 to 1.75 times" in note
+    assert of(B300, "nvfp4").quantization_tax is None  # that field is a share of kernels, which nobody looked at
+
+
+def test_an_autocast_figure_in_a_prequantized_column_is_not_taken_for_one() -> None:
+    part = next(part for part in of(B300, "fp8_delayed").sums if part.mode == "prequantized")
+    assert part.seconds is None
+    assert part.failure is not None
+    assert part.failure.reason == "no_prequantized_mode"
+    assert tax_seconds(of(B300, "fp8_delayed")) is None
+
+
+def test_published_figures_are_marked_as_replayed_unverified_and_without_intervals() -> None:
+    assert (B300.method, B300.provenance, B300.product) == ("nvidia", "replayed", "B300")
+    assert "n = 1" in B300.sources[0]
+    for recipe in B300.recipes:
+        assert recipe.verification.verdict == "unknown"
+        assert {gemm.seconds.n for gemm in recipe.gemms if gemm.seconds} == {1}
+    assert B300.recommendation.by_speed is None
+    assert MeasurementResult.model_validate_json(B300.model_dump_json(by_alias=True)) == B300
+
+
+def test_forward_gemms_carry_the_shapes_that_they_were_published_for() -> None:
+    shapes = {(gemm.name, gemm.m, gemm.k, gemm.n) for gemm in of(B300, "mxfp8").gemms if gemm.k}
+    assert shapes == {
+        ("qkv", 15872, 4096, 12288),
+        ("attn_out", 15872, 4096, 4096),
+        ("mlp_up", 15872, 4096, 16384),
+        ("mlp_down", 15872, 16384, 4096),
+    }
+
+
+CODONFM = Workload(preset="codonfm-5b")
+Call = tuple[str, str, Recipe, Mode, int, int]
+
+
+class Bench:
+    """Answers as told and writes down what it was asked."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.asked: list[Call] = []
+        self._failing = failing
+
+    def __call__(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
+        self.asked.append((case.name, case.pass_, recipe, case.mode, warmups, calls))
+        if recipe == "mxfp8" and case.name == self._failing and case.mode == "autocast":
+            return Failure(reason="cuda_error", message="misaligned address")
+        faster = {"bf16": 1.0, "mxfp8": 2.0}[recipe] * (1.25 if case.mode == "prequantized" else 1.0)
+        return case.flops * 1e-15 / faster * (1 + 0.001 * (len(self.asked) % 3))
+
+
+def measured(bench: Bench, repeats: int = 3) -> tuple[Row, ...]:
+    asked = request(workload=CODONFM, recipes=("bf16", "mxfp8"))
+    return nvidia_method.measure(asked, bench, repeats)
+
+
+def test_the_twelve_shapes_run_forward_in_both_modes_with_ten_warm_ups_and_a_hundred_calls() -> None:
+    bench = Bench()
+    measured(bench, repeats=1)
+    assert len(bench.asked) == 2 * 2 * 12
+    assert {(warmups, calls) for *_, warmups, calls in bench.asked} == {(WARMUPS, CALLS)} == {(10, 100)}
+
+
+def test_repeated_runs_give_speedups_with_an_interval() -> None:
+    bf16, mxfp8 = nvidia_method.recipe_results(measured(Bench()))
+    assert [part.speedup for part in bf16.sums] == [None, None]
+    for part in mxfp8.sums:
+        assert part.speedup is not None
+        assert part.speedup.value == pytest.approx(2.0, rel=0.002)
+        assert part.speedup.n == 3
+
+
+@pytest.mark.parametrize("name", ["qkv", "attn_out", "mlp_up", "mlp_down"])
+def test_a_failed_shape_makes_its_sum_null_and_never_smaller(name: str) -> None:
+    _, mxfp8 = nvidia_method.recipe_results(measured(Bench(failing=name)))
+    autocast, prequantized = mxfp8.sums
+    assert autocast.seconds is None
+    assert autocast.failure is not None
+    assert f"{name} fprop: cuda_error: misaligned address" in autocast.failure.message
+    assert prequantized.seconds is not None
+    assert tax_seconds(mxfp8) is None
+
+
+def test_a_failed_shape_is_not_tried_again() -> None:
+    bench = Bench(failing="qkv")
+    measured(bench)
+    assert len([call for call in bench.asked if call[:4] == ("qkv", "fprop", "mxfp8", "autocast")]) == 1
+
+
+def test_the_head_is_left_out_as_it_is_in_nvidias_tool() -> None:
+    bench = Bench()
+    nvidia_method.measure(request(workload=Workload(preset="llama3-8b"), recipes=("mxfp8",)), bench, 1)
+    assert "lm_head" not in {name for name, *_ in bench.asked}
+
+
+def test_a_measured_run_is_a_result_of_the_method_nvidia() -> None:
+    basis = {
+        "run": "local", "request_hash": HASH, "node": "box", "backend": "torch-cuda", "provenance": "measured",
+        "product": "H200", "software": Software(agent="0.1.0", stack_hash="00"), "started_at": "", "finished_at": "",
+        "duration_seconds": 1.0,
+    }  # fmt: skip
+    found = nvidia_method.result_of(measured(Bench()), resolve(CODONFM), basis)
+    assert (found.method, found.recommendation.by_speed) == ("nvidia", None)
+    assert "for comparison" in found.recommendation.sentence

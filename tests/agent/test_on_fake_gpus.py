@@ -1,0 +1,130 @@
+"""A whole run on scripted GPUs: preflight, a process a GPU, real sampling, calibration, warm-up, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_agent.backends.open import chosen
+from precision_agent.backends.protocol import Refusal
+from precision_api.exits import exit_of
+from precision_api.request import Timing
+from precision_api.result import MeasurementResult
+from tests.support.fake_nvml import FakeNvml, compile_nvml
+from tests.support.result_objects import request_text
+
+RUN = """
+import json, sys
+from precision_agent.backends.open import Wanted
+from precision_agent.run import Surroundings, run_wanted
+from precision_agent.steady import WarmUp
+place = ("tests.support.worker_backend", "WorkerBackend")
+wanted = Wanted("torch", "cuda", gpu=sys.argv[2] or None, idle_seconds=0.4, places={"torch": place})
+around = Surroundings(warm_up=WarmUp(longest_seconds=3.0, slice_seconds=0.1), waves=3)
+outcome = run_wanted(sys.argv[1], wanted, around)
+print(json.dumps({"exit": outcome.exit_code, "message": outcome.message.decode(),
+                  "result": outcome.result and outcome.result.model_dump(mode="json", by_alias=True)}))
+"""
+GPU = "gpu GPU-{0}\nname NVIDIA H200\npower 0 {1}\nmemory 150000000000 500000000\ntemperature 60\nsm_clock 1800\n"
+TWO = GPU.format("a", 500) + GPU.format("b", 520)
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_nvml(tmp_path_factory.mktemp("fake_nvml"))
+
+
+@pytest.fixture
+def run(library: Path, tmp_path: Path) -> Run:
+    """Runs a short request for two GPUs on a script."""
+
+    def go(script: str, gpu: str = "", **changes: Any) -> dict[str, Any]:
+        path = tmp_path / "script.txt"
+        path.write_text(script)
+        timing = Timing(passes=2, segment_seconds=0.3, discard_seconds=0.0)
+        defaults = {"product": "H200", "gpus": 2, "recipes": ("bf16", "nvfp4"), "timing": timing}
+        text = request_text(**(defaults | {"gemm_modes": ("autocast",)} | changes))
+        return dict(FakeNvml(library, path).run(RUN, text, gpu))
+
+    return go
+
+
+def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health(run: Run) -> None:
+    found = run(TWO)
+    assert found["exit"] == 0, found["message"]
+    result = MeasurementResult.model_validate(found["result"])
+    assert [gpu.uuid for gpu in result.gpus] == ["GPU-a", "GPU-b"]
+    assert result.sensor is not None
+    assert result.sensor.accuracy == "calibrated"
+    assert result.sensor.agreement == pytest.approx(1.0, abs=0.05)
+    assert result.sensor.counter_update_seconds == pytest.approx(0.1, rel=0.3)
+    assert result.steadiness is not None
+    assert result.steadiness.state == "steady"
+    assert [gpu.memory_used_bytes for gpu in result.health] == [500_000_000, 500_000_000]
+    assert result.environment == {"NVTE_EXAMPLE": "1"}
+    assert result.power_trace is not None
+    assert {round(watts) for watts in result.power_trace.watts if watts} == {1020}
+    bf16 = result.recipes[0]
+    assert bf16.clocks is not None
+    assert (bf16.clocks.sm_mhz, bf16.clocks.celsius) == (1800, 60)
+    assert bf16.memory.device_used_bytes == 500_000_000
+    assert {one.reason: one.share for one in bf16.throttle} == dict.fromkeys(
+        ("power_cap", "software_thermal", "hardware_thermal", "power_brake"), 0.0
+    )
+    training = bf16.training
+    assert training is not None
+    assert training.tokens_per_second is not None
+    assert set(training.tokens_per_second_by_gpu) == {"GPU-a", "GPU-b"}
+    assert training.mfu is not None
+    assert training.mfu.peak.startswith("H200 SXM dense BF16")
+    assert training.energy is not None
+    assert "too_short" in training.energy.reasons, "seconds are not the ten that energy needs"
+
+
+def test_one_gpu_can_be_measured_alone_by_its_uuid(run: Run) -> None:
+    result = MeasurementResult.model_validate(run(TWO, gpu="GPU-b")["result"])
+    assert [gpu.uuid for gpu in result.gpus] == ["GPU-b"]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "words"),
+    [
+        (GPU.format("a", 500), "DeviceMissing", "names 2 GPUs, NVML shows 1"),
+        (TWO + "mig 1\n", "MIGEnabled", "mig_enabled: GPU-b"),
+        (TWO + "utilisation 97\n", "GPUBusy", "gpu_in_use: GPU-b is 97 % busy"),
+        (TWO + "ecc_volatile 2\n", "GPUUnhealthy", "ecc_uncorrectable: GPU-b"),
+        (TWO + "lost 0\n", "GPUUnhealthy", "nvml_failed: GPU is lost"),
+    ],
+    ids=lambda value: value if value.isalnum() else "",
+)
+def test_what_must_not_be_measured_is_refused_before_any_context(
+    run: Run, script: str, reason: str, words: str
+) -> None:
+    found = run(script)
+    assert found["result"] is None
+    assert exit_of(found["exit"]).reason == reason
+    assert words in found["message"]
+
+
+def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(run: Run) -> None:
+    result = MeasurementResult.model_validate(run(TWO + "lost 4.5\n")["result"])
+    training = result.recipes[0].training
+    assert training is not None
+    assert training.tokens_per_second is not None
+    assert training.energy is not None
+    assert "sensor_lost" in training.energy.reasons
+
+
+def test_the_gpus_that_cuda_may_see_are_found_by_uuid_beginning_or_number() -> None:
+    uuids = ["GPU-aa", "GPU-ab", "GPU-c"]
+    assert chosen(uuids, None, None) == uuids
+    assert chosen(uuids, "GPU-c,GPU-aa", None) == ["GPU-c", "GPU-aa"]
+    assert chosen(uuids, "1", None) == ["GPU-ab"]
+    assert chosen(uuids, "7", None) == []
+    assert chosen(uuids, None, "GPU-c") == ["GPU-c"]
+    with pytest.raises(Refusal, match="no GPU 'GPU-x': there are GPU-aa"):
+        chosen(uuids, "0", "GPU-x")

@@ -1,0 +1,77 @@
+"""How long a run will take, told before it begins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.cases import arms_of
+from precision_agent.order import palindromes
+from precision_agent.plan_seconds import as_document, as_text, phases, timed_share, total_seconds
+from precision_api.recipes import Recipe
+from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Timing
+from precision_api.workload import Workload
+from tests.support.result_objects import request
+
+FIVE: tuple[Recipe, ...] = ("bf16", "fp8_current", "fp8_block", "mxfp8", "nvfp4")
+
+
+def asked(preset: str, **changes: object) -> MeasurementRequest:
+    """Five recipes of an 8B model."""
+    return request(workload=Workload(preset="llama3-8b"), recipes=FIVE, timing=TIMINGS[preset], **changes)
+
+
+@pytest.mark.parametrize(("preset", "most", "least_share"), [("quick", 360, 0.35), ("standard", 1200, 0.60)])
+@pytest.mark.parametrize("gpus", [1, 4, 8])
+def test_five_recipes_of_an_8b_model_fit_their_time(preset: str, most: float, least_share: float, gpus: int) -> None:
+    found = phases(asked(preset, gpus=gpus))
+    assert total_seconds(found) <= most
+    assert timed_share(found) >= least_share
+
+
+@pytest.mark.parametrize(("preset", "passes", "seconds"), [("quick", 3, 3.0), ("standard", 8, 5.0)])
+def test_the_presets_keep_the_palindromes_of_the_method(preset: str, passes: int, seconds: float) -> None:
+    timing = TIMINGS[preset]
+    assert (timing.passes, timing.segment_seconds, timing.discard_seconds) == (passes, seconds, 1.0)
+
+
+@given(
+    recipes=st.lists(st.sampled_from(FIVE), min_size=1, unique=True),
+    passes=st.integers(2, 10),
+    segment=st.floats(0.1, 10),
+    discard=st.floats(0, 3),
+    training=st.booleans(),
+)
+def test_palindromes_take_what_their_order_takes(
+    recipes: list[Recipe], passes: int, segment: float, discard: float, training: bool
+) -> None:
+    timing = Timing(passes=passes, segment_seconds=segment, discard_seconds=discard)
+    one = request(recipes=tuple(recipes), timing=timing, training=training)
+    visits = sum(len(palindrome) for palindrome in palindromes(arms_of(one), passes, 0))
+    found = next(phase for phase in phases(one) if phase.name == "measure")
+    assert found.seconds == pytest.approx(visits * (discard + segment * (1 + training)))
+    assert found.timed_seconds == pytest.approx(visits * segment * (1 + training))
+
+
+def test_loss_runs_and_a_second_depth_take_time_only_where_they_run() -> None:
+    quick = {phase.name for phase in phases(asked("quick"))}
+    assert not quick & {"loss", "second_depth"}
+    assert "second_depth" in {phase.name for phase in phases(asked("standard"))}
+    assert "second_depth" not in {phase.name for phase in phases(asked("standard", training=False))}
+    assert "loss" in {phase.name for phase in phases(asked("quick", loss=LossRuns()))}
+
+
+def test_the_plan_adds_up_in_words_and_for_programs() -> None:
+    found = phases(asked("quick"))
+    lines = as_text(found).splitlines()
+    assert len(lines) == len(found) + 2
+    assert lines[-1].split()[:2] == ["all", f"{total_seconds(found):.0f}"]
+    document = as_document(found)
+    assert document["seconds"] == total_seconds(found)
+    assert document["timed_share"] == pytest.approx(timed_share(found), abs=1e-4)
+
+
+def test_what_is_an_allowance_is_called_one() -> None:
+    for phase in phases(asked("standard", loss=LossRuns())):
+        assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")

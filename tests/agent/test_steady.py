@@ -1,0 +1,90 @@
+"""Steady means no slope: noise alone passes, drift does not."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from precision_agent.backends.protocol import Sample
+from precision_agent.cases import Arm
+from precision_agent.sensors.sampling import Recording, Row, recordings
+from precision_agent.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
+from precision_api.result import Failure
+from tests.support.fake_backend import FakeBackend, crew_of
+
+BF16 = Arm("bf16", "bf16")
+
+
+def slices(celsius: float = 0.0, mhz: float = 0.0, step: float = 0.0, noise: float = 0.001) -> list[Slice]:
+    """Slices of 2 s with these slopes a second and noise in the step time."""
+    chance = Random(3)
+    return [
+        Slice(2.0 * n, 0.1 * (1 + step * 2 * n + noise * chance.gauss()), 60 + celsius * 2 * n, 1800 + mhz * 2 * n)
+        for n in range(LEAST_POINTS)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (slices(), ()),
+        (slices(noise=0.01), ()),
+        (slices(celsius=0.5), ("celsius",)),
+        (slices(mhz=-5.0), ("sm_mhz",)),
+        (slices(step=0.001), ("step",)),
+        (slices()[1:], ("too_early",)),
+    ],
+    ids=["still", "noisy", "warming", "slowing clock", "slowing step", "too early"],
+)
+def test_what_moves_is_named(found: list[Slice], expected: tuple[str, ...]) -> None:
+    assert moving(found) == expected
+
+
+def test_what_a_driver_does_not_tell_holds_nothing_up() -> None:
+    assert moving([Slice(one.at, one.step_seconds) for one in slices()]) == ()
+
+
+def warmed(device: FakeBackend, recorded: dict[str, Recording] | None = None) -> tuple[str, float]:
+    found = warm_up(crew_of(device), BF16, lambda: recorded or {}, lambda: None, lambda spent: None, WarmUp(60.0, 2.0))
+    return found.state, found.seconds
+
+
+def test_a_still_device_is_warm_as_soon_as_a_slope_can_be_told() -> None:
+    assert warmed(FakeBackend()) == ("steady", 2.0 * LEAST_POINTS)
+
+
+def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None:
+    class Slowing(FakeBackend):
+        def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+            self.now += seconds
+            return self._sample(1.0 + self.now / 100, seconds)
+
+    assert warmed(Slowing()) == ("not_steady", 60.0)
+
+
+def test_a_load_that_fails_is_told_and_fails_no_run() -> None:
+    class Broken(FakeBackend):
+        def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+            return Failure(reason="cuda_error", message="bad")
+
+    found = warm_up(crew_of(Broken()), BF16, dict, lambda: None, lambda spent: None, WarmUp(10.0, 1.0))
+    assert (found.state, found.message) == ("not_steady", "cuda_error: bad")
+
+
+@pytest.mark.parametrize(("uuid", "expected"), [("GPU-0", "celsius"), ("GPU-1", "sm_mhz")])
+def test_the_hottest_gpu_and_the_slowest_clock_are_watched(uuid: str, expected: str) -> None:
+    """GPU-0 warms up and is the hotter one; GPU-1 slows down and is the slower one."""
+    device = FakeBackend()
+
+    def recorded() -> dict[str, Recording]:
+        moved = round(device.now) if uuid == "GPU-0" else 0
+        slowed = 5 * round(device.now) if uuid == "GPU-1" else 0
+        rows = [
+            Row(device.now, "GPU-0", celsius=70 + moved, sm_mhz=1900),
+            Row(device.now, "GPU-1", celsius=50, sm_mhz=1800 - slowed),
+        ]
+        return recordings(rows)
+
+    found = warm_up(crew_of(device), BF16, recorded, lambda: None, lambda spent: None, WarmUp(40.0, 2.0))
+    assert (found.state, found.message) == ("not_steady", f"still moving: {expected}")

@@ -1,0 +1,387 @@
+"""The whole backend on a made-up GPU and a Transformer Engine made from each tag's signatures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from precision_agent.backends.protocol import Inspection, LossPlan, LossTrack, Profile, Refusal, Sample
+from precision_agent.backends.te.api import NEEDS
+from precision_agent.backends.te.probe import Ended
+from precision_agent.backends.transformer_engine import TransformerEngine
+from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
+from precision_agent.full_depth import Depth, full_depth
+from precision_agent.kernels import classify
+from precision_api.request import MeasurementRequest
+from precision_api.resolution import resolve
+from precision_api.result import Failure
+from tests.support.te_device import GEMM, NORM, QUANTISE, FakeEngine, FakeGpu
+from tests.support.te_fake import World, fake_api
+from tests.support.te_signatures import TAGS
+
+pytestmark = pytest.mark.torch
+
+MODEL = {
+    "hiddenSize": 64, "intermediateSize": 128, "numAttentionHeads": 2, "numHiddenLayers": 8, "vocabSize": 128,
+    "gatedMLP": True,
+}  # fmt: skip
+RECIPES = ("bf16", "fp8_delayed", "fp8_current", "nvfp4")
+
+
+def request(**given: Any) -> MeasurementRequest:
+    workload = {"name": "small", "model": MODEL, "microBatchSize": 1, "sequenceLength": 64, "gradientAccumulation": 4}
+    workload |= given.pop("workload", {})
+    base = {
+        "namespace": "n", "profile": "p", "run": "r", "attempt": 1, "deadline_seconds": 600, "recipes": RECIPES,
+        "node": {"name": "node", "uid": "u", "product": "B200", "gpus": 1}, "workload": workload,
+    }  # fmt: skip
+    return MeasurementRequest.model_validate(base | given)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other over matrices as small as these take longer than the matrices."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Bench:
+    """A backend on a made-up GPU."""
+
+    def __init__(self, tag: str = "v2.20", asked: MeasurementRequest | None = None, **engine: Any) -> None:
+        self.request = asked or request()
+        self.world = World(tag, FakeGpu())
+        self.engine = FakeEngine(self.world.gpu, world=self.world, **engine)
+        self.backend = TransformerEngine(
+            self.request, "cuda", api=fake_api(tag, self.world), engine=self.engine, ask=lambda recipe: Ended(1, "", "")
+        )
+        self.cases = cases_of(self.request, resolve(self.request.workload))
+
+    def arm(self, label: str) -> Arm:
+        return next(arm for arm in self.cases.arms if arm.label == label)
+
+    def gemm(self, name: str, pass_: str, mode: str = "autocast") -> GemmCase:
+        found = (case for case in self.cases.gemms if (case.name, case.pass_, case.mode) == (name, pass_, mode))
+        return next(found)
+
+    @property
+    def training(self) -> TrainingCase:
+        assert self.cases.training
+        return self.cases.training
+
+
+def sample(found: Sample | Failure) -> Sample:
+    assert isinstance(found, Sample), found
+    return found
+
+
+def us(seconds: float) -> float:
+    return seconds * 1e6
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_all_orders_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None:
+    bench = Bench(tag)
+    backend = bench.backend
+    for arm in (bench.arm("bf16"), bench.arm("fp8_delayed"), bench.arm("nvfp4")):
+        for case in (bench.gemm("attn_out", "fprop"), bench.gemm("attn_out", "dgrad"), bench.training):
+            assert backend.prepare(case, arm) is None
+            sample(backend.settle(arm, 0.0))
+            sample(backend.measure(case, arm, 0.0))
+        for part in ("layers", "head", "optimizer"):
+            sample(backend.power_window(arm, part, 0.0, 0.0, 1))  # type: ignore[arg-type]
+        assert isinstance(backend.profile(arm, tmp_path / "trace.json"), Profile)
+        assert isinstance(backend.inspect(arm), Inspection)
+        assert backend.memory(arm).allocated_peak_bytes
+    sample(backend.second_depth(bench.arm("nvfp4"), 0.0))
+    assert isinstance(backend.loss_run(bench.arm("fp8_delayed"), LossPlan(2, 0)), LossTrack)
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    listed = {symbol: set(names) for symbol, names in NEEDS.items()}
+    for symbol, names in bench.world.calls:
+        if not symbol.endswith("autocast"):
+            assert names <= listed[symbol], f"{symbol} is called with {names - listed[symbol]}, which NEEDS lacks"
+
+
+def test_a_linear_layers_passes_are_told_apart_and_its_weight_is_quantised_once_an_optimizer_step() -> None:
+    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
+    cases = [bench.gemm("qkv", pass_) for pass_ in ("fprop", "dgrad", "wgrad")]
+    for case in cases:
+        assert bench.backend.prepare(case, arm) is None
+    forward, dgrad, wgrad = (sample(bench.backend.measure(case, arm, 1e-4)) for case in cases)
+    gemm, cast = GEMM["fp8_current"][1], QUANTISE[1]
+    assert us(forward.seconds) == pytest.approx(gemm + cast + cast / 4)
+    assert us(dgrad.seconds) == pytest.approx(gemm + cast)
+    assert us(wgrad.seconds) == pytest.approx(gemm)
+    assert forward.execution == "graph"
+    assert (dgrad.start, dgrad.end, dgrad.calls) == (forward.start, forward.end, forward.calls)
+
+
+def test_bf16_goes_through_the_same_module_and_quantises_nothing() -> None:
+    bench, arm = Bench(), Arm("bf16", "bf16")
+    for pass_ in ("fprop", "dgrad", "wgrad"):
+        assert us(sample(bench.backend.measure(bench.gemm("qkv", pass_), arm, 0.0)).seconds) == pytest.approx(10.0)
+    assert bench.world.quantised_weights == 0
+    assert not any(call[0] == "common.recipe.DelayedScaling" for call in bench.world.calls)
+
+
+def test_prequantized_is_the_timed_step_times_the_gemms_share_of_its_kernels() -> None:
+    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
+    found = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), arm, 0.0))
+    assert us(found.seconds) == pytest.approx(GEMM["fp8_current"][1])
+
+
+def test_kernel_only_time_is_not_told_of_a_step_that_the_host_holds_up() -> None:
+    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
+    bench.world.gpu.gap = 5.0
+    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), arm, 0.0)).busy == pytest.approx(0.5, abs=0.1)
+    found = bench.backend.measure(bench.gemm("qkv", "fprop", "prequantized"), arm, 0.0)
+    assert isinstance(found, Failure)
+    assert found.reason == "cpu_bound"
+
+
+def test_what_is_measured_with_an_early_case_is_handed_out_once() -> None:
+    bench, arm = Bench(), Arm("mxfp8", "mxfp8")
+    first, second = bench.gemm("qkv", "fprop"), bench.gemm("qkv", "wgrad")
+    for case in (first, second):
+        bench.backend.prepare(case, arm)
+    one = sample(bench.backend.measure(first, arm, 0.0))
+    assert sample(bench.backend.measure(second, arm, 0.0)).start == one.start
+    assert sample(bench.backend.measure(second, arm, 0.0)).start > one.start
+
+
+def test_small_layers_go_round_equal_modules_so_that_the_cache_holds_none_of_them() -> None:
+    bench, arm = Bench(l2_bytes=100_000), Arm("fp8_delayed", "fp8_delayed")
+    found = sample(bench.backend.measure(bench.gemm("qkv", "fprop"), arm, 0.0))
+    assert us(found.seconds) == pytest.approx(6.0 + 1.0 + 1.0 / 4)
+    built = [call for call in bench.world.calls if call[0] == "pytorch.Linear"]
+    assert len(built) == 4  # of 57,344 bytes each: three of them hold less than twice the cache
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        ("fp8_delayed", "delayed scales do not move over replays"),
+        ("nvfp4", "two replays round the gradients alike"),
+    ],
+)
+def test_a_graph_that_bakes_in_what_must_change_is_not_used(recipe: Any, reason: str) -> None:
+    bench, arm = Bench(capture_as="frozen"), Arm(recipe, recipe)
+    for case in (bench.gemm("qkv", "fprop"), bench.training):
+        found = sample(bench.backend.measure(case, arm, 0.0))
+        assert found.execution == "eager"
+        assert found.execution_reason.startswith(f"graph_unsupported: {reason}")
+
+
+def test_a_refused_capture_is_measured_eagerly_with_the_error_quoted() -> None:
+    bench = Bench(capture_as="refused")
+    found = sample(bench.backend.measure(bench.training, bench.arm("fp8_current"), 0.0))
+    assert found.execution == "eager"
+    assert "operation not permitted when stream is capturing" in found.execution_reason
+
+
+def test_a_quantizer_that_kept_another_recipes_flags_is_no_figure() -> None:
+    bench = Bench()
+    bench.world.lies = {"with_rht": False}
+    for case in (bench.gemm("qkv", "fprop"), bench.training):
+        found = bench.backend.measure(case, bench.arm("nvfp4"), 0.0)
+        assert isinstance(found, Failure)
+        assert found.reason == "wrong_quantizer"
+        assert "with_rht is False, not True" in found.message
+
+
+def test_numbers_too_far_from_fp32_are_no_figure() -> None:
+    bench = Bench()
+    bench.world.garbage = True
+    found = bench.backend.measure(bench.gemm("qkv", "fprop"), bench.arm("fp8_current"), 0.0)
+    assert isinstance(found, Failure)
+    assert found.reason == "numerical_error"
+    assert "too large for fp8_current" in found.message
+
+
+def test_experts_run_as_one_launch_and_are_told_one_by_one() -> None:
+    bench = Bench()
+    case = GemmCase("experts_up", "fprop", 32, 64, 128, 8, "autocast", groups=4)
+    grouped = sample(bench.backend.measure(case, Arm("nvfp4", "nvfp4"), 0.0))
+    assert us(grouped.seconds) == pytest.approx(4.0 + 1.0 + 1.0 / 4)
+    assert any(call[0] == "pytorch.GroupedLinear" for call in bench.world.calls)
+
+
+def test_the_head_is_one_unit_for_all_arms() -> None:
+    bench = Bench()
+    for label in ("bf16", "fp8_current", "nvfp4"):
+        found = bench.backend.measure(bench.gemm("lm_head", "fprop"), bench.arm(label), 0.0)
+        assert us(sample(found).seconds) == pytest.approx(10.0)
+    assert len([call for call in bench.world.calls if call[0] == "pytorch.Linear"]) == 1
+
+
+def layer_us(recipe: str, accumulation: int = 4) -> tuple[float, float]:
+    """Forward and backward of a made-up layer: four matrices."""
+    gemm, cast = GEMM[recipe][1], QUANTISE[1]
+    return 4 * (gemm + cast + cast / accumulation) + NORM[1], 4 * (2 * gemm + cast)
+
+
+@pytest.mark.parametrize("recipe", ["fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"])
+def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> None:
+    bench = Bench(asked=request(recipes=("bf16", recipe)))
+    found = sample(bench.backend.measure(bench.training, bench.arm(recipe), 0.0))
+    forward, backward = layer_us(recipe)
+    assert found.layers_measured == 4
+    assert us(found.regions["layers_forward"]) == pytest.approx(4 * forward)
+    assert us(found.regions["layers_backward"]) == pytest.approx(4 * backward)
+    assert us(found.regions["head"]) == pytest.approx(3 * 10.0)
+    assert us(found.regions["optimizer"]) == pytest.approx(5.0)
+    assert found.seconds == pytest.approx(sum(found.regions.values()) - found.regions["optimizer"])
+    per_layer = 64 * (3 * 64 + 64 + 3 * 128)
+    assert found.optimizer_parameters == 4 * per_layer + 64 * 128
+
+
+def test_the_full_depth_step_from_a_short_model_is_the_deep_models() -> None:
+    bench = Bench()
+    found = sample(bench.backend.measure(bench.training, bench.arm("fp8_current"), 0.0))
+    values = {name: [value] for name, value in found.regions.items()}
+    told = full_depth(values, Depth(8, found.layers_measured or 0, 4, 1))  # type: ignore[arg-type]
+    assert not isinstance(told, Failure)
+    forward, backward = layer_us("fp8_current")
+    assert us(told.values[0]) == pytest.approx(8 * (forward + backward) + 30.0 + 5.0 / 4)
+
+
+def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_show() -> None:
+    bench = Bench(asked=request(recipe_scope="mlp"))
+    arm = bench.arm("nvfp4")
+    bench.backend.prepare(bench.training, arm)
+    profile = bench.backend.profile(arm)
+    assert isinstance(profile, Profile)
+    classes: dict[str, set[str]] = {}
+    for kernel in profile.kernels:
+        found = classify(kernel.name).kernel_class
+        if found != "not_a_gemm":
+            classes.setdefault(kernel.module, set()).add(found)
+    assert classes == {"attention": {"bf16"}, "mlp": {"nvfp4"}, "head": {"bf16"}}
+    passes = {kernel.pass_ for kernel in profile.kernels if kernel.module in ("attention", "mlp")}
+    assert passes == {"forward", "backward"}
+
+
+def test_with_an_fp8_baseline_the_attention_runs_in_that() -> None:
+    bench = Bench(asked=request(recipe_scope="mlp", baseline="fp8_current", recipes=("mxfp8",)))
+    bench.backend.prepare(bench.training, bench.arm("mxfp8"))
+    profile = bench.backend.profile(bench.arm("mxfp8"))
+    assert isinstance(profile, Profile)
+    found = {classify(row.name).kernel_class for row in profile.kernels if row.module == "attention"}
+    assert found == {"fp8", "not_a_gemm"}
+
+
+def test_all_arms_train_the_same_weights_with_modules_and_recipes_of_their_own() -> None:
+    bench = Bench()
+    for arm in bench.cases.arms:
+        bench.backend.prepare(bench.training, arm)
+    models = list(bench.backend._models.values())
+    first, second = models[1].stack, models[2].stack
+    assert first.layers[0] is not second.layers[0]
+    assert first.recipe is not second.recipe
+    pairs = zip(first.layers[0].parameters(), second.layers[0].parameters(), strict=True)
+    assert all(mine is theirs for mine, theirs in pairs)
+
+
+def test_where_memory_ends_the_model_is_made_shallower_for_all_arms() -> None:
+    bench = Bench()
+    one, two = bench.arm("bf16"), bench.arm("fp8_current")
+    assert sample(bench.backend.measure(bench.training, one, 0.0)).layers_measured == 4
+    bench.world.most_layers = 2
+    assert sample(bench.backend.measure(bench.training, two, 0.0)).layers_measured == 2
+    assert sample(bench.backend.measure(bench.training, one, 0.0)).layers_measured == 2
+    assert bench.engine.released > 0
+
+
+def test_what_does_not_fit_at_all_is_out_of_memory_with_the_error() -> None:
+    bench = Bench()
+    bench.world.most_layers = 0
+    found = bench.backend.measure(bench.training, bench.arm("bf16"), 0.0)
+    assert isinstance(found, Failure)
+    assert found.reason == "out_of_memory"
+    assert "CUDA out of memory at layer 1" in found.message
+
+
+def test_gemms_that_were_not_used_for_long_make_room() -> None:
+    bench = Bench()
+    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.arm("bf16"))
+    bench.world.most_layers = 0
+    bench.backend.prepare(bench.training, bench.arm("bf16"))
+    assert not bench.backend._units
+    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.arm("bf16"), 0.0))
+
+
+def test_a_mixture_of_experts_has_no_training_figure() -> None:
+    moe = MODEL | {"moe": {"numExperts": 4, "topK": 2}}
+    bench = Bench(asked=request(workload={"model": moe}))
+    found = bench.backend.measure(bench.training, bench.arm("bf16"), 0.0)
+    assert isinstance(found, Failure)
+    assert (found.reason, "not_available(moe)" in found.message) == ("not_available", True)
+
+
+def test_a_power_window_of_a_part_that_the_short_model_lacks_is_refused() -> None:
+    model = {name: value for name, value in MODEL.items() if name != "vocabSize"}
+    bench = Bench(asked=request(workload={"model": model}))
+    found = bench.backend.power_window(bench.arm("bf16"), "head", 0.0, 0.0, 0)
+    assert isinstance(found, Failure)
+    assert found.reason == "no_such_part"
+
+
+def test_a_power_windows_period_is_told_without_its_pauses() -> None:
+    bench = Bench()
+    bench.backend.prepare(bench.training, bench.arm("bf16"))
+    found = sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.05, 0.02, 3))
+    assert found.calls > 1
+    assert found.seconds * found.calls < found.end - found.start
+
+
+def test_half_as_many_bytes_are_saved_where_fp8_is_kept() -> None:
+    bench = Bench()
+    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.arm("fp8_current"))
+    found = bench.backend.inspect(bench.arm("fp8_current"))
+    assert found.saved_bytes_ratio == pytest.approx(1.0)  # the made-up module keeps its BF16 input
+    assert found.errors is not None
+    assert found.errors.dx is not None
+
+
+def test_flags_of_the_arms_own_quantizers_are_told() -> None:
+    bench = Bench()
+    for label, rht in (("nvfp4", True), ("bf16", None)):
+        bench.backend.prepare(bench.training, bench.arm(label))
+        assert bench.backend.inspect(bench.arm(label)).flags.get("input.with_rht") is rht
+
+
+def test_the_loss_falls_towards_the_chains_entropy_and_equal_seeds_give_equal_runs() -> None:
+    plan = LossPlan(steps=30, seed=5, learning_rate_factor=10)
+    tracks = [bench.backend.loss_run(bench.arm("bf16"), plan) for bench in (Bench(), Bench())]
+    first = tracks[0]
+    assert isinstance(first, LossTrack)
+    assert tracks[0] == tracks[1]
+    assert first.loss[0] == pytest.approx(4.85, abs=0.4)
+    assert first.loss[-1] < first.loss[0] - 0.5
+    assert all(norm > 0 for norm in first.gradient_norm)
+
+
+def test_the_device_is_named_with_its_software() -> None:
+    found = Bench("v2.12").backend.device()
+    assert found.software.transformer_engine == "2.12.0+fake"
+    assert found.product == "CPU"
+
+
+@pytest.mark.parametrize(("device", "reason"), [("cpu", "InvalidRequest"), ("cuda", "BackendUnavailable")])
+def test_without_a_gpu_or_transformer_engine_the_backend_is_refused_by_name(device: str, reason: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        TransformerEngine(request(), device)
+    assert refused.value.exit.reason == reason
+
+
+def test_an_arm_whose_process_ended_is_measured_without_having_been_prepared() -> None:
+    bench = Bench()
+    assert sample(bench.backend.measure(bench.gemm("qkv", "wgrad"), bench.arm("nvfp4"), 0.0))
+    assert sample(bench.backend.measure(bench.training, bench.arm("nvfp4"), 0.0))

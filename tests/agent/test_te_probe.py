@@ -1,0 +1,91 @@
+"""What the end of a probe's process says of a recipe; and the probe itself, on the made-up GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from precision_agent.backends.te.probe import Ended, main, probe_of, run
+from tests.support.te_device import GEMM, FakeEngine, FakeGpu
+from tests.support.te_fake import World, fake_api
+from tests.support.te_signatures import TAGS
+
+pytestmark = pytest.mark.torch
+FP8 = {"y": 0.037, "dx": 0.059, "dw": 0.059}
+
+
+def ended(code: int | None = 0, stderr: str = "", **told: Any) -> Ended:
+    return Ended(code, f"noise\n{json.dumps(told)}\n" if told else "noise\n", stderr)
+
+
+def kernels(name: str) -> list[list[Any]]:
+    return [[name, 1e-5], ["void transformer_engine::cast_transpose_kernel<__nv_bfloat16>(float*)", 1e-6]]
+
+
+def test_a_recipe_whose_kernels_and_errors_are_its_own_is_ok_and_verified() -> None:
+    found = probe_of("fp8_current", ended(kernels=kernels(GEMM["fp8_current"][0]), errors=FP8, flags={}))
+    assert found.availability == "ok"
+    assert found.verification.verdict == "verified"
+    assert found.verification.errors
+    assert [kernel.class_ for kernel in found.verification.kernels] == ["fp8", "not_a_gemm"]
+
+
+def test_block_scaling_through_mxfp8s_kernels_is_emulated() -> None:
+    rows = [*kernels(GEMM["mxfp8"][0]), ["void swizzle_block_scaling_to_mxfp8_scaling_factors_kernel(int)", 1e-6]]
+    found = probe_of("fp8_block", ended(kernels=rows, errors=FP8))
+    assert found.availability == "emulated"
+    assert found.verification.verdict == "emulated"
+
+
+def test_a_recipe_that_ran_in_bf16_is_a_fallback_not_a_pass() -> None:
+    found = probe_of("nvfp4", ended(kernels=kernels(GEMM[None][0]), errors={"y": 0.0017}))
+    assert (found.availability, found.verification.verdict) == ("ok", "fallback")
+
+
+@pytest.mark.parametrize(
+    ("end", "availability", "reason"),
+    [
+        (ended(error="AssertionError: no", hint=[False, "capability 10.0 or higher required"]), "unsupported",
+         "mxfp8: Transformer Engine says: capability 10.0 or higher required"),
+        (ended(error="RuntimeError: CUDA error: an illegal memory access", hint=[True, ""]), "probe_failed",
+         "mxfp8: RuntimeError: CUDA error: an illegal memory access"),
+        (ended(-11, stderr="Segmentation fault"), "probe_failed",
+         "mxfp8: the probe's process ended with code -11: Segmentation fault"),
+        (ended(None), "probe_failed", "mxfp8: no end of the probe within 180 s: its process was killed"),
+        (Ended(1, '{"kernels": [', ""), "probe_failed",
+         "mxfp8: the probe's process ended with code 1: nothing on its stderr"),
+    ],
+    ids=["hardware", "cuda-error", "crash", "hung", "half-a-line"],
+)  # fmt: skip
+def test_a_recipe_that_does_not_run_has_its_reason(end: Ended, availability: str, reason: str) -> None:
+    found = probe_of("mxfp8", end)
+    assert (found.availability, found.reason) == (availability, reason)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_the_probe_runs_a_linear_and_a_transformer_layer_on(tag: str) -> None:
+    world = World(tag, FakeGpu())
+    told = run(fake_api(tag, world), FakeEngine(world.gpu, world=world), "fp8_current")
+    assert {"pytorch.Linear.forward", "pytorch.TransformerLayer.forward"} <= {symbol for symbol, _ in world.calls}
+    found = probe_of("fp8_current", Ended(0, json.dumps(told), ""))
+    assert (found.availability, found.verification.verdict) == ("ok", "verified")
+
+
+def test_what_transformer_engine_raises_is_the_probes_answer_with_its_word_on_the_hardware() -> None:
+    world = World("v2.20", FakeGpu())
+    api = fake_api("v2.20", world)
+    del api.recipe.NVFP4BlockScaling
+    told = run(api, FakeEngine(world.gpu, world=world), "nvfp4")
+    assert told["error"].startswith("AttributeError: ")
+    found = probe_of("nvfp4", Ended(0, json.dumps(told), ""))
+    assert found.availability == "unsupported"
+    assert "compute capability 10.0 or higher required for NVFP4" in found.reason
+
+
+def test_the_program_wants_one_known_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fp5"]) == 2
+    assert "one of bf16, fp8_delayed" in capsys.readouterr().err
+    assert sys.executable

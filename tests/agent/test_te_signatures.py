@@ -1,0 +1,180 @@
+"""Every call of Transformer Engine against the signatures of six of its tags."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import pytest
+
+from precision_agent.backends.te import api, recipes
+from precision_agent.backends.te.api import Unusable, missing, version_of
+from precision_api.recipes import RECIPE_NAMES, RECIPES
+from tests.support.te_device import FakeGpu
+from tests.support.te_fake import World, fake_api
+from tests.support.te_signatures import OUT, TAGS, of_version, parameters_of, signature_of, signatures
+
+pytestmark = pytest.mark.torch
+
+
+def world(tag: str) -> World:
+    return World(tag, FakeGpu())
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_every_call_of_the_backend_binds_to_the_signatures_of(tag: str) -> None:
+    assert missing(signatures(tag)) == ()
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("recipe", RECIPE_NAMES)
+def test_every_recipe_can_be_built_in(tag: str, recipe: str) -> None:
+    made = recipes.make(fake_api(tag, world(tag)), recipe)  # type: ignore[arg-type]
+    assert (made is None) == (recipe == "bf16")
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_misspelt_parameter_does_not_bind_in(tag: str) -> None:
+    misspelt = world(tag)
+    with pytest.raises(TypeError, match="delay_wgrad"):
+        fake_api(tag, misspelt).pytorch.Linear(in_features=1, out_features=1, delay_wgrad=True)
+    with pytest.raises(TypeError, match="disable_hadamard"):
+        fake_api(tag, misspelt).recipe.NVFP4BlockScaling(disable_hadamard=True)
+
+
+def test_a_misspelt_need_is_named() -> None:
+    changed = dict(signatures("v2.20")) | {"pytorch.Linear": signature_of("in_features, out_features, bias=...")}
+    assert missing(changed) == (
+        "pytorch.Linear(params_dtype)", "pytorch.Linear(device)", "pytorch.Linear(delay_wgrad_compute)")  # fmt: skip
+    changed.pop("common.recipe.DelayedScaling")
+    assert "common.recipe.DelayedScaling" in missing(changed)
+
+
+@pytest.mark.parametrize(("tag", "name"), [("v2.8", "fp8_autocast"), ("v2.9", "autocast"), ("v2.20", "autocast")])
+def test_the_newer_name_of_autocast_is_taken_where_there_is_one(tag: str, name: str) -> None:
+    seen = world(tag)
+    made = fake_api(tag, seen)
+    with made.autocast(recipes.make(made, "fp8_current")):
+        assert seen.recipe is not None
+        with made.autocast(None):
+            assert seen.recipe is None
+    assert (f"pytorch.{name}", frozenset({"enabled", made.recipe_parameter})) in seen.calls
+
+
+def test_what_is_recorded_of_each_tag_says_where_it_is_from() -> None:
+    versions = json.loads(OUT.read_text())["versions"]
+    assert tuple(versions) == TAGS
+    for tag, told in versions.items():
+        if told["commit"] is None:
+            assert told["package"].startswith(tag.removeprefix("v"))
+            assert re.fullmatch("[0-9a-f]{64}", told["sha256"])
+        else:
+            assert re.fullmatch("[0-9a-f]{40}", told["commit"])
+
+
+@pytest.mark.parametrize(("text", "version"), [("2.8.0+40c69e7", (2, 8)), ("2.20.2", (2, 20)), ("3.0.0.dev0", (3, 0))])
+def test_versions_are_read(text: str, version: tuple[int, int]) -> None:
+    assert version_of(text) == version
+
+
+def test_an_old_version_and_one_that_lacks_a_name_are_refused_by_name() -> None:
+    known = fake_api("v2.20", world("v2.20"))
+    with pytest.raises(Unusable, match=r"2\.7 is too old: 2\.8 or newer"):
+        api.api_of("2.7", known.pytorch, known.recipe, known.manager)
+    del known.pytorch.GroupedLinear
+    with pytest.raises(Unusable, match=r"3\.1 is newer than what this agent knows: it lacks pytorch\.GroupedLinear"):
+        api.api_of("3.1", known.pytorch, known.recipe, known.manager)
+    del known.pytorch.autocast
+    del known.pytorch.fp8_autocast
+    with pytest.raises(Unusable, match="neither autocast nor fp8_autocast"):
+        api.api_of("2.20", known.pytorch, known.recipe, known.manager)
+
+
+def test_without_transformer_engine_the_error_is_quoted() -> None:
+    with pytest.raises(Unusable, match="loading Transformer Engine: ModuleNotFoundError: No module named 'transformer"):
+        api.load()
+
+
+def test_recipes_have_the_classes_that_the_contract_names() -> None:
+    told = {recipe: call.te_class if call else None for recipe, call in recipes.CALLS.items()}
+    assert told == {recipe: row.te_class for recipe, row in RECIPES.items()}
+
+
+class Quantizer:
+    def __init__(self, **flags: bool) -> None:
+        self.__dict__.update(flags)
+
+
+def nvfp4(kind: type, rht: bool) -> dict[recipes.Role, object]:
+    def made(rht_: bool, stochastic: bool, square: bool) -> object:
+        found = kind()
+        found.with_rht, found.stochastic_rounding, found.with_2d_quantization = rht_, stochastic, square
+        return found
+
+    return {"input": made(rht, False, False), "weight": made(False, False, True), "gradient": made(rht, True, False)}
+
+
+def test_nvfp4_after_nvfp4_without_the_transform_on_one_module_is_found_out() -> None:
+    kind = type("NVFP4Quantizer", (), {})
+    assert recipes.wrong_quantizers("nvfp4", nvfp4(kind, rht=True)) is None
+    assert recipes.wrong_quantizers("nvfp4_no_rht", nvfp4(kind, rht=False)) is None
+    assert recipes.wrong_quantizers("nvfp4", nvfp4(kind, rht=False)) == "nvfp4: the input's with_rht is False, not True"
+
+
+def test_a_quantizer_of_another_recipe_or_none_at_all_is_found_out() -> None:
+    found = recipes.wrong_quantizers("mxfp8", nvfp4(type("NVFP4Quantizer", (), {}), rht=True))
+    assert found == "mxfp8: the input's quantizer is NVFP4Quantizer, not MXFP8Quantizer"
+    assert recipes.wrong_quantizers("mxfp8", {}) == "mxfp8: no quantizer for input, weight, gradient"
+    assert recipes.wrong_quantizers("bf16", {}) is None
+    assert recipes.wrong_quantizers("bf16", {"input": Quantizer()}) == "bf16 quantises: input"
+
+
+SOURCE = '''
+def plain(a: int, b: str = "x", *, c: bool = True, **rest: int) -> None: ...
+
+class Layer(Module):
+    """A module."""
+    def __init__(self, size: int, bias: bool = True): ...
+    def forward(self, inp: Tensor, first: Optional[bool] = None): ...
+
+@dataclass(repr=False)
+class Scaling(Recipe):
+    margin: int = 0
+    params = QParams(1)
+    needed: str
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("plain", "(a, b=..., *, c=..., **rest)"),
+        ("Layer", "(size, bias=...)"),
+        ("Layer.forward", "(inp, first=...)"),
+        ("Layer.absent", None),
+        ("Scaling", "(margin=..., needed)"),
+        ("absent", None),
+    ],
+)
+def test_parameters_are_read_from_source(name: str, parameters: str | None) -> None:
+    assert parameters_of(SOURCE, name) == parameters
+
+
+def test_what_a_version_does_not_export_is_not_in_its_signatures() -> None:
+    files = {
+        "transformer_engine/pytorch/__init__.py": "from x import Linear",
+        "transformer_engine/pytorch/module/linear.py": "class Linear:\n  def __init__(self, a): ...",
+        "transformer_engine/pytorch/transformer.py": "class TransformerLayer:\n  def __init__(self, a): ...",
+    }
+    assert of_version(files.get) == {"pytorch.Linear": "a"}
+
+
+def test_signatures_of_the_data_are_pythons() -> None:
+    found = signature_of("self_, b=..., *, c=..., **rest").parameters
+    assert [parameter.kind for parameter in found.values()] == [
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.VAR_KEYWORD,
+    ]

@@ -1,0 +1,89 @@
+"""Rotations, depths and what is given up where memory ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.backends.te.sizes import (
+    MOST_ROTATIONS,
+    Trial,
+    first_trial,
+    head_weights,
+    ladder,
+    layer_weights,
+    needed_bytes,
+    rotations,
+    second_depth,
+    windowed,
+    working_set_bytes,
+)
+from precision_api.presets import PRESETS
+from precision_api.shapes import WHOLE, Split, model_gemms
+from precision_api.workload import SlidingWindow
+
+LLAMA = PRESETS["llama3-8b"].model
+LARGE = PRESETS["llama3.1-405b"].model
+GIB = 1 << 30
+
+
+@given(st.integers(1, 1 << 32), st.integers(1, 1 << 28))
+def test_rotated_buffers_together_are_at_least_twice_the_cache(working_set: int, l2: int) -> None:
+    turns = rotations(working_set, l2)
+    assert 1 <= turns <= MOST_ROTATIONS
+    assert turns == MOST_ROTATIONS or turns * working_set >= 2 * l2
+    assert turns == 1 or (turns - 1) * working_set < 2 * l2
+
+
+def test_a_large_layer_is_not_rotated() -> None:
+    assert rotations(working_set_bytes(8192, 4096, 28672), 50 << 20) == 1
+    assert rotations(working_set_bytes(128, 1024, 1024, groups=8), 50 << 20) == 5
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_a_layers_and_the_heads_weights_are_those_of_its_gemms(parts: int) -> None:
+    split = Split(tensor=parts)
+    forward = [gemm for gemm in model_gemms(LLAMA, 1, split) if gemm.pass_ == "fprop"]
+    assert layer_weights(LLAMA, split) == sum(gemm.k * gemm.n for gemm in forward if gemm.name != "lm_head")
+    assert head_weights(LLAMA, split) == sum(gemm.k * gemm.n for gemm in forward if gemm.name == "lm_head")
+
+
+def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:
+    assert ladder(32, head=True) == (
+        Trial(4),
+        Trial(2),
+        Trial(1),
+        Trial(1, optimizer=False),
+        Trial(1, head=False, optimizer=False),
+    )
+    assert ladder(1, head=False) == (Trial(1, head=False), Trial(1, head=False, optimizer=False))
+
+
+def test_an_8b_model_fits_an_80_gb_gpu_with_seven_arms_and_a_405b_one_gives_up_its_depth() -> None:
+    trials = ladder(32, head=True)
+    assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials) == Trial(4)
+    assert first_trial(LARGE, 8192, WHOLE, 7, 180 * GIB, trials).layers == 1
+    assert first_trial(LARGE, 8192, WHOLE, 7, GIB, trials) == trials[-1]
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+def test_a_deeper_model_and_more_arms_need_more(layers: int, arms: int) -> None:
+    def needs(deep: int, many: int) -> int:
+        return needed_bytes(LLAMA, 4096, WHOLE, Trial(deep), many)
+
+    assert needs(layers + 1, arms) > needs(layers, arms)
+    assert needs(layers, arms + 1) > needs(layers, arms)
+    assert needed_bytes(LLAMA, 4096, WHOLE, Trial(layers, optimizer=False), arms) < needs(layers, arms)
+
+
+@pytest.mark.parametrize(("measured", "layers", "other"), [(4, 32, 2), (2, 32, 1), (1, 32, 2), (1, 1, None), (3, 3, 1)])
+def test_the_check_is_made_at_another_depth(measured: int, layers: int, other: int | None) -> None:
+    assert second_depth(measured, layers) == other
+
+
+@pytest.mark.parametrize(("short", "depth", "expected"), [(21, 4, 2), (42, 4, 4), (0, 4, 0), (35, 6, 5)])
+def test_windowed_layers_are_in_the_short_model_by_their_share(short: int, depth: int, expected: int) -> None:
+    window = SlidingWindow(size=4096, windowed_layers=short) if short else None
+    model = LLAMA.model_copy(update={"num_hidden_layers": 42, "sliding_window": window})
+    assert sum(windowed(model, depth)) == expected

@@ -1,0 +1,199 @@
+"""What a person reads: the verdict at the end, where each figure comes from, and how far a run is."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from precision_agent.explain import as_document, as_text, explain
+from precision_agent.plan_seconds import phases, total_seconds
+from precision_agent.progress import Bar, clock, seconds_left, share_done
+from precision_agent.run import run_request
+from precision_agent.verdict_text import verdict_text
+from precision_api.request import Timing
+from precision_api.result import (
+    Energy,
+    Failure,
+    GemmSum,
+    Loss,
+    MeasurementResult,
+    Region,
+    Simulated,
+    Steadiness,
+    ThrottleShare,
+    Training,
+)
+from tests.support.result_objects import interval, recipe_result, request, request_text, result
+
+
+def replayed() -> MeasurementResult:
+    outcome = run_request(request_text(timing=Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)), "replay")
+    assert outcome.result is not None
+    return outcome.result
+
+
+REPLAYED = replayed()
+
+
+def told(found: MeasurementResult, figure: str, recipe: str = "nvfp4") -> tuple[str, str]:
+    """Value and source of one figure."""
+    return next((row.value, row.source) for row in explain(found) if (row.of, row.figure) == (recipe, figure))
+
+
+def with_recipe(**changes: object) -> MeasurementResult:
+    """A measured result of the baseline and one recipe."""
+    rows = (recipe_result("bf16"), recipe_result("nvfp4", 1.6, **changes))
+    return result(recipes=rows, provenance="measured", backend="transformer-engine")
+
+
+def test_every_figure_of_a_result_has_a_source_in_words() -> None:
+    for row in explain(REPLAYED):
+        assert row.source.strip(), row
+        assert row.figure
+
+
+def test_the_full_depth_formula_is_told_with_the_runs_own_numbers() -> None:
+    training = Training(
+        tokens_per_second=interval(1e5),
+        regions=(
+            Region(name="layers_forward", seconds=interval(0.012)),
+            Region(name="layers_backward", seconds=interval(0.020)),
+            Region(name="head", seconds=interval(0.016)),
+            Region(name="optimizer", seconds=interval(0.004)),
+        ),
+        layers=32,
+        layers_measured=4,
+        trial_tokens_per_second=5.6e5,
+        missing=("optimizer",),
+        synchronous_tokens_per_second=interval(9e4),
+        slowest_gpu="GPU-3",
+        depth_check=1.01,
+    )
+    found = with_recipe(training=training)
+    _, source = told(found, "tokens/s")
+    assert "32 x 32 ms / 4 layers that ran + 16 ms of head + a share of 4 ms of optimizer" in source
+    assert "WITHOUT optimizer" in source
+    assert "560,000 a second, which says nothing" in source
+    assert "GPU-3" in told(found, "tokens/s in step")[1]
+    assert told(found, "depth check")[0] == "1.010"
+
+
+def test_what_is_not_there_is_told_with_its_reason() -> None:
+    lost = Failure(reason="part_failed", message="qkv fprop: cuda_error")
+    found = with_recipe(
+        sums=(GemmSum(mode="autocast", failure=lost),),
+        training=Training(tokens_per_second=interval(1.0), energy=Energy(valid=False, reasons=("phase_locked",))),
+    )
+    assert told(found, "GEMMs (autocast)") == ("none", "part_failed: qkv fprop: cuda_error")
+    assert told(found, "energy") == ("none", "no figure, for: phase_locked")
+    failed = with_recipe(training=Training(failure=Failure(reason="out_of_memory", message="4 layers")))
+    assert told(failed, "training") == ("none", "out_of_memory: 4 layers")
+
+
+def test_figures_that_nobody_measured_are_marked_where_they_stand() -> None:
+    rows = explain(REPLAYED)
+    assert {row.of for row in rows[-3:]} == {"nvfp4 (simulated)"}
+    assert any(row.figure == "simulated training.energy" for row in rows)
+    assert "SIMULATED, nothing of it was measured here" in verdict_text(REPLAYED)
+
+
+def test_words_and_rows_for_programs_hold_the_same() -> None:
+    rows = explain(REPLAYED)
+    text = as_text(rows)
+    assert len(as_document(rows)) == len(rows)
+    for row in rows:
+        assert f"  {row.figure}: {row.value}" in text
+    assert max(len(line) for line in text.splitlines() if line.startswith("      ")) <= 110
+
+
+def test_the_verdict_ends_with_the_recommendation() -> None:
+    lines = verdict_text(REPLAYED).splitlines()
+    assert lines[0] == "tiny on 4 x NVIDIA GB200: replay, simulated"
+    assert lines[2].split()[:2] == ["RECIPE", "TOKENS/S"]
+    assert REPLAYED.recommendation.sentence.split()[0] in "\n".join(lines[-3:])
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"partial": Failure(reason="terminated", message="the agent was told to stop")},
+            "PARTIAL: the agent was told",
+        ),
+        ({"product": "CPU"}, "A trial on the CPU: these figures say nothing of a GPU"),
+        ({"steadiness": Steadiness(state="not_steady", message="SM clock rises")}, "not steady: SM clock rises"),
+        (
+            {"simulated": (Simulated(field="memory", assumption="a share"),), "provenance": "simulated"},
+            "SIMULATED, nothing of it was measured here: memory",
+        ),
+    ],
+)
+def test_what_to_doubt_is_said(changes: dict[str, object], words: str) -> None:
+    assert words in verdict_text(result(**changes))
+
+
+def test_throttling_divergence_and_missing_parts_are_said() -> None:
+    throttled = ThrottleShare(reason="software_thermal", share=0.25)
+    training = Training(tokens_per_second=interval(1.0), missing=("head",))
+    text = verdict_text(with_recipe(throttled=throttled, training=training, loss=Loss(verdict="diverged")))
+    assert "nvfp4 was throttled: software_thermal, 25.0% of the time." in text
+    assert "nvfp4: without head, which did not fit." in text
+    assert "its loss diverged in the smoke test" in text
+
+
+def test_a_recipe_that_can_not_run_stands_in_the_table_with_its_reason() -> None:
+    gone = recipe_result(
+        "nvfp4", availability="unsupported", availability_reason="H200 has no nvfp4", sums=(), gemms=(), training=None
+    )
+    text = verdict_text(result(recipes=(recipe_result("bf16"), gone)))
+    assert "nvfp4   -" in text
+    assert "nvfp4: unsupported: H200 has no nvfp4" in text
+
+
+PLAN = phases(request())
+
+
+def test_progress_goes_from_nothing_to_all_and_never_back() -> None:
+    shares = [share_done(PLAN, phase.name, done) for phase in PLAN for done in (0.0, 0.5, 1.0)]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, pytest.approx(1.0))
+
+
+def test_the_time_left_is_the_phases_own_where_it_is_known() -> None:
+    after = sum(phase.seconds for phase in PLAN[-2:])
+    assert seconds_left(PLAN, "measure", 0.5, 100.0) == pytest.approx(100 + after)
+    measuring = next(phase.seconds for phase in PLAN if phase.name == "measure")
+    assert seconds_left(PLAN, "measure", 0.5, math.nan) == pytest.approx(measuring / 2 + after)
+    assert seconds_left(PLAN, PLAN[0].name, 0.0, math.nan) == pytest.approx(total_seconds(PLAN))
+    assert (clock(200.4), clock(-1)) == ("3:20", "0:00")
+
+
+def test_without_a_terminal_each_phase_is_one_line() -> None:
+    out = io.StringIO()
+    with Bar(PLAN, Console(file=out)) as bar:
+        for share in (0.0, 0.5, 1.0):
+            bar("measure", share, math.nan)
+        bar("verify", 0.0, math.nan)
+    assert [line.split(",")[0] for line in out.getvalue().splitlines()] == ["measuring", "proving what ran"]
+
+
+def test_a_phase_that_nobody_planned_leaves_the_time_where_it_was() -> None:
+    out = io.StringIO()
+    with Bar(PLAN, Console(file=out)) as bar:
+        bar("measure", 1.0, 0.0)
+        bar("polishing", 0.5, math.nan)
+    measured, polished = out.getvalue().splitlines()
+    assert polished.startswith("polishing, about ")
+    assert polished.split(",")[1] == measured.split(",")[1]
+
+
+def test_on_a_terminal_the_bar_has_the_time_left() -> None:
+    out = io.StringIO()
+    with Bar(PLAN, Console(file=out, force_terminal=True, width=100)) as bar:
+        bar("measure", 0.5, 100.0)
+    assert "measuring" in out.getvalue()
+    assert "left" in out.getvalue()

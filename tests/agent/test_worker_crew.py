@@ -1,0 +1,170 @@
+"""A process a device: what dies, hangs or is told to stop takes no more with it than it must."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from precision_agent.backends.factory import Opening
+from precision_agent.backends.open import Opened, Wanted
+from precision_agent.backends.protocol import Probe, Refusal, Sample
+from precision_agent.cases import Arm, GemmCase
+from precision_agent.crew import Order, Stop
+from precision_agent.run import Outcome, Surroundings, run_wanted
+from precision_agent.sensors.watch import Sensing
+from precision_agent.worker_crew import Patience, WorkerCrew
+from precision_api.exits import exit_of
+from precision_api.request import MeasurementRequest, Timing
+from precision_api.result import Failure, MeasurementResult, Memory
+from precision_api.wire import read_message
+from tests.support.result_objects import request, request_text
+
+PLACE = ("tests.support.worker_backend", "WorkerBackend")
+CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, "autocast")
+BF16, NVFP4 = Arm("bf16", "bf16"), Arm("nvfp4", "nvfp4")
+QUICK = Patience(start=120.0, call=1.5)
+Faults = dict[str, str]
+
+
+class Wish:
+    """A wish to stop that comes when it was asked for `left` times."""
+
+    left: int | None = None
+
+    def __call__(self) -> Failure | None:
+        if self.left is None:
+            return None
+        self.left -= 1
+        return Failure(reason="terminated", message="told to stop") if self.left < 0 else None
+
+
+class Crews:
+    """Crews of a test, closed at its end."""
+
+    def __init__(self) -> None:
+        self.open: list[WorkerCrew] = []
+
+    def __call__(self, *faults: Faults, stop: Stop = lambda: None, refuse: str = "") -> WorkerCrew:
+        asked = request(product="CPU", gpus=len(faults))
+        openings = [Opening(PLACE, asked, "cpu", arguments={"faults": fault, "refuse": refuse}) for fault in faults]
+        self.open.append(WorkerCrew(openings, len(faults), stop, QUICK))
+        return self.open[-1]
+
+
+@pytest.fixture
+def crew() -> Iterator[Crews]:
+    crews = Crews()
+    yield crews
+    for one in crews.open:
+        one.close()
+
+
+def measure(arm: Arm) -> Order:
+    return Order("measure", (CASE, arm, 0.01), 0.01, arm)
+
+
+def reasons(answers: tuple[object, ...]) -> list[str]:
+    return [answer.reason if isinstance(answer, Failure) else type(answer).__name__ for answer in answers]
+
+
+def pids(found: WorkerCrew) -> list[int]:
+    answers = found.all(Order("memory", (BF16,)))
+    return [answer.process_peak_bytes for answer in answers if isinstance(answer, Memory)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("cuda_error", "cuda_error"), ("died", "worker_died"), ("hung", "hung")])
+def test_a_fatal_fault_takes_one_arm_of_one_device_and_the_others_go_on(crew: Crews, fault: str, reason: str) -> None:
+    found = crew({}, {"nvfp4": fault})
+    before = pids(found)
+    assert reasons(found.all(measure(NVFP4))) == ["Sample", reason]
+    assert reasons(found.all(measure(NVFP4))) == ["Sample", reason], "the arm is withdrawn, not tried again"
+    assert reasons(found.all(measure(BF16))) == ["Sample", "Sample"]
+    after = pids(found)
+    assert before[0] == after[0], "the sound device keeps its process"
+    assert before[1] != after[1]
+
+
+def test_out_of_memory_is_told_and_keeps_the_process(crew: Crews) -> None:
+    found = crew({"nvfp4": "out_of_memory"})
+    before = pids(found)
+    answer = found.all(measure(NVFP4))[0]
+    assert (answer.reason, "Tried to allocate" in answer.message) == ("out_of_memory", True)
+    assert pids(found) == before
+
+
+def test_single_orders_are_spread_over_the_devices(crew: Crews) -> None:
+    found = crew({}, {})
+    answers = found.spread([Order("probe", (BF16,)), Order("probe", (NVFP4,)), Order("probe", (BF16,))])
+    assert [type(answer) for answer in answers] == [Probe] * 3
+
+
+def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(crew: Crews) -> None:
+    wish = Wish()
+    found = crew({"nvfp4": "hung"}, stop=wish)
+    process = pids(found)[0]
+    wish.left = 3  # the order is out by then
+    began = time.monotonic()
+    assert reasons(found.all(measure(NVFP4))) == ["terminated"]
+    assert time.monotonic() - began < 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_a_backend_that_refuses_is_a_refusal_with_its_words(crew: Crews) -> None:
+    with pytest.raises(Refusal, match="no Transformer Engine here"):
+        crew({}, refuse="no Transformer Engine here").machine()
+
+
+def test_a_backend_whose_library_is_missing_is_unavailable_and_named(crew: Crews) -> None:
+    missing = Opening(("precision_agent.backends.of_nobody", "Nobody"), request(gpus=1), "cuda")
+    found = WorkerCrew([missing], 1, lambda: None)
+    crew.open.append(found)
+    with pytest.raises(Refusal, match="of_nobody") as caught:
+        found.machine()
+    assert caught.value.exit.reason == "BackendUnavailable"
+
+
+def ran(crews: Crews, *faults: Faults, text: str | None = None) -> Outcome:
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        return Opened(crews(*faults, stop=stop), Sensing())
+
+    timing = Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0)
+    recipes = ("bf16", "fp8_current", "mxfp8", "nvfp4")
+    text = text or request_text(product="H100", gpus=len(faults), recipes=recipes, timing=timing)
+    return run_wanted(text, Wanted("torch"), Surroundings(opener=opener))
+
+
+def failure(result: MeasurementResult, recipe: str) -> str | None:
+    found = next(one for one in result.recipes if one.recipe == recipe)
+    assert found.training is not None
+    return found.training.failure.reason if found.training.failure else None
+
+
+def test_a_run_names_each_fault_and_publishes_what_is_good(crew: Crews) -> None:
+    outcome = ran(crew, {}, {"fp8_current": "cuda_error", "mxfp8": "hung"})
+    assert exit_of(outcome.exit_code).reason == "ResultPublished"
+    assert outcome.result is not None
+    assert [failure(outcome.result, recipe) for recipe in ("bf16", "fp8_current", "mxfp8", "nvfp4")] == [
+        None,
+        "cuda_error",
+        "hung",
+        None,
+    ]
+    summary = read_message(outcome.message)
+    told = {row.recipe: row.failure for row in summary.recipes}
+    assert told["fp8_current"] is not None
+    assert told["fp8_current"].startswith("cuda_error: device-1")
+    assert told["nvfp4"] is None
+    nvfp4 = outcome.result.recipes[-1].training
+    assert nvfp4 is not None
+    assert nvfp4.speedup is not None
+    assert nvfp4.speedup.value == pytest.approx(2.0)
+
+
+def test_what_a_worker_prints_is_not_in_the_agents_output(crew: Crews, capfd: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(crew({}).all(measure(BF16))[0], Sample)
+    printed = capfd.readouterr()
+    assert printed.out == ""

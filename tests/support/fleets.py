@@ -1,0 +1,65 @@
+"""Builders of fleets and plans for the planner: defaults that make sense, so that a test shows only what matters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from precision_api.capacity_plan import PlanSpec
+from precision_api.resolution import resolve
+from precision_api.workload import Workload
+from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.workloads import measured_workload
+
+NOW = datetime(2026, 12, 1, tzinfo=UTC)
+FINISHED = "2026-11-30T00:00:00Z"
+MODEL = "llama3-8b"
+
+
+def workload(preset: str = MODEL) -> WorkloadFacts:
+    """A preset as the fleet knows it."""
+    return measured_workload(resolve(Workload.model_validate({"preset": preset})))
+
+
+def rate(recipe: str = "bf16", tokens_per_second: float | None = 80_000.0, **changes: Any) -> RateFacts:
+    """A verified recipe of a node of 8 GPUs with valid power, without measurement noise."""
+    row = {
+        "recipe": recipe,
+        "verdict": "verified",
+        "synchronous_tokens_per_second": tokens_per_second,
+        "watts": 5000.0,
+        "power_scope": "gpu",
+    }
+    return RateFacts.model_validate(row | changes)
+
+
+def node(
+    name: str = "n", rates: Sequence[RateFacts] = (), count: int = 1, gpus: int = 8, rack: str = "", **result: Any
+) -> NodeFacts:
+    """`count` nodes with one fresh, measured result; `result` changes its fields."""
+    told = {"profile": "nightly", "workload": workload().key, "finished_at": FINISHED, "provenance": "measured"}
+    made = ResultFacts.model_validate(told | {"rates": tuple(rates) or (rate(),)} | result)
+    return NodeFacts(name=name, gpus=gpus, limit_watts=700.0 * gpus, rack=rack, count=count, results=(made,))
+
+
+def pool(name: str = "H100", *nodes: NodeFacts, product: str = "") -> PoolFacts:
+    """A pool; without nodes, of 16 alike ones."""
+    return PoolFacts(name=name, product=product or name, nodes=nodes or (node(f"{name.lower()}-0", count=16),))
+
+
+def fleet(*pools: PoolFacts, workloads: Sequence[WorkloadFacts] = ()) -> Fleet:
+    """A fleet of these pools; without any, of one."""
+    return Fleet(
+        taken_at=FINISHED, source="a test", workloads=tuple(workloads) or (workload(),), pools=pools or (pool(),)
+    )
+
+
+def job(name: str = "train", **changes: Any) -> dict[str, Any]:
+    """A job of the measured model."""
+    return {"name": name, "workload": {"preset": MODEL}, "tokens": "100B"} | changes
+
+
+def spec(*jobs: dict[str, Any], **changes: Any) -> PlanSpec:
+    """A plan of these jobs; without any, of one; without questions."""
+    return PlanSpec.model_validate({"jobs": list(jobs) or [job()], "whatIfs": []} | changes)

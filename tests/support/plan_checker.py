@@ -1,0 +1,76 @@
+"""Does a plan hold? Recomputed from the slots alone, without the planner's own schedule, program or totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from precision_operator.planner.schedule import Slot
+from precision_operator.planner.terms import Terms
+
+TOLERANCE = 1e-6
+
+
+def broken(slots: Sequence[Slot], terms: Terms) -> list[str]:
+    """Every limit that the slots break, in words."""
+    return [*_jobs(slots, terms), *_moments(slots, terms), *_budgets(slots, terms)]
+
+
+def _above(value: float, limit: float | None) -> bool:
+    return limit is not None and value > limit * (1 + TOLERANCE)
+
+
+def _jobs(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
+    by_name = {slot.option.job.name: slot for slot in slots}
+    if sorted(by_name) != sorted(job.name for job in terms.jobs) or len(slots) != len(terms.jobs):
+        yield "not each job has one slot"
+    for slot in slots:
+        option, job = slot.option, slot.option.job
+        block = job.block_gpus or option.pool.terms.block_gpus or option.pool.gpus_per_node
+        if option.gpus % block or option.gpus < job.min_gpus or (job.max_gpus and option.gpus > job.max_gpus):
+            yield f"{job.name} has {option.gpus} GPUs"
+        if option.recipe not in job.recipes:
+            yield f"{job.name} uses {option.recipe}"
+        if job.pools and not job.pools & {option.pool.name, option.pool.product}:
+            yield f"{job.name} runs in {option.pool.name}"
+        if abs(slot.end - slot.start - option.days) > TOLERANCE * option.days:
+            yield f"{job.name} takes other than its days"
+        if not job.after and slot.start != 0:
+            yield f"{job.name} does not start at once"
+        for name in job.after:
+            if slot.start < by_name[name].end * (1 - TOLERANCE):
+                yield f"{job.name} starts before {name} has ended"
+        if _above(slot.end, job.deadline_days):
+            yield f"{job.name} is late"
+
+
+def _moments(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
+    for moment in sorted({slot.start for slot in slots}):
+        now = [slot.option for slot in slots if slot.start <= moment < slot.end * (1 - 1e-12)]
+        for pool in {option.pool.name: option.pool for option in now}.values():
+            mine = [option for option in now if option.pool.name == pool.name]
+            if sum(option.gpus for option in mine) > pool.nodes * pool.gpus_per_node:
+                yield f"pool {pool.name} has too few GPUs at {moment}"
+            if _above(sum(option.limit_watts or 0 for option in mine), pool.terms.power_watts):
+                yield f"pool {pool.name} has too little power at {moment}"
+        if _above(sum(option.limit_watts or 0 for option in now), terms.limits.watts):
+            yield f"there is too little power at {moment}"
+
+
+def _budgets(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
+    limits = terms.limits
+    hours: dict[str, float] = {}
+    dollars = 0.0
+    for slot in slots:
+        option = slot.option
+        hours[option.pool.name] = hours.get(option.pool.name, 0.0) + option.gpus * option.days * 24
+        dollars += option.power_dollars or 0.0
+    for slot in {slot.option.pool.name: slot for slot in slots}.values():
+        own = slot.option.pool.terms
+        beyond = max(0.0, hours[slot.option.pool.name] - own.committed_gpu_hours)
+        dollars += beyond * (own.dollars_per_gpu_hour or 0.0)
+    if _above(dollars, limits.dollars):
+        yield f"{dollars} dollars are spent"
+    if _above(sum(hours.values()), limits.gpu_hours):
+        yield f"{sum(hours.values())} GPU hours are used"
+    if _above(sum(slot.option.megawatt_hours or 0.0 for slot in slots), limits.megawatt_hours):
+        yield "too much energy is used"

@@ -1,0 +1,134 @@
+"""A made-up GPU that counts microseconds, and the engine over it: a test knows what must come out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from precision_agent.backends.te.engine import Work
+from precision_api.recipes import Recipe
+
+GEMM: Mapping[str | None, tuple[str, float]] = {
+    None: ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", 10.0),
+    "fp8_delayed": ("nvjet_qqtst_128x256_128x4_1x2_h_bz_TNT", 6.0),
+    "fp8_current": ("nvjet_qqtst_128x256_128x4_1x2_h_bz_TNT", 6.0),
+    "fp8_block": ("nvjet_qqtst_128x128_128x6_2x1_v_bz_Avec128_Bblk128_TNT", 7.0),
+    "mxfp8": ("nvjet_qqtst_256x256_128x4_2x2_2cta_h_bz_Avec32UE8M0_Bvec32UE8M0_TNT", 6.0),
+    "nvfp4": ("nvjet_ootst_256x256_256x4_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT", 4.0),
+    "nvfp4_no_rht": ("nvjet_ootst_256x256_256x4_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT", 4.0),
+}
+"""Kernel and microseconds of a GEMM by recipe; None is bf16."""
+ERROR: Mapping[Recipe, float] = {
+    "bf16": 0.002, "fp8_delayed": 0.04, "fp8_current": 0.04, "fp8_block": 0.04, "mxfp8": 0.04, "nvfp4": 0.16,
+    "nvfp4_no_rht": 0.16,
+}  # fmt: skip
+"""Relative errors that the reference quantizers give."""
+QUANTISE = ("void transformer_engine::cast_transpose_kernel<__nv_bfloat16, __nv_fp8_e4m3>(float*)", 1.0)
+NORM = ("void transformer_engine::normalization::rmsnorm_fwd_kernel(float*)", 2.0)
+ADAM = ("void multi_tensor_apply_kernel<adam_functor>(int)", 5.0)
+
+
+@dataclass
+class FakeGpu:
+    """Microseconds of made-up work, and the profiler's trace of it. Each launch takes no time on the CPU."""
+
+    now: float = 0.0
+    gap: float = 0.0
+    events: list[dict[str, Any]] = field(default_factory=list)
+    seconds_of_sleep: float = 0.0
+
+    def kernel(self, name: str, microseconds: float) -> None:
+        """Runs a kernel after all others."""
+        number = len(self.events)
+        launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": self.now, "dur": 0.0}
+        self.now += self.gap
+        work = {"ph": "X", "cat": "kernel", "name": name, "ts": self.now, "dur": microseconds}
+        self.events += [event | {"args": {"correlation": number}} for event in (launch, work)]
+        self.now += microseconds
+
+
+@dataclass
+class FakePeaks:
+    allocated: int
+    reserved: int = 2000
+    used: int = 3000
+
+
+@dataclass
+class FakeEngine:
+    """The made-up GPU as an engine. `capture_as`: ok, refused, or frozen (scales and rounding are baked in)."""
+
+    gpu: FakeGpu = field(default_factory=FakeGpu)
+    capture_as: str = "ok"
+    l2_bytes: int = 0
+    memory_bytes: int = 1 << 40
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    world: Any = None
+    captured: int = 0
+    released: int = 0
+    _bytes: int = 0
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        yield
+
+    def synchronize(self) -> None: ...
+
+    def mark(self) -> float:
+        return self.gpu.now
+
+    def seconds(self, first: float, second: float) -> float:
+        return (second - first) * 1e-6
+
+    def capture(self, work: Work) -> Work:
+        if self.capture_as == "refused":
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        self.captured += 1
+        work()
+        return self._frozen(work) if self.capture_as == "frozen" else work
+
+    def _frozen(self, work: Work) -> Work:
+        def replay() -> None:
+            self.world.frozen = True
+            try:
+                work()
+            finally:
+                self.world.frozen = False
+
+        return replay
+
+    @contextmanager
+    def annotate(self, name: str) -> Iterator[None]:
+        start = self.gpu.now
+        self.gpu.now += 1e-3
+        yield
+        self.gpu.now += 1e-3
+        self.gpu.events.append(
+            {"ph": "X", "cat": "user_annotation", "name": name, "ts": start, "dur": self.gpu.now - start}
+        )
+
+    def profile(self, work: Work, keep: Path | None = None) -> Mapping[str, Any]:
+        self.gpu.events.clear()
+        work()
+        trace = {"traceEvents": list(self.gpu.events)}
+        if keep is not None:
+            keep.write_text(json.dumps(trace), encoding="utf-8")
+        return trace
+
+    def allocated_bytes(self) -> int:
+        self._bytes += 100
+        return self._bytes
+
+    def peaks(self) -> FakePeaks:
+        return FakePeaks(self._bytes + 1000)
+
+    def forget_peaks(self) -> None: ...
+
+    def release(self) -> None:
+        self.released += 1

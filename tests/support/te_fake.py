@@ -1,0 +1,389 @@
+"""A Transformer Engine for the CPU, made from the signatures of one of its tags: what can't bind there can't be called.
+
+Errors are of the size that the reference quantizers give, times are a made-up GPU's that counts microseconds: a test
+knows what must come out. Kernels have names that were seen on GPUs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+
+from precision_agent.backends.te.api import Api, api_of
+from precision_api.recipes import RECIPES, Recipe
+from tests.support.te_device import ADAM, ERROR, GEMM, NORM, QUANTISE, FakeGpu
+from tests.support.te_signatures import signatures
+
+QUANTIZER = {
+    "DelayedScaling": "Float8Quantizer",
+    "Float8CurrentScaling": "Float8CurrentScalingQuantizer",
+    "Float8BlockScaling": "Float8BlockQuantizer",
+    "MXFP8BlockScaling": "MXFP8Quantizer",
+    "NVFP4BlockScaling": "NVFP4Quantizer",
+}
+
+
+@dataclass
+class World:
+    """What the fake shares: its GPU, who is in which autocast, what was called, where its memory ends."""
+
+    tag: str
+    gpu: FakeGpu
+    calls: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    autocasts: list[Any] = field(default_factory=list)
+    frozen: bool = False
+    most_layers: int = 1 << 30
+    garbage: bool = False
+    lies: Mapping[str, Any] = field(default_factory=dict)
+    chance: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+    quantised_weights: int = 0
+    pending: dict[int, Any] = field(default_factory=dict)
+
+    def bind(self, symbol: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """The arguments by name, as the tag's signature binds them; writes the call down."""
+        bound = signatures(self.tag)[symbol].bind(*arguments, **named)
+        self.calls.append((symbol, frozenset(bound.arguments)))
+        return dict(bound.arguments)
+
+    @property
+    def recipe(self) -> Any | None:
+        return self.autocasts[-1] if self.autocasts else None
+
+
+class FakeRecipe:
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        self.name, self.values = name, values
+
+    @property
+    def ours(self) -> Recipe:
+        off = self.values.get("disable_rht", False)
+        return next(
+            row.recipe for row in RECIPES.values()
+            if row.te_class == self.name and (row.recipe == "nvfp4_no_rht") == bool(off)
+        )  # fmt: skip
+
+
+class _Product(torch.autograd.Function):
+    """x W^T with quantised operands; the weight's gradient is put off where the module says so."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, module: Any, first: bool | None) -> torch.Tensor:
+        world, recipe = module.world, module.world.recipe
+        name = recipe.ours if recipe else "bf16"
+        module.seen(recipe, x)
+        if recipe:
+            world.gpu.kernel(*QUANTISE)
+            if first is not False:
+                world.gpu.kernel(*QUANTISE)
+                world.quantised_weights += 1
+        world.gpu.kernel(*GEMM[name if recipe else None])
+        ctx.save_for_backward(x, weight)
+        ctx.module, ctx.name, ctx.recipe = module, name, recipe
+        return _times(world, x, weight, name).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        module, world = ctx.module, ctx.module.world
+        if ctx.recipe:
+            world.gpu.kernel(*QUANTISE)
+        world.gpu.kernel(*GEMM[ctx.name if ctx.recipe else None])
+        dx = _times(world, dy, weight.t(), ctx.name).to(x.dtype)
+
+        def weight_gradient() -> torch.Tensor:
+            world.gpu.kernel(*GEMM[ctx.name if ctx.recipe else None])
+            flat = [one.reshape(-1, one.shape[-1]).t() for one in (dy, x)]
+            return _times(world, flat[0], flat[1], ctx.name).to(weight.dtype)
+
+        if module.delayed:
+            module.store.append((weight, weight_gradient))
+            return dx, None, None, None
+        return dx, weight_gradient(), None, None
+
+
+def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> torch.Tensor:
+    """a b^T with an error of the recipe's size, by chance; frozen chance gives the same error again."""
+    exact = a.reshape(-1, a.shape[-1]).float() @ b.float().t()
+    chance = torch.Generator().manual_seed(1) if world.frozen else world.chance
+    noise = torch.randn(exact.shape, generator=chance) * exact.std() * (2.0 if world.garbage else ERROR[recipe])
+    return (exact + noise).reshape(*a.shape[:-1], b.shape[0])
+
+
+class _Holder(torch.nn.Module):
+    """What all quantising modules have: weights, quantizers of the recipe they first met, delayed scaling's state."""
+
+    def __init__(self, world: World, sizes: list[tuple[int, int]], delayed: bool = False) -> None:
+        super().__init__()
+        self.world, self.delayed = world, delayed
+        self.store: list[Any] = []
+        self.quantizers: dict[str, Any] = {"scaling_fwd": {}, "scaling_bwd": {}}
+        self.fp8_meta: dict[str, Any] = {}
+        for index, (out, inner) in enumerate(sizes):
+            drawn = torch.randn(out, inner) * 0.05  # by torch's own generator, as the real one does
+            name = "weight" if len(sizes) == 1 else f"weight{index}"
+            self.register_parameter(name, torch.nn.Parameter(drawn.to(torch.bfloat16)))
+
+    def seen(self, recipe: FakeRecipe | None, x: torch.Tensor) -> None:
+        """Makes quantizers for a recipe of a new class, and only then: as Transformer Engine does."""
+        if recipe is None:
+            return
+        if self.fp8_meta.get("class") != recipe.name:
+            self.fp8_meta = {"class": recipe.name}
+            self.quantizers = _quantizers(self.world, recipe, self)
+            for key in ("scaling_fwd", "scaling_bwd"):
+                if recipe.name == "DelayedScaling":
+                    self.fp8_meta[key] = SimpleNamespace(scale=torch.ones(3), amax_history=torch.zeros(4, 3))
+        if recipe.name == "DelayedScaling":
+            self.fp8_meta["scaling_fwd"].amax_history[0, 0] = x.abs().max().float()
+            self.world.pending.setdefault(id(self), self)
+
+    def product(self, x: torch.Tensor, name: str, first: bool | None) -> torch.Tensor:
+        found: torch.Tensor = _Product.apply(x, getattr(self, name), self, first)  # type: ignore[no-untyped-call]
+        return found
+
+    def backward_dw(self, *arguments: Any, **named: Any) -> None:
+        for _ in range(len(list(self.parameters()))):
+            weight, compute = self.store.pop(0)
+            weight.grad = compute()
+
+
+def _quantizers(world: World, recipe: FakeRecipe, module: Any) -> dict[str, Any]:
+    kind = type(QUANTIZER[recipe.name], (), {})
+
+    def made(role: str) -> Any:
+        found = kind()
+        if recipe.name == "NVFP4BlockScaling":
+            rht = not recipe.values.get("disable_rht", False)
+            found.with_rht = rht and role != "weight"
+            found.stochastic_rounding = role == "gradient"
+            found.with_2d_quantization = role == "weight"
+        for name, value in world.lies.items():
+            setattr(found, name, value)
+        return found
+
+    groups = getattr(module, "groups", 1)
+    forward = [made("input")] * groups + [made("weight")] * groups + [made("input")] * groups
+    return {"scaling_fwd": forward, "scaling_bwd": [made("gradient")] * (2 * groups)}
+
+
+def fake_api(tag: str, world: World) -> Api:
+    """The tag's API. TypeError at a call that its signature does not take."""
+    made = _Maker(tag, world)
+    pytorch = SimpleNamespace(
+        Linear=made.linear("pytorch.Linear"),
+        GroupedLinear=made.grouped(),
+        TransformerLayer=made.layer(),
+        RotaryPositionEmbedding=made.rotary(),
+        optimizers=SimpleNamespace(FusedAdam=made.adam()),
+    )
+    for name, key in (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe")):
+        if f"pytorch.{name}" in signatures(tag):
+            setattr(pytorch, name, made.autocast(f"pytorch.{name}", key))
+    recipes = {name: made.recipe(f"common.recipe.{name}", name) for name in QUANTIZER}
+    return api_of(f"{tag.removeprefix('v')}.0+fake", pytorch, SimpleNamespace(**recipes), made.manager())
+
+
+@dataclass
+class _Maker:
+    tag: str
+    world: World
+
+    def named(self, symbol: str, function: Callable[..., Any], method: bool = False) -> Callable[..., Any]:
+        """Tells the tag's signature to whoever asks."""
+        found = signatures(self.tag)[symbol]
+        if method:
+            self_ = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            found = found.replace(parameters=[self_, *found.parameters.values()])
+        function.__signature__ = found  # type: ignore[attr-defined]
+        return function
+
+    def cls(self, symbol: str, base: type, **methods: Callable[..., Any]) -> Any:
+        """A class with the tag's constructor and methods."""
+        told = {name: self.named(f"{symbol}.{name}", function, method=True) for name, function in methods.items()}
+        made = type(symbol.rsplit(".", 1)[-1], (base,), told)
+        made.__signature__ = signatures(self.tag)[symbol]  # type: ignore[attr-defined]
+        return made
+
+    def linear(self, symbol: str) -> Any:
+        world = self.world
+        methods: dict[str, Any] = {}
+
+        class Base(_Holder):
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                given = world.bind(symbol, *arguments, **named)
+                size = (given["out_features"], given["in_features"])
+                super().__init__(world, [size], given.get("delay_wgrad_compute", False))
+
+        def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+            given = world.bind(f"{symbol}.forward", *arguments, **named)
+            found: torch.Tensor = self.product(given["inp"], "weight", given.get("is_first_microbatch"))
+            return found
+
+        methods["forward"] = forward
+        if f"{symbol}.backward_dw" in signatures(self.tag):
+            methods["backward_dw"] = lambda self: _Holder.backward_dw(self)
+        return self.cls(symbol, Base, **methods)
+
+    def grouped(self) -> Any:
+        world, symbol = self.world, "pytorch.GroupedLinear"
+
+        class Base(_Holder):
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                given = world.bind(symbol, *arguments, **named)
+                size = (given["out_features"], given["in_features"])
+                super().__init__(world, [size] * given["num_gemms"], given.get("delay_wgrad_compute", False))
+                self._offsets = {"input": 0, "weight": given["num_gemms"], "grad_output": 0}
+                self.groups = given["num_gemms"]
+
+        def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+            given = world.bind(f"{symbol}.forward", *arguments, **named)
+            parts = given["inp"].split(given["m_splits"])
+            first = given.get("is_first_microbatch")
+            return torch.cat([self.product(part, f"weight{index}", first) for index, part in enumerate(parts)])
+
+        return self.cls(symbol, Base, forward=forward, backward_dw=lambda self: _Holder.backward_dw(self))
+
+    def layer(self) -> Any:
+        world, symbol = self.world, "pytorch.TransformerLayer"
+
+        class Attention(torch.nn.Module):
+            def __init__(self, given: Mapping[str, Any]) -> None:
+                super().__init__()
+                heads, kv, width = given["num_attention_heads"], given["num_gqa_groups"], given["kv_channels"]
+                self.inner = heads * width
+                self.layernorm_qkv = _Holder(world, [((heads + 2 * kv) * width, given["hidden_size"])])
+                self.proj = _Holder(world, [(given["hidden_size"], self.inner)])
+
+            def forward(self, x: torch.Tensor, *, first: bool | None) -> tuple[torch.Tensor, None]:
+                world.gpu.kernel(*NORM)
+                found = self.layernorm_qkv.product(x, "weight", first)[..., : self.inner]
+                return self.proj.product(found, "weight", first), None
+
+        class Mlp(_Holder):
+            def __init__(self, given: Mapping[str, Any]) -> None:
+                inner, hidden = given["ffn_hidden_size"], given["hidden_size"]
+                wide = 2 * inner if given["activation"] == "swiglu" else inner
+                super().__init__(world, [(wide, hidden), (hidden, inner)])
+                self.inner = inner
+
+            def forward(self, x: torch.Tensor, first: bool | None) -> tuple[torch.Tensor, None]:
+                found = torch.tanh(self.product(x, "weight0", first)[..., : self.inner])
+                return self.product(found, "weight1", first), None
+
+        class Base(torch.nn.Module):
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                given = world.bind(symbol, *arguments, **named)
+                super().__init__()
+                if given["layer_number"] > world.most_layers:
+                    raise torch.OutOfMemoryError(f"CUDA out of memory at layer {given['layer_number']}")
+                self.self_attention, self.layernorm_mlp = Attention(given), Mlp(given)
+
+        def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+            given = world.bind(f"{symbol}.forward", *arguments, **named)
+            first = given.get("is_first_microbatch")
+            x = given["hidden_states"]
+            x = x + self.self_attention(x, first=first)[0]
+            found: torch.Tensor = x + self.layernorm_mlp(x, first)[0]
+            return found
+
+        return self.cls(symbol, Base, forward=forward)
+
+    def rotary(self) -> Any:
+        world, symbol = self.world, "pytorch.RotaryPositionEmbedding"
+
+        class Base(torch.nn.Module):
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                super().__init__()
+                self.dim = world.bind(symbol, *arguments, **named)["dim"]
+
+        def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+            return torch.zeros(world.bind(f"{symbol}.forward", *arguments, **named)["max_seq_len"], 1, 1, self.dim)
+
+        return self.cls(symbol, Base, forward=forward)
+
+    def adam(self) -> Any:
+        world, symbol = self.world, "pytorch.optimizers.FusedAdam"
+
+        class Base:
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                given = world.bind(symbol, *arguments, **named)
+                self.weights, self.rate, self.taken = list(given["params"]), given["lr"], 0
+                self.moments = [(torch.zeros_like(w).float(), torch.zeros_like(w).float()) for w in self.weights]
+                self.masters = [weight.detach().float() for weight in self.weights]
+
+            def update(self) -> None:
+                """Adam by hand: torch.optim's import alone takes longer than all of these tests."""
+                self.taken += 1
+                for weight, master, (first, second) in zip(self.weights, self.masters, self.moments, strict=True):
+                    if weight.grad is None:
+                        continue
+                    gradient = weight.grad.float()
+                    first.lerp_(gradient, 0.1)
+                    second.lerp_(gradient.square(), 0.001)
+                    down = (second / (1 - 0.999**self.taken)).sqrt() + 1e-8
+                    master -= self.rate * first / (1 - 0.9**self.taken) / down
+                    weight.detach().copy_(master)
+
+        def step(self: Any, *arguments: Any, **named: Any) -> None:
+            world.bind(f"{symbol}.step", *arguments, **named)
+            world.gpu.kernel(*ADAM)
+            self.update()
+
+        return self.cls(symbol, Base, step=step)
+
+    def recipe(self, symbol: str, name: str) -> Any:
+        def make(*arguments: Any, **named: Any) -> FakeRecipe:
+            return FakeRecipe(name, self.world.bind(symbol, *arguments, **named))
+
+        return self.named(symbol, make)
+
+    def autocast(self, symbol: str, key: str) -> Any:
+        world = self.world
+
+        @contextmanager
+        def enter(*arguments: Any, **named: Any) -> Iterator[None]:
+            given = world.bind(symbol, *arguments, **named)
+            world.autocasts.append(given.get(key) if given.get("enabled", True) else None)
+            yield
+            world.autocasts.pop()
+            if not world.autocasts and not world.frozen:
+                _update(world.pending)
+
+        return self.named(symbol, enter)
+
+    def manager(self) -> Any:
+        world = self.world
+
+        class Manager:
+            global_amax_buffer: ClassVar[dict[str, Any]] = {}
+
+            @classmethod
+            def reset(cls) -> None:
+                cls.global_amax_buffer = {}
+
+            @classmethod
+            def is_fp8_available(cls) -> tuple[bool, str]:
+                return True, ""
+
+            @classmethod
+            def is_nvfp4_available(cls) -> tuple[bool, str]:
+                return False, "Device compute capability 10.0 or higher required for NVFP4 execution."
+
+        assert world.tag == self.tag
+        return Manager
+
+
+def _update(pending: dict[int, Any]) -> None:
+    """Delayed scaling at the outermost autocast's end: scale from the greatest amax of the history, which moves on."""
+    for module in pending.values():
+        state = module.fp8_meta["scaling_fwd"]
+        greatest = state.amax_history.amax(0)
+        state.scale.copy_(torch.where(greatest > 0, 448.0 / greatest.clamp(min=1e-9), state.scale))
+        state.amax_history.copy_(torch.roll(state.amax_history, 1, 0))
+    pending.clear()

@@ -1,0 +1,70 @@
+"""A device for worker processes: real time, and a fault by recipe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from precision_agent.backends.protocol import Device, Part, Probe, Refusal, Sample
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_api.exits import BACKEND_UNAVAILABLE
+from precision_api.request import MeasurementRequest
+from precision_api.result import Failure, Gpu, Memory, Software
+from tests.support.fake_backend import VERIFIED, FakeBackend
+
+PROBE = GemmCase("probe", "fprop", 64, 64, 64, 1, "autocast")
+
+
+class WorkerBackend(FakeBackend):
+    """`faults`: what happens when a case of that recipe is measured; `refuse`: when it is opened."""
+
+    def __init__(
+        self, request: MeasurementRequest, device: str, faults: dict[str, str] | None = None, refuse: str = ""
+    ) -> None:
+        super().__init__()
+        self.real_time = device == "cuda"
+        if refuse:
+            raise Refusal(BACKEND_UNAVAILABLE, refuse)
+        self.faults = faults or {}
+        print("a library prints to stdout")
+
+    def device(self) -> Device:
+        uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        gpu = Gpu(uuid=uuid, name="NVIDIA H200") if uuid.startswith("GPU-") else None
+        environment = {"NVTE_EXAMPLE": "1"}
+        return Device("H200" if gpu else "CPU", Software(agent="0.1.0", stack_hash="0123"), gpu, environment)
+
+    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+        return self.measure(PROBE, arm, seconds)
+
+    def power_window(
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+    ) -> Sample | Failure:
+        return self.measure(PROBE, arm, seconds)
+
+    def probe(self, arm: Arm) -> Probe:
+        return VERIFIED
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+        self.fail(self.faults.get(arm.label, ""))
+        start = time.monotonic()
+        time.sleep(seconds if self.real_time else min(seconds, 0.002))
+        each = 0.5 if arm.recipe == "nvfp4" else 1.0
+        if not isinstance(case, TrainingCase):
+            return Sample(each, 1, start, time.monotonic())
+        regions = {"layers_forward": each / 3, "layers_backward": each * 2 / 3}
+        return Sample(each, 1, start, time.monotonic(), regions, case.layers)  # type: ignore[arg-type]
+
+    def fail(self, fault: str) -> None:
+        if fault == "cuda_error":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if fault == "out_of_memory":
+            raise MemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if fault == "died":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "hung":
+            time.sleep(3600)
+
+    def memory(self, arm: Arm) -> Memory:
+        return Memory(process_peak_bytes=os.getpid())
