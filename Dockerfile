@@ -1,8 +1,6 @@
-# Both images, for amd64 and arm64:
-#   docker build --target operator -t REGISTRY/precision-profiler/operator:0.1.0 .
-#   docker build --target agent    -t REGISTRY/precision-profiler/agent:0.1.0 .
-# Not yet run as a whole, for want of the base images. Its pip commands were run by hand on plain Python 3.11, and a test
-# checks that all it copies exists, and that programs and user are those of the chart and the Jobs.
+# Both images, for amd64 and arm64: `make images REGISTRY=registry.example.com/precision-profiler` builds and pushes them.
+# `make images-check` builds both on a stand-in for their bases (plain Debian) and starts them as the chart does; they
+# were not built on the real bases yet, nor for arm64.
 
 # Any image with Python 3.11 or newer.
 ARG PYTHON_IMAGE=python:3.13-slim
@@ -27,7 +25,8 @@ RUN --mount=type=bind,source=requirements/operator.txt,target=/requirements.txt 
     pip install --no-cache-dir --require-hashes --no-deps --compile -r /requirements.txt
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps --compile /wheels/*.whl
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# The user has no entry in /etc/passwd, and so no home: programs that ask for one end without it.
+ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "precision_operator"]
 
@@ -39,7 +38,8 @@ RUN --mount=type=bind,source=requirements/agent.txt,target=/requirements.txt \
     --target /opt/precision-agent -r /requirements.txt
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     PIP_CONSTRAINT= pip install --no-cache-dir --no-deps --compile --target /opt/precision-agent /wheels/*.whl
-ENV PYTHONPATH=/opt/precision-agent PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# Caches of Triton and Inductor go below HOME: /tmp is writable where the root is not.
+ENV HOME=/tmp PYTHONPATH=/opt/precision-agent PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /tmp
 USER 65532:65532
 # By module: pip makes no programs beside those that --target holds already. It replaces the base image's entrypoint,

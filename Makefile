@@ -10,7 +10,11 @@ PYTEST := $(BIN)/python -m pytest
 NO_SKIP ?=
 ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 
-.PHONY: help setup demo demo-down test test-fast test-cluster lint generate check-generated lock build-lab benchmark clean
+REGISTRY ?=
+PLATFORMS ?= linux/amd64,linux/arm64
+
+.PHONY: help setup demo demo-down test test-fast test-cluster lint generate check-generated lock build-lab browser
+.PHONY: screenshots benchmark images images-check clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -23,14 +27,14 @@ demo: setup ## Bring up a cluster with a simulated fleet of 24 nodes, profile it
 demo-down: $(STAMP) ## End what `make demo` left running.
 	$(BIN)/precision-lab down
 
-test: setup lint check-generated ## All tests: fast ones first, then those on a real control plane.
+test: setup browser lint check-generated ## All tests: fast ones first, then those on a real control plane.
 	$(PYTEST) -m "not cluster" -n $(WORKERS) -q $(ALLOW)
 	$(PYTEST) -m cluster -q $(ALLOW)
 
-test-fast: $(STAMP) ## Tests that need no cluster (about a minute).
+test-fast: $(STAMP) browser ## Tests that need no cluster (about a minute).
 	$(PYTEST) -m "not cluster" -n $(WORKERS) -q $(ALLOW)
 
-test-cluster: setup ## Tests on a real control plane.
+test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) -m cluster -q $(ALLOW)
 
 lint: $(STAMP) ## ruff, mypy, import-linter.
@@ -49,15 +53,33 @@ check-generated: $(STAMP) ## Fail if a generated file differs from what the code
 
 lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra build pyproject.toml -o requirements/dev.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator --extra planner pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt requirements/agent.in -o requirements/agent.txt
 
 build-lab: $(STAMP) ## Build (or find) the cluster's binaries from pinned Go modules.
 	$(BIN)/precision-lab build
 
+browser: ## Install Chromium, which some tests look at pages with (Debian's package; needs root the first time).
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || { echo "Chromium is needed for tests of pages: install it so that 'chromium' is on the PATH, then try again."; exit 1; }
+
+screenshots: setup browser ## Draw the dashboards of a simulated fleet of 200 nodes into docs/screenshots.
+	$(BIN)/python -m precision_lab.screenshots docs/screenshots
+
 benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.exporter
+	$(BIN)/python -m benchmarks.dashboards
+	$(BIN)/python -m benchmarks.plan
+	$(BIN)/python -m benchmarks.spread simulate
+	$(BIN)/python -m benchmarks.planner
+
+images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...].
+	PYTHONPATH=lab $(PYTHON) -m precision_lab.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)"
+
+images-check: $(STAMP) ## Build both images on stand-in bases and start them (root, buildah, debootstrap).
+	$(BIN)/python -m precision_lab.images check
 
 clean: ## Remove the virtual environment and caches of this checkout.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

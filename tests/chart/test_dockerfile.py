@@ -1,4 +1,4 @@
-"""The Dockerfile against the rest: it can't be built here, but what it names must exist and agree."""
+"""The Dockerfile against the rest: what it names must exist and agree. `make images-check` builds it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from precision_operator.__main__ import arguments as operator_arguments
+from precision_operator.core.agent_defaults import AgentDefaults
 from precision_operator.exporter.__main__ import arguments as exporter_arguments
 from tests.support.helm import Helm, Manifest, of_kind
 
@@ -49,6 +50,12 @@ def test_images_run_as_the_user_that_chart_and_jobs_name(target: str, helm: Helm
     pods = [d["spec"]["template"]["spec"] for d in of_kind(helm.manifests(), "Deployment")]
     assert users == ["65532:65532"]
     assert {(p["securityContext"]["runAsUser"], p["securityContext"]["runAsGroup"]) for p in pods} == {(65532, 65532)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_have_a_home_that_can_be_written(target: str) -> None:
+    """Their user has no entry in /etc/passwd, and the Kubernetes client ends at import where there is no home."""
+    assert re.findall(r"\bHOME=(\S+)", stages()[target]) == ["/tmp"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -93,9 +100,18 @@ def test_the_operator_understands_what_the_chart_tells_it(helm: Helm) -> None:
     assert (read.host, {read.port}) == ("0.0.0.0", probed_ports(found))
 
 
+def test_the_operator_understands_what_agents_get_by_default(helm: Helm) -> None:
+    rack = {"key": "rack", "operator": "Equal", "value": "a-b", "effect": "NoSchedule"}
+    told: Manifest = {"agent": {"queueName": "profiling", "runtimeClassName": "nvidia", "tolerations": [rack]}}
+    [operator] = [d for d in of_kind(helm.manifests(**told), "Deployment") if d["metadata"]["name"] == "fleet-operator"]
+    [found] = operator["spec"]["template"]["spec"]["containers"]
+    assert operator_arguments(found["args"]).agent_defaults == AgentDefaults.model_validate(told["agent"])
+
+
 def test_the_exporter_understands_what_the_chart_tells_it(helm: Helm) -> None:
     found = container(helm, "exporter")
     read = exporter_arguments(found["args"])
     assert found["command"] == ["python", "-m", "precision_operator.exporter"]
     assert tuple(read.watch_namespaces) == ("a", "b")
+    assert (read.metrics_level, read.shards) == ("node", 1)
     assert (read.host, {read.port}) == ("0.0.0.0", probed_ports(found))

@@ -31,6 +31,8 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
         (OURS, "precisionprofiles/status"): "patch",
         (OURS, "nodeprecisionreports"): "get list watch create delete",
         (OURS, "nodeprecisionreports/status"): "patch",
+        (OURS, "capacityplans"): "get list watch",
+        (OURS, "capacityplans/status"): "patch",
         ("batch", "jobs"): "get list watch create delete",
         ("", "pods"): "get list watch",
         ("", "pods/log"): "get",
@@ -44,6 +46,7 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
     ("exporter", "namespace"): {
         (OURS, "precisionprofiles"): "get list watch",
         (OURS, "nodeprecisionreports"): "get list watch",
+        (OURS, "capacityplans"): "get list watch",
     },
 }
 """Written out a second time on purpose: a right that is added must be argued for twice."""

@@ -1,4 +1,4 @@
-{{- /* Names, labels, images and the checks that a schema can't say. */ -}}
+{{- /* Names, labels, images, and what pods have in common. */ -}}
 
 {{- define "pp.name" -}}
 {{- printf "%s" .Release.Name | trunc 50 | trimSuffix "-" -}}
@@ -20,6 +20,9 @@ app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with merge (dict) (.more | default dict) .root.Values.extraLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- /* Watched namespaces as a JSON list, sorted, each once. */ -}}
@@ -54,6 +57,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- fail (printf "agent.image is %s, but agent.allowedImages allows %s only: the operator would refuse every profile. Add the image's repository to agent.allowedImages." $image (join ", " $allowed)) -}}
 {{- end -}}
 {{- $allowed | toJson -}}
+{{- end -}}
+
+{{- /* What agents get where their profile says nothing, as JSON; empty where there is nothing to say. */ -}}
+{{- define "pp.agentDefaults" -}}
+{{- $told := dict -}}
+{{- with .Values.agent.queueName }}{{ $_ := set $told "queueName" . }}{{ end -}}
+{{- with .Values.agent.runtimeClassName }}{{ $_ := set $told "runtimeClassName" . }}{{ end -}}
+{{- with .Values.agent.tolerations }}{{ $_ := set $told "tolerations" . }}{{ end -}}
+{{- if $told }}{{ toJson $told }}{{ end -}}
 {{- end -}}
 
 {{- define "pp.podSecurity" -}}

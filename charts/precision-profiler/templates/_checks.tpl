@@ -1,0 +1,51 @@
+{{- /* What a schema can't say, or can't say in words that help. Included once; renders to nothing. */ -}}
+
+{{- define "pp.checks" -}}
+{{- $levels := list "pool" "node" "detail" -}}
+{{- $level := .Values.exporter.metricsLevel -}}
+{{- if not (has $level $levels) -}}
+{{- fail (printf "exporter.metricsLevel is %q: choose %s. pool shows pools and profiles alone, node also every node, detail also single matrix sizes." $level (join " or " $levels)) -}}
+{{- end -}}
+{{- $shards := int .Values.exporter.shards -}}
+{{- if or (lt $shards 1) (gt $shards 64) -}}
+{{- fail (printf "exporter.shards is %d: choose 1 to 64. One shard holds about 1,500 nodes; 10,000 nodes need 7." $shards) -}}
+{{- end -}}
+{{- range $name, $_ := .Values.extraLabels -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "helm.sh/" $name) -}}
+{{- fail (printf "extraLabels.%s: the chart sets labels of app.kubernetes.io and helm.sh itself; choose another name." $name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $image := dict "operator" .Values.operator.image "agent" .Values.agent.image -}}
+{{- $last := $image.repository | splitList "/" | last -}}
+{{- if contains ":" $last -}}
+{{- fail (printf "%s.image.repository is %s: move what follows the colon to %s.image.tag." $name $image.repository $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $known := include "pp.alertNames" . | fromJsonArray -}}
+{{- range $name, $_ := .Values.rules.alerts -}}
+{{- if not (has $name $known) -}}
+{{- fail (printf "rules.alerts.%s: the chart has no alert of that name. It has: %s." $name (join ", " $known | default "none")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Names of all alerts in files/rules, as a JSON list. */ -}}
+{{- define "pp.alertNames" -}}
+{{- $names := list -}}
+{{- range $path, $_ := .Files.Glob "files/rules/*.yaml" -}}
+{{- range ($.Files.Get $path | fromYaml).groups -}}
+{{- range .rules -}}
+{{- with .alert }}{{ $names = append $names . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $names | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{- /* "true" where an object of prometheus-operator is wanted: asked for, or `auto` and its kind is known. */ -}}
+{{- define "pp.monitoring" -}}
+{{- $known := .root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind) -}}
+{{- if or (eq (toString .enabled) "true") (and (eq (toString .enabled) "auto") $known) -}}
+true
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,66 @@
+"""The values: each in the schema, with a default, in the README's table, and nothing that the schema lets by unseen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from tests.chart.values_table import README, defaults, in_readme, schema, table, values
+
+OPEN = {
+    "global": "Helm's own, for subcharts",
+    "definitions.affinity.nodeAffinity": "the API server's own schema is the judge",
+    "definitions.affinity.podAffinity": "the API server's own schema is the judge",
+    "definitions.affinity.podAntiAffinity": "the API server's own schema is the judge",
+}
+"""Objects of the schema that take any key, and why."""
+
+
+def test_the_readme_has_the_table_of_all_values() -> None:
+    text = README.read_text()
+    if os.environ.get("UPDATE_GOLDEN"):
+        text = text.replace(in_readme(text), "", 1) if in_readme(text) else text
+        mark = "<!-- end of values -->\n"
+        README.write_text(text.replace(mark, table() + mark))
+    assert in_readme(README.read_text()) == table(), "look at the schema, then run again with UPDATE_GOLDEN=1"
+
+
+def test_every_value_is_in_the_schema_and_has_its_default_in_the_values() -> None:
+    assert [value.name for value in values() if value.default == "not in values.yaml"] == []
+    assert _leaves(defaults()) - {value.name for value in values()} == set()
+
+
+def test_every_value_says_what_it_is() -> None:
+    assert [value.name for value in values() if not value.meaning.endswith(".")] == []
+
+
+def test_only_what_is_listed_takes_any_key() -> None:
+    assert dict(_open_objects(schema())) == dict.fromkeys(OPEN, "open")
+
+
+def _leaves(found: dict[str, Any], at: str = "") -> set[str]:
+    """Names in values.yaml, down to what the schema calls one value."""
+    whole = {value.name for value in values()}
+    return {
+        leaf
+        for name, value in found.items()
+        for leaf in (
+            _leaves(value, f"{at}{name}.")
+            if isinstance(value, dict) and f"{at}{name}" not in whole
+            else {f"{at}{name}"}
+        )
+    }
+
+
+def _open_objects(node: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Every object of the schema that refuses no key: neither closed, nor a map whose values have a type."""
+    if isinstance(node, dict):
+        if node.get("type") == "object" and node.get("additionalProperties", True) is True:
+            yield at, "open"
+        for name, part in node.items():
+            below = at if name in ("properties", "items") else f"{at}.{name}".lstrip(".")
+            yield from _open_objects(part, below)
+    elif isinstance(node, list):
+        for number, part in enumerate(node):
+            yield from _open_objects(part, f"{at}[{number}]")

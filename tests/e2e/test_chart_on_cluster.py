@@ -1,0 +1,324 @@
+"""The chart's life on a real cluster, by Helm itself: installed from the working tree, upgraded to it from the first
+chart with agents running, with prometheus-operator's kinds and without, and uninstalled.
+
+One story in steps; each test looks at what one step left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_api.names import AGENT_APP, LABEL_APP
+from precision_lab import monitoring
+from precision_lab.binaries import binaries
+from precision_lab.fleet import NodeSpec
+from precision_lab.install import CHART, REPOSITORY
+from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.release import HelmError, Release, notes_of
+from precision_operator.core import rbac
+from precision_operator.core.manifest import owner
+from tests.chart.json_schemas import LOCATION, write_schemas
+from tests.support.eventually import eventually
+from tests.support.golden import FOLDER
+from tests.support.site import profile_manifest
+
+pytestmark = pytest.mark.cluster
+
+FIRST = FOLDER / "precision-profiler-0.1.0.tgz"
+"""The chart as it was before metrics rules and dashboards came: packaged from 4593b69."""
+WATCHED = "training"
+LONG, SHORT = "long", "short"
+FLEET = [NodeSpec("GB200", name=LONG, traits=("agent-seconds:3600",)), NodeSpec("H100", name=SHORT)]
+AUTO: dict[str, Any] = {
+    "watchNamespaces": [WATCHED],
+    "serviceMonitor": {"enabled": "auto"},
+    "rules": {"enabled": "auto"},
+    "dashboards": {"enabled": True},
+    "networkPolicy": {"enabled": True},
+    "extraLabels": {"cost-centre": "a17"},
+    "exporter": {"replicas": 2},
+}
+MONITORING = ("ServiceMonitor", "PrometheusRule")
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What Helm said, what the release consists of, and what was in the watched namespace when the step was over."""
+
+    notes: str
+    objects: list[Object]
+    uids: dict[str, set[str]]
+    """UIDs by kind: profiles, reports, Jobs and pods."""
+    gone: tuple[str, ...] = ()
+    """Kinds of those objects of the release that the cluster did not have any more."""
+
+    def kinds(self) -> set[str]:
+        return {item["kind"] for item in self.objects}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """A cluster of this module's own: it loses its definitions in the end."""
+    with start_lab(FLEET, LabSettings(agent_seconds=0.3)) as started:
+        started.create_namespace(WATCHED)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def release(lab: Lab) -> Release:
+    return Release(lab)
+
+
+@pytest.fixture(scope="module")
+def first(release: Release) -> Step:
+    """The first chart; one node is measured, on the other an agent runs that does not end by itself."""
+    lab, notes = release.lab, release.put(FIRST, watchNamespaces=[WATCHED])
+    operate(release)
+    lab.apply(profile_manifest(WATCHED, "story"))
+    eventually(lambda: phases(lab) == {LONG: "Running", SHORT: "Measured"})
+    return step(release, notes)
+
+
+@pytest.fixture(scope="module")
+def upgraded(release: Release, first: Step) -> Step:
+    """The working tree's chart over it, without prometheus-operator; its operator has looked at the profile."""
+    lab, notes = release.lab, notes_of(release.helm(*in_docs("helm upgrade"), "--values=-", stdin=json.dumps(AUTO)))
+    lab.processes.stop("operator")
+    operate(release)
+    lab.kubectl("patch", "pp/story", "-n", WATCHED, "--type=merge", '-p={"spec":{"rollout":{"maxConcurrent":40}}}')
+    newest = lab.get("pp/story", "-n", WATCHED)["metadata"]["generation"]
+    eventually(lambda: lab.get("pp/story", "-n", WATCHED)["status"]["observedGeneration"] == newest)
+    return step(release, notes)
+
+
+@pytest.fixture(scope="module")
+def monitored(release: Release, upgraded: Step) -> Step:
+    """The same values once more, where prometheus-operator's kinds are known by now."""
+    for path in monitoring.definitions():
+        release.lab.kubectl("apply", "--server-side", "-f", str(path))
+    crds = [f"crd/{plural}.monitoring.coreos.com" for plural in monitoring.PLURALS]
+    release.lab.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
+    return step(release, release.put(**AUTO))
+
+
+@pytest.fixture(scope="module")
+def uninstalled(release: Release, monitored: Step) -> Step:
+    """Uninstalled as the defaults have it; an agent runs meanwhile."""
+    release.lab.processes.stop("operator")
+    notes = release.helm(*in_docs("helm uninstall"), "--wait")
+    return Step(notes, monitored.objects, present(release.lab), gone(release.lab, monitored.objects))
+
+
+@pytest.fixture(scope="module")
+def removed(release: Release, uninstalled: Step) -> Step:
+    """Installed once more over what was kept, now not to keep it, and uninstalled again."""
+    notes = notes_of(
+        release.helm(*in_docs("helm install"), "--values=-", stdin=json.dumps(AUTO | {"crds": {"keep": False}}))
+    )
+    found = step(release, notes)
+    collector_knows_profiles(release.lab)
+    release.uninstall()
+    return replace(found, gone=gone(release.lab, found.objects))
+
+
+def in_docs(begin: str) -> list[str]:
+    """The command of docs/install.md that begins so, without its program."""
+    text = (REPOSITORY / "docs" / "install.md").read_text().replace("\\\n", " ")
+    [line] = [line for line in text.splitlines() if line.startswith(begin)]
+    return shlex.split(line, comments=True)[1:]
+
+
+def operate(release: Release) -> None:
+    """The release's operator, with the arguments and the rights that the release gives it."""
+    release.programs()["operator"].start()
+
+
+def step(release: Release, notes: str) -> Step:
+    return Step(notes, release.objects(), present(release.lab))
+
+
+def present(lab: Lab) -> dict[str, set[str]]:
+    """UIDs of what there is in the watched namespace, pods that end left out."""
+    found = {kind: lab.get(kind, "-n", WATCHED)["items"] for kind in ("pp", "npr", "jobs", "pods")}
+    return {
+        kind: {item["metadata"]["uid"] for item in items if "deletionTimestamp" not in item["metadata"]}
+        for kind, items in found.items()
+    }
+
+
+def phases(lab: Lab) -> dict[str, str]:
+    """Node to `Measured`, to the phase of its agent's pod, or to nothing yet."""
+    reports = lab.get("npr", "-n", WATCHED)["items"]
+    pods = lab.get("pods", "-n", WATCHED, "-l", f"{LABEL_APP}={AGENT_APP}")["items"]
+    running = {pod["spec"].get("nodeName", ""): pod["status"]["phase"] for pod in pods}
+    done = {report["spec"]["nodeName"]: report.get("status", {}).get("state") for report in reports}
+    return {node: "Measured" if done.get(node) == "Measured" else running.get(node, "") for node in (LONG, SHORT)}
+
+
+def collector_knows_profiles(lab: Lab) -> None:
+    """Returns when the cluster's garbage collector follows profiles, which it begins within half a minute.
+
+    Asked of it by a profile that owns a ConfigMap, and is deleted.
+    """
+    lab.apply(profile_manifest(WATCHED, "probe", suspend=True))
+    uid = lab.get("pp/probe", "-n", WATCHED)["metadata"]["uid"]
+    owned = {"name": "probe", "namespace": WATCHED, "ownerReferences": [owner("probe", uid)]}
+    lab.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned})
+    lab.kubectl("delete", "pp/probe", "-n", WATCHED)
+    lab.kubectl("wait", "--for=delete", "configmap/probe", "-n", WATCHED, "--timeout=90s")
+
+
+def gone(lab: Lab, objects: list[Object]) -> tuple[str, ...]:
+    """The kinds of those objects that the cluster does not have, one for each."""
+    return tuple(item["kind"] for item in objects if not there(lab, item))
+
+
+def there(lab: Lab, item: Object) -> bool:
+    group = item["apiVersion"].rpartition("/")[0]
+    kind = f"{item['kind']}.{item['apiVersion'].rpartition('/')[2]}.{group}" if group else item["kind"]
+    namespace = item["metadata"].get("namespace", "default")
+    return lab.kubectl("get", kind, item["metadata"]["name"], "-n", namespace, "--ignore-not-found", "-o=name") != ""
+
+
+def rights(lab: Lab, namespace: str, account: str, within: str) -> set[tuple[str, str]]:
+    """(resource, verb) as `kubectl auth can-i --list` prints them to an account with its own token."""
+    own = lab.service_account_kubeconfig(namespace, account)
+    rows = lab.kubectl("auth", "can-i", "--list", "-n", within, kubeconfig=own).splitlines()[1:]
+    return {(row.split()[0], verb) for row in rows if row[0] != " " for verb in row[row.rindex("[") + 1 : -1].split()}
+
+
+def granted(component: rbac.Component, *scopes: rbac.Scope) -> set[tuple[str, str]]:
+    """The same from the table."""
+    return {
+        (full_name(resource, row.group), verb)
+        for row in rbac.GRANTS
+        if row.component == component and row.scope in scopes
+        for resource in row.resources
+        for verb in row.verbs
+    }
+
+
+def full_name(resource: str, group: str) -> str:
+    """`precisionprofiles/status` of a group as kubectl writes it: `precisionprofiles.GROUP/status`."""
+    name, slash, part = resource.partition("/")
+    return f"{name}.{group}{slash}{part}" if group else resource
+
+
+def test_the_first_chart_ran_an_agent_when_the_upgrade_came(first: Step) -> None:
+    assert {kind: len(uids) for kind, uids in first.uids.items() if kind in ("pp", "npr")} == {"pp": 1, "npr": 2}
+    assert len(first.uids["jobs"]) >= 1
+
+
+def test_an_upgrade_keeps_profiles_reports_and_running_agents(first: Step, upgraded: Step, lab: Lab) -> None:
+    assert (upgraded.uids["pp"], upgraded.uids["npr"]) == (first.uids["pp"], first.uids["npr"])
+    assert upgraded.uids["jobs"] <= first.uids["jobs"], "the new operator started another agent"
+    assert phases(lab) == {LONG: "Running", SHORT: "Measured"}
+
+
+def test_everything_of_the_release_is_in_the_cluster(upgraded: Step, lab: Lab) -> None:
+    assert gone(lab, upgraded.objects) == ()
+    assert {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PriorityClass"} <= upgraded.kinds()
+
+
+def test_without_prometheus_operator_none_of_its_kinds_is_asked_for(upgraded: Step) -> None:
+    assert upgraded.kinds() & set(MONITORING) == set()
+
+
+def test_asked_for_all_the_same_helm_says_which_kind_is_missing(release: Release, upgraded: Step) -> None:
+    with pytest.raises(HelmError, match='no matches for kind "ServiceMonitor"'):
+        release.helm("upgrade", release.name, str(CHART), "--set=serviceMonitor.enabled=true", "--dry-run=server")
+
+
+def test_a_second_release_is_told_what_the_first_has_and_lives_beside_it(upgraded: Step, lab: Lab) -> None:
+    second = Release(lab, "second", lab.create_namespace("second"))
+    with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):
+        second.put()
+    shared: dict[str, Any] = {"crds": {"enabled": False}, "agent": {"priorityClass": {"create": False}}}
+    with pytest.raises(HelmError, match='namespaces "absent" not found'):
+        second.put(**shared, watchNamespaces=["absent"])
+    assert "serves the PrecisionProfiles of: second" in second.put(**shared)
+    second.uninstall()
+    assert gone(lab, upgraded.objects) == ()
+
+
+@pytest.mark.parametrize("component", rbac.COMPONENTS)
+def test_kubectl_lists_the_rights_of_the_table_and_no_others(
+    component: rbac.Component, upgraded: Step, release: Release
+) -> None:
+    anybody = rights(release.lab, release.namespace, "default", WATCHED)
+    account = f"{release.name}-{component}"
+    assert rights(release.lab, release.namespace, account, WATCHED) - anybody == granted(
+        component, "cluster", "namespace"
+    )
+    assert rights(release.lab, release.namespace, account, release.namespace) - anybody == granted(
+        component, "cluster", "own"
+    )
+
+
+def test_with_prometheus_operator_it_gets_what_it_knows(monitored: Step, lab: Lab) -> None:
+    assert "ServiceMonitor" in monitored.kinds()
+    assert gone(lab, monitored.objects) == ()
+
+
+def test_the_server_takes_every_object_strictly(monitored: Step, lab: Lab) -> None:
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": monitored.objects})
+    said = lab.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
+    )
+    assert len(said.splitlines()) == len(monitored.objects)
+
+
+def test_kubeconform_finds_nothing_by_the_servers_own_schemas(monitored: Step, lab: Lab, tmp_path: Path) -> None:
+    kinds = {(item["apiVersion"], item["kind"]) for item in monitored.objects}
+    write_schemas(lab.get("--raw=/openapi/v2"), kinds, tmp_path)
+    assert conform(tmp_path, monitored.objects) == []
+    broken = [item | {"spec": item["spec"] | {"replica": 1}} for item in monitored.objects if "spec" in item]
+    assert len(conform(tmp_path, broken)) == len(broken)
+
+
+def conform(schemas: Path, objects: list[Object]) -> list[str]:
+    """What kubeconform finds wrong, a line for each object."""
+    program = str(binaries(["kubeconform"])["kubeconform"])
+    command = [program, "-strict", "-output=json", f"-schema-location={schemas}/{LOCATION}"]
+    text = "\n---\n".join(json.dumps(item) for item in objects)
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    return [f"{row['kind']} {row['name']}: {row['msg']}" for row in json.loads(done.stdout)["resources"]]
+
+
+def test_the_notes_say_what_to_do_next_and_what_becomes_of_agents(upgraded: Step) -> None:
+    steps = [line.split()[0] for line in upgraded.notes.splitlines() if line.startswith("     kubectl")]
+    assert len(steps) >= 3
+    assert "Profiles and reports stay. Agents that run go on to their own end" in upgraded.notes
+    assert f"kubectl -n {WATCHED} delete pp --all" in upgraded.notes
+
+
+def test_uninstalling_keeps_profiles_reports_and_agents_that_run(monitored: Step, uninstalled: Step) -> None:
+    assert {kind: uninstalled.uids[kind] for kind in ("pp", "npr", "jobs")} == {
+        kind: monitored.uids[kind] for kind in ("pp", "npr", "jobs")
+    }
+    assert uninstalled.uids["pods"] == monitored.uids["pods"] != set()
+
+
+def test_uninstalling_takes_everything_but_the_definitions(uninstalled: Step) -> None:
+    kinds = [item["kind"] for item in uninstalled.objects]
+    assert list(uninstalled.gone) == [kind for kind in kinds if kind != "CustomResourceDefinition"]
+    assert "kept due to the resource policy" in uninstalled.notes
+
+
+def test_a_new_release_takes_over_what_was_kept(uninstalled: Step, removed: Step) -> None:
+    assert removed.uids == uninstalled.uids
+    assert "deletes the CustomResourceDefinitions, and with them every profile and report" in removed.notes
+
+
+def test_uninstalled_without_keeping_profiles_go_and_agents_end(removed: Step, lab: Lab) -> None:
+    assert len(removed.gone) == len(removed.objects)
+    eventually(lambda: not lab.get("jobs,pods", "-n", WATCHED)["items"])
