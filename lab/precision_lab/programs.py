@@ -71,6 +71,7 @@ MODULES: tuple[Module, ...] = (
         ldflags=f"{_STRIPPED} -X github.com/prometheus/common/version.Version=3.15.0",
         tags="remove_all_sd,netgo",
     ),
+    Module("helm-unittest", (("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),), 58),
     Module("kubeconform", (("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),), 4),
 )
 

@@ -15,11 +15,14 @@ from typing import Any
 from uuid import uuid4
 
 import kopf
+from pydantic import ValidationError
 
 from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
+from precision_operator.core.agent_defaults import AgentDefaults
 from precision_operator.core.observed import Settings
+from precision_operator.core.views import spec_problem
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
@@ -47,6 +50,13 @@ def _namespaces(told: str) -> tuple[str, ...]:
     return found
 
 
+def _agent_defaults(told: str) -> AgentDefaults:
+    try:
+        return AgentDefaults.model_validate_json(told)
+    except ValidationError as error:
+        raise argparse.ArgumentTypeError(spec_problem(error, "agent-defaults")) from error
+
+
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     parser = argparse.ArgumentParser("python -m precision_operator", description=__doc__)
@@ -56,6 +66,13 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--allowed-images", type=_parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
     add("--priority-class", default=DEFAULT_PRIORITY_CLASS, help="PriorityClass of the agents: %(default)s.")
     add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
+    add(
+        "--agent-defaults",
+        type=_agent_defaults,
+        default=AgentDefaults(),
+        metavar="JSON",
+        help="queueName, runtimeClassName and tolerations of agents whose profile names none.",
+    )
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
@@ -91,6 +108,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         allowed_images=options.allowed_images,
         priority_class=options.priority_class,
         agent_service_account=options.agent_service_account,
+        agent_defaults=options.agent_defaults,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
     )
 
@@ -101,6 +119,7 @@ async def run(options: argparse.Namespace) -> None:
     _on_signals(stop)
     async with Cluster.connect(options.kubeconfig) as cluster, office_of(options) as office:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", office.check
+        cluster.answered = telemetry.requested
         telemetry.follow(lambda: office.leads, cache)
         gatherer = Gatherer(cluster, cache, settings_of(options), options.watch_namespaces)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry)

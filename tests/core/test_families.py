@@ -6,6 +6,7 @@ import math
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,13 +18,22 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from precision_lab.binaries import binaries
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.families import FAMILIES, NODE_FAMILIES, PROFILE_FAMILIES
-from precision_operator.exporter.reading import Campaign, NodeResult, read_profile, read_report
+from precision_operator.exporter.families import (
+    FAMILIES,
+    NODE_FAMILIES,
+    POOL_FAMILIES,
+    PROFILE_FAMILIES,
+    STANDING_FAMILIES,
+)
+from precision_operator.exporter.family import Level
+from precision_operator.exporter.pools import Beside, Pool, pools
+from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import escape, sample_template, samples
 from tests.support.golden import FOLDER, assert_golden
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 
+NOW = datetime(2026, 11, 20, 7, tzinfo=UTC)
 ENERGY = ("precision_node_training_power_watts", "precision_node_training_tokens_per_joule")
 CRASHED = {
     "run": "r1",
@@ -40,6 +50,13 @@ MIXED = [
 ]
 
 
+def pool_of(*reports: dict[str, Any]) -> Pool:
+    """The one pool of these reports."""
+    found = [result for report in reports if (result := read_report(report, "w"))]
+    (pool,) = pools(found, Beside())
+    return pool
+
+
 def fleet() -> list[dict[str, Any]]:
     """Reports of all sorts: simulated, measured, without energy, failed before any result, and of two profiles."""
     measured = report_status(MIXED, backend="transformer-engine", provenance="measured", simulated=[])
@@ -52,8 +69,10 @@ def fleet() -> list[dict[str, Any]]:
     ]
 
 
-def body_of(reports: Iterable[dict[str, Any]], profiles: Iterable[dict[str, Any]] = ()) -> Body:
-    store = Store()
+def body_of(
+    reports: Iterable[dict[str, Any]], profiles: Iterable[dict[str, Any]] = (), level: Level = "detail"
+) -> Body:
+    store = Store(level, clock=lambda: NOW)
     for profile in profiles:
         store.see_profile(profile)
     for report in reports:
@@ -63,6 +82,10 @@ def body_of(reports: Iterable[dict[str, Any]], profiles: Iterable[dict[str, Any]
 
 def parsed(body: Body) -> list[Sample]:
     return [sample for family in text_string_to_metric_families(body.text.decode()) for sample in family.samples]
+
+
+def parsed_nodes(body: Body) -> list[Sample]:
+    return [sample for sample in parsed(body) if "node" in sample.labels]
 
 
 def values(body: Body, name: str, label: str = "recipe") -> dict[str, float]:
@@ -87,27 +110,24 @@ def test_promtool_finds_nothing_wrong_with_the_golden_text() -> None:
 
 
 def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> None:
-    subjects: list[NodeResult | Campaign | None] = [read_report(report, "w") for report in fleet()]
-    subjects.sort(key=lambda it: (it.profile, it.node) if isinstance(it, NodeResult) else ("", ""))
+    found = [read_report(report, "w") for report in fleet()]
+    subjects = sorted((it for it in found if it), key=lambda it: (it.profile, it.node))
 
     class Theirs:
         def collect(self) -> Iterator[Metric]:
             for family in NODE_FAMILIES:
                 metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
                 for subject in subjects:
-                    for labels, value in family.rows(subject) if isinstance(subject, NodeResult) else ():
+                    for labels, value in family.rows(subject):
+                        assert isinstance(value, float)
                         metric.add_metric(labels, value)
                 if metric.samples:
                     yield metric
 
     registry = CollectorRegistry()
     registry.register(Theirs())
-    store = Store()
-    store.see_profile(profile_object(workload={"name": "w"}, status={}))
-    store.see_profile(profile_object("weekly", workload={"name": "w"}, status={}))
-    for report in fleet():
-        store.see_report(report)
-    assert build(store.view()).text == generate_latest(registry)
+    ours = [(family.head, b"".join(map(family.render, subjects))) for family in NODE_FAMILIES]
+    assert b"".join(head + lines for head, lines in ours if lines) == generate_latest(registry)
 
 
 def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> None:
@@ -119,21 +139,26 @@ def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> N
 
 
 def test_each_row_has_one_value_for_each_label() -> None:
-    campaign = read_profile(profile_object())
+    campaign = read_profile(profile_object(), NOW)
     result = read_report(report_object(status=report_status(MIXED)), "w")
     assert campaign
     assert result
+    pool = pool_of(*(report_object(f"n{number}") for number in range(5)))
+    for pool_family in POOL_FAMILIES:
+        assert {len(labels) for labels, _ in pool_family.rows(pool)} <= {len(pool_family.labels)}, pool_family.name
+    for family in STANDING_FAMILIES:
+        assert {len(labels) for labels, _ in family.rows(pool.standings["n1"])} == {len(family.labels)}, family.name
     for node_family in NODE_FAMILIES:
-        assert {len(labels) for labels, _ in node_family.rows(result)} == {len(node_family.labels)}, node_family.name
+        assert {len(labels) for labels, _ in node_family.rows(result)} <= {len(node_family.labels)}, node_family.name
     for profile_family in PROFILE_FAMILIES:
-        assert {len(labels) for labels, _ in profile_family.rows(campaign)} == {len(profile_family.labels)}
+        assert {len(labels) for labels, _ in profile_family.rows(campaign)} <= {len(profile_family.labels)}
 
 
 def test_two_profiles_over_one_node_give_no_series_twice() -> None:
     body = body_of([report_object("n1", profile="a"), report_object("n1", profile="b"), report_object("n2", "a")])
     counted = Counter(map(series, parsed(body)))
     assert counted.most_common(1)[0][1] == 1
-    assert body.series == len(counted)
+    assert body.series == len(counted) - 1, "all but the shard's own"
 
 
 def test_the_same_profile_name_in_two_namespaces_gives_no_series_twice() -> None:
@@ -200,7 +225,9 @@ def test_info_says_whether_figures_were_measured(run: dict[str, Any], told: str)
 
 def test_a_failed_first_attempt_shows_its_time_and_no_success() -> None:
     body = body_of([report_object(status={"attempt": CRASHED})])
-    assert [sample.name for sample in parsed(body)] == ["precision_node_last_attempt_timestamp_seconds"]
+    names = {sample.name for sample in parsed(body) if "node" in sample.labels}
+    assert names == {"precision_node_last_attempt_timestamp_seconds"}
+    assert values(body, "precision_pool_nodes", "phase") == {"fresh": 0.0, "stale": 0.0, "failed": 1.0}
 
 
 def test_the_workload_is_named_as_in_the_profile_and_by_its_hash_when_the_profile_is_gone() -> None:
@@ -237,18 +264,18 @@ def test_a_profile_without_eligible_nodes_has_no_progress() -> None:
 def test_a_report_that_cannot_be_read_is_counted_and_the_others_are_shown(status: Any) -> None:
     broken = report_object("broken") | {"status": status}
     body = body_of([report_object("good"), broken])
-    assert {sample.labels["node"] for sample in parsed(body)} == {"good"}
+    assert {sample.labels["node"] for sample in parsed(body) if "node" in sample.labels} == {"good"}
     assert (body.shown_reports, body.unreadable_reports) == (1, 1)
 
 
 def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
-    status = report_status([recipe_row("bf16") | {"throttledRatio": "0.1"}]) | {"forecast": {"since": "now"}}
+    status = report_status([recipe_row("bf16") | {"dreamtRatio": "0.1"}]) | {"forecast": {"since": "now"}}
     assert body_of([report_object(status=status)]).shown_reports == 1
 
 
 def test_a_report_without_a_result_yet_is_no_error() -> None:
     body = body_of([report_object(status={})])
-    assert (body.text, body.empty_reports, body.unreadable_reports) == (b"", 1, 0)
+    assert (parsed_nodes(body), body.empty_reports, body.unreadable_reports) == ([], 1, 0)
 
 
 # What JSON in UTF-8 can carry: everything but lone surrogates.

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from precision_api import names
 from precision_lab.binaries import binaries
+from precision_lab.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_operator.monitoring import rule_file
 from tests.support.eventually import eventually
 from tests.support.site import Scene, Site, specs
 
@@ -16,8 +22,13 @@ pytestmark = pytest.mark.cluster
 
 
 def scrape(site: Site) -> str:
-    with urllib.request.urlopen(f"{site.exporter.url}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
+    """All that the exporter gives: itself, pools and profiles, and the nodes of its one shard."""
+
+    def body(path: str) -> str:
+        with urllib.request.urlopen(f"{site.exporter.url}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    return body("/metrics/shard/0") + body("/metrics")
 
 
 def nodes_shown(site: Site, profile: str) -> dict[str, set[str]]:
@@ -59,3 +70,34 @@ def test_the_info_series_of_a_replayed_node_says_simulated(scene: Scene) -> None
     families = text_string_to_metric_families(scrape(scene.site))
     told = [s.labels for f in families for s in f.samples if s.labels.get("node") == node and "data" in s.labels]
     assert [(labels["data"], labels["backend"]) for labels in told] == [("simulated", "replay")]
+
+
+@contextmanager
+def watched_by_prometheus(site: Site, folder: Path) -> Iterator[Prometheus]:
+    """A real Prometheus that scrapes the site's exporter, with the chart's rules at a lab's pace."""
+    rules = folder / "rules.yaml"
+    rules.write_text(rule_file.text(lasts="2s", interval="1s"))
+    address = site.exporter.url.removeprefix("http://")
+    target = Target("precision-profiler-exporter", address, ("/metrics", "/metrics/shard/0"))
+    settings = PrometheusSettings((target,), (rules,), scrape_seconds=1.0, evaluation_seconds=1.0)
+    prometheus = start_prometheus(site.lab.processes, settings)
+    try:
+        yield prometheus
+    finally:
+        prometheus.stop()
+
+
+def test_a_slow_node_of_a_living_cluster_ends_as_its_alert_and_as_no_other(scene: Scene, tmp_path: Path) -> None:
+    alike = ("H100",)
+    *_, slow = scene.add_nodes(*specs(4, products=alike), *specs(1, "scale:0.8", products=alike))
+    profile = scene.apply(workload={"preset": "llama3-8b"}, benchmarks={})
+    profile.completes()
+    mine = f'alertstate="firing",profile="{profile.name}"'
+    with watched_by_prometheus(scene.site, tmp_path) as prometheus:
+        fired = prometheus.wait_for(f"ALERTS{{{mine}}}", seconds=60)
+        assert [(alert.labels["alertname"], alert.labels["node"]) for alert in fired] == [("PrecisionNodeSlow", slow)]
+        assert not prometheus.query('ALERTS{alertname="PrecisionExporterDown"}')
+        scene.lab.annotate_node(slow, scale=None)
+        again = f"{names.ANNOTATION_RERUN}=now"
+        scene.lab.kubectl("annotate", "pp", profile.name, again, f"--namespace={scene.site.namespace}")
+        eventually(lambda: not prometheus.query(f"ALERTS{{{mine}}}"), 90)

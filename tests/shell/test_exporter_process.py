@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from precision_api import crdgen
+from precision_api.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_lab.binaries import binaries
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.paths import collection, item, profiles, reports
@@ -78,7 +79,7 @@ async def _until_served(api: Cluster, namespace: str) -> None:
     async with asyncio.timeout(20):
         while True:
             found = await api.get("/apis/precisionprofiler.io/v1alpha1")
-            if len([kind for kind in found["resources"] if "/" not in kind["name"]]) == 2:
+            if {PROFILE_PLURAL, REPORT_PLURAL} <= {kind["name"] for kind in found["resources"]}:
                 return
             await asyncio.sleep(0.05)
 
@@ -138,7 +139,7 @@ async def until(http: aiohttp.ClientSession, url: str, holds: Callable[[str], bo
     """The first scrape that `holds`, within 10 s."""
     async with asyncio.timeout(10):
         while True:
-            async with http.get(f"{url}/metrics") as response:
+            async with http.get(f"{url}/metrics/shard/0") as response:
                 text = await response.text()
                 if response.status == 200 and holds(text):
                     return text
@@ -173,7 +174,7 @@ def nobody_home(cluster: Any, tmp_path: Path) -> Path:
 
 async def test_without_an_api_server_the_process_lives_but_serves_no_metrics(nobody_home: Path) -> None:
     async with exporter(nobody_home, "nowhere") as (_, url), aiohttp.ClientSession() as http:
-        for path, expected in (("healthz", 200), ("readyz", 503), ("metrics", 503)):
+        for path, expected in (("healthz", 200), ("readyz", 503), ("metrics", 503), ("metrics/shard/0", 503)):
             async with http.get(f"{url}/{path}") as response:
                 assert response.status == expected, path
 

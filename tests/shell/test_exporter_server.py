@@ -49,8 +49,8 @@ async def status_of(http: aiohttp.ClientSession, url: str) -> int:
         return response.status
 
 
-async def scraped(http: aiohttp.ClientSession, url: str) -> str:
-    async with http.get(f"{url}/metrics") as response:
+async def scraped(http: aiohttp.ClientSession, url: str, path: str = "/metrics/shard/0") -> str:
+    async with http.get(f"{url}{path}") as response:
         assert response.status == 200
         return (await response.read()).decode()
 
@@ -62,6 +62,7 @@ async def test_metrics_and_readiness_wait_for_the_first_list_and_liveness_does_n
         assert await status_of(http, f"{url}/healthz") == 200
         assert await status_of(http, f"{url}/readyz") == 503
         assert await status_of(http, f"{url}/metrics") == 503
+        assert await status_of(http, f"{url}/metrics/shard/0") == 503
         store.complete = True
         assert await status_of(http, f"{url}/readyz") == 200
         assert await status_of(http, f"{url}/metrics") == 200
@@ -72,9 +73,9 @@ async def test_the_content_type_is_the_text_format_of_prometheus() -> None:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def test_a_scrape_holds_the_fleet_and_the_process_and_no_family_twice() -> None:
+async def test_the_scrapes_hold_the_nodes_the_fleet_and_the_process_and_no_family_twice() -> None:
     async with serving(ready_store("n1", "n2")) as url, client() as http:
-        text = await scraped(http, url)
+        text = await scraped(http, url, "/metrics") + await scraped(http, url)
     names = [family.name for family in text_string_to_metric_families(text)]
     assert len(set(names)) == len(names)
     assert {"precision_node_info", "precision_profile_nodes", "precision_exporter_series"} <= set(names)
@@ -88,14 +89,11 @@ async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> 
     async with serving(store) as url, client() as http:
         for node in ("n2", "n3"):
             store.see_report(report_object(node))
-            async with http.get(f"{url}/metrics", headers={"Accept-Encoding": "gzip"}) as response:
+            async with http.get(f"{url}/metrics/shard/0", headers={"Accept-Encoding": "gzip"}) as response:
                 assert response.headers["Content-Encoding"] == "gzip"
                 unpacked = gzip.decompress(await response.read()).decode()
             assert f'node="{node}"' in unpacked
-            fleet = unpacked.partition("# HELP precision_exporter_build_info")[0]
-            assert [line for line in fleet.splitlines() if "precision_node" in line] == [
-                line for line in (await scraped(http, url)).splitlines() if "precision_node" in line
-            ]
+            assert unpacked == await scraped(http, url)
 
 
 async def test_series_of_a_deleted_report_vanish() -> None:
@@ -110,7 +108,7 @@ async def test_series_of_a_deleted_report_vanish() -> None:
 
 async def test_an_unchanged_store_is_put_together_once_for_many_scrapes() -> None:
     async with serving(ready_store("n1")) as url, client() as http:
-        texts = await asyncio.gather(*(scraped(http, url) for _ in range(5)))
+        texts = await asyncio.gather(*(scraped(http, url, "/metrics") for _ in range(5)))
     assert all("precision_exporter_render_seconds_count 1.0" in text for text in texts)
 
 

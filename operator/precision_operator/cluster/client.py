@@ -41,6 +41,8 @@ class Cluster:
         """How audit logs name this process; what is before the slash is the field manager of what it writes."""
         self.before_write: Callable[[], None] = _allowed
         """Called just before each request that changes something; what it raises is raised instead of the request."""
+        self.answered: Callable[[str, int], None] = _uncounted
+        """Told of each request how it ended: method and HTTP status, 0 where there was no answer."""
         self._configuration = found.configuration
         self._configuration.client_session_kwargs = {"trust_env": found.through_proxy}
         self._timeout = aiohttp.ClientTimeout(
@@ -201,9 +203,12 @@ class Cluster:
             async with answer.response as response:
                 data = await _read(response, limit if response.status < 400 else None)
         except TimeoutError as error:
+            self.answered(method, 0)
             raise ApiError(0, TIMEOUT, f"{act}: no answer within {self._timeout.total:g} s") from error
         except (aiohttp.ClientError, ConfigException, OSError) as error:
+            self.answered(method, 0)
             raise ApiError(0, UNREACHABLE, f"{act}: {error or type(error).__name__}") from error
+        self.answered(method, response.status)
         if response.status >= 300:
             raise error_of(act, response.status, response.reason or "", data, response.headers.get("Retry-After"))
         return data
@@ -211,6 +216,10 @@ class Cluster:
 
 def _allowed() -> None:
     """Nothing stands against a write."""
+
+
+def _uncounted(method: str, status: int) -> None:
+    """Nobody counts requests."""
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int | None) -> bytes:

@@ -10,15 +10,19 @@ from collections.abc import Sequence
 
 import kopf
 from aiohttp import web
-from prometheus_client import disable_created_metrics
 
 from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.exporter.family import LEVELS
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.server import application, serve
+from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Lists, registry_of, settings
 
 _log = logging.getLogger("precision_operator.exporter")
+
+MOST_SAMPLES = 64
+"""Full results are some 100 kB each, and a median of a few nodes is as good."""
 
 
 def _namespaces(told: str) -> tuple[str, ...]:
@@ -26,6 +30,18 @@ def _namespaces(told: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
     return found
+
+
+def _shards(told: str) -> int:
+    if not (told.isdecimal() and 1 <= int(told) <= MOST_SHARDS):
+        raise argparse.ArgumentTypeError(f"{told!r} is no number from 1 to {MOST_SHARDS}")
+    return int(told)
+
+
+def _samples(told: str) -> int:
+    if not (told.isdecimal() and int(told) <= MOST_SAMPLES):
+        raise argparse.ArgumentTypeError(f"{told!r} is no number from 0 to {MOST_SAMPLES}")
+    return int(told)
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -40,16 +56,41 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--resync-seconds", type=float, default=300.0, help="How often everything is listed anew. Default: %(default)s."
     )
+    parser.add_argument(
+        "--metrics-level",
+        choices=LEVELS,
+        default="node",
+        help="pool: pools and profiles only; node: also what each node's newest result says; detail: also memory, GEMM "
+        "speedups and the like of each node. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--shards",
+        type=_shards,
+        default=1,
+        metavar="N",
+        help="Node series are served by /metrics/shard/0 to N-1, each of which must be scraped (none at level pool). "
+        "Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--gemm-samples",
+        type=_samples,
+        default=0,
+        metavar="N",
+        help="Nodes of each pool whose full results are read for precision_pool_gemm_seconds; needs the right to get "
+        "ConfigMaps. Default: none.",
+    )
     return parser.parse_args(argv)
 
 
 async def run(options: argparse.Namespace) -> None:
     """Serve and watch until a signal comes. Raises ConnectionProblem when there is no cluster to talk to."""
-    store, own = Store(), OwnMetrics()
+    store, own = Store(options.metrics_level), OwnMetrics()
     async with Cluster.connect(options.kubeconfig) as cluster:
-        runner, port = await serve(application(store, own), options.host, options.port)
+        shards = 0 if options.metrics_level == "pool" else options.shards
+        runner, port = await serve(application(store, own, shards), options.host, options.port)
         _log.info("serving http://%s:%d/metrics", options.host, port)
-        lists = Lists(cluster, store, own, options.watch_namespaces)
+        _log.info("metrics level %s: node series on %d /metrics/shard endpoints", options.metrics_level, shards)
+        lists = Lists(cluster, store, own, options.watch_namespaces, options.gemm_samples)
         try:
             await lists.first()
             _log.info("listed %s", ", ".join(options.watch_namespaces))
@@ -80,7 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    disable_created_metrics()  # type: ignore[no-untyped-call]
     try:
         asyncio.run(run(options))
     except (ConnectionProblem, OSError) as error:

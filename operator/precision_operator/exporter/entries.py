@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from precision_operator.exporter.families import NODE_FAMILIES, PROFILE_FAMILIES, Family, Subject
-from precision_operator.exporter.reading import Raw, owner, read_profile, read_report, text, workload_name
+from precision_operator.exporter.families import NODE_FAMILIES, PROFILE_FAMILIES
+from precision_operator.exporter.family import Family, Level, shown_at
+from precision_operator.exporter.reading import (
+    NodeResult,
+    Raw,
+    owner,
+    read_profile,
+    read_report,
+    slow_node_percent,
+    text,
+    workload_name,
+)
 
 Lines = tuple[bytes, ...]
-"""One object's samples by family, in the table's order."""
+"""One object's samples by family, in the table's order; empty where the level leaves the family out."""
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One object. `lines` is empty when it has nothing to show yet, or can't be read (`problem` says why)."""
+    """One object. `shown` is False when it has nothing to show yet, or can't be read (`problem` says why)."""
 
     uid: str
     namespace: str
@@ -24,33 +37,38 @@ class Entry:
     version: int
     """resourceVersion; of one object's versions, the highest is the newest."""
     lines: Lines = ()
+    shown: bool = False
     problem: str = ""
     key: tuple[str, ...] = ()
     """What the series are told apart by: (namespace, profile, node) or (namespace, profile)."""
     created: str = ""
     workload: str = ""
+    result: NodeResult | None = None
+    """What a report says, for its pool."""
+    percent: float = 0.0
+    """A profile's threshold for slow nodes."""
     series: int = 0
     """Number of samples in `lines`."""
 
 
-def report_entry(raw: Raw, workload: str) -> Entry:
+def report_entry(raw: Raw, workload: str, level: Level = "node") -> Entry:
     """A report, rendered; never raises for what a status holds, only (ValueError) for an object without identity."""
     entry = _identity(raw, workload)
     try:
         entry = replace(entry, key=owner(raw))
         result = read_report(raw, workload)
-        return _shown(entry, NODE_FAMILIES, result) if result else entry
+        return _shown(replace(entry, result=result), NODE_FAMILIES, result, level) if result else entry
     except ValueError as error:
-        return replace(entry, problem=_one_line(error))
+        return replace(entry, result=None, problem=_one_line(error))
 
 
-def profile_entry(raw: Raw) -> Entry:
+def profile_entry(raw: Raw, now: datetime) -> Entry:
     """A profile, rendered; `workload` is its user's name for the workload."""
     entry = _identity(raw, workload_name(raw))
-    entry = replace(entry, key=(entry.namespace, entry.name))
+    entry = replace(entry, key=(entry.namespace, entry.name), percent=slow_node_percent(raw))
     try:
-        campaign = read_profile(raw)
-        return _shown(entry, PROFILE_FAMILIES, campaign) if campaign else entry
+        campaign = read_profile(raw, now)
+        return _shown(entry, PROFILE_FAMILIES, campaign, "pool") if campaign else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 
@@ -68,7 +86,7 @@ def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
     """
     shown: dict[tuple[str, ...], Entry] = {}
     replaced = 0
-    for entry in sorted((entry for entry in entries if entry.lines), key=lambda it: (it.key, it.created, it.uid)):
+    for entry in sorted((entry for entry in entries if entry.shown), key=lambda it: (it.key, it.created, it.uid)):
         replaced += entry.key in shown
         shown[entry.key] = entry
     return list(shown.values()), replaced
@@ -86,9 +104,16 @@ def _identity(raw: Raw, workload: str) -> Entry:
     )
 
 
-def _shown(entry: Entry, families: tuple[Family[Subject], ...], subject: Subject) -> Entry:
-    lines = tuple(family.render(subject) for family in families)
-    return replace(entry, lines=lines, series=sum(line.count(b"\n") for line in lines))
+def _shown(entry: Entry, families: Sequence[Family[Subject]], subject: Subject, level: Level) -> Entry:
+    """The entry with its lines. All families are tried, also those that are left out: a bad figure shows at once."""
+    rendered = [(family.render(subject), shown_at(level, family.level)) for family in families]
+    lines = tuple(line if shown else b"" for line, shown in rendered)
+    return replace(entry, lines=lines, shown=any(line for line, _ in rendered), series=count_lines(lines))
+
+
+def count_lines(lines: Iterable[bytes]) -> int:
+    """The number of samples in rendered lines."""
+    return sum(line.count(b"\n") for line in lines)
 
 
 def _one_line(error: ValueError) -> str:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, Summary, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    ProcessCollector,
+    Summary,
+    disable_created_metrics,
+    generate_latest,
+)
 
-from precision_operator.exporter.body import Body
+from precision_operator.exporter.body import LIMIT_BYTES, Body
 
 REPORT_STATES = ("shown", "without_result", "replaced")
 
@@ -14,17 +21,31 @@ REPORT_STATES = ("shown", "without_result", "replaced")
 class OwnMetrics:
     """One registry of its own: the default one is the process's, and tests run several exporters in one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: bool = True) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
+        if process:
+            ProcessCollector(registry=registry)
         build = Gauge(
             "precision_exporter_build_info", "Always 1; the exporter's version.", ["version"], registry=registry
         )
         build.labels(_version()).set(1)
         self.render = Summary(
-            "precision_exporter_render_seconds", "Time to put one changed body together.", registry=registry
+            "precision_exporter_render_seconds", "Time to put the bodies together after a change.", registry=registry
         )
-        self._series = Gauge("precision_exporter_series", "Fleet series in the last body.", registry=registry)
+        self._series = Gauge("precision_exporter_series", "Fleet series in all bodies together.", registry=registry)
+        self._shards = Gauge(
+            "precision_exporter_shards", "Endpoints /metrics/shard/0 and on; each must be scraped.", registry=registry
+        )
+        self._bytes = Gauge(
+            "precision_exporter_body_bytes", "Size of what a path gives, uncompressed.", ["path"], registry=registry
+        )
+        limit = Gauge(
+            "precision_exporter_body_limit_bytes",
+            "Size from which scrapers refuse a body (vmagent's default); the log says what to do before it is reached.",
+            registry=registry,
+        )
+        limit.set(LIMIT_BYTES)
         self._reports = Gauge(
             "precision_exporter_reports",
             "Reports by what they give: shown, without_result (not measured yet), "
@@ -51,6 +72,9 @@ class OwnMetrics:
     def tell(self, body: Body) -> None:
         """Take over what a new body says of itself."""
         self._series.set(body.series)
+        self._shards.set(len(body.shards))
+        for path, size in body.sizes().items():
+            self._bytes.labels(path).set(size)
         counts = (body.shown_reports, body.empty_reports, body.replaced_reports)
         for state, count in zip(REPORT_STATES, counts, strict=True):
             self._reports.labels(state).set(count)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from precision_api.profile import ProfileStatus
+from precision_api.names import FRESH
+from precision_api.profile import ProfileStatus, Thresholds
 from precision_api.report import ReportStatus
 
 Raw = Mapping[str, Any]
 """A Kubernetes object as decoded JSON."""
+
+_ETA = re.compile(r"(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d)Z")
+_LATE = timedelta(hours=4)
+"""How long an ETA may be over before its bare time of day is taken for tomorrow's."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,29 @@ class NodeResult:
     workload: str
     status: ReportStatus
 
+    @property
+    def pool(self) -> str:
+        """The node's pool when it was measured; empty before the first result."""
+        return self.status.hardware.pool if self.status.hardware else ""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the newest attempt gave these figures, and nothing has made them out of date since."""
+        attempt = self.status.attempt
+        outdated = any(c.type == FRESH and c.status == "False" for c in self.status.conditions)
+        return not outdated and self.status.run is not None and (attempt is None or attempt.outcome == "succeeded")
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTime:
+    """How long one GEMM of a workload takes on one node, in seconds."""
+
+    recipe: str
+    gemm: str
+    pass_: str
+    mode: str
+    seconds: float
+
 
 @dataclass(frozen=True)
 class Campaign:
@@ -32,6 +61,8 @@ class Campaign:
     namespace: str
     profile: str
     status: ProfileStatus
+    read_at: datetime
+    """A status tells the time of day at which it will end; this says of which day."""
 
 
 def read_report(raw: Raw, workload: str) -> NodeResult | None:
@@ -48,15 +79,21 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
         raise ValueError(f"status.results names a recipe twice: {', '.join(recipes)}")
     run = status.run
     named = (run.workload if run else None) or workload or (run.workload_hash if run else "")
-    return NodeResult(namespace, profile, node, named, status)
+    return NodeResult(namespace, profile, node, named, _slim(status))
 
 
-def read_profile(raw: Raw) -> Campaign | None:
+def _slim(status: ReportStatus) -> ReportStatus:
+    """The status without what no family shows: 10,000 of them are held."""
+    attempt = status.attempt.model_copy(update={"basis": {}, "message": None}) if status.attempt else None
+    return status.model_copy(update={"history": (), "recommendation": None, "attempt": attempt})
+
+
+def read_profile(raw: Raw, now: datetime) -> Campaign | None:
     """The progress in a PrecisionProfile, None before the operator's first word; raises ValueError if unreadable."""
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     if not raw.get("status"):
         return None
-    return Campaign(namespace, name, ProfileStatus.model_validate(raw["status"]))
+    return Campaign(namespace, name, ProfileStatus.model_validate(raw["status"]), now)
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:
@@ -75,6 +112,12 @@ def workload_name(raw: Raw) -> str:
     return str(workload.get("name") or workload.get("preset") or "")
 
 
+def slow_node_percent(raw: Raw) -> float:
+    """A profile's threshold for slow nodes, by the same default as the operator's."""
+    told = _field(raw, "spec", "thresholds", "slowNodePercent")
+    return float(told) if isinstance(told, int) else float(Thresholds().slow_node_percent)
+
+
 def text(raw: Raw, *path: str) -> str:
     """The non-empty string at `path`; raises ValueError when there is none."""
     value = _field(raw, *path)
@@ -87,6 +130,23 @@ def seconds(time: str) -> float:
     """An RFC 3339 time as seconds since 1970; raises ValueError for anything else."""
     moment = datetime.fromisoformat(time)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def eta_seconds(told: str, now: datetime) -> float | None:
+    """A status' ETA (`14:35Z`, or with its date) as seconds since 1970; None for anything else.
+
+    A bare time of day is at most 20 hours ahead, and stays for a while after it has passed.
+    """
+    found = _ETA.fullmatch(told)
+    if found is None:
+        return None
+    moment = datetime.fromisoformat(f"{found[1] or now.date().isoformat()}T{found[2]}:00+00:00")
+    if found[1] is None:
+        moment += timedelta(days=1) if moment < now - _LATE else timedelta(days=-1 if moment - now > 20 * _HOUR else 0)
+    return moment.timestamp()
+
+
+_HOUR = timedelta(hours=1)
 
 
 def _field(raw: Raw, *path: str) -> object:

@@ -1,64 +1,83 @@
-"""The exporter's HTTP side: /metrics, /healthz and /readyz. A scrape asks nobody and renders nothing in the loop."""
+"""The exporter's HTTP side: /metrics, its shards, /healthz and /readyz. A scrape asks nobody and renders nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from aiohttp import web
 
-from precision_operator.exporter.body import Body, Packed, build, pack
+from precision_operator.exporter.body import Body, build, size_warning
 from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.pieces import gzipped, piece
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import CONTENT_TYPE
 
+_log = logging.getLogger(__name__)
 _NOT_YET = "the reports have not been listed completely yet: try again in a few seconds\n"
 
 
 class Scrapes:
     """Bodies for scrapes: each generation of the store is put together and compressed once."""
 
-    def __init__(self, store: Store, own: OwnMetrics) -> None:
+    def __init__(self, store: Store, own: OwnMetrics, shards: int) -> None:
         self._store = store
         self._own = own
+        self._shards = shards
         self._turn = asyncio.Lock()
         self._body: Body | None = None
-        self._packed: Packed | None = None
+        self._warned = False
 
-    async def plain(self) -> bytes:
-        """The whole text: the fleet's families and the exporter's own."""
-        async with self._turn:
-            return (await self._fresh()).text + self._own.text()
-
-    async def zipped(self) -> bytes:
-        """The same as one gzip member."""
+    async def fleet(self, zipped: bool) -> bytes:
+        """What /metrics gives: pools, profiles, and the exporter's own families."""
         async with self._turn:
             body = await self._fresh()
-            if self._packed is None:
-                self._packed = await asyncio.to_thread(pack, body.text)
-            return self._packed.finish(self._own.text())
+            own = self._own.text()
+        return gzipped(body.fleet_packed, piece(own)) if zipped else body.fleet + own
+
+    async def shard(self, index: int, zipped: bool) -> bytes:
+        """What one shard gives. Raises IndexError when there is no such shard."""
+        async with self._turn:
+            found = (await self._fresh()).shards[index]
+        return gzipped(found.packed) if zipped else await asyncio.to_thread(found.text)
 
     async def _fresh(self) -> Body:
         view = self._store.view()
         if self._body is None or self._body.generation != view.generation:
             began = time.perf_counter()
-            self._body, self._packed = await asyncio.to_thread(build, view), None
+            self._body = await asyncio.to_thread(build, view, self._shards, self._body)
             self._own.render.observe(time.perf_counter() - began)
             self._own.tell(self._body)
+            self._warn(self._body)
         return self._body
 
+    def _warn(self, body: Body) -> None:
+        """Say once that a body nears the limit, and again after there was room in between."""
+        told = size_warning(body)
+        if told is not None and not self._warned:
+            _log.warning(told)
+        self._warned = told is not None
 
-def application(store: Store, own: OwnMetrics) -> web.Application:
+
+def application(store: Store, own: OwnMetrics, shards: int = 1) -> web.Application:
     """The web application over one store."""
-    scrapes = Scrapes(store, own)
+    scrapes = Scrapes(store, own, shards)
 
     async def metrics(request: web.Request) -> web.Response:
         if not store.complete:
-            return web.Response(status=503, text=_NOT_YET, headers={"Retry-After": "5"})
-        headers = {"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding"}
-        if takes_gzip(request.headers.get("Accept-Encoding", "")):
-            return web.Response(body=await scrapes.zipped(), headers=headers | {"Content-Encoding": "gzip"})
-        return web.Response(body=await scrapes.plain(), headers=headers)
+            return _not_yet()
+        zipped = _zipped(request)
+        return _text(await scrapes.fleet(zipped), zipped)
+
+    async def shard(request: web.Request) -> web.Response:
+        index = int(request.match_info["index"])
+        if index >= shards:
+            return web.Response(status=404, text=f"there are {shards} shards, numbered from 0 (see --shards)\n")
+        if not store.complete:
+            return _not_yet()
+        zipped = _zipped(request)
+        return _text(await scrapes.shard(index, zipped), zipped)
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -68,9 +87,23 @@ def application(store: Store, own: OwnMetrics) -> web.Application:
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
+    app.router.add_get(r"/metrics/shard/{index:\d{1,3}}", shard)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     return app
+
+
+def _not_yet() -> web.Response:
+    return web.Response(status=503, text=_NOT_YET, headers={"Retry-After": "5"})
+
+
+def _zipped(request: web.Request) -> bool:
+    return takes_gzip(request.headers.get("Accept-Encoding", ""))
+
+
+def _text(body: bytes, zipped: bool) -> web.Response:
+    headers = {"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding"}
+    return web.Response(body=body, headers=headers | ({"Content-Encoding": "gzip"} if zipped else {}))
 
 
 async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from precision_operator.exporter.entries import Entry, profile_entry, report_entry, resource_version
-from precision_operator.exporter.reading import Raw, owner
+from precision_operator.exporter.family import Level
+from precision_operator.exporter.reading import GemmTime, Raw, owner
 
 _log = logging.getLogger(__name__)
 _CHUNK = 100
@@ -22,12 +24,17 @@ class View:
     generation: int
     reports: tuple[Entry, ...]
     profiles: tuple[Entry, ...]
+    level: Level = "node"
+    gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = field(default_factory=dict)
+    """By (namespace, profile, node): GEMM times of the nodes whose full results were read."""
 
 
 class Store:
     """Objects by UID. Events and lists may come in any order: of an object's versions the newest stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: Level = "node", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._level = level
+        self._clock = clock
         self.complete = False
         """Whether every watched namespace has been listed once: before that, absence means nothing."""
         self._generation = 0
@@ -35,18 +42,20 @@ class Store:
         self._profiles: dict[str, Entry] = {}
         self._workloads: dict[tuple[str, ...], str] = {}
         self._gone: set[str] = set()
+        self._gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = {}
 
     def view(self) -> View:
         """What is there now; later events don't change it."""
-        return View(self._generation, tuple(self._reports.values()), tuple(self._profiles.values()))
+        reports, profiles = tuple(self._reports.values()), tuple(self._profiles.values())
+        return View(self._generation, reports, profiles, self._level, self._gemms)
 
     def see_report(self, raw: Raw) -> None:
         """Take in a report that was added or changed."""
-        self._put(self._reports, report_entry(raw, self._workload_of(raw)))
+        self._put(self._reports, report_entry(raw, self._workload_of(raw), self._level))
 
     def see_profile(self, raw: Raw) -> bool:
         """Take in a profile; True when reports stand under another workload name now and must be listed anew."""
-        entry = profile_entry(raw)
+        entry = profile_entry(raw, self._clock())
         before = self._workloads.get(entry.key)
         self._put(self._profiles, entry)
         self._name_workloads()
@@ -62,13 +71,19 @@ class Store:
                 self._generation += 1
         self._name_workloads()
 
+    def put_gemms(self, gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]]) -> None:
+        """Take over the GEMM times of all nodes that were sampled."""
+        if gemms != self._gemms:
+            self._gemms = gemms
+            self._generation += 1
+
     def begin_list(self) -> None:
         """Call before a list is asked for: what is deleted from now on must not come back through it."""
         self._gone.clear()
 
     async def take_profiles(self, namespace: str, items: Sequence[Raw], version: str) -> None:
         """Take in a complete list of one namespace's profiles, read at resourceVersion `version`."""
-        self._replace(self._profiles, namespace, [profile_entry(raw) for raw in items], version)
+        self._replace(self._profiles, namespace, [profile_entry(raw, self._clock()) for raw in items], version)
         self._name_workloads()
 
     async def take_reports(self, namespace: str, items: Sequence[Raw], version: str) -> None:
@@ -77,7 +92,7 @@ class Store:
         for start in range(0, len(items), _CHUNK):
             wanted = [(raw, self._workload_of(raw)) for raw in items[start : start + _CHUNK]]
             known = [self._unchanged(raw, workload) for raw, workload in wanted]
-            entries.extend(await asyncio.to_thread(_rendered, wanted, known))
+            entries.extend(await asyncio.to_thread(_rendered, wanted, known, self._level))
         self._replace(self._reports, namespace, entries, version)
 
     def _workload_of(self, raw: Raw) -> str:
@@ -117,5 +132,5 @@ class Store:
             self._put(held, entry)
 
 
-def _rendered(wanted: Sequence[tuple[Raw, str]], known: Sequence[Entry | None]) -> list[Entry]:
-    return [entry or report_entry(raw, workload) for (raw, workload), entry in zip(wanted, known, strict=True)]
+def _rendered(wanted: Sequence[tuple[Raw, str]], known: Sequence[Entry | None], level: Level) -> list[Entry]:
+    return [entry or report_entry(raw, workload, level) for (raw, workload), entry in zip(wanted, known, strict=True)]

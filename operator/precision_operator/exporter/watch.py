@@ -19,6 +19,7 @@ import kopf
 from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster, kopf_connection
 from precision_operator.cluster.paths import profiles, reports
+from precision_operator.exporter.details import Details
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.store import Store
 
@@ -31,11 +32,14 @@ _SOON_SECONDS = 30.0
 class Lists:
     """Complete lists of the watched namespaces into the store: at the start, now and then, and when asked for."""
 
-    def __init__(self, cluster: Cluster, store: Store, own: OwnMetrics, namespaces: Sequence[str]) -> None:
+    def __init__(
+        self, cluster: Cluster, store: Store, own: OwnMetrics, namespaces: Sequence[str], gemm_samples: int = 0
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._own = own
         self._namespaces = tuple(namespaces)
+        self._details = Details(cluster, store, gemm_samples)
         self.wanted = asyncio.Event()
         """Set it to have a list made soon."""
 
@@ -47,6 +51,7 @@ class Lists:
             await self._store.take_reports(namespace, *await self._cluster.list_all(reports(namespace)))
         self._store.complete = True
         self._own.last_list.set(time.time())
+        await self._details.take()
 
     async def first(self) -> None:
         """List until it has worked once."""

@@ -2,46 +2,128 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from precision_api.report import ReportAttempt
+from precision_operator.core.actions import Close, Collect
+from precision_operator.core.clock import parse_time
 from precision_operator.core.plan import Plan
+from precision_operator.core.stands import newest_attempt
 from precision_operator.shell.cache import KINDS, Cache
+
+QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
+RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
+"""Seconds: a quick run takes minutes, and no agent may take longer than an hour and a half."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One attempt that has ended: where, how, why, and how long it took in seconds (None: never began)."""
+
+    pool: str
+    result: str
+    reason: str
+    seconds: float | None
+
+
+def ended(plan: Plan) -> Iterator[Ended]:
+    """The attempts whose end the actions of this pass have written; one whose report does not tell it yet is left out.
+
+    It is there again in the next pass, so each attempt is counted once. Of a node that is gone the action itself tells.
+    """
+    reports = {
+        (profile.profile.uid, stand.facts.uid): (stand.facts.pool, newest_attempt(stand.report))
+        for profile in plan.profiles
+        for stand in profile.stands
+    }
+    for action in plan.actions:
+        if not isinstance(action, Collect | Close):
+            continue
+        job = action.job
+        found = reports.get((job.profile_uid, job.node_uid))
+        if found is None and isinstance(action, Close):
+            yield Ended("", action.outcome, action.reason, None)
+        elif found is not None and found[1] is not None and (found[1].run, found[1].number) == (job.run, job.attempt):
+            yield Ended(found[0], found[1].outcome, found[1].reason or "Measured", _seconds(found[1]))
+
+
+def _seconds(attempt: ReportAttempt) -> float | None:
+    if attempt.started_at is None:
+        return None
+    return (parse_time(attempt.finished_at) - parse_time(attempt.started_at)).total_seconds()
 
 
 class Telemetry:
-    """Counts passes and actions; `text` is what a scrape reads."""
+    """Counts passes, actions, runs and requests; `text` is what a scrape reads."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
         self._seconds = Histogram(
-            "precision_operator_reconcile_seconds", "Duration of one pass over all profiles.", registry=self._registry
+            "precision_operator_reconcile_seconds", "Duration of one pass over all profiles.", registry=registry
         )
         self._errors = Counter(
-            "precision_operator_reconcile_errors", "Passes that ended early by an API error.", registry=self._registry
+            "precision_operator_reconcile_errors", "Passes that ended early by an API error.", registry=registry
         )
         self._actions = Counter(
-            "precision_operator_actions", "Actions that plans held, by kind.", ["action"], registry=self._registry
+            "precision_operator_actions", "Actions that plans held, by kind.", ["action"], registry=registry
         )
-        self._profiles = Gauge("precision_operator_profiles", "Profiles that are watched.", registry=self._registry)
+        self._runs = Counter(
+            "precision_agent_runs",
+            "Agents that have ended, by how (succeeded, failed, disrupted) and why.",
+            ["pool", "result", "reason"],
+            registry=registry,
+        )
+        self._run_seconds = Histogram(
+            "precision_agent_run_duration_seconds",
+            "Time from an agent's Job to its end, of attempts that gave a result.",
+            ["pool"],
+            buckets=RUN_BUCKETS,
+            registry=registry,
+        )
+        self._requests = Counter(
+            "precision_operator_api_requests",
+            "Requests to the API server by verb and status; 0: no answer came.",
+            ["verb", "code"],
+            registry=registry,
+        )
+        self._add_gauges(registry)
 
+    def _add_gauges(self, registry: CollectorRegistry) -> None:
+        self._profiles = Gauge("precision_operator_profiles", "Profiles that are watched.", registry=registry)
+        self._nodes = Gauge(
+            "precision_operator_queue_nodes",
+            "Nodes of all profiles by state in the last pass; queued ones wait for their turn.",
+            ["state"],
+            registry=registry,
+        )
         self._leader = Gauge(
             "precision_operator_leader",
             "1 while this replica leads: it alone plans and writes. 0 while it stands by.",
-            registry=self._registry,
+            registry=registry,
         )
         self._age = Gauge(
             "precision_operator_watch_age_seconds",
             "Time since the last watch event or complete list, by kind. Lists come every ten minutes at least.",
             ["kind"],
-            registry=self._registry,
+            registry=registry,
         )
 
     def follow(self, leads: Callable[[], bool], cache: Cache) -> None:
@@ -57,10 +139,21 @@ class Telemetry:
             yield
 
     def saw(self, decided: Plan) -> None:
-        """Count what a plan held."""
+        """Count what a plan held, as it is after its actions: the profiles must be decided anew since."""
         self._profiles.set(len(decided.profiles))
+        states: Tally[str] = Tally(stand.state for profile in decided.profiles for stand in profile.stands)
+        for state in QUEUE_STATES:
+            self._nodes.labels(state).set(states[state])
         for action in decided.actions:
             self._actions.labels(type(action).__name__).inc()
+        for run in ended(decided):
+            self._runs.labels(run.pool, run.result, run.reason).inc()
+            if run.result == "succeeded" and run.seconds is not None:
+                self._run_seconds.labels(run.pool).observe(run.seconds)
+
+    def requested(self, verb: str, status: int) -> None:
+        """Count one request to the API server; status 0 where no answer came."""
+        self._requests.labels(verb, str(status)).inc()
 
     def text(self) -> bytes:
         """The exposition text of all of it."""

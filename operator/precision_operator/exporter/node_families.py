@@ -1,0 +1,292 @@
+"""The families of a node's newest result. A figure that a report lacks has no row: never 0, never an empty label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from precision_api.report import RecipeReport, ReportAttempt, ReportRun
+from precision_operator.exporter.family import NODE, RECIPE, Family
+from precision_operator.exporter.pools import Standing
+from precision_operator.exporter.reading import NodeResult, seconds
+from precision_operator.exporter.text import Row
+
+Figure = Callable[[RecipeReport], str | float | None]
+Rows = Callable[[NodeResult], Iterator[Row]]
+
+SPEEDUP = (*RECIPE, "scope", "baseline")
+INFO = ("gpu_product", "gpus", "driver", "cuda", "te", "data", "backend")
+
+
+def node_labels(result: NodeResult) -> tuple[str, ...]:
+    """The values of the labels that every node family has."""
+    return result.namespace, result.profile, result.node, result.pool, result.workload
+
+
+def _by_recipe(figure: Figure, *further: Callable[[RecipeReport], str]) -> Rows:
+    """Rows of each recipe that has the figure; `further` gives the labels after `recipe`."""
+
+    def rows(result: NodeResult) -> Iterator[Row]:
+        for recipe in result.status.results:
+            value = figure(recipe)
+            if value is not None:
+                yield (*node_labels(result), recipe.recipe, *(label(recipe) for label in further)), float(value)
+
+    return rows
+
+
+def where_power_holds(figure: Figure) -> Figure:
+    """The figure only where power was valid and is more than nothing: a sensor that shows 0 W measured nothing."""
+
+    def valid(recipe: RecipeReport) -> float | None:
+        value = None if recipe.power_invalid else figure(recipe)
+        return float(value) if value is not None and float(value) > 0 else None
+
+    return valid
+
+
+def _power_valid(recipe: RecipeReport) -> float | None:
+    """1 or 0; None where the recipe ran without any word on power."""
+    if recipe.power_invalid:
+        return 0.0
+    return None if recipe.watts is None else 1.0
+
+
+def _power_scope(recipe: RecipeReport) -> str:
+    return recipe.power_scope or ""
+
+
+def _throttle_reason(recipe: RecipeReport) -> str:
+    return recipe.throttle_reason or ""
+
+
+def _speedup(figure: Figure) -> Rows:
+    """Rows of each recipe that has the figure, with what it is held against."""
+
+    def rows(result: NodeResult) -> Iterator[Row]:
+        run = result.status.run
+        for recipe in result.status.results:
+            value = figure(recipe)
+            if run is not None and value is not None:
+                yield (*node_labels(result), recipe.recipe, run.scope, run.baseline), float(value)
+
+    return rows
+
+
+def _gemm_speedup(result: NodeResult) -> Iterator[Row]:
+    for recipe in result.status.results:
+        for mode, value in sorted(recipe.gemm_speedup.items()):
+            yield (*node_labels(result), recipe.recipe, mode), float(value)
+
+
+def _of_run(figure: Callable[[ReportRun], str | float]) -> Rows:
+    def rows(result: NodeResult) -> Iterator[Row]:
+        if result.status.run:
+            yield node_labels(result), float(figure(result.status.run))
+
+    return rows
+
+
+def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> Rows:
+    def rows(result: NodeResult) -> Iterator[Row]:
+        if result.status.attempt:
+            yield node_labels(result), float(figure(result.status.attempt))
+
+    return rows
+
+
+def provenance(run: ReportRun) -> str:
+    """measured, replayed or simulated: one field that nobody measured makes the whole result simulated."""
+    return "simulated" if run.simulated else run.provenance
+
+
+def _info(result: NodeResult) -> Iterator[Row]:
+    hardware, software, run = result.status.hardware, result.status.software, result.status.run
+    if not (hardware and run):
+        return
+    versions = (software.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
+    told = (
+        hardware.product,
+        str(hardware.gpus),
+        *(version or "" for version in versions),
+        provenance(run),
+        run.backend,
+    )
+    yield (*node_labels(result), *told), 1.0
+
+
+def _judged(figure: Callable[[Standing], float]) -> Callable[[Standing], Iterator[Row]]:
+    def rows(standing: Standing) -> Iterator[Row]:
+        yield node_labels(standing.result), figure(standing)
+
+    return rows
+
+
+NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
+    Family(
+        "precision_node_info",
+        "Always 1; what the node's newest result was measured on and with. data is measured, replayed or simulated: "
+        "only measured figures are this hardware's own.",
+        (*NODE, *INFO),
+        "node",
+        _info,
+    ),
+    Family(
+        "precision_node_training_tokens_per_second",
+        "Training tokens per second of the whole node (all GPUs, full-depth model, no communication between nodes).",
+        RECIPE,
+        "node",
+        _by_recipe(lambda recipe: recipe.tokens_per_second),
+        "tokens/s",
+    ),
+    Family(
+        "precision_node_training_power_watts",
+        "Mean draw of all GPUs of the node while training; absent where the power reading is not valid.",
+        (*RECIPE, "power_scope"),
+        "node",
+        _by_recipe(where_power_holds(lambda recipe: recipe.watts), _power_scope),
+        "W",
+    ),
+    Family(
+        "precision_node_training_tokens_per_joule",
+        "Training tokens per joule = tokens/s per watt; x1e6 = tokens/s per MW. Absent where power is not valid.",
+        (*RECIPE, "power_scope"),
+        "node",
+        _by_recipe(where_power_holds(lambda recipe: recipe.tokens_per_joule), _power_scope),
+        "tokens/J",
+    ),
+    Family(
+        "precision_node_training_speedup_ratio",
+        "Training speedup over the baseline recipe, paired within the same run (1.31 = 31 % more tokens per second). "
+        "scope says which linear layers ran in the recipe: all, or those of the MLP.",
+        SPEEDUP,
+        "node",
+        _speedup(lambda recipe: recipe.speedup),
+        "ratio",
+    ),
+    Family(
+        "precision_node_training_speedup_ratio_lower",
+        "Lower end of the 95 % interval of the training speedup.",
+        SPEEDUP,
+        "node",
+        _speedup(lambda recipe: recipe.speedup_lower),
+        "ratio",
+    ),
+    Family(
+        "precision_node_training_speedup_ratio_upper",
+        "Upper end of the 95 % interval of the training speedup.",
+        SPEEDUP,
+        "node",
+        _speedup(lambda recipe: recipe.speedup_upper),
+        "ratio",
+    ),
+    Family(
+        "precision_node_verification",
+        "1 for the current verdict on whether the recipe's precision really ran: verified, partial, emulated, "
+        "fallback, unknown. Absent for recipes that the GPUs do not support.",
+        (*RECIPE, "verdict"),
+        "node",
+        _by_recipe(lambda recipe: None if recipe.availability == "unsupported" else 1.0, lambda recipe: recipe.verdict),
+    ),
+    Family(
+        "precision_node_power_valid",
+        "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
+        (*RECIPE, "reason"),
+        "node",
+        _by_recipe(_power_valid, lambda recipe: next(iter(recipe.power_invalid), "")),
+    ),
+    Family(
+        "precision_node_throttled_ratio",
+        "Share of the timed windows (0 to 1) in which heat or the power brake held the clocks back, on the GPU it hit "
+        "most. Only where it was more than 0.001: absent means that the figures are not marked.",
+        (*RECIPE, "reason"),
+        "node",
+        _by_recipe(lambda recipe: recipe.throttled_share, _throttle_reason),
+        "ratio",
+    ),
+    Family(
+        "precision_node_last_success_timestamp_seconds",
+        "When the newest run with a result ended, seconds since 1970.",
+        NODE,
+        "node",
+        _of_run(lambda run: seconds(run.finished_at)),
+        "seconds",
+    ),
+    Family(
+        "precision_node_last_attempt_timestamp_seconds",
+        "When the newest attempt ended, good or bad, seconds since 1970.",
+        NODE,
+        "node",
+        _of_attempt(lambda attempt: seconds(attempt.finished_at)),
+        "seconds",
+    ),
+    Family(
+        "precision_node_last_duration_seconds",
+        "How long the newest run with a result took.",
+        NODE,
+        "node",
+        _of_run(lambda run: run.duration_seconds),
+        "seconds",
+    ),
+    Family(
+        "precision_node_gemm_speedup_ratio",
+        "Speedup of all matrix multiplications of the workload over the baseline; mode autocast includes quantisation, "
+        "prequantized does not.",
+        (*RECIPE, "mode"),
+        "detail",
+        _gemm_speedup,
+        "ratio",
+    ),
+    Family(
+        "precision_node_quantization_tax_ratio",
+        "Quantisation kernels' share of the time of GEMM and quantisation kernels.",
+        RECIPE,
+        "detail",
+        _by_recipe(lambda recipe: recipe.quantization_tax),
+        "ratio",
+    ),
+    Family(
+        "precision_node_gpu_spread_ratio",
+        "Slowest GPU's rate over the mean of the node's GPUs; times tokens per second it is a synchronous job's rate.",
+        RECIPE,
+        "detail",
+        _by_recipe(lambda recipe: recipe.gpu_spread),
+        "ratio",
+    ),
+    Family(
+        "precision_node_training_net_tokens_per_joule",
+        "Training tokens per joule with the idle draw taken off. Absent where power is not valid.",
+        (*RECIPE, "power_scope"),
+        "detail",
+        _by_recipe(where_power_holds(lambda recipe: recipe.tokens_per_joule_net), _power_scope),
+        "tokens/J",
+    ),
+    Family(
+        "precision_node_memory_peak_bytes",
+        "Peak memory of the fullest GPU while training.",
+        RECIPE,
+        "detail",
+        _by_recipe(lambda recipe: recipe.memory_peak_bytes),
+        "bytes",
+    ),
+)
+
+STANDING_FAMILIES: tuple[Family[Standing], ...] = (
+    Family(
+        "precision_node_slow",
+        "1 where the operator judged the node slow, 0 where it is not: its best recipe's synchronous rate against the "
+        "nodes of its kind. Absent while the figures are out of date or fewer than three nodes can be compared.",
+        NODE,
+        "node",
+        _judged(lambda standing: float(standing.slow)),
+    ),
+    Family(
+        "precision_node_relative_performance_ratio",
+        "The node's synchronous rate over the median of the nodes of its kind, best recipe; what precision_node_slow "
+        "is decided by.",
+        NODE,
+        "node",
+        _judged(lambda standing: standing.relative),
+        "ratio",
+    ),
+)
+"""What a node is beside its like: known only when all reports of its pool are looked at together."""

@@ -1,0 +1,166 @@
+"""The families of CapacityPlans. Few series: totals of a plan, and rows by pool; never one for each job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from precision_api.capacity_plan import PlanStatus, PlanTotals, PoolUse
+from precision_operator.exporter.family import Family
+from precision_operator.exporter.reading import seconds
+from precision_operator.exporter.text import Row
+
+PLAN = ("plan_namespace", "plan")
+PLAN_POOL = (*PLAN, "pool")
+PHASES = ("Solved", "Infeasible", "Refused")
+
+
+@dataclass(frozen=True)
+class PlanShown:
+    """One CapacityPlan's answer."""
+
+    namespace: str
+    plan: str
+    status: PlanStatus
+
+
+def read_plan(raw: Mapping[str, Any]) -> PlanShown | None:
+    """The answer in a CapacityPlan, None before the operator's first word; raises ValueError if unreadable."""
+    meta = raw.get("metadata") or {}
+    if not raw.get("status"):
+        return None
+    return PlanShown(str(meta["namespace"]), str(meta["name"]), PlanStatus.model_validate(raw["status"]))
+
+
+def _plan(shown: PlanShown) -> tuple[str, ...]:
+    return shown.namespace, shown.plan
+
+
+def _phase(shown: PlanShown) -> Iterator[Row]:
+    if shown.status.phase:
+        yield from (((*_plan(shown), phase), float(phase == shown.status.phase)) for phase in PHASES)
+
+
+def _total(figure: Callable[[PlanTotals], str | None], factor: float = 1.0) -> Callable[[PlanShown], Iterator[Row]]:
+    def rows(shown: PlanShown) -> Iterator[Row]:
+        text = figure(shown.status.totals) if shown.status.totals else None
+        if text is not None:
+            yield _plan(shown), float(text) * factor
+
+    return rows
+
+
+def _pool(figure: Callable[[PoolUse], float | None]) -> Callable[[PlanShown], Iterator[Row]]:
+    def rows(shown: PlanShown) -> Iterator[Row]:
+        for pool in shown.status.pools:
+            value = figure(pool)
+            if value is not None:
+                yield (*_plan(shown), pool.name), value
+
+    return rows
+
+
+def _jobs(shown: PlanShown) -> Iterator[Row]:
+    """Jobs by pool and recipe: recipes are few, pools are bounded."""
+    counts: dict[tuple[str, str], int] = {}
+    for job in shown.status.jobs:
+        counts[job.pool, job.recipe] = counts.get((job.pool, job.recipe), 0) + 1
+    yield from (((*_plan(shown), *key), float(number)) for key, number in sorted(counts.items()))
+
+
+def _deadlines(shown: PlanShown) -> Iterator[Row]:
+    found = [job.deadline for job in shown.status.jobs]
+    if shown.status.phase == "Solved":
+        yield from (((*_plan(shown), kind), float(found.count(kind))) for kind in ("promised", "notPromised"))
+
+
+def _solved(shown: PlanShown) -> Iterator[Row]:
+    if shown.status.solved_at:
+        yield _plan(shown), seconds(shown.status.solved_at)
+
+
+PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
+    Family(
+        "precision_plan_phase",
+        "1 for the plan's phase: Solved, Infeasible or Refused.",
+        (*PLAN, "phase"),
+        "pool",
+        _phase,
+    ),
+    Family(
+        "precision_plan_duration_seconds",
+        "From the plan's start to the end of its last job, by the middle of the bands.",
+        PLAN,
+        "pool",
+        _total(lambda totals: totals.days, 86_400.0),
+        "s",
+    ),
+    Family(
+        "precision_plan_cost_dollars",
+        "Cost of all jobs; absent without prices.",
+        PLAN,
+        "pool",
+        _total(lambda t: t.dollars),
+    ),
+    Family(
+        "precision_plan_energy_joules",
+        "Facility energy of all jobs; absent where power is not known of one.",
+        PLAN,
+        "pool",
+        _total(lambda totals: totals.megawatt_hours, 3.6e9),
+        "joule",
+    ),
+    Family(
+        "precision_plan_peak_power_watts",
+        "Most facility power at one time, by enforced limits.",
+        PLAN,
+        "pool",
+        _total(lambda totals: totals.peak_megawatts, 1e6),
+        "watt",
+    ),
+    Family(
+        "precision_plan_gap_ratio",
+        "How far the plan may be from the optimum of its first objective (0.005 = 0.5 %).",
+        PLAN,
+        "pool",
+        _total(lambda totals: totals.gap_percent, 0.01),
+    ),
+    Family(
+        "precision_plan_pool_gpus",
+        "GPUs of the pool that the plan could use.",
+        PLAN_POOL,
+        "pool",
+        _pool(lambda pool: float(pool.gpus)),
+    ),
+    Family(
+        "precision_plan_pool_peak_gpus",
+        "Most GPUs of the pool in use at one time.",
+        PLAN_POOL,
+        "pool",
+        _pool(lambda pool: float(pool.peak_gpus)),
+    ),
+    Family(
+        "precision_plan_pool_slow_nodes",
+        "Slow and throttled nodes of the pool.",
+        PLAN_POOL,
+        "pool",
+        _pool(lambda pool: float(pool.slow_nodes)),
+    ),
+    Family("precision_plan_jobs", "Jobs of the plan, by pool and recipe.", (*PLAN_POOL, "recipe"), "pool", _jobs),
+    Family(
+        "precision_plan_deadlines",
+        "Deadlines of the plan that it promises, and does not promise.",
+        (*PLAN, "deadline"),
+        "pool",
+        _deadlines,
+    ),
+    Family(
+        "precision_plan_solved_timestamp_seconds",
+        "When the plan was solved, seconds since 1970.",
+        PLAN,
+        "pool",
+        _solved,
+        "s",
+    ),
+)

@@ -1,0 +1,128 @@
+"""The families of a profile: how far its campaign has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from precision_api.names import COMPLETE
+from precision_operator.exporter.family import PROFILE, Family
+from precision_operator.exporter.reading import Campaign, eta_seconds, seconds
+from precision_operator.exporter.text import Row
+
+PHASES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
+"""The states that exclude each other: their sum is the number of matched nodes."""
+
+
+def _campaign(campaign: Campaign) -> tuple[str, ...]:
+    return campaign.namespace, campaign.profile
+
+
+def _phases(campaign: Campaign) -> Iterator[Row]:
+    nodes = campaign.status.nodes
+    if nodes:
+        yield from (((*_campaign(campaign), phase), float(getattr(nodes, phase))) for phase in PHASES)
+
+
+def _phase(campaign: Campaign) -> Iterator[Row]:
+    if campaign.status.phase:
+        yield (*_campaign(campaign), campaign.status.phase), 1.0
+
+
+def _count(name: Literal["slow", "simulated"]) -> Callable[[Campaign], Iterator[Row]]:
+    def rows(campaign: Campaign) -> Iterator[Row]:
+        if campaign.status.nodes:
+            yield _campaign(campaign), float(getattr(campaign.status.nodes, name))
+
+    return rows
+
+
+def _progress(campaign: Campaign) -> Iterator[Row]:
+    nodes = campaign.status.nodes
+    if nodes and nodes.eligible:
+        yield _campaign(campaign), (nodes.succeeded + nodes.failed) / nodes.eligible
+
+
+def _eta(campaign: Campaign) -> Iterator[Row]:
+    moment = eta_seconds(campaign.status.eta, campaign.read_at) if campaign.status.eta else None
+    if moment is not None:
+        yield _campaign(campaign), moment
+
+
+def _completed(campaign: Campaign) -> Iterator[Row]:
+    done = (c for c in campaign.status.conditions if c.type == COMPLETE and c.status == "True")
+    for condition in done:
+        if condition.reason != "NothingEligible" and condition.last_transition_time:
+            yield _campaign(campaign), seconds(condition.last_transition_time)
+
+
+def _newest(campaign: Campaign) -> Iterator[Row]:
+    if campaign.status.last_run:
+        yield _campaign(campaign), seconds(campaign.status.last_run)
+
+
+PROFILE_FAMILIES: tuple[Family[Campaign], ...] = (
+    Family(
+        "precision_profile_nodes",
+        "Nodes that the profile's target matches, by state; the states add up to all of them.",
+        (*PROFILE, "phase"),
+        "pool",
+        _phases,
+        "nodes",
+    ),
+    Family(
+        "precision_profile_phase",
+        "1 for the profile's phase: Pending, Running, Suspended, Complete, Degraded, Invalid.",
+        (*PROFILE, "phase"),
+        "pool",
+        _phase,
+    ),
+    Family(
+        "precision_profile_slow_nodes",
+        "Measured nodes far below their pool's median, as the operator judged.",
+        PROFILE,
+        "pool",
+        _count("slow"),
+        "nodes",
+    ),
+    Family(
+        "precision_profile_simulated_nodes",
+        "Measured nodes whose result holds replayed or simulated figures.",
+        PROFILE,
+        "pool",
+        _count("simulated"),
+        "nodes",
+    ),
+    Family(
+        "precision_profile_progress_ratio",
+        "Finished (succeeded or failed) of eligible nodes; absent while no node is eligible.",
+        PROFILE,
+        "pool",
+        _progress,
+        "ratio",
+    ),
+    Family(
+        "precision_profile_eta_timestamp_seconds",
+        "When the run will end, by measured durations, seconds since 1970; absent while nothing runs.",
+        PROFILE,
+        "pool",
+        _eta,
+        "seconds",
+    ),
+    Family(
+        "precision_profile_last_completion_timestamp_seconds",
+        "When the last node of the run was done, seconds since 1970; absent while a run goes on.",
+        PROFILE,
+        "pool",
+        _completed,
+        "seconds",
+    ),
+    Family(
+        "precision_profile_last_result_timestamp_seconds",
+        "When the newest result of any node came in, seconds since 1970.",
+        PROFILE,
+        "pool",
+        _newest,
+        "seconds",
+    ),
+)

@@ -1,0 +1,332 @@
+"""Fleet overview: how many nodes were profiled, which need a look, and how the pools stand."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_POOL,
+    CHOSEN_PROFILE,
+    CHOSEN_RECIPE,
+    COMMON_CHOICES,
+    NOT_BASELINE,
+    PROFILE,
+    RECIPE_CHOICE,
+    one,
+    recorded,
+)
+from precision_operator.monitoring.dashboards.panel import (
+    Annotation,
+    Colour,
+    Column,
+    Dashboard,
+    Mark,
+    Panel,
+    Query,
+    Row,
+    Step,
+)
+
+NODE_UID = "precision-node"
+
+FAULTS = (
+    Mark("slow", "orange", "slow"),
+    Mark("fallback", "red", "silent fallback"),
+    Mark("throttled", "orange", "throttled"),
+    Mark("power_invalid", "yellow", "power not valid"),
+)
+BELOW_MEDIAN = (Step(None, "red"), Step(0.95, "yellow"), Step(0.98, "green"))
+NO_RESULT = "no result yet"
+SLOW, OTHERS = 'fault="slow"', 'fault!="slow"'
+EXPLAINED = 'fault=~"fallback|throttled"'
+UNEXPLAINED = " ".join(
+    (
+        recorded("node_fault", CHOSEN_POOL, SLOW),
+        f"unless on ({PROFILE}, pool, node)",
+        recorded("node_fault", CHOSEN_POOL, EXPLAINED),
+    )
+)
+CAUSES = f"{recorded('node_fault', CHOSEN_POOL, OTHERS)} or ({UNEXPLAINED})"
+"""Faults of nodes; a node that is slow because it is throttled or falls back is told by that cause alone."""
+
+
+def _stat(
+    title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], level: Literal["pool", "node"] = "pool"
+) -> Panel:
+    return Panel("stat", title, description, unit, NO_RESULT, (Query(expr),), 4, 4, steps=steps, level=level)
+
+
+def _marked(title: str, mark: str, description: str, colour: Colour) -> Panel:
+    chosen = f'mark="{mark}"'
+    expr = f"sum ({recorded('pool_marked_nodes', CHOSEN_POOL, chosen)})"
+    return _stat(title, description, "nodes", expr, (Step(None, "green"), Step(1, colour)))
+
+
+def _counts() -> tuple[Panel, ...]:
+    nodes = recorded("pool_nodes")
+    fresh = recorded("pool_nodes", CHOSEN_POOL, 'phase="fresh"')
+    return (
+        _stat(
+            "Fresh results",
+            "Share of the profiled nodes whose result is younger than the profile's staleness limit and whose last "
+            "attempt did not fail.",
+            "percent",
+            f"sum ({fresh}) / sum ({nodes})",
+            (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),
+        ),
+        _stat(
+            "Degraded pools",
+            "Pools whose median rate fell below 97 % of its best of the last seven days.",
+            "count",
+            f"sum ({recorded('pool_degraded')})",
+            (Step(None, "green"), Step(1, "red")),
+        ),
+        _stat(
+            "Slow nodes",
+            "Nodes further below their pool's median than the profile allows, and neither throttled nor in a silent "
+            "fallback: those are counted by their cause. One slow node slows every job that waits for all nodes.",
+            "nodes",
+            f"count ({UNEXPLAINED}) or 0 * count ({one('precision_node_slow')})",
+            (Step(None, "green"), Step(1, "orange")),
+            level="node",
+        ),
+        _marked(
+            "Silent fallbacks",
+            "fallback",
+            "Nodes on which a recipe ran, but its low-precision kernels did not: jobs there pay for a speedup that "
+            "they don't get.",
+            "red",
+        ),
+        _marked(
+            "Throttled nodes",
+            "throttled",
+            "Nodes that held their clocks down for heat or power while they were measured.",
+            "orange",
+        ),
+        _marked(
+            "Power not valid",
+            "power_invalid",
+            "Nodes whose power reading can't be trusted: they have no tokens per joule.",
+            "yellow",
+        ),
+    )
+
+
+def _nodes() -> tuple[Panel, ...]:
+    relative = one("precision_node_relative_performance_ratio")
+    return (
+        Panel(
+            "table",
+            "Faults by pool",
+            "How many nodes of each pool have which fault. Many at once in one pool have one cause: a rack's cooling, "
+            "a driver. A slow node that is throttled or falls back counts by its cause.",
+            "nodes",
+            "no node has a fault",
+            (Query(f"count by (pool, fault) ({CAUSES})", "Nodes"),),
+            width=8,
+            height=9,
+            columns=(
+                Column("fault", "Fault", marks=FAULTS),
+                Column("value 1", "Nodes", unit="nodes", sort="desc", width=80),
+                Column("pool", "Pool"),
+            ),
+            empty="no node is slow, throttled, without valid power, or falls back",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Nodes that need a look",
+            "Which nodes they are, at most 100. Choose a node's name to see all of its recipes.",
+            "nodes",
+            "no node has a fault",
+            (Query(f"topk (100, max by (node, pool, fault) ({CAUSES}))"),),
+            width=8,
+            height=9,
+            columns=(
+                Column("fault", "Fault", marks=FAULTS, sort="asc"),
+                Column("node", "Node", link=NODE_UID),
+                Column("pool", "Pool"),
+            ),
+            empty="no node is slow, throttled, without valid power, or falls back",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "The 20 slowest nodes of their pools",
+            "What the operator judges by: the node's rate, at its slowest GPU, over the median of its kind, in its "
+            "best recipe. Equal nodes differ by 1 to 2 %.",
+            "percent",
+            NO_RESULT,
+            (Query(f"bottomk (20, min by (node, pool) ({relative}))", "Of the median"),),
+            width=8,
+            height=9,
+            columns=(
+                Column("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
+                Column("node", "Node", link=NODE_UID),
+                Column("pool", "Pool"),
+            ),
+            level="node",
+        ),
+    )
+
+
+def _pools() -> tuple[Panel, ...]:
+    speedup = recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE)
+    return (
+        Panel(
+            "timeseries",
+            "Pool's median rate, behind its best of seven days",
+            "How far the median training rate of each pool is behind its best median of the last seven days. A step "
+            "up of a whole pool is a change that all its nodes share: a driver, a firmware, a clock limit. From 3 % "
+            "on the pool counts as degraded.",
+            "percent",
+            "no pool has been measured for long enough",
+            (Query(f"1 - min by (pool, profile) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", "{{pool}}"),),
+            width=12,
+            height=9,
+            steps=(Step(None, "green"), Step(0.03, "red")),
+            minimum=0,
+        ),
+        Panel(
+            "timeseries",
+            "Training speedup over the baseline, by pool and recipe",
+            "Median over the pool's nodes of the speedup, paired within each run. 1.3 is 30 % more tokens per second.",
+            "speedup",
+            NO_RESULT,
+            (Query(f"max by (pool, recipe, profile) ({speedup})", "{{recipe}} {{pool}}"),),
+            width=12,
+            height=9,
+        ),
+        Panel(
+            "timeseries",
+            "Tokens per joule, by pool and recipe",
+            "Tokens per second of all nodes with valid power, over their watts. Times 1e6: tokens per second per MW.",
+            "tokens_per_joule",
+            "no node of these pools has a valid power reading",
+            (
+                Query(
+                    f"max by (pool, recipe, profile) ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})",
+                    "{{recipe}} {{pool}}",
+                ),
+            ),
+            width=12,
+            height=9,
+        ),
+        Panel(
+            "timeseries",
+            "Nodes with a fault",
+            "How many nodes have each fault; a slow node that is throttled or falls back counts by its cause. A rack "
+            "that throttles is a step of many nodes at once.",
+            "nodes",
+            "no node has a fault",
+            (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
+            width=12,
+            height=9,
+            minimum=0,
+            empty="no node is slow, throttled, without valid power, or falls back",
+            level="node",
+        ),
+    )
+
+
+def _spread() -> tuple[Panel, ...]:
+    buckets = f"sum by (le) ({recorded('pool_relative_performance:bucket')})"
+    return (
+        Panel(
+            "heatmap",
+            "Spread of the nodes around their pool's median, over time",
+            "How many nodes lie in each band of rate over the median of their kind. A second band below 1 is a group "
+            "of nodes with one cause.",
+            "nodes",
+            NO_RESULT,
+            (Query(buckets, "{{le}}"),),
+            width=16,
+            height=9,
+        ),
+        Panel(
+            "table",
+            "Pools behind their best, by recipe",
+            "Now, and for each recipe: where all recipes are behind alike, the cause is not the recipe.",
+            "percent",
+            "no pool has been measured for long enough",
+            (
+                Query(
+                    f"topk (20, 1 - min by (pool, recipe) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)}))",
+                    "Behind",
+                ),
+            ),
+            width=8,
+            height=9,
+            columns=(
+                Column(
+                    "value 1",
+                    "Behind",
+                    unit="percent",
+                    steps=(Step(None, "green"), Step(0.03, "red")),
+                    sort="desc",
+                    width=110,
+                ),
+                Column("recipe", "Recipe"),
+                Column("pool", "Pool"),
+            ),
+        ),
+    )
+
+
+def _campaigns() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "timeseries",
+            "Nodes of the campaigns, by phase",
+            "The phases exclude each other: they add up to the nodes that the profiles select.",
+            "nodes",
+            "no profile selects a node",
+            (Query(f"sum by (phase) ({recorded('profile_nodes', CHOSEN_PROFILE)})", "{{phase}}"),),
+            width=16,
+            height=8,
+            stacked=True,
+            minimum=0,
+        ),
+        Panel(
+            "table",
+            "Progress of the campaigns",
+            "Finished nodes, good or bad, of those that can be measured.",
+            "percent",
+            "no profile has an eligible node",
+            (
+                Query(
+                    f"max by (profile_namespace, profile) ({recorded('profile_progress_ratio', CHOSEN_PROFILE)})",
+                    "Done",
+                ),
+            ),
+            width=8,
+            height=8,
+            columns=(
+                Column("profile_namespace", "Namespace"),
+                Column("profile", "Profile"),
+                Column("value 1", "Done", unit="percent", steps=(Step(None, "yellow"), Step(1, "green"))),
+            ),
+        ),
+    )
+
+
+DRIVER_CHANGES = Annotation(
+    "Driver changes",
+    f"({recorded('pool_driver_nodes')} unless {recorded('pool_driver_nodes')} offset 1h) "
+    f"and on ({PROFILE}, pool) {recorded('pool_driver_nodes')} offset 1h",
+    "{{pool}}: driver {{driver}}",
+)
+
+DASHBOARD = Dashboard(
+    "precision-fleet",
+    "Precision: Fleet overview",
+    "Which nodes need a look, and how the pools stand. Begin here.",
+    (
+        Row("What needs a look", (*_counts(), *_nodes())),
+        Row("Pools", _pools()),
+        Row("Spread and change", _spread()),
+        Row("Campaigns", _campaigns()),
+    ),
+    (*COMMON_CHOICES, RECIPE_CHOICE),
+    (DRIVER_CHANGES,),
+)

@@ -1,0 +1,272 @@
+"""One node: all of its recipes against the pool's median, its history, and what is wrong with it."""
+
+from __future__ import annotations
+
+from precision_operator.monitoring.dashboards.expressions import (
+    COMMON_CHOICES,
+    NODE_CHOICE,
+    ONE_NODE,
+    one,
+    over_pool_median,
+    recorded,
+)
+from precision_operator.monitoring.dashboards.fleet import BELOW_MEDIAN, FAULTS
+from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Mark, Panel, Query, Row, Step
+
+NO_RESULT = "this node has no result yet"
+VERDICTS = (
+    Mark("verified", "green"),
+    Mark("partial", "yellow"),
+    Mark("emulated", "yellow"),
+    Mark("fallback", "red", "silent fallback"),
+    Mark("unknown", "yellow"),
+)
+
+
+def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], empty: str = "") -> Panel:
+    no_value = empty or NO_RESULT
+    return Panel("stat", title, description, unit, no_value, (Query(expr),), 4, 4, steps, empty=empty, level="node")
+
+
+def _now() -> tuple[Panel, ...]:
+    power = one("precision_node_power_valid", ONE_NODE)
+    return (
+        _stat(
+            "Worst recipe",
+            "The lowest of the node's rates, of its pool's median. Equal nodes differ by 1 to 2 %.",
+            "percent",
+            f"min ({over_pool_median(ONE_NODE)})",
+            BELOW_MEDIAN,
+        ),
+        _stat(
+            "Marked slow",
+            "1 where the operator judges the node slow; not judged while its pool has fewer than 3 results.",
+            "count",
+            f"max ({one('precision_node_slow', ONE_NODE)})",
+            (Step(None, "green"), Step(1, "orange")),
+        ),
+        _stat(
+            "Held back",
+            "Largest share of a recipe's measured time in which the clocks were held down; only where it is marked.",
+            "percent",
+            f"max ({one('precision_node_throttled_ratio', ONE_NODE)})",
+            (Step(None, "orange"), Step(0.2, "red")),
+            "not throttled",
+        ),
+        _stat(
+            "Valid power",
+            "Share of the recipes whose power reading can be trusted.",
+            "percent",
+            f"avg ({power})",
+            (Step(None, "yellow"), Step(1, "green")),
+        ),
+        _stat(
+            "Age",
+            "Time since the newest run with a result has ended.",
+            "seconds",
+            f"time() - max ({one('precision_node_last_success_timestamp_seconds', ONE_NODE)})",
+            (Step(None, "blue"),),
+        ),
+        _stat(
+            "Last run",
+            "How long the newest run with a result has taken: what a measurement costs this node.",
+            "seconds",
+            f"max ({one('precision_node_last_duration_seconds', ONE_NODE)})",
+            (Step(None, "blue"),),
+        ),
+    )
+
+
+def _recipes() -> tuple[Panel, ...]:
+    by = "max by (recipe)"
+    rate = f"{by} ({one('precision_node_training_tokens_per_second', ONE_NODE)})"
+    speedup = [
+        f"{by} ({one(f'precision_node_training_speedup_ratio{end}', ONE_NODE)})" for end in ("", "_lower", "_upper")
+    ]
+    return (
+        Panel(
+            "table",
+            "All recipes against the pool's median",
+            "Training rate of the whole node, and against its pool's median; the speedup over the baseline with its "
+            "95 % interval; tokens per joule where power is valid.",
+            "tokens_per_second",
+            NO_RESULT,
+            (
+                Query(rate, "Tokens/s"),
+                Query(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median"),
+                Query(speedup[0], "Speedup"),
+                Query(speedup[1], "at least"),
+                Query(speedup[2], "at most"),
+                Query(f"{by} ({one('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J"),
+            ),
+            width=24,
+            height=8,
+            columns=(
+                Column("recipe", "Recipe", sort="asc"),
+                Column("value 1", "Tokens/s", unit="tokens_per_second"),
+                Column("value 2", "Of the pool's median", unit="percent", steps=BELOW_MEDIAN),
+                Column("value 3", "Speedup", unit="speedup"),
+                Column("value 4", "at least", unit="speedup"),
+                Column("value 5", "at most", unit="speedup"),
+                Column("value 6", "Tokens/J", unit="tokens_per_joule"),
+            ),
+            level="node",
+        ),
+        Panel(
+            "bars",
+            "Rate over the pool's median, by recipe",
+            "All recipes low: the node is slow. One recipe low: that recipe has a fault here.",
+            "percent",
+            NO_RESULT,
+            (Query(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the median"),),
+            width=12,
+            height=8,
+            bar="recipe",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Did each recipe really run?",
+            "The verdict from the kernels that were seen: a silent fallback ran in a higher precision than was asked "
+            "for.",
+            "count",
+            NO_RESULT,
+            (Query(f"max by (recipe, verdict, workload) ({one('precision_node_verification', ONE_NODE)})"),),
+            width=12,
+            height=8,
+            columns=(
+                Column("recipe", "Recipe", sort="asc"),
+                Column("verdict", "Verdict", marks=VERDICTS),
+                Column("workload", "Workload"),
+            ),
+            level="node",
+        ),
+    )
+
+
+def _faults() -> tuple[Panel, ...]:
+    power = one("precision_node_power_valid", ONE_NODE)
+    return (
+        Panel(
+            "table",
+            "Faults of this node",
+            "What the operator has marked.",
+            "count",
+            "no fault",
+            (Query(f"max by (fault, profile, pool) ({recorded('node_fault', ONE_NODE)})"),),
+            width=8,
+            height=7,
+            columns=(
+                Column("fault", "Fault", marks=FAULTS, sort="asc"),
+                Column("profile", "Profile"),
+                Column("pool", "Pool"),
+            ),
+            empty="the node has no fault",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Throttling",
+            "Share of the measured time in which clocks were held down, and what for.",
+            "percent",
+            "not throttled",
+            (Query(f"max by (recipe, reason) ({one('precision_node_throttled_ratio', ONE_NODE)})", "Of the time"),),
+            width=8,
+            height=7,
+            columns=(
+                Column("recipe", "Recipe", sort="asc"),
+                Column("reason", "Reason"),
+                Column("value 1", "Of the time", unit="percent", steps=(Step(None, "orange"),)),
+            ),
+            empty="the node is not throttled",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Power readings that are not valid",
+            "The first thing wrong with each. Such a recipe has no watts and no tokens per joule here.",
+            "count",
+            "all power readings are valid",
+            (Query(f"max by (recipe, reason) ({power} == 0)"),),
+            width=8,
+            height=7,
+            columns=(Column("recipe", "Recipe", sort="asc"), Column("reason", "Reason")),
+            empty="all power readings of the node are valid",
+            level="node",
+        ),
+    )
+
+
+def _history() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "timeseries",
+            "Behind the pool's median: history",
+            "The series of this one node. A step up is the day on which it became slow.",
+            "percent",
+            NO_RESULT,
+            (Query(f"1 - min by (recipe) ({over_pool_median(ONE_NODE)})", "{{recipe}}"),),
+            width=12,
+            height=9,
+            level="node",
+        ),
+        Panel(
+            "timeseries",
+            "Tokens per joule: history",
+            "A line that ends is a power reading that is no longer valid.",
+            "tokens_per_joule",
+            "no recipe has a valid power reading",
+            (
+                Query(
+                    f"max by (recipe) ({one('precision_node_training_tokens_per_joule', ONE_NODE)})",
+                    "{{recipe}}",
+                ),
+            ),
+            width=12,
+            height=9,
+            empty="the node's power readings are not valid",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Measured on and with",
+            "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
+            "count",
+            NO_RESULT,
+            (
+                Query(
+                    "max by (profile, pool, workload, gpu_product, gpus, driver, cuda, te, data, backend) "
+                    f"({one('precision_node_info', ONE_NODE)})"
+                ),
+            ),
+            width=24,
+            height=6,
+            columns=(
+                Column("profile", "Profile"),
+                Column("workload", "Workload"),
+                Column("pool", "Pool"),
+                Column("gpu_product", "GPU"),
+                Column("gpus", "GPUs"),
+                Column("driver", "Driver"),
+                Column("cuda", "CUDA"),
+                Column("te", "Transformer Engine"),
+                Column("data", "Data"),
+                Column("backend", "Backend"),
+            ),
+            level="node",
+        ),
+    )
+
+
+DASHBOARD = Dashboard(
+    "precision-node",
+    "Precision: Node",
+    "One node: all recipes against its pool, its faults, its history.",
+    (
+        Row("Now", _now()),
+        Row("Recipes", _recipes()),
+        Row("Faults", _faults()),
+        Row("History", _history()),
+    ),
+    (*COMMON_CHOICES, NODE_CHOICE),
+)

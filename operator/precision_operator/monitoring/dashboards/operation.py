@@ -1,0 +1,235 @@
+"""Operator: does the machinery work, how long do campaigns take, and what does the exporter cost."""
+
+from __future__ import annotations
+
+from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_PROFILE,
+    NAMESPACE_CHOICE,
+    POOL_CHOICE,
+    PROFILE_CHOICE,
+    one,
+    recorded,
+)
+from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Mark, Panel, Query, Row, Step
+
+NO_OPERATOR = "the operator's own metrics are not scraped"
+NO_EXPORTER = "the exporter's own metrics are not scraped"
+NO_RUN = "no run has ended since the operator started"
+NO_CAMPAIGN = "no campaign is running"
+SEVERITIES = (Mark("critical", "red"), Mark("warning", "orange"), Mark("info", "yellow"))
+NOTHING_RAN = "no run ended in this time"
+EACH = "process-wide counters: each replica counts its own work, so replicas are added"
+"""Counters of a process are not a projection: the leader's grow, and after a change of leader both count."""
+
+_POOLS = 'pool=~"$pool"'
+_ANY = 'job!=""'
+
+
+def _rate(metric: str, by: str, *matchers: str) -> str:
+    return f"sum by ({by}) (rate({metric}{{{', '.join(matchers)}}}[10m]))"
+
+
+def _series(title: str, description: str, unit: str, no_value: str, *queries: Query, empty: str = "") -> Panel:
+    return Panel("timeseries", title, description, unit, no_value, queries, 12, 8, minimum=0, empty=empty)
+
+
+def _campaigns() -> tuple[Panel, ...]:
+    return (
+        _series(
+            "Open nodes of the campaigns",
+            "Eligible nodes without a finished run, by profile: a line that stays level is a campaign that is stuck.",
+            "nodes",
+            NO_CAMPAIGN,
+            Query(
+                f"max by (profile_namespace, profile) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}}"
+            ),
+        ),
+        Panel(
+            "table",
+            "Time left",
+            "What the operator expects for each campaign that is under way.",
+            "seconds",
+            NO_CAMPAIGN,
+            (
+                Query(
+                    "max by (profile_namespace, profile) "
+                    f"({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
+                    "Time left",
+                ),
+            ),
+            width=12,
+            height=8,
+            columns=(
+                Column("profile_namespace", "Namespace"),
+                Column("profile", "Profile"),
+                Column("value 1", "Time left", unit="seconds", sort="desc"),
+            ),
+            empty="no campaign is under way",
+        ),
+        Panel(
+            "table",
+            "Alerts of precision",
+            "What fires or is about to, critical ones first.",
+            "count",
+            "no alert",
+            (
+                Query(
+                    'max by (alertname, alertstate, severity, profile, pool, node) (ALERTS{alertname=~"Precision.+"})'
+                ),
+            ),
+            width=24,
+            height=8,
+            columns=(
+                Column("severity", "Severity", marks=SEVERITIES, sort="asc"),
+                Column("alertstate", "State"),
+                Column("alertname", "Alert"),
+                Column("profile", "Profile"),
+                Column("pool", "Pool"),
+                Column("node", "Node"),
+            ),
+            empty="no alert fires",
+        ),
+    )
+
+
+def _runs() -> tuple[Panel, ...]:
+    buckets = f"sum by (le, pool) (rate(precision_agent_run_duration_seconds_bucket{{{_POOLS}}}[1h]))"
+    return (
+        _series(
+            "Ended runs",
+            "Runs of agents per minute by result; " + EACH + ".",
+            "per_minute",
+            NO_RUN,
+            Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
+            empty=NOTHING_RAN,
+        ),
+        _series(
+            "Length of a run",
+            "Median and 95th percentile over the last hour, by pool: what a measurement takes from a node.",
+            "seconds",
+            NO_RUN,
+            Query(f"histogram_quantile(0.5, {buckets})", "{{pool}} median"),
+            Query(f"histogram_quantile(0.95, {buckets})", "{{pool}} 95 %"),
+            empty=NOTHING_RAN,
+        ),
+        _series(
+            "Queue",
+            "Nodes of all profiles by state in the operator's last pass: queued ones wait for their turn, waiting ones "
+            "for their node to be free.",
+            "nodes",
+            NO_OPERATOR,
+            Query('max by (state) (precision_operator_queue_nodes{state=~"waiting|queued|running"})', "{{state}}"),
+        ),
+        _series(
+            "Actions",
+            "What the operator did, per minute, by kind.",
+            "per_minute",
+            NO_OPERATOR,
+            Query(f"60 * {_rate('precision_operator_actions_total', 'action')}", "{{action}}"),
+            empty="the operator had nothing to do",
+        ),
+    )
+
+
+def _machinery() -> tuple[Panel, ...]:
+    spent, passes = "precision_operator_reconcile_seconds_sum", "precision_operator_reconcile_seconds_count"
+    return (
+        _series(
+            "Length of a pass over all profiles",
+            "Mean time of one reconcile of the last ten minutes.",
+            "seconds",
+            NO_OPERATOR,
+            Query(f"sum (rate({spent}[10m])) / sum (rate({passes}[10m]))", "mean"),
+        ),
+        _series(
+            "Passes that failed",
+            "Reconciles per minute that ended early by an error of the API server.",
+            "per_minute",
+            NO_OPERATOR,
+            Query("60 * sum (rate(precision_operator_reconcile_errors_total[10m]))", "failed"),
+        ),
+        _series(
+            "Calls to the API server",
+            "Per minute, by verb and answer.",
+            "per_minute",
+            NO_OPERATOR,
+            Query(f"60 * {_rate('precision_operator_api_requests_total', 'verb, code')}", "{{verb}} {{code}}"),
+        ),
+        _series(
+            "Age of what the operator knows",
+            "Time since the last event or list of each kind, of the replica that knows best.",
+            "seconds",
+            NO_OPERATOR,
+            Query("min by (kind) (precision_operator_watch_age_seconds)", "{{kind}}"),
+        ),
+        Panel(
+            "stat",
+            "Leaders",
+            "Replicas that lead: 1 in good order. 0 for longer than a minute: nobody plans.",
+            "count",
+            NO_OPERATOR,
+            (Query("sum (precision_operator_leader)"),),
+            width=12,
+            height=8,
+            steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
+        ),
+    )
+
+
+def _exporter() -> tuple[Panel, ...]:
+    body = one("precision_exporter_body_bytes", _ANY)
+    return (
+        _series(
+            "Series of the exporter",
+            "Samples in one scrape of all bodies: what the profiles cost Prometheus.",
+            "count",
+            NO_EXPORTER,
+            Query(one("precision_exporter_series", _ANY), "series"),
+        ),
+        _series(
+            "Largest body, of its limit",
+            "At 100 % a scraper refuses the body: give the exporter more shards before.",
+            "percent",
+            NO_EXPORTER,
+            Query(f"max ({body}) / max ({one('precision_exporter_body_limit_bytes', _ANY)})", "largest body"),
+        ),
+        _series(
+            "Time to render",
+            "Mean of the last ten minutes, of building the bodies after a change.",
+            "seconds",
+            NO_EXPORTER,
+            Query(
+                "sum (rate(precision_exporter_render_seconds_sum[10m])) / "
+                "sum (rate(precision_exporter_render_seconds_count[10m]))",
+                "mean",
+            ),
+            empty="nothing was rendered in this time",
+        ),
+        Panel(
+            "table",
+            "Reports that the exporter holds",
+            "By state; an unreadable report is told in the exporter's log.",
+            "count",
+            NO_EXPORTER,
+            (Query(f"max by (state) ({one('precision_exporter_reports', _ANY)})", "Reports"),),
+            width=12,
+            height=8,
+            columns=(Column("state", "State", sort="asc"), Column("value 1", "Reports", unit="count")),
+        ),
+    )
+
+
+UID = "precision-operator"
+DASHBOARD = Dashboard(
+    UID,
+    "Precision: Operator",
+    "Does the machinery work, how long do campaigns take, and what does the exporter cost.",
+    (
+        Row("Campaigns", _campaigns()),
+        Row("Runs", _runs()),
+        Row("Machinery", _machinery()),
+        Row("Exporter", _exporter()),
+    ),
+    (NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE),
+    duration="24h",
+)

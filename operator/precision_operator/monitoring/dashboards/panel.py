@@ -1,0 +1,204 @@
+"""A dashboard as a value: rows of panels, each defined once for every tool that draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+GRID_WIDTH = 24
+"""Columns of the grid, in Grafana and in Perses."""
+
+Kind = Literal["stat", "timeseries", "table", "bars", "heatmap", "scatter"]
+Colour = Literal["green", "yellow", "orange", "red", "blue"]
+PersesUnit = Literal["decimal", "percent-decimal", "seconds", "bytes"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a value is written: Grafana's unit id, the nearest of Perses, and the decimals.
+
+    `suffix` is what a reader needs and Perses can't append; it stands in the panel's title there.
+    """
+
+    grafana: str
+    perses: PersesUnit
+    decimals: int
+    suffix: str = ""
+    scale: float = 1.0
+    """Perses' tables show bare numbers: this many of the unit that `scale_header` names."""
+    scale_header: str = ""
+
+
+UNITS: dict[str, Unit] = {
+    "nodes": Unit("none", "decimal", 0),
+    "count": Unit("none", "decimal", 0),
+    "dimensionless": Unit("none", "decimal", 3),
+    "percent": Unit("percentunit", "percent-decimal", 1, scale=100, scale_header="%"),
+    "speedup": Unit("suffix:×", "decimal", 2, "×"),
+    "tokens_per_second": Unit("si: tok/s", "decimal", 0, "tokens/s"),
+    "tokens_per_second_per_mw": Unit("si: tok/s/MW", "decimal", 1, "tokens/s per MW", 1e-6, "million"),
+    "tokens_per_joule": Unit("suffix: tok/J", "decimal", 2, "tokens/J"),
+    "dollars_per_million_tokens": Unit("currencyUSD", "decimal", 3, "$ per million tokens"),
+    "watts": Unit("watt", "decimal", 0, "W"),
+    "celsius": Unit("celsius", "decimal", 0, "°C"),
+    "bytes": Unit("bytes", "bytes", 1),
+    "seconds": Unit("s", "seconds", 1),
+    "per_minute": Unit("suffix:/min", "decimal", 2, "per minute"),
+}
+"""Every unit that a panel may name; a value never carries a unit that the reader has to guess."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One PromQL expression. `legend` is a template over the labels, `{{pool}}`, or the header of a table's value."""
+
+    expr: str
+    legend: str = ""
+    unit: str = ""
+    """Where it differs from the panel's: an axis of a scatter plot."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """From this value on, this colour; `at` None is the colour below the first step."""
+
+    at: float | None
+    colour: Colour
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A colour for cells whose text matches the whole `pattern` (a regular expression), and what they then show."""
+
+    pattern: str
+    colour: Colour
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: a label's name, or `value 1` .. `value n` for the n-th query."""
+
+    name: str
+    header: str
+    unit: str = ""
+    marks: tuple[Mark, ...] = ()
+    steps: tuple[Step, ...] = ()
+    sort: Literal["asc", "desc"] | None = None
+    link: str = ""
+    """A dashboard's uid; the cell links to it with the row's node."""
+    width: int | None = None
+
+    @property
+    def query(self) -> int | None:
+        """The number of the query whose value it shows, from 1; None for a label."""
+        return int(self.name.removeprefix("value ")) if self.name.startswith("value ") else None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. `empty` says when it rightly shows nothing on a fleet that works; "" when it never does."""
+
+    kind: Kind
+    title: str
+    description: str
+    unit: str
+    no_value: str
+    queries: tuple[Query, ...]
+    width: int = 8
+    height: int = 8
+    steps: tuple[Step, ...] = ()
+    columns: tuple[Column, ...] = ()
+    bar: str = ""
+    """The label that names a bar."""
+    stacked: bool = False
+    minimum: float | None = None
+    empty: str = ""
+    level: Literal["pool", "node", "detail"] = "pool"
+    """The metricsLevel from which on it has data."""
+
+    @property
+    def absent(self) -> str:
+        """What stands in it when there is no value: at a lower metricsLevel "no fault" would be said of the unseen."""
+        return self.no_value if self.level == "pool" else f"{self.no_value} (seen from metricsLevel {self.level} on)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels side by side under one headline, flowing to the next line where the grid ends."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a reader chooses. With `metric`, a list of the label's values; else a text with a default."""
+
+    name: str
+    label: str
+    description: str
+    metric: str = ""
+    value_label: str = ""
+    default: str = ""
+    multiple: bool = True
+    every: bool = True
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Vertical marks on every time series: where the expression has a value."""
+
+    name: str
+    expr: str
+    title: str
+    colour: Colour = "blue"
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A page of rows. `uid` never changes: links and bookmarks carry it."""
+
+    uid: str
+    title: str
+    description: str
+    rows: tuple[Row, ...]
+    variables: tuple[Variable, ...]
+    annotations: tuple[Annotation, ...] = ()
+    duration: str = "7d"
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """All panels in reading order."""
+        return tuple(panel for row in self.rows for panel in row.panels)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rectangle on the grid."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+def flow(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, Place]]:
+    """Each panel with its place, from the left; a panel that does not fit begins the next line.
+
+    Raises ValueError for one that is wider than the grid.
+    """
+    x, y, line = 0, top, 0
+    for panel in panels:
+        if not 0 < panel.width <= GRID_WIDTH:
+            raise ValueError(f"panel {panel.title!r}: a width of {panel.width}, the grid has {GRID_WIDTH}")
+        if x + panel.width > GRID_WIDTH:
+            x, y, line = 0, y + line, 0
+        yield panel, Place(x, y, panel.width, panel.height)
+        x, line = x + panel.width, max(line, panel.height)
+
+
+def bottom(panels: tuple[Panel, ...], top: int) -> int:
+    """The first free line below them."""
+    return max((place.y + place.height for _, place in flow(panels, top)), default=top)

@@ -1,0 +1,202 @@
+"""Pools and capacity: what a GPU, a watt and a dollar give in each pool, and what the slowest node costs."""
+
+from __future__ import annotations
+
+from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_POOL,
+    CHOSEN_RECIPE,
+    COMMON_CHOICES,
+    RECIPE_CHOICE,
+    recorded,
+)
+from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, NO_RESULT
+from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Panel, Query, Row, Step, Variable
+
+NO_POWER = "no node of these pools has a valid power reading"
+BY = "max by (pool, recipe, profile)"
+
+PUE = Variable("pue", "PUE", "Watts of the site for each watt of the GPUs' boards.", default="1.3")
+GPU_HOUR = Variable("gpu_hour", "$ per GPU hour", "Price of one GPU for one hour, without energy.", default="2.50")
+KWH = Variable("kwh", "$ per kWh", "Price of energy.", default="0.08")
+
+PER_GPU = f"{BY} ({recorded('pool_tokens_per_second_per_gpu', CHOSEN_RECIPE)})"
+PER_JOULE = f"{BY} ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})"
+PER_MEGAWATT = f"{PER_JOULE} * 1e6 / $pue"
+DOLLARS = f"$gpu_hour / 3600 * 1e6 / {PER_GPU} + $kwh / 3.6 * $pue / {PER_JOULE}"
+"""GPU hours for a million tokens, and their joules: 1e6 tokens / (tokens/J) / 3.6e6 J per kWh."""
+ALL, NOT_SLOW = 'nodes="all"', 'nodes="not_slow"'
+STRAGGLER = f"min by (pool, profile) ({recorded('pool_slowest_ratio', CHOSEN_POOL, ALL)})"
+DRAINED = f"min by (pool, profile) ({recorded('pool_slowest_ratio', CHOSEN_POOL, NOT_SLOW)})"
+POOL_RECIPE = "{{recipe}} {{pool}}"
+
+
+def _series(title: str, description: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
+    return Panel("timeseries", title, description, unit, no_value, (Query(expr, POOL_RECIPE),), width=12, height=9)
+
+
+def _now() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "table",
+            "Each recipe in each pool",
+            "What one GPU, one joule and one dollar give now. Rates are of single nodes, without communication between "
+            "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times "
+            "PUE.",
+            "tokens_per_second",
+            NO_RESULT,
+            (
+                Query(PER_GPU, "Tokens/s per GPU"),
+                Query(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup"),
+                Query(PER_JOULE, "Tokens/J"),
+                Query(PER_MEGAWATT, "Tokens/s per MW"),
+                Query(DOLLARS, "$ per million tokens"),
+            ),
+            width=24,
+            height=10,
+            columns=(
+                Column("pool", "Pool", sort="asc"),
+                Column("recipe", "Recipe"),
+                Column("profile", "Profile"),
+                Column("value 1", "Tokens/s per GPU", unit="tokens_per_second"),
+                Column("value 2", "Speedup", unit="speedup"),
+                Column("value 3", "Tokens/J", unit="tokens_per_joule"),
+                Column("value 4", "Tokens/s per MW", unit="tokens_per_second_per_mw"),
+                Column("value 5", "$ per million tokens", unit="dollars_per_million_tokens"),
+            ),
+        ),
+        Panel(
+            "scatter",
+            "Tokens per joule against tokens per second and GPU",
+            "One point for each pool and recipe. Right is faster, up is cheaper to power; a point with both beats the "
+            "others.",
+            "tokens_per_joule",
+            NO_POWER,
+            (Query(PER_GPU, "Tokens/s per GPU", "tokens_per_second"), Query(PER_JOULE, "Tokens/J")),
+            width=12,
+            height=9,
+        ),
+        _series(
+            "Tokens per second and GPU",
+            "Sum of the nodes' training rates over their GPUs.",
+            "tokens_per_second",
+            PER_GPU,
+        ),
+    )
+
+
+def _energy() -> tuple[Panel, ...]:
+    ratio = recorded("pool_driver_energy_ratio", CHOSEN_RECIPE)
+    return (
+        _series(
+            "Tokens per joule",
+            "Sum of tokens per second over sum of watts of the nodes whose power is valid.",
+            "tokens_per_joule",
+            PER_JOULE,
+            NO_POWER,
+        ),
+        _series(
+            "Tokens per second per megawatt of the site",
+            "Tokens per joule times 1e6 over PUE: what a megawatt at the meter gives.",
+            "tokens_per_second_per_mw",
+            PER_MEGAWATT,
+            NO_POWER,
+        ),
+        Panel(
+            "table",
+            "Tokens per joule of each driver",
+            "Median over the nodes with this driver, newest known value of the last 30 days; at least 5 nodes.",
+            "tokens_per_joule",
+            "no driver has 5 nodes with valid power",
+            (
+                Query(
+                    "max by (pool, recipe, driver, power_scope) "
+                    f"({recorded('pool_driver_tokens_per_joule:last_30d', CHOSEN_RECIPE)})",
+                    "Tokens/J",
+                ),
+            ),
+            width=12,
+            height=9,
+            columns=(
+                Column("pool", "Pool", sort="asc"),
+                Column("recipe", "Recipe"),
+                Column("driver", "Driver"),
+                Column("power_scope", "Power of"),
+                Column("value 1", "Tokens/J", unit="tokens_per_joule"),
+            ),
+        ),
+        Panel(
+            "table",
+            "New driver against the best older one, in tokens per joule",
+            "Below 97 % the alert PrecisionEnergyRegression fires.",
+            "percent",
+            "no pool has had two drivers in 30 days",
+            (Query(f"bottomk (20, min by (pool, recipe, driver) ({ratio}))", "Of the older driver"),),
+            width=12,
+            height=9,
+            columns=(
+                Column("pool", "Pool"),
+                Column("recipe", "Recipe"),
+                Column("driver", "New driver"),
+                Column(
+                    "value 1",
+                    "Of the older driver",
+                    unit="percent",
+                    steps=(Step(None, "red"), Step(0.97, "yellow"), Step(0.99, "green")),
+                    sort="asc",
+                ),
+            ),
+            empty="no pool has changed its driver in 30 days",
+        ),
+    )
+
+
+def _stragglers() -> tuple[Panel, ...]:
+    behind = (
+        f"1 - {BY} ({recorded('pool_tokens_per_second:p01', CHOSEN_RECIPE)}) / "
+        f"{BY} ({recorded('pool_tokens_per_second:median', CHOSEN_RECIPE)})"
+    )
+    return (
+        _series(
+            "Slowest hundredth of the nodes, behind the median",
+            "How far the 1st percentile of the nodes' rates is behind the median. A synchronous job over many nodes "
+            "runs at the rate of its slowest.",
+            "percent",
+            behind,
+        ),
+        Panel(
+            "table",
+            "Gain if the slow nodes were drained",
+            "What a job over the whole pool would gain if it left out the nodes that are marked slow: slowest node "
+            "without them over slowest node with them, minus 1.",
+            "percent",
+            NO_RESULT,
+            (Query(f"topk (20, {DRAINED} / {STRAGGLER} - 1)", "Gain"),),
+            width=12,
+            height=9,
+            columns=(
+                Column("pool", "Pool"),
+                Column("profile", "Profile"),
+                Column(
+                    "value 1",
+                    "Gain",
+                    unit="percent",
+                    steps=(Step(None, "green"), Step(0.02, "yellow"), Step(0.05, "red")),
+                    sort="desc",
+                ),
+            ),
+        ),
+    )
+
+
+DASHBOARD = Dashboard(
+    "precision-pools",
+    "Precision: Pools and capacity",
+    "What a GPU, a watt and a dollar give in each pool, and what the slowest nodes cost.",
+    (
+        Row("Now", _now()),
+        Row("Energy", _energy()),
+        Row("Stragglers", _stragglers()),
+    ),
+    (*COMMON_CHOICES, RECIPE_CHOICE, PUE, GPU_HOUR, KWH),
+    (DRIVER_CHANGES,),
+)

@@ -1,0 +1,172 @@
+"""Recipes: what each recipe gains, what quantisation costs, and whether the precision really ran."""
+
+from __future__ import annotations
+
+from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_RECIPE,
+    COMMON_CHOICES,
+    NOT_BASELINE,
+    RECIPE_CHOICE,
+    one,
+    recorded,
+)
+from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, NO_RESULT, NODE_UID
+from precision_operator.monitoring.dashboards.node import VERDICTS
+from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Panel, Query, Row
+
+POOL_RECIPE = "{{recipe}} {{pool}}"
+
+
+def _bar(expr: str) -> str:
+    """The same with one label, `bar`, that names pool and recipe: a bar of Grafana's has one name."""
+    return f'label_join({expr}, "bar", " ", "recipe", "pool")'
+
+
+def _gemms() -> tuple[Panel, ...]:
+    by = "max by (pool, recipe)"
+    modes = [
+        f"{by} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE, mode)})"
+        for mode in ('mode="autocast"', 'mode="prequantized"')
+    ]
+    tax = f"{by} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
+    training = f"{by} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
+    return (
+        Panel(
+            "bars",
+            "Speedup of the matrix multiplications: autocast beside prequantized",
+            "Autocast quantises its inputs each time, as training does; prequantized does not. The gap is the price of "
+            "quantising.",
+            "speedup",
+            NO_RESULT,
+            (
+                Query(_bar(modes[0]), "autocast"),
+                Query(_bar(modes[1]), "prequantized"),
+            ),
+            width=16,
+            height=12,
+            bar="bar",
+        ),
+        Panel(
+            "bars",
+            "Quantisation tax",
+            "Share of kernel time that quantising takes while training: median over the pool's nodes.",
+            "percent",
+            NO_RESULT,
+            (Query(_bar(tax), "tax"),),
+            width=8,
+            height=12,
+            bar="bar",
+        ),
+        Panel(
+            "table",
+            "From the matrix multiplication to training",
+            "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
+            "speedup",
+            NO_RESULT,
+            (Query(modes[1], "Prequantized"), Query(modes[0], "Autocast"), Query(training, "Training")),
+            width=12,
+            height=9,
+            columns=(
+                Column("pool", "Pool", sort="asc"),
+                Column("recipe", "Recipe"),
+                Column("value 1", "Prequantized", unit="speedup"),
+                Column("value 2", "Autocast", unit="speedup"),
+                Column("value 3", "Training", unit="speedup"),
+            ),
+        ),
+        Panel(
+            "timeseries",
+            "Quantisation tax over time",
+            "A step up after a software change is quantisation that no longer runs fused.",
+            "percent",
+            NO_RESULT,
+            (Query(tax, POOL_RECIPE),),
+            width=12,
+            height=9,
+            minimum=0,
+        ),
+    )
+
+
+def _training() -> tuple[Panel, ...]:
+    def speedup(end: str) -> str:
+        return f"min by (pool, recipe) ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})"
+
+    return (
+        Panel(
+            "timeseries",
+            "Training speedup: the median node",
+            "Speedup over the baseline, paired within each run.",
+            "speedup",
+            NO_RESULT,
+            (Query(speedup("median"), POOL_RECIPE),),
+            width=12,
+            height=9,
+        ),
+        Panel(
+            "timeseries",
+            "Training speedup: the lowest tenth of the nodes",
+            "10th percentile. Far below the median: some nodes don't get what the recipe promises.",
+            "speedup",
+            NO_RESULT,
+            (Query(speedup("p10"), POOL_RECIPE),),
+            width=12,
+            height=9,
+        ),
+    )
+
+
+def _verification() -> tuple[Panel, ...]:
+    verdicts = one("precision_node_verification", CHOSEN_RECIPE)
+    not_run = one("precision_node_verification", CHOSEN_RECIPE, 'verdict!~"verified|emulated"')
+    return (
+        Panel(
+            "table",
+            "Did the precision really run?",
+            "Nodes by recipe and verdict. Figures of a fallback are of another precision than their name says.",
+            "nodes",
+            NO_RESULT,
+            (Query(f"count by (pool, recipe, verdict) ({verdicts})", "Nodes"),),
+            width=12,
+            height=10,
+            columns=(
+                Column("verdict", "Verdict", marks=VERDICTS, sort="asc"),
+                Column("recipe", "Recipe"),
+                Column("pool", "Pool"),
+                Column("value 1", "Nodes", unit="nodes"),
+            ),
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Where it did not",
+            "At most 50 lines: every recipe of a node that is neither verified nor emulated.",
+            "count",
+            "every recipe ran in its precision on every node",
+            (Query(f"topk (50, max by (node, pool, recipe, verdict) ({not_run}))"),),
+            width=12,
+            height=10,
+            columns=(
+                Column("verdict", "Verdict", marks=VERDICTS, sort="asc"),
+                Column("node", "Node", link=NODE_UID),
+                Column("recipe", "Recipe"),
+                Column("pool", "Pool"),
+            ),
+            empty="every recipe ran in its precision on every node",
+            level="node",
+        ),
+    )
+
+
+DASHBOARD = Dashboard(
+    "precision-recipes",
+    "Precision: Recipes",
+    "What each recipe gains, what quantising costs, and whether the precision really ran.",
+    (
+        Row("Matrix multiplications", _gemms()),
+        Row("Training", _training()),
+        Row("Verification", _verification()),
+    ),
+    (*COMMON_CHOICES, RECIPE_CHOICE),
+    (DRIVER_CHANGES,),
+)

@@ -1,0 +1,224 @@
+"""The dashboards as they are committed: complete, in place, and made of expressions that mean what the panel says."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from precision_operator.exporter.families import FAMILIES
+from precision_operator.generate import ROOT
+from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
+from precision_operator.monitoring.dashboards.generated import CHART_FOLDER, PERSES_FOLDER, files
+from precision_operator.monitoring.dashboards.panel import UNITS, Dashboard, Panel
+from precision_operator.monitoring.rules import GROUPS
+from tests.dashboards.promql import Selector, chosen, expressions, selectors
+
+UIDS = ("precision-fleet", "precision-pools", "precision-node", "precision-recipes", "precision-operator")
+PROCESSES = ("precision_agent_", "precision_operator_", "precision_exporter_")
+"""Families of the processes themselves; counters of replicas are added, not taken together."""
+PARTS = ("_bucket", "_sum", "_count")
+FAMILY_UNITS = {family.name: family.unit for family in FAMILIES}
+RECORDED_UNITS = {rule.record: rule.unit for group in GROUPS for rule in group.rules}
+SHOWN_AS = {
+    "tokens/s": {"tokens_per_second"},
+    "tokens/J": {"tokens_per_joule"},
+    "nodes": {"nodes", "count"},
+    "ratio": {"percent", "speedup"},
+    "seconds": {"seconds"},
+    "W": {"watts"},
+    "bytes": {"bytes"},
+}
+"""The panel units in which a series of this unit may be shown."""
+
+panels = pytest.mark.parametrize(
+    ("dashboard", "panel"),
+    [pytest.param(page, panel, id=f"{page.uid}: {panel.title}") for page in DASHBOARDS for panel in page.panels],
+)
+pages = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda page: page.uid)
+
+
+def grafana(dashboard: Dashboard) -> dict[str, Any]:
+    """The committed JSON."""
+    made: dict[str, Any] = json.loads((ROOT / CHART_FOLDER / f"{dashboard.uid}.json").read_text(encoding="utf-8"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """The files, made once."""
+    return files()
+
+
+@pytest.mark.parametrize("folder", [CHART_FOLDER, PERSES_FOLDER])
+@pages
+def test_the_committed_file_is_what_the_definitions_give(
+    made: dict[str, str], folder: str, dashboard: Dashboard
+) -> None:
+    path = f"{folder}/{dashboard.uid}.json"
+    assert (ROOT / path).read_text(encoding="utf-8") == made[path], "run `make generate`"
+
+
+def test_no_file_is_left_from_a_dashboard_that_is_gone(made: dict[str, str]) -> None:
+    committed = [path for folder in (CHART_FOLDER, PERSES_FOLDER) for path in (ROOT / folder).iterdir()]
+    assert sorted(str(path.relative_to(ROOT)) for path in committed) == sorted(made)
+
+
+def test_uids_never_change() -> None:
+    assert tuple(dashboard.uid for dashboard in DASHBOARDS) == UIDS
+
+
+@pages
+def test_a_dashboard_keeps_variables_and_time_on_the_way_to_the_others(dashboard: Dashboard) -> None:
+    made = grafana(dashboard)
+    assert (made["uid"], made["tags"]) == (dashboard.uid, ["precision-profiler"])
+    (link,) = made["links"]
+    assert (link["type"], link["tags"]) == ("dashboards", ["precision-profiler"])
+    assert link["includeVars"]
+    assert link["keepTime"]
+
+
+@pages
+def test_a_dashboard_lets_choose_the_data_source_and_the_pool(dashboard: Dashboard) -> None:
+    variables = {one["name"]: one for one in grafana(dashboard)["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["pool"]["query"]["query"] == "label_values(precision_pool_nodes, pool)"
+    asked = {one["datasource"]["uid"] for one in variables.values() if one["type"] == "query"}
+    assert asked == {"${datasource}"}
+
+
+@pages
+def test_every_panel_says_what_it_shows_in_which_unit_and_what_no_value_means(dashboard: Dashboard) -> None:
+    units = {unit.grafana for unit in UNITS.values()}
+    texts = {panel.title: panel.absent for panel in dashboard.panels}
+    assert all(texts.values())
+    for panel in grafana(dashboard)["panels"]:
+        if panel["type"] == "row":
+            continue
+        defaults = panel["fieldConfig"]["defaults"]
+        assert panel["title"]
+        assert len(panel["description"]) > 20, panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert defaults["unit"] in units, panel["title"]
+        assert defaults["noValue"] == texts[panel["title"]], panel["title"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["targets"], panel["title"]
+
+
+@pages
+def test_panels_lie_on_the_grid_and_on_no_other_panel(dashboard: Dashboard) -> None:
+    panels = grafana(dashboard)["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    boxes = [panel["gridPos"] for panel in panels]
+    assert all(box["x"] >= 0 and box["x"] + box["w"] <= 24 and box["h"] > 0 for box in boxes)
+    for one, other in combinations(panels, 2):
+        assert not _overlap(one["gridPos"], other["gridPos"]), f"{one['title']} and {other['title']}"
+
+
+@panels
+def test_every_expression_is_promql_over_series_that_exist(dashboard: Dashboard, panel: Panel) -> None:
+    for selector in _selectors(dashboard, panel):
+        assert _known(selector.metric), selector.metric
+
+
+@panels
+def test_two_exporters_can_change_no_panel(dashboard: Dashboard, panel: Panel) -> None:
+    for selector in _selectors(dashboard, panel):
+        own = selector.metric.startswith(
+            ("precision:", "precision_agent_", "precision_operator_")
+        ) or selector.metric in (
+            "ALERTS",
+            "precision_exporter_render_seconds_sum",
+            "precision_exporter_render_seconds_count",
+        )
+        assert own or selector.deduplicated, f"{selector.metric} is read once for each exporter"
+
+
+@panels
+def test_a_time_series_reads_recorded_or_pool_series_or_one_named_node(dashboard: Dashboard, panel: Panel) -> None:
+    if panel.kind in ("timeseries", "heatmap"):
+        for selector in _selectors(dashboard, panel, node="gb200-0001"):
+            raw = selector.metric.startswith("precision_node_")
+            assert not raw or 'node="gb200-0001"' in selector.matchers, f"{selector.metric} of all nodes over time"
+
+
+@panels
+def test_a_value_is_shown_in_the_unit_of_its_series(dashboard: Dashboard, panel: Panel) -> None:
+    for number, query in enumerate(panel.queries, 1):
+        column = next((column for column in panel.columns if column.query == number), None)
+        shown = (column.unit if column else "") or query.unit or panel.unit
+        found = {unit for s in selectors(chosen(query.expr, dashboard)) if (unit := _unit(s.metric))}
+        plain = len(found) == 1 and "/" not in query.expr.replace("$", "") and "count" not in query.expr
+        if plain and "timestamp" not in query.expr and (panel.kind != "table" or column):
+            assert shown in SHOWN_AS[found.pop()], f"{panel.title}: {query.expr} shown as {shown}"
+
+
+@panels
+def test_a_panel_says_from_which_metrics_level_on_it_sees(dashboard: Dashboard, panel: Panel) -> None:
+    levels = {family.name: family.level for family in FAMILIES} | {"precision:node_fault": "node"}
+    needed = [levels.get(_family(selector.metric), "pool") for selector in _selectors(dashboard, panel)]
+    assert panel.level == max(needed, key=("pool", "node", "detail").index, default="pool")
+
+
+@pages
+def test_a_table_shows_each_value_and_no_label_that_the_expression_drops(dashboard: Dashboard) -> None:
+    for panel in dashboard.panels:
+        if panel.kind != "table":
+            continue
+        labels = [column.name for column in panel.columns if not column.query]
+        assert labels, panel.title
+        for query in panel.queries:
+            for label in labels:
+                assert label in query.expr, f"{panel.title}: no {label} in {query.expr}"
+        numbers = [column.query for column in panel.columns if column.query]
+        assert numbers in ([], list(range(1, len(panel.queries) + 1))), panel.title
+
+
+@pages
+def test_a_node_in_a_table_links_to_its_dashboard_with_the_variables_kept(dashboard: Dashboard) -> None:
+    for panel in dashboard.panels:
+        for column in panel.columns:
+            if column.name == "node" and dashboard.uid != "precision-operator":
+                text = json.dumps(grafana(dashboard), ensure_ascii=False)
+                assert column.link == "precision-node"
+                assert "/d/precision-node?var-node=${__value.raw}&${datasource:queryparam}" in text
+
+
+def _selectors(dashboard: Dashboard, panel: Panel, **choices: str) -> list[Selector]:
+    return [found for query in panel.queries for found in selectors(chosen(query.expr, dashboard, **choices))]
+
+
+def _known(metric: str) -> bool:
+    if metric.startswith("precision:"):
+        return metric in RECORDED_UNITS
+    return metric == "ALERTS" or _family(metric) in FAMILY_UNITS or metric.startswith(PROCESSES)
+
+
+def _family(metric: str) -> str:
+    return next((metric.removesuffix(part) for part in PARTS if metric.endswith(part)), metric)
+
+
+def _unit(metric: str) -> str:
+    return RECORDED_UNITS.get(metric, "") if metric.startswith("precision:") else FAMILY_UNITS.get(_family(metric), "")
+
+
+def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+    return (
+        one["x"] < other["x"] + other["w"]
+        and other["x"] < one["x"] + one["w"]
+        and one["y"] < other["y"] + other["h"]
+        and other["y"] < one["y"] + one["h"]
+    )
+
+
+def test_every_annotation_reads_recorded_series() -> None:
+    for dashboard in DASHBOARDS:
+        for annotation in dashboard.annotations:
+            found = selectors(chosen(annotation.expr, dashboard))
+            assert all(selector.metric in RECORDED_UNITS for selector in found)
+
+
+def test_all_expressions_of_all_dashboards_are_looked_at() -> None:
+    assert sum(1 for dashboard in DASHBOARDS for _ in expressions(dashboard)) > 70

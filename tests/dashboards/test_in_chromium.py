@@ -1,0 +1,44 @@
+"""The dashboards of 24 nodes, drawn by Perses in Chromium: all panels, no error, and the stories in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from precision_lab.screenshots import DAYS, Shown, chromium, draw
+from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
+from precision_operator.monitoring.dashboards.panel import Dashboard
+from precision_operator.monitoring.dashboards.perses import not_drawn
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all pages."""
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda page: page.uid)
+def test_a_dashboard_is_drawn_without_an_error(shown: Shown, browser: Browser, dashboard: Dashboard) -> None:
+    drawn = draw(browser, shown.url, dashboard, {"start": f"{DAYS}d", "var-node": shown.sweeps[-1].planted.slow})
+    assert drawn.problems == ()
+    assert drawn.panels == len(dashboard.panels) - len(not_drawn(dashboard))
+    for title in (panel.title for panel in dashboard.panels if panel.title not in not_drawn(dashboard)):
+        assert title in drawn.text
+
+
+def test_the_overview_shows_the_planted_stories(shown: Shown, browser: Browser) -> None:
+    drawn = draw(browser, shown.url, DASHBOARDS[0], {"start": f"{DAYS}d"})
+    planted = shown.sweeps[-1].planted
+    for words in ("silent fallback", "power not valid", "throttled", planted.slow, planted.fallback, planted.power):
+        assert words in drawn.text
+    assert planted.driver_pool in drawn.text
+
+
+def test_a_query_that_prometheus_refuses_is_a_problem(shown: Shown, browser: Browser) -> None:
+    drawn = draw(browser, shown.url, DASHBOARDS[1], {"var-pue": "("})
+    assert any("400" in problem for problem in drawn.problems)

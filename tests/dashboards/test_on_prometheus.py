@@ -1,0 +1,108 @@
+"""Every expression and rule on a real Prometheus that scrapes two exporters of a fleet with planted stories."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from precision_lab.screenshots import Shown
+from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
+from precision_operator.monitoring.dashboards.panel import Dashboard, Panel
+from precision_operator.monitoring.rules import RECORDED
+from tests.dashboards.promql import chosen
+
+pytestmark = pytest.mark.cluster
+
+DAY = 86_400.0
+RANGES: dict[str, tuple[float, float]] = {
+    "nodes": (0, 24),
+    "count": (0, 1e6),
+    "percent": (-0.1, 1.3),
+    "speedup": (0.5, 6),
+    "tokens_per_second": (1e3, 1e6),
+    "tokens_per_second_per_mw": (1e6, 1e8),
+    "tokens_per_joule": (1, 100),
+    "dollars_per_million_tokens": (1e-3, 10),
+    "seconds": (0, 10 * DAY),
+    "per_minute": (0, 1e4),
+}
+"""What a value of this unit can be in the fleet of 24 nodes: a figure in another unit lies elsewhere."""
+
+panels = pytest.mark.parametrize(
+    ("dashboard", "panel"),
+    [pytest.param(page, panel, id=f"{page.uid}: {panel.title}") for page in DASHBOARDS for panel in page.panels],
+)
+
+
+def values(shown: Shown, panel: Panel, expr: str) -> list[float]:
+    """What the panel would draw: now, or over the last five days."""
+    if panel.kind in ("timeseries", "heatmap"):
+        end = time.time()
+        series = shown.prometheus.query_range(expr, end - 5 * DAY, end, 3600)
+        return [float(value) for one in series for _, value in one["values"]]
+    return [sample.value for sample in shown.prometheus.query(expr)]
+
+
+@panels
+def test_a_panel_has_figures_in_its_unit_or_says_why_it_has_none(
+    shown: Shown, dashboard: Dashboard, panel: Panel
+) -> None:
+    for number, query in enumerate(panel.queries, 1):
+        expr = chosen(query.expr, dashboard, node=shown.sweeps[-1].planted.slow)
+        found = [value for value in values(shown, panel, expr) if not math.isnan(value)]
+        assert found or panel.empty, f"nothing for {expr}"
+        column = next((column.unit for column in panel.columns if column.query == number), "")
+        unit = column or query.unit or panel.unit
+        low, high = RANGES[unit]
+        assert all(low <= value <= high for value in found), f"{unit}: {min(found)} to {max(found)} from {expr}"
+
+
+def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
+    groups = shown.prometheus.ask("rules")["groups"]
+    bad = {
+        rule["name"]: rule.get("lastError") for group in groups for rule in group["rules"] if rule["health"] == "err"
+    }
+    assert bad == {}
+    assert {rule["name"] for group in groups for rule in group["rules"]} >= set(RECORDED)
+
+
+EMPTY_HERE = {
+    "precision:profile_eta_timestamp_seconds": "the campaign is complete",
+}
+
+
+def test_every_recorded_series_has_samples_or_says_why_not(shown: Shown) -> None:
+    assert {name for name in RECORDED if not shown.prometheus.query(name)} == set(EMPTY_HERE)
+
+
+def test_two_exporters_count_every_node_once(shown: Shown) -> None:
+    assert len(shown.prometheus.query('count by (instance) (precision_pool_nodes{job="precision-exporter"})')) == 2
+    (nodes,) = shown.prometheus.query("sum (precision:pool_nodes)")
+    assert nodes.value == 24
+
+
+def test_the_overview_tells_each_planted_story(shown: Shown) -> None:
+    fleet = DASHBOARDS[0]
+    told = {}
+    for panel in fleet.panels:
+        if panel.kind in ("stat", "table"):
+            told[panel.title] = shown.prometheus.query(chosen(panel.queries[0].expr, fleet))
+    planted = shown.sweeps[-1].planted
+    stats = {title: told[title][0].value for title in told if len(told[title]) == 1 and not told[title][0].labels}
+    assert stats["Slow nodes"] == 1
+    assert stats["Silent fallbacks"] == 1
+    assert stats["Throttled nodes"] == len(planted.throttled)
+    assert stats["Power not valid"] == 1
+    assert stats["Degraded pools"] == 1
+    faults = {(sample.labels["node"], sample.labels["fault"]) for sample in told["Nodes that need a look"]}
+    assert faults == {
+        (planted.slow, "slow"),
+        (planted.fallback, "fallback"),
+        (planted.power, "power_invalid"),
+        *((node, "throttled") for node in planted.throttled),
+    }
+    behind = {sample.labels["pool"]: sample.value for sample in told["Pools behind their best, by recipe"]}
+    assert max(behind, key=lambda pool: behind[pool]) == planted.driver_pool
+    assert behind[planted.driver_pool] == pytest.approx(0.04, abs=0.01)

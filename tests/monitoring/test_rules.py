@@ -1,0 +1,165 @@
+"""The rule file as a whole: valid, generated, safe beside a second exporter, and readable by an old Prometheus."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import promql_parser
+import pytest
+
+from precision_lab.binaries import binaries
+from precision_lab.sweeps import sweeps
+from precision_operator.exporter.families import FAMILIES
+from precision_operator.exporter.own import OwnMetrics
+from precision_operator.monitoring import metrics_page, rule_file
+from precision_operator.monitoring.alerts import ALERTS, UNLESS_POOL, Alert
+from precision_operator.monitoring.rules import GROUPS, RECORDED
+from tests.monitoring.replay import STEP, TARGET, check, input_series, samples
+
+ROOT = Path(__file__).parents[2]
+EXPRESSIONS = [(rule.record, rule.expr) for group in GROUPS for rule in group.rules]
+ALL = [*EXPRESSIONS, *((alert.name, alert.expr) for alert in ALERTS)]
+DEDUPLICATED = "max without(instance, pod, endpoint, container) ("
+KNOWN_TO_2_42 = {
+    *("max", "min", "sum", "count", "group", "absent", "vector", "time", "changes"),
+    *("last_over_time", "max_over_time", "min_over_time"),
+    *("by", "without", "on", "group_left", "bool", "and", "or", "unless", "offset"),
+}
+NODE_ALERTS = (
+    "PrecisionNodeSlow",
+    "PrecisionSilentFallback",
+    "PrecisionThrottledInProfile",
+    "PrecisionPowerTelemetryBad",
+)
+
+each = pytest.mark.parametrize(("name", "expr"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
+
+
+@each
+def test_every_expression_is_promql(name: str, expr: str) -> None:
+    assert promql_parser.parse(expr)
+
+
+@each
+def test_every_raw_series_is_read_once_however_many_exporters_are_scraped(name: str, expr: str) -> None:
+    for found in re.finditer(r"precision_\w+", expr):
+        assert expr[: found.start()].endswith(DEDUPLICATED), found.group()
+
+
+@each
+def test_only_functions_of_prometheus_2_42_are_used(name: str, expr: str) -> None:
+    bare = re.sub(r'"[^"]*"|\{[^}]*\}', "", expr)
+    assert {word for word in re.findall(r"\b([a-z_]+)\s*\(", bare) if word not in KNOWN_TO_2_42} == set()
+
+
+def test_every_raw_series_is_one_that_the_exporter_gives() -> None:
+    own = re.findall(r"^# TYPE (\S+)", OwnMetrics().text().decode(), re.MULTILINE)
+    suffixes = {"gauge": ("",), "summary": ("", "_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
+    known = {f.name + suffix for f in FAMILIES for suffix in suffixes[f.type]} | {
+        *own,
+        "precision_exporter_shard_series",
+    }
+    read = {found for _, expr in ALL for found in re.findall(r"precision_\w+", expr)}
+    assert read - known == set()
+
+
+def test_a_rule_reads_only_what_was_recorded_before_it() -> None:
+    seen: set[str] = set()
+    for name, expr in ALL:
+        assert set(re.findall(r"precision:[\w:]+", expr)) <= seen, name
+        seen.add(name)
+
+
+def test_every_recorded_series_that_an_alert_needs_is_there_at_the_default_level() -> None:
+    levels = {family.name: family.level for family in FAMILIES}
+    read = {found for _, expr in ALL for found in re.findall(r"precision_(?:node|pool|profile)_\w+", expr)}
+    assert {name for name in read if levels.get(name) == "detail"} == set()
+
+
+def test_no_group_waits_longer_than_two_minutes() -> None:
+    assert {group.interval for group in GROUPS} <= {"1m", "2m"}
+
+
+@pytest.mark.parametrize("name", NODE_ALERTS)
+def test_the_alerts_of_nodes_are_silent_while_their_pool_has_moved(name: str) -> None:
+    (alert,) = (alert for alert in ALERTS if alert.name == name)
+    assert alert.expr.endswith(UNLESS_POOL)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_every_alert_has_words_and_a_runbook_that_says_what_to_look_at_and_what_to_do(alert: Alert) -> None:
+    text = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n## {alert.name}\n")[2].partition("\n## ")[0]
+    for part in ("**Means.**", "**Look.**", "**Do.**", "**Clears**"):
+        assert part in section, part
+
+
+def test_there_is_no_runbook_for_an_alert_that_is_gone() -> None:
+    text = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [alert.name for alert in ALERTS]
+
+
+@pytest.mark.parametrize("files", [rule_file.files, metrics_page.files], ids=["rules", "page of metrics"])
+def test_the_committed_file_is_what_the_definitions_say_now(files: object) -> None:
+    assert callable(files)
+    for path, text in files().items():
+        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run make generate"
+
+
+def test_the_page_lists_every_metric_every_recorded_series_and_every_alert() -> None:
+    text = metrics_page.page()
+    for name in (*(family.name for family in FAMILIES), *RECORDED):
+        assert f"| `{name}" in text, name
+    for alert in ALERTS:
+        assert f"| [{alert.name}](runbooks.md#" in text, alert.name
+
+
+@pytest.mark.cluster
+def test_promtool_finds_nothing_wrong_with_the_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(rule_file.text())
+    command = [str(binaries(["promtool"])["promtool"]), "check", "rules", "--lint=all", "--lint-fatal", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.cluster
+def test_promtool_finds_nothing_wrong_with_a_swept_fleet() -> None:
+    promtool = str(binaries(["promtool"])["promtool"])
+    for path, body in sweeps(24, 1)[0].bodies.items():
+        done = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False)
+        assert (done.returncode, done.stdout + done.stderr) == (0, b""), path
+
+
+def sums_of(body: bytes) -> dict[str, float]:
+    """What the series of each rule that only takes one raw family over must add up to."""
+    totals: Counter[str] = Counter()
+    for series, value in samples(body).items():
+        totals[series.partition("{")[0]] += float(value)
+    return {record: totals[expr.removeprefix(DEDUPLICATED)[:-1]] for record, expr in EXPRESSIONS if is_plain(expr)}
+
+
+def is_plain(expr: str) -> bool:
+    return re.fullmatch(re.escape(DEDUPLICATED) + r"\w+\)", expr) is not None
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("pods", [("a",), ("a", "b")], ids=["one", "two at once"])
+def test_a_second_exporter_changes_no_recorded_figure(pods: tuple[str, ...], tmp_path: Path) -> None:
+    body = sweeps(24, 7)[3].body
+    expected = sums_of(body)
+    assert len(expected) > 12
+    equal = [{"labels": "{}", "value": 1}]
+    looks = [(f"abs(sum({record}) / {value!r} - 1) < bool 1e-9", equal) for record, value in expected.items() if value]
+    looks += [('count({__name__=~"precision:.+", instance!=""})', [])]
+    targets = [{**TARGET, "instance": f"{pod}:8080", "pod": pod, "container": "exporter"} for pod in pods]
+    test = {
+        "interval": STEP,
+        "input_series": input_series([body], 3, targets),
+        "promql_expr_test": [{"expr": e, "eval_time": "1h", "exp_samples": exp} for e, exp in looks],
+    }
+    code, told = check(tmp_path, [test], STEP)
+    assert code == 0, told

@@ -1,0 +1,210 @@
+"""What pools show: the core's decision on slow nodes, medians of what is proved, sums that leave nothing unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from precision_api.report import ReportStatus
+from precision_operator.core.rollup import slow_nodes
+from precision_operator.core.stands import draft
+from precision_operator.exporter.body import build
+from precision_operator.exporter.pool_families import driver_order
+from precision_operator.exporter.reading import eta_seconds
+from precision_operator.exporter.store import Store
+from tests.support import world
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+
+NOW = datetime(2026, 11, 20, 7, tzinfo=UTC)
+
+
+def shown(reports: Iterable[dict[str, Any]], **profile: Any) -> dict[tuple[str, str], float]:
+    """(name, the label that tells its samples apart) to value."""
+    store = Store("detail", clock=lambda: NOW)
+    store.see_profile(profile_object(**profile))
+    for report in reports:
+        store.see_report(report)
+    families = text_string_to_metric_families(build(store.view()).text.decode())
+    common = {"profile", "profile_namespace", "pool", "workload", "power_scope", "scope", "baseline"}
+    return {
+        (
+            sample.name,
+            "/".join(value for label, value in sorted(sample.labels.items()) if label not in common),
+        ): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def node(name: str, rate: float = 1.0, driver: str = "580.95.05", **changes: Any) -> dict[str, Any]:
+    status = report_status([recipe_row("bf16", rate, **changes)])
+    status["software"]["driver"] = driver
+    return report_object(name, status=status)
+
+
+def fleet(count: int = 8) -> list[dict[str, Any]]:
+    return [node(f"n{number}", 1 + number / 1000) for number in range(count)]
+
+
+def test_slow_is_what_the_core_decides_and_the_profile_threshold_counts() -> None:
+    reports = [*fleet(), node("late", 0.93)]
+    strict = shown(reports)
+    assert strict["precision_node_slow", "late"] == 1
+    assert strict["precision_node_slow", "n1"] == 0
+    assert strict["precision_pool_marked_nodes", "slow"] == 1
+    mild = profile_object()
+    mild["spec"]["thresholds"] = {"slowNodePercent": 20}
+    store = Store()
+    store.see_profile(mild)
+    for report in reports:
+        store.see_report(report)
+    assert b"precision_node_slow" in build(store.view()).text
+    assert not [line for line in build(store.view()).text.splitlines() if b"node_slow{" in line and b" 1.0" in line]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.5, 1.5), st.booleans(), st.sampled_from(["580", "590"])), max_size=14))
+def test_the_exporter_and_the_profile_status_that_kubectl_shows_name_the_same_slow_nodes(
+    fleet: list[tuple[float, bool, str]],
+) -> None:
+    statuses = {
+        f"n{number}": node("", rate, driver, **({"throttledShare": "0.1"} if hot else {}))["status"]
+        for number, (rate, hot, driver) in enumerate(fleet)
+    }
+    for status in statuses.values():
+        status["hardware"]["pool"] = "NVIDIA-H100-80GB-HBM3"  # as the nodes' label says
+    views = tuple(world.report(name, status=ReportStatus.model_validate(status)) for name, status in statuses.items())
+    seen = world.observed([world.profile()], world.nodes(*statuses), reports=views)
+    judged = {one.node for one in slow_nodes(draft(seen.profiles[0], seen))}
+    found = shown(report_object(name, status=status) for name, status in statuses.items())
+    assert {name for (metric, name), value in found.items() if metric == "precision_node_slow" and value} == judged
+
+
+def test_two_nodes_are_too_few_to_call_one_slow() -> None:
+    found = shown([node("a"), node("b", 0.5)])
+    assert not [key for key in found if key[0] == "precision_node_slow"]
+
+
+def test_figures_that_are_out_of_date_are_not_judged() -> None:
+    old = node("old", 0.7)
+    old["status"]["conditions"] = [
+        {"type": "Fresh", "status": "False", "reason": "DriverChange", "lastTransitionTime": "2026-11-20T06:30:00Z"}
+    ]
+    found = shown([*fleet(), old])
+    assert ("precision_node_slow", "old") not in found
+    assert found["precision_pool_nodes", "stale"] == 1
+    assert found["precision_pool_nodes", "fresh"] == 8
+
+
+def test_a_throttled_node_is_out_of_the_reference_but_not_out_of_the_tail() -> None:
+    hot = [node(f"hot{i}", 0.9, throttledShare="0.2", throttleReason="software_thermal") for i in range(7)]
+    found = shown([*fleet(), *hot])
+    assert found["precision_pool_training_reference_tokens_per_second", "bf16"] == pytest.approx(95332.5, abs=1)
+    assert found["precision_pool_training_tokens_per_second", "0.0/bf16"] == 85500
+    assert found["precision_pool_training_tokens_per_second_count", "bf16"] == 15
+    assert found["precision_node_slow", "hot0"] == 1
+    assert found["precision_node_throttled_ratio", "hot0/software_thermal/bf16"] == 0.2
+    assert found["precision_pool_marked_nodes", "throttled"] == 7
+
+
+def test_what_did_not_run_in_its_precision_is_in_no_median() -> None:
+    fell = report_object("fell", status=report_status([recipe_row("mxfp8", 0.5, verdict="fallback")]))
+    good = [report_object(f"n{i}", status=report_status([recipe_row("mxfp8", 1.3)])) for i in range(3)]
+    found = shown([*good, fell])
+    assert found["precision_pool_training_tokens_per_second_count", "mxfp8"] == 3
+    assert found["precision_pool_training_tokens_per_second", "0.0/mxfp8"] == 123500
+    assert found["precision_pool_marked_nodes", "fallback"] == 1
+
+
+def test_energy_of_a_pool_is_the_tokens_over_the_watts_of_the_same_nodes() -> None:
+    blind = report_object("blind", status=report_status([without_energy("bf16", 2.0)]))
+    found = shown([*fleet(3), blind])
+    assert found["precision_pool_training_powered_tokens_per_second", "bf16"] == 95000 + 95095 + 95190
+    assert found["precision_pool_training_power_watts", "bf16"] == pytest.approx(3 * 4870.5)
+    assert found["precision_pool_training_tokens_per_second_sum", "bf16"] == 95000 + 95095 + 95190 + 190000
+    assert found["precision_pool_marked_nodes", "power_invalid"] == 1
+
+
+def test_a_driver_has_an_energy_median_from_five_nodes_on() -> None:
+    new = [node(f"new{i}", 0.9, "590.10") for i in range(4)]
+    found = shown([*fleet(5), *new])
+    name = "precision_pool_driver_training_tokens_per_joule"
+    assert [key for key in found if key[0] == name] == [(name, "580.95.05/bf16")]
+    assert found["precision_pool_driver_nodes", "590.10"] == 4
+    assert found["precision_pool_driver_order", "590.10"] > found["precision_pool_driver_order", "580.95.05"]
+
+
+def test_nodes_of_two_drivers_are_not_held_against_each_other() -> None:
+    worse = [node(f"new{i}", 0.8 + i / 1000, "590.10") for i in range(4)]
+    found = shown([*fleet(8), *worse])
+    assert found["precision_pool_marked_nodes", "slow"] == 0
+
+
+def test_the_histogram_is_cumulative_and_counts_every_compared_node() -> None:
+    found = shown([*fleet(), node("late", 0.8)])
+    buckets = [value for (name, _), value in found.items() if name == "precision_pool_relative_performance_bucket"]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == found["precision_pool_relative_performance_count", ""] == 9
+    assert found["precision_pool_slowest_ratio", "all"] == pytest.approx(0.8, abs=0.01)
+    assert found["precision_pool_slowest_ratio", "not_slow"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ("14:35Z", datetime(2026, 11, 20, 14, 35, tzinfo=UTC)),
+        ("06:40Z", datetime(2026, 11, 20, 6, 40, tzinfo=UTC)),
+        ("02:10Z", datetime(2026, 11, 21, 2, 10, tzinfo=UTC)),
+        ("2026-11-23 02:10Z", datetime(2026, 11, 23, 2, 10, tzinfo=UTC)),
+        ("soon", None),
+    ],
+    ids=["today", "just over", "after midnight", "with its date", "no time"],
+)
+def test_an_eta_is_a_time_of_the_right_day(told: str, seconds: datetime | None) -> None:
+    assert eta_seconds(told, NOW) == (seconds.timestamp() if seconds else None)
+
+
+def test_an_eta_of_before_midnight_is_yesterdays_soon_after_it() -> None:
+    just_after = datetime(2026, 11, 21, 0, 5, tzinfo=UTC)
+    assert eta_seconds("23:58Z", just_after) == (just_after - timedelta(minutes=7)).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("580.95.05", "580.105.08"), ("570.211.01", "580.1"), ("580", "580.1"), ("", "1"), ("9999.1", "99999.2")],
+)
+def test_a_newer_driver_has_a_higher_number(older: str, newer: str) -> None:
+    assert driver_order(older) < driver_order(newer)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=30))
+def test_the_figures_of_a_pool_lie_within_those_of_its_nodes(rates: list[float]) -> None:
+    found = shown([node(f"n{number}", rate) for number, rate in enumerate(rates)])
+    low, high = min(rates) * 95000 - 1, max(rates) * 95000 + 1
+    for quantile in ("0.0", "0.01", "0.1", "0.5", "0.9"):
+        assert low <= found["precision_pool_training_tokens_per_second", f"{quantile}/bf16"] <= high
+    assert found["precision_pool_nodes", "fresh"] == len(rates)
+
+
+def test_a_profile_tells_its_phase_its_eta_and_its_newest_result() -> None:
+    condition = {
+        "type": "Complete",
+        "status": "True",
+        "reason": "AllMeasured",
+        "lastTransitionTime": "2026-11-20T06:31:00Z",
+    }
+    status = {"phase": "Running", "eta": "14:35Z", "lastRun": "2026-11-20T06:30:00Z", "conditions": [condition]}
+    found = shown([], status=status)
+    assert found["precision_profile_phase", "Running"] == 1
+    assert (
+        found["precision_profile_eta_timestamp_seconds", ""] == datetime(2026, 11, 20, 14, 35, tzinfo=UTC).timestamp()
+    )
+    assert found["precision_profile_last_result_timestamp_seconds", ""] == 1795156200
+    assert found["precision_profile_last_completion_timestamp_seconds", ""] == 1795156260

@@ -1,0 +1,203 @@
+"""Node series over several endpoints: each node in one of them, few move, bodies are cheap, and a full one says so."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.exporter.__main__ import arguments
+from precision_operator.exporter.body import LIMIT_BYTES, Body, build, shards_needed, size_warning
+from precision_operator.exporter.family import Level
+from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.pieces import NOTHING, combined, gzipped, piece
+from precision_operator.exporter.server import Scrapes
+from precision_operator.exporter.shards import GROUPS, place
+from precision_operator.exporter.store import Store
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+
+NODES = [f"gb200-{number:04d}" for number in range(60)]
+
+
+def store_of(nodes: list[str], level: Level = "node") -> Store:
+    store = Store(level)
+    store.see_profile(profile_object())
+    for node in nodes:
+        store.see_report(report_object(node))
+    return store
+
+
+def nodes_in(text: bytes) -> set[str]:
+    return {line.partition('node="')[2].partition('"')[0] for line in text.decode().splitlines() if 'node="' in line}
+
+
+def test_each_node_is_in_one_shard_and_none_is_lost() -> None:
+    body = build(store_of(NODES).view(), shards=4)
+    found = [nodes_in(shard.text()) for shard in body.shards]
+    assert sorted(node for nodes in found for node in nodes) == NODES
+    assert all(found)
+
+
+def test_one_more_shard_moves_about_its_share_of_the_nodes_and_all_to_the_new_one() -> None:
+    names = [f"node-{number}" for number in range(4000)]
+    moved = {place(name, 8)[0] for name in names if place(name, 7)[0] != place(name, 8)[0]}
+    count = sum(place(name, 7)[0] != place(name, 8)[0] for name in names)
+    assert moved == {7}
+    assert 0.8 * 4000 / 8 < count < 1.2 * 4000 / 8
+
+
+@given(st.text(max_size=60), st.integers(1, 64))
+def test_every_name_has_a_place(name: str, shards: int) -> None:
+    shard, group = place(name, shards)
+    assert 0 <= shard < shards
+    assert 0 <= group < GROUPS
+
+
+@given(st.lists(st.binary(max_size=2000), max_size=8))
+def test_pieces_together_are_one_valid_gzip_member(texts: list[bytes]) -> None:
+    packed = gzipped(*map(piece, texts), NOTHING)
+    assert gzip.decompress(packed) == b"".join(texts)
+    reader = zlib.decompressobj(zlib.MAX_WBITS | 16)  # one member only, as aiohttp reads
+    assert reader.decompress(packed) == b"".join(texts)
+    assert reader.eof
+    assert not reader.unused_data
+
+
+@given(st.binary(max_size=5000), st.binary(max_size=5000))
+def test_the_checksum_of_two_texts_follows_from_their_own(first: bytes, second: bytes) -> None:
+    assert combined(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
+
+
+def test_compressed_and_plain_shards_say_the_same() -> None:
+    for shard in build(store_of(NODES, "detail").view(), shards=3).shards:
+        assert gzip.decompress(gzipped(shard.packed)) == shard.text()
+        assert shard.packed.size == len(shard.text())
+
+
+def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
+    store = store_of(NODES)
+    before = build(store.view(), shards=2)
+    changed = report_status([recipe_row("bf16", 1.001), recipe_row("mxfp8", 1.372)])
+    store.see_report(report_object(NODES[7], status=changed, resourceVersion="200"))
+    after = build(store.view(), 2, before)
+    anew = {at for at, group in after.groups.items() if group.pieces[0] is not before.groups[at].pieces[0]}
+    assert anew == {place(NODES[7], 2)}
+    assert b"95095" in after.text
+
+
+def test_a_pool_in_which_nothing_has_changed_is_not_worked_out_again() -> None:
+    store = store_of(NODES[:4])
+
+    def elsewhere(rate: float, version: int) -> dict[str, Any]:
+        status = report_status([recipe_row("bf16", rate)])
+        status["hardware"]["pool"] = "other"
+        return report_object("o1", status=status, resourceVersion=str(version))
+
+    store.see_report(elsewhere(1.0, 100))
+    before = build(store.view())
+    store.see_report(elsewhere(1.1, 200))
+    after = build(store.view(), 1, before)
+    same = {labels[2] for labels in before.pools if after.pools.get(labels) is before.pools[labels]}
+    assert same == {"NVIDIA-GB200"}
+    assert {group for group in after.groups if after.groups[group] is before.groups[group]}
+    assert after.text == build(store.view()).text
+
+
+def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_is_the_same() -> None:
+    def status(rate: float) -> dict[str, Any]:
+        return report_status([recipe_row("bf16", rate)])
+
+    store = store_of([])
+    for number, node in enumerate(NODES[:9]):
+        store.see_report(report_object(node, status=status(0.96 + number / 100000)))
+    before = build(store.view())
+    assert b'precision_node_slow{node="gb200-0000"' in before.text
+    assert b" 1.0\n" not in b"".join(line for line in before.text.splitlines(True) if b"node_slow{" in line)
+    for node in NODES[1:9]:
+        store.see_report(report_object(node, status=status(1.2), resourceVersion="200"))
+    slow = [
+        line for line in build(store.view(), 1, before).text.splitlines() if b"node_slow{" in line and b" 1.0" in line
+    ]
+    assert [b'node="gb200-0000"' in line for line in slow] == [True]
+
+
+@pytest.mark.parametrize(
+    ("level", "shown", "hidden"),
+    [
+        ("pool", ["precision_pool_nodes", "precision_profile_nodes"], ["precision_node_info"]),
+        ("node", ["precision_pool_nodes", "precision_node_info"], ["precision_node_memory_peak_bytes"]),
+        ("detail", ["precision_node_info", "precision_node_memory_peak_bytes"], []),
+    ],
+)
+def test_the_level_decides_which_families_are_shown(level: Level, shown: list[str], hidden: list[str]) -> None:
+    text = build(store_of(NODES[:5], level).view(), 0 if level == "pool" else 1).text.decode()
+    assert all(f"# TYPE {name} " in text for name in shown)
+    assert not any(name in text for name in hidden)
+
+
+def test_pools_are_the_same_at_every_level() -> None:
+    assert len({build(store_of(NODES, level).view(), 1).fleet for level in ("pool", "node", "detail")}) == 1
+
+
+def of_size(body: Body, size: int) -> Body:
+    shard = body.shards[0]
+    return replace(body, shards=(replace(shard, packed=replace(shard.packed, size=size)), *body.shards[1:]))
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (LIMIT_BYTES * 7 // 10, None),
+        (LIMIT_BYTES * 9 // 10, "/metrics/shard/0 nears what scrapers take (16 MiB; vmagent refuses more): 14.4 MiB"),
+        (LIMIT_BYTES + 1, "/metrics/shard/0 is beyond what scrapers take (16 MiB; vmagent refuses more): 16.0 MiB"),
+    ],
+)
+def test_a_body_that_nears_the_limit_says_how_many_shards_it_takes(size: int, told: str | None) -> None:
+    body = of_size(build(store_of(NODES).view()), size)
+    warning = size_warning(body)
+    assert (warning or "").startswith(told or "")
+    assert (warning is None) == (told is None)
+    if warning:
+        assert "Raise --shards (exporter.shards in the chart) from 1 to" in warning
+        assert shards_needed(body) in (2, 3)
+
+
+async def test_the_warning_is_logged_before_a_scrape_fails_and_the_sizes_are_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    long = "x" * 250
+    store = Store()
+    store.complete = True
+    rows = [recipe_row(recipe) for recipe in ("bf16", "fp8_current", "fp8_delayed", "fp8_block", "mxfp8", "nvfp4")]
+    for number in range(600):
+        status = report_status(rows, workload=long)
+        status["hardware"]["pool"] = long
+        store.see_report(report_object(f"n{number}{'y' * 200}", namespace=long, status=status))
+    own = OwnMetrics()
+    scrapes = Scrapes(store, own, 1)
+    with caplog.at_level(logging.WARNING):
+        await scrapes.shard(0, zipped=True)
+        await scrapes.shard(0, zipped=True)
+    assert len(caplog.records) == 1
+    assert "Raise --shards" in caplog.text
+    sizes = [line for line in own.text().decode().splitlines() if line.startswith("precision_exporter_body_bytes")]
+    assert float(sizes[1].split()[-1]) > 0.8 * LIMIT_BYTES
+
+
+@pytest.mark.parametrize("told", ["0", "65", "-1", "four", ""])
+def test_shards_outside_1_to_64_are_refused(told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["--watch-namespaces", "a", f"--shards={told}"])
+    assert "is no number from 1 to 64" in capsys.readouterr().err
+
+
+def test_an_unknown_level_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["--watch-namespaces", "a", "--metrics-level=gpu"])
+    assert "invalid choice: 'gpu' (choose from" in capsys.readouterr().err
