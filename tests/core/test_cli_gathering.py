@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.report import Quarantine
 from precision_operator.cli import app
-from precision_operator.cli.gathering import Seen, explained, gathered, settings_of_deployment, settings_told_by
+from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
+from precision_operator.cli.gathering import Seen, gathered, settings_of_deployment, settings_told_by
+from precision_operator.cli.reach import explained
 from precision_operator.cli.rerun import Known, Mark, chosen, patch
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
 from precision_operator.core.why import why
@@ -139,21 +141,37 @@ async def test_a_right_that_no_answer_is_possible_without_is_an_error() -> None:
         await look(there)
 
 
-SAID: dict[str, tuple[ApiError | ConnectionProblem, str]] = {
-    "no answer": (ApiError(0, "Timeout", "GET /api: no answer within 30 s"), "Is the cluster up"),
-    "bad credentials": (ApiError(401, "Unauthorized", "GET /api: Unauthorized"), "log in again"),
-    "no right": (FORBIDDEN, "Ask for this right"),
-    "no CRDs": (ApiError(404, "NotFound", f"GET {paths.profiles()}: 404 page not found"), "install the chart"),
-    "anything else": (ApiError(500, "InternalError", "GET /api: etcd is ill"), "etcd is ill. Try again"),
-    "no kubeconfig": (ConnectionProblem("there is no kubeconfig at x: name one"), "there is no kubeconfig at x"),
+REFUSED = 'cannot list resource "nodeprecisionreports" in API group "precisionprofiler.io"'
+SAID: dict[str, tuple[ApiError | ConnectionProblem, Code, str]] = {
+    "no answer": (ApiError(0, "Timeout", "GET /api: no answer within 30 s"), CLUSTER, "Is the cluster up"),
+    "bad credentials": (ApiError(401, "Unauthorized", "GET /api: Unauthorized"), CLUSTER, "log in again"),
+    "no right, told by another authorizer": (FORBIDDEN, NO_RIGHT, "Ask for this right"),
+    "no right in a namespace": (
+        ApiError(403, "Forbidden", f'GET /x: User "u" {REFUSED} in the namespace "ml"'),
+        NO_RIGHT,
+        "you may not list nodeprecisionreports.precisionprofiler.io in namespace ml. Ask for this right; to check: "
+        "kubectl auth can-i list nodeprecisionreports.precisionprofiler.io -n ml",
+    ),
+    "no right anywhere": (
+        ApiError(
+            403, "Forbidden", 'GET /x: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
+        ),
+        NO_RIGHT,
+        "you may not list nodes in the whole cluster. Ask for this right, or name a namespace of yours with -n",
+    ),
+    "no CRDs": (ApiError(404, "NotFound", f"GET {paths.profiles()}: 404 page not found"), NO_CRDS, "install the chart"),
+    "anything else": (ApiError(500, "InternalError", "GET /api: etcd is ill"), CLUSTER, "etcd is ill. Try again"),
+    "no kubeconfig": (ConnectionProblem("there is no kubeconfig at x: name one"), CLUSTER, "no kubeconfig at x"),
 }
 
 
-@pytest.mark.parametrize(("error", "words"), SAID.values(), ids=SAID)
+@pytest.mark.parametrize(("error", "code", "words"), SAID.values(), ids=SAID)
 def test_what_is_wrong_with_the_cluster_is_said_with_what_to_do(
-    error: ApiError | ConnectionProblem, words: str
+    error: ApiError | ConnectionProblem, code: Code, words: str
 ) -> None:
-    assert words in explained(error)
+    ended, said = explained(error)
+    assert ended is code
+    assert words in said
 
 
 @pytest.mark.parametrize("command", ["why", "rerun"])

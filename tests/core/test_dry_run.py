@@ -65,9 +65,10 @@ def test_each_real_node_gets_a_row_with_the_reason_that_the_operator_would_give(
     found = printed("-f", profile_file(tmp_path, rollout={"maxConcurrent": 9}), "--nodes", path)
     assert [list(row) for row in found] == [["node", "decision", "reason", "message"]] * len(real)
     assert [row["node"] for row in found] == [f"node-{i}" for i in range(len(real))]
-    assert [row["reason"] for row in found] == list(REAL_NODES.values())
-    decisions = {"Eligible": "run", "Cordoned": "wait"}
-    assert [row["decision"] for row in found] == [decisions.get(reason, "skip") for reason in REAL_NODES.values()]
+    told = ["WouldStart" if reason == "Eligible" else reason for reason in REAL_NODES.values()]
+    assert [row["reason"] for row in found] == told
+    decisions = {"WouldStart": "run", "Cordoned": "wait"}
+    assert [row["decision"] for row in found] == [decisions.get(reason, "skip") for reason in told]
 
 
 def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path
         "-f", profile_file(tmp_path, target={"products": ["GB200"]}), "--nodes", nodes_file(tmp_path, *fleet)
     )
     assert [(row["node"], row["decision"], row["reason"]) for row in found] == [
-        ("a", "run", "Eligible"),
+        ("a", "run", "WouldStart"),
         ("b", "queue", "MaxConcurrentReached"),
         ("c", "ignore", "NotMatched"),
     ]
@@ -304,15 +305,18 @@ def fleet(*found: str) -> list[tuple[str, dict[str, Any]]]:
 async def decided(
     cluster: FakeCluster, asked: live.Question, notes: list[str] | None = None
 ) -> dict[str, tuple[str, str]]:
-    seen, found = await live.planned(cluster, asked, (notes if notes is not None else []).append)  # type: ignore[arg-type]
-    return {row["node"]: (row["decision"], row["reason"]) for row in rows(found.profiles[0], found, seen)}
+    seen = await live.planned(cluster, asked)  # type: ignore[arg-type]
+    if notes is not None:
+        notes += seen.notes
+    found = rows(seen.plan.profiles[0], seen.plan, seen.observed)
+    return {row["node"]: (row["decision"], row["reason"]) for row in found}
 
 
 async def test_in_a_cluster_busy_nodes_wait_and_only_candidates_are_looked_at() -> None:
     cluster = FakeCluster(*fleet("a", "b", "c"), (paths.pods("team"), training_pod("a")))
     assert await decided(cluster, question()) == {
         "a": ("wait", "Busy"),
-        "b": ("run", "Eligible"),
+        "b": ("run", "WouldStart"),
         "c": ("queue", "MaxConcurrentReached"),
     }
     looks = [path for method, path in cluster.requests if "spec.nodeName" in path]
@@ -324,9 +328,9 @@ async def test_what_the_same_question_has_measured_is_done_whatever_image_the_op
     there = applied("the-operators-run")
     measured = its_report("the-operators-run", "a")
     cluster = FakeCluster(*fleet("a", "b"), (paths.profiles("ml"), there), (paths.reports("ml"), measured))
-    assert await decided(cluster, question()) == {"a": ("done", "Measured"), "b": ("run", "Eligible")}
+    assert await decided(cluster, question()) == {"a": ("done", "Measured"), "b": ("run", "WouldStart")}
     again = await decided(cluster, question(recipes=["fp8_current"]))
-    assert again == {"a": ("run", "Eligible"), "b": ("queue", "MaxConcurrentReached")}
+    assert again == {"a": ("run", "WouldStart"), "b": ("queue", "MaxConcurrentReached")}
 
 
 async def test_a_running_agent_of_the_profile_takes_its_place() -> None:
@@ -341,17 +345,23 @@ async def test_a_running_agent_of_the_profile_takes_its_place() -> None:
 async def test_a_node_that_another_profile_measures_is_queued_under_its_name() -> None:
     other = PROFILE | {"metadata": {"name": "other", "namespace": "ml", "uid": "uid-o"}}
     cluster = FakeCluster(*fleet("a"), (paths.profiles("ml"), other), (paths.jobs("ml"), agent_of("uid-o", "a")))
-    seen, found = await live.planned(cluster, question(), print)  # type: ignore[arg-type]
-    row = rows(found.profiles[0], found, seen)[0]
+    seen = await live.planned(cluster, question())  # type: ignore[arg-type]
+    row = rows(seen.plan.profiles[0], seen.plan, seen.observed)[0]
     assert (row["decision"], row["reason"]) == ("queue", "MeasuredByAnotherProfile")
     assert "Profile ml/other is measuring it" in row["message"]
+
+
+async def test_a_node_that_is_gone_has_a_row_for_what_is_left_of_it() -> None:
+    left = its_report("r1", "gone")
+    cluster = FakeCluster(*fleet("a"), (paths.profiles("ml"), applied("r1")), (paths.reports("ml"), left))
+    assert await decided(cluster, question()) == {"a": ("run", "WouldStart"), "gone": ("gone", "NodeGone")}
 
 
 async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() -> None:
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("LIST", "spec.nodeName=a", ApiError(403, "Forbidden", "pods is forbidden"))
     notes: list[str] = []
-    assert await decided(cluster, question(), notes) == {"a": ("run", "Eligible")}
+    assert await decided(cluster, question(), notes) == {"a": ("run", "WouldStart")}
     assert notes == ["nodes are taken for idle, since you may not see all pods: pods is forbidden"]
 
 
@@ -359,15 +369,15 @@ async def test_any_other_refusal_ends_the_dry_run() -> None:
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("LIST", paths.NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
     with pytest.raises(ApiError, match="nodes is forbidden"):
-        await live.planned(cluster, question(), print)  # type: ignore[arg-type]
+        await live.planned(cluster, question())  # type: ignore[arg-type]
 
 
 async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_profiles_problem() -> None:
     asked = live.Question(profile(workload=FROM_CONFIG_MAP), SETTINGS, {})
     cluster = FakeCluster(*fleet("a"))
-    _, missing = await live.planned(cluster, asked, print)  # type: ignore[arg-type]
+    missing = (await live.planned(cluster, asked)).plan  # type: ignore[arg-type]
     assert getattr(missing.profiles[0].asked, "reason", None) == "ConfigMapMissing"
     data = {"metadata": {"name": "my-model"}, "data": {"config.json": json.dumps(CONFIG)}}
     cluster = FakeCluster(*fleet("a"), (paths.config_maps("ml"), data))
-    _, found = await live.planned(cluster, asked, print)  # type: ignore[arg-type]
+    found = (await live.planned(cluster, asked)).plan  # type: ignore[arg-type]
     assert isinstance(found.profiles[0].asked, Ask)

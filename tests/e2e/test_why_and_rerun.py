@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from precision_api.names import ANNOTATION_RERUN
 from precision_lab.fleet import NodeSpec
+from tests.e2e.plugin import Plugin
 from tests.support.eventually import eventually
 from tests.support.site import Profile, Scene, Site, specs
 
@@ -24,45 +19,9 @@ ONCE = {"maxConcurrent": 4, "retry": {"limit": 0}}
 OTHER = {"name": "other", "shapes": [{"m": 2048, "k": 4096, "n": 4096}]}
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """`kubectl precision ...`, found by kubectl on PATH as it would be for a user."""
-
-    kubectl: Path
-    kubeconfig: Path
-    folder: Path
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs it, whatever comes of it."""
-        program = self.folder / "kubectl-precision"
-        program.write_text(f"#!{sys.executable}\nfrom precision_operator.cli import main\n\nmain()\n")
-        program.chmod(0o755)
-        env = {
-            "PATH": f"{self.folder}{os.pathsep}{self.kubectl.parent}",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "KUBECONFIG": str(self.kubeconfig),
-            "HOME": str(self.folder),
-        }
-        command = [str(self.kubectl), "precision", *words]
-        return subprocess.run(command, env=env, text=True, capture_output=True, check=False, timeout=120)
-
-    def __call__(self, *words: str) -> str:
-        """What it prints. Fails the test with its own words when it fails."""
-        done = self.run(*words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def why(self, node: str, profile: Profile) -> dict[str, Any]:
-        """The answer for one profile."""
-        found = json.loads(self("why", node, "-n", profile.site.namespace, "--profile", profile.name, "-o", "json"))
-        (only,) = found
-        assert isinstance(only, dict)
-        return only
-
-
 @pytest.fixture
 def plugin(site: Site, tmp_path: Path) -> Plugin:
-    return Plugin(site.lab.binaries["kubectl"], site.lab.kubeconfig, tmp_path)
+    return Plugin.of(site, tmp_path)
 
 
 def has_failed(profile: Profile, node: str, runs: int) -> bool:
@@ -131,8 +90,8 @@ def test_a_node_that_is_not_there_gets_a_near_name_and_exit_code_2(scene: Scene,
 def test_who_may_not_look_is_told_which_right_to_ask_for(site: Site, plugin: Plugin) -> None:
     powerless = site.lab.service_account_kubeconfig("default", "default")
     done = plugin.run("why", "n1", f"--kubeconfig={powerless}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot list resource" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "you may not list precisionprofiles.precisionprofiler.io in namespace default" in done.stderr
     assert "Ask for this right" in done.stderr
 
 

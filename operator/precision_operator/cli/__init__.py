@@ -1,7 +1,7 @@
 """The kubectl plugin: `kubectl precision COMMAND`, or kubectl-precision by itself.
 
 A command is one row of COMMANDS; its module is imported only when it is asked for, so that none pays for what another
-one needs. Data goes to stdout, everything else to stderr; exit code 2 means that the input was wrong.
+one needs. Data goes to stdout, everything else to stderr; how a command ends is a table of its own.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ import typer
 from typer.core import TyperGroup
 
 COMMANDS: Mapping[str, str] = {
-    "dry-run": "precision_operator.cli.dry_run:dry_run",
-    "rerun": "precision_operator.cli.rerun:rerun",
-    "shapes": "precision_operator.cli.shapes:shapes",
+    "status": "precision_operator.cli.status:status",
+    "nodes": "precision_operator.cli.nodes:nodes",
     "why": "precision_operator.cli.why:why_node",
+    "compare": "precision_operator.cli.compare:compare_sides",
+    "report": "precision_operator.cli.report:report",
+    "metrics": "precision_operator.cli.metrics:metrics",
+    "rerun": "precision_operator.cli.rerun:rerun",
+    "dry-run": "precision_operator.cli.dry_run:dry_run",
+    "shapes": "precision_operator.cli.shapes:shapes",
+    "plan": "precision_operator.cli.plan:plan_jobs",
+    "fleet": "precision_operator.cli.fleet:fleet",
+    "run": "precision_operator.cli.local:run",
 }
 """Name of the command -> module:function."""
 
@@ -31,9 +39,10 @@ class _LazyCommands(TyperGroup):
         """The command `cmd_name`, imported now; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        module, function = COMMANDS[cmd_name].split(":")
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(cmd_name)(getattr(import_module(module), function))
+        module_name, function = COMMANDS[cmd_name].split(":")
+        module = import_module(module_name)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(cmd_name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(getattr(module, function))
         return typer.main.get_command(alone)
 
 

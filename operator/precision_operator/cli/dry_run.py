@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from precision_api.profile import ProfileSpec
-from precision_operator.cli.failure import fail, sentences
-from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.failure import fail, note, sentences
+from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
+from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.core.actions import Start
 from precision_operator.core.asking import Refusal
-from precision_operator.core.clock import duration
 from precision_operator.core.eligibility import mismatch
 from precision_operator.core.nodes import NodeFacts, node_facts
 from precision_operator.core.observed import Observed, Occupancy, ProfileView, Settings
@@ -28,10 +26,15 @@ from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.stands import ProfilePlan, Stand
 from precision_operator.core.views import profile_view
+from precision_operator.core.why import Answer, why
 
-FAILED = 1
 _DEFAULT_IMAGE = "the-operators-own"
 
+GONE = "gone"
+"""The decision about a node that is not there any more."""
+WOULD_START = "WouldStart"
+"""The reason of a node on which an agent would start if the profile were applied now."""
+COLUMNS = ("node", "decision", "reason", "message")
 _MESSAGE = 100
 """Characters of a message that the table shows; -o wide shows all."""
 
@@ -47,37 +50,27 @@ DECISIONS: Mapping[Kind, str] = {
 """What is decided about a node, in one word, by the kind of its reason."""
 
 
-class Form(StrEnum):
-    """What -o takes."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-
-
 def dry_run(
     filename: Annotated[str, typer.Option("--filename", "-f", help="A file with a PrecisionProfile; - reads stdin.")],
     nodes: Annotated[
         str | None, typer.Option(help="Nodes saved by kubectl get nodes -o json, instead of a cluster.")
     ] = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    output: FormOf = Form.TABLE,
     config_map: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="The config.json that the profile takes from ConfigMap NAME."),
     ] = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="The profile's namespace.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    kubeconfig: Annotated[str | None, typer.Option(help="Path of the kubeconfig.")] = None,
-    request_timeout: Annotated[str, typer.Option(help="How long to wait for an answer, for example 30s.")] = "30s",
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
 ) -> None:
     """Print what a profile would do to each node now, and why; nothing is changed."""
     try:
         profile = _profile(saved_profile(filename), namespace)
         texts = _config_maps(profile, config_map or [])
         saved = saved_nodes(nodes) if nodes is not None else None
-        seconds = _seconds(request_timeout)
+        seconds_of(request_timeout)
     except ValidationError as error:
         fail(sentences(error, "spec"))
     except ValueError as error:
@@ -86,7 +79,7 @@ def dry_run(
         seen = _offline(profile, texts, saved)
         decided = plan(seen)
     else:
-        seen, decided = _online(profile, texts, namespace, (kubeconfig, context, seconds))
+        seen, decided = _online(profile, texts, Reach(kubeconfig, context, request_timeout))
     own = next(item for item in decided.profiles if item.profile.name == profile.name)
     if isinstance(own.asked, Refusal):
         fail(f"{own.asked.reason}: {own.asked.message}")
@@ -94,16 +87,16 @@ def dry_run(
 
 
 def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
-    """A row for every node, matched or not: node, decision, reason, message; and what only -o wide shows."""
+    """A row for every node, matched or not, and for those that are gone; with what only -o wide shows."""
     assert own.profile.spec is not None
     starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == own.profile.uid}
     stands = {stand.facts.uid: stand for stand in own.stands}
     facts = [node_facts(node, own.profile.spec.pool_label, seen.slices) for node in seen.nodes.values()]
     found = [(each, *_decided(each, stands.get(each.uid), starts.get(each.uid), own.profile.spec)) for each in facts]
-    return [
+    there = [
         {
             "node": each.name,
-            "decision": DECISIONS[REASONS[reason].kind] if reason != "Eligible" else "run",
+            "decision": DECISIONS[REASONS[reason].kind] if reason != WOULD_START else "run",
             "reason": reason,
             "message": message,
             "product": each.product or each.product_name or "",
@@ -113,13 +106,28 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
         }
         for each, reason, message in found
     ]
+    return there + [_gone(answer, node) for node, answer in _gone_nodes(own, decided, seen)]
+
+
+def _gone_nodes(own: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[str, Answer]]:
+    """What is left of nodes that are not there any more: their reports and Jobs."""
+    there = {str(raw["metadata"]["name"]) for raw in seen.nodes.values()}
+    left = [r.node_name for r in seen.reports if r.profile_uid == own.profile.uid]
+    left += [job.node_name for job in seen.jobs if job.profile_uid == own.profile.uid]
+    gone = sorted(set(left) - there)
+    return [(node, a) for node in gone for a in why(decided, seen, node) if a.profile.uid == own.profile.uid]
+
+
+def _gone(answer: Answer, node: str) -> dict[str, Any]:
+    row = {"node": node, "decision": GONE, "reason": answer.reason, "message": answer.message}
+    return row | {"product": "", "gpus": 0, "pool": "", "due": ""}
 
 
 def _decided(facts: NodeFacts, stand: Stand | None, start: Start | None, spec: ProfileSpec) -> tuple[str, str]:
     if start is not None:
         attempt = start.job["metadata"]["labels"]["precisionprofiler.io/attempt"]
         again = f" ({due})" if (due := _due(stand)) else ""
-        return "Eligible", f"{facts.gpus} whole {facts.product} GPUs, idle: attempt {attempt} would start now{again}."
+        return WOULD_START, f"{facts.gpus} whole {facts.product} GPUs, idle: attempt {attempt} would start now{again}."
     if stand is None:
         return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
     return stand.reason, stand.message
@@ -155,16 +163,6 @@ def _config_maps(profile: ProfileView, given: Sequence[str]) -> dict[tuple[str, 
     return found
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text) if text[-1:].isdigit() else duration(text).total_seconds()
-    except (ValueError, KeyError, IndexError):
-        seconds = 0.0
-    if not 0 < seconds <= 86_400:
-        raise ValueError(f"--request-timeout: {text!r} is no duration; write for example 30s or 2m")
-    return seconds
-
-
 def _settings(profile: ProfileView) -> Settings:
     """Settings that allow whatever image is named: the operator's own are not known outside of it."""
     image = (profile.spec.agent.image if profile.spec else None) or _DEFAULT_IMAGE
@@ -174,7 +172,7 @@ def _settings(profile: ProfileView) -> Settings:
 def _offline(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], nodes: Iterable[Mapping[str, Any]]
 ) -> Observed:
-    typer.echo("note: without a cluster nodes are taken for idle, and the agent's image is not judged", err=True)
+    note("without a cluster nodes are taken for idle, and the agent's image is not judged")
     by_uid = {str(node["metadata"].get("uid") or node["metadata"]["name"]): node for node in nodes}
     return Observed(
         now=profile.created,
@@ -187,44 +185,35 @@ def _offline(
 
 
 def _online(
-    profile: ProfileView,
-    texts: Mapping[tuple[str, str], dict[str, str]],
-    namespace: str | None,
-    reach: tuple[str | None, str | None, float],
+    profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
 ) -> tuple[Observed, Plan]:
     from precision_operator.cli import live  # only here: saved nodes need no Kubernetes client
-    from precision_operator.cluster import ApiError, Cluster, ConnectionProblem
+    from precision_operator.cli.gathering import Seen
+    from precision_operator.cli.reach import asked
+    from precision_operator.cluster import Cluster
 
-    async def ask(cluster: Cluster) -> tuple[Observed, Plan]:
+    async def ask(cluster: Cluster) -> Seen:
         placed = replace(profile, namespace=profile.namespace or cluster.namespace)
         given = {(placed.namespace, name): data for (_, name), data in texts.items()}
-        question = live.Question(placed, _settings(profile), given)
-        return await live.planned(cluster, question, lambda text: typer.echo(f"note: {text}", err=True))
+        return await live.planned(cluster, live.Question(placed, _settings(profile), given))
 
-    try:
-        return asyncio.run(live.connected(*reach, ask))
-    except (ApiError, ConnectionProblem) as error:
-        _stop(str(error))
-
-
-def _stop(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(FAILED)
+    seen = asked(reach, ask)
+    for told in seen.notes:
+        note(told)
+    return seen.observed, seen.plan
 
 
 def _text(found: Sequence[Mapping[str, Any]], output: Form) -> str:
-    plain = [{key: row[key] for key in ("node", "decision", "reason", "message")} for row in found]
-    if output is Form.JSON:
-        return as_json(plain)
-    if output is Form.YAML:
-        return as_yaml(plain)
-    if output is Form.CSV:
-        return as_csv(plain) if plain else "node,decision,reason,message"
+    plain = [{key: row[key] for key in COLUMNS} for row in found]
+    return printed(plain, output, lambda wide: _table(found, plain, wide), plain, COLUMNS)
+
+
+def _table(found: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]], wide: bool) -> str:
     if not plain:
         return "There are no nodes."
-    short = [row | {"message": _cut(row["message"])} for row in plain]
-    wide = [{**{key: row[key] for key in ("node", "product", "gpus", "pool", "due")}, **row} for row in found]
-    return as_columns(wide if output is Form.WIDE else short) + "\n\n" + _counted(plain)
+    short = [{**row, "message": _cut(row["message"])} for row in plain]
+    more = [{**{key: row[key] for key in ("node", "product", "gpus", "pool", "due")}, **row} for row in found]
+    return as_columns(more if wide else short) + "\n\n" + _counted(plain)
 
 
 def _cut(message: str) -> str:
@@ -233,5 +222,5 @@ def _cut(message: str) -> str:
 
 def _counted(found: Sequence[Mapping[str, Any]]) -> str:
     counts = Counter(row["decision"] for row in found)
-    parts = [f"{counts[word]} {word}" for word in dict.fromkeys(DECISIONS.values()) if counts[word]]
+    parts = [f"{counts[word]} {word}" for word in dict.fromkeys((*DECISIONS.values(), GONE)) if counts[word]]
     return f"{len(found)} nodes: {', '.join(parts)}"

@@ -1,13 +1,14 @@
-"""How a command ends when the input is wrong: one sentence on stderr that says what and where, exit code 2."""
+"""How a command ends when it has no answer: what and where in one sentence on stderr, and a code of the table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 import typer
 from pydantic import ValidationError
 
-WRONG_INPUT = 2
+from precision_operator.cli.codes import WRONG_INPUT, Code
 
 _SENTENCES = {
     "missing": "is required",
@@ -16,9 +17,27 @@ _SENTENCES = {
 
 
 def fail(message: str) -> NoReturn:
-    """Ends the command with `message` on stderr and exit code 2."""
+    """Ends the command with `message` on stderr and exit code 2: the input is wrong."""
+    end(WRONG_INPUT, message)
+
+
+def end(code: Code, message: str) -> NoReturn:
+    """Ends the command with `message` on stderr and that exit code."""
     typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(WRONG_INPUT)
+    raise typer.Exit(code.number)
+
+
+def note(message: str) -> None:
+    """Says on stderr what an answer is without."""
+    typer.echo(f"note: {message}", err=True)
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """`; did you mean a or b?` for a name that does not exist; empty where nothing is near."""
+    from precision_operator.core.why import nearest  # only here: most commands end well
+
+    near = nearest(name, list(dict.fromkeys(known)))
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def sentences(error: ValidationError, root: str = "") -> str:

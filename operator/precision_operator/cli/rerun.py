@@ -9,9 +9,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
-from precision_operator.cli.failure import fail
-from precision_operator.cli.gathering import Context, Kubeconfig, Namespace, Reach, RequestTimeout, asked
-from precision_operator.cli.why import did_you_mean, unserved
+from precision_operator.cli.failure import did_you_mean, fail
+from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.reach import asked
+from precision_operator.cli.reads import paged
+from precision_operator.cli.why import unserved
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observed import ProfileView, ReportView
 from precision_operator.core.views import profile_view, report_view
@@ -45,27 +48,33 @@ class Mark:
     uid: str
     said: str
     """What will happen."""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
 
 
 def rerun(
     name: Annotated[str, typer.Argument(help="A profile or a node; pp/NAME or node/NAME where both exist.")],
     namespace: Namespace = None,
     profile: Annotated[str | None, typer.Option(help="With a node: only in this profile.")] = None,
+    output: FormOf = Form.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
 ) -> None:
     """Measure a profile's nodes, or one node, again; a node that is quarantined is released."""
 
-    async def work(cluster: Cluster) -> list[str]:
+    async def work(cluster: Cluster) -> list[Mark]:
         known = await _known(cluster, namespace or cluster.namespace)
         marks = chosen(known, name, profile)
         for mark in marks:
             await cluster.patch(mark.path, patch(mark, datetime.now(UTC)))
-        return [mark.said for mark in marks]
+        return marks
 
-    for line in asked(Reach(kubeconfig, context, request_timeout), work):
-        typer.echo(line)
+    marks = asked(Reach(kubeconfig, context, request_timeout), work)
+    rows = [{"kind": mark.kind, "namespace": mark.namespace, "name": mark.name, "said": mark.said} for mark in marks]
+    said = "\n".join(mark.said for mark in marks)
+    typer.echo(printed(rows, output, lambda wide: as_columns(rows) if wide else said, rows))
 
 
 def patch(mark: Mark, now: datetime) -> dict[str, Any]:
@@ -78,17 +87,16 @@ def patch(mark: Mark, now: datetime) -> dict[str, Any]:
 
 
 async def _known(cluster: Cluster, namespace: str) -> Known:
-    profiles, _ = await cluster.list_all(paths.profiles(namespace))
-    reports, _ = await cluster.list_all(paths.reports(namespace), f"{LABEL_MANAGED_BY}={MANAGED_BY}")
-    views = tuple(view for raw in reports if (view := report_view(raw)) is not None)
+    profiles = await paged(cluster, paths.profiles(namespace), profile_view)
+    selector = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+    views = tuple(await paged(cluster, paths.reports(namespace), report_view, selector, "reports"))
     try:
-        found, _ = await cluster.list_all(paths.NODES)
-        nodes = tuple(str(raw["metadata"]["name"]) for raw in found)
+        nodes = tuple(await paged(cluster, paths.NODES, lambda raw: str(raw["metadata"]["name"]), what="nodes"))
     except ApiError as error:
         if error.status != 403:
             raise
         nodes = tuple(dict.fromkeys(view.node_name for view in views))
-    return Known(namespace, tuple(map(profile_view, profiles)), views, nodes)
+    return Known(namespace, tuple(profiles), views, nodes)
 
 
 def chosen(known: Known, name: str, only: str | None) -> list[Mark]:
@@ -105,7 +113,16 @@ def chosen(known: Known, name: str, only: str | None) -> list[Mark]:
         fail(f"there is no profile {bare} in namespace {known.namespace}{near}. See kubectl get pp -A")
     if only is not None:
         fail(f"--profile goes with a node, and {bare} is a profile: leave --profile out")
-    return [Mark(paths.item(paths.profiles(own.namespace), own.name), own.uid, _said_of_profile(own))]
+    return [
+        Mark(
+            paths.item(paths.profiles(own.namespace), own.name),
+            own.uid,
+            _said_of_profile(own),
+            "profile",
+            own.namespace,
+            own.name,
+        )
+    ]
 
 
 def _meant(known: Known, name: str, own: ProfileView | None, only: str | None) -> Literal["profile", "node"]:
@@ -137,7 +154,14 @@ def _of_node(known: Known, node: str, only: str | None) -> list[Mark]:
             f"or see kubectl precision why {node}"
         )
     return [
-        Mark(paths.item(paths.reports(r.namespace), r.name), r.uid, _said_of_node(profiles[r.profile_uid], r))
+        Mark(
+            paths.item(paths.reports(r.namespace), r.name),
+            r.uid,
+            _said_of_node(profiles[r.profile_uid], r),
+            "report",
+            r.namespace,
+            r.name,
+        )
         for r in sorted(found, key=lambda r: r.profile)
     ]
 

@@ -14,7 +14,7 @@ Raw = dict[str, Any]
 
 def saved_profile(path: str) -> Raw:
     """The first PrecisionProfile of a file (`-`: stdin). ValueError, fit for the user, where there is none."""
-    found = _objects(path)
+    found = objects(path)
     profile = next((item for item in found if item.get("kind") == PROFILE_KIND), None)
     if profile is None:
         raise ValueError(f"{path}: there is no {PROFILE_KIND} in it, only {_kinds(found)}")
@@ -31,7 +31,7 @@ def saved_profile(path: str) -> Raw:
 
 def saved_nodes(path: str) -> tuple[Raw, ...]:
     """The nodes of a file, as `kubectl get nodes -o json` (or -o yaml) saves them: a list, an array or a single one."""
-    found = _objects(path)
+    found = objects(path)
     strange = [item for item in found if item.get("kind", "Node") != "Node" or not _meta(item).get("name")]
     if strange:
         raise ValueError(f"{path}: it holds {_kinds(strange)}; save nodes with kubectl get nodes -o json")
@@ -52,7 +52,7 @@ def read(path: str) -> str:
         raise ValueError(f"reading {path}: not UTF-8 text (byte {error.start}); is it the right file?") from error
 
 
-def _objects(path: str) -> list[Raw]:
+def objects(path: str) -> list[Raw]:
     """All objects of a file, those of lists one by one."""
     return [item for document in _documents(path, read(path)) for item in _items(path, document)]
 

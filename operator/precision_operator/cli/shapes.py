@@ -16,7 +16,8 @@ from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.shapes import Gemm, step_shape_problems
 from precision_api.workload import Workload, parse_shape
 from precision_operator.cli.failure import fail, sentences
-from precision_operator.cli.output import Output, as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.options import FormOf
+from precision_operator.cli.output import Form, as_columns, printed
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 
@@ -34,7 +35,7 @@ def shapes(
     ] = None,
     micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the output.")] = Output.TABLE,
+    output: FormOf = Form.TABLE,
 ) -> None:
     """Print the GEMMs of one training step, parameters and training FLOPs per token of a workload."""
     given = {"--hf-config": hf_config, "--model": model, "--preset": preset, "--shape": shape, "-f": filename}
@@ -140,12 +141,9 @@ def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
     return workload
 
 
-def _text(resolved: ResolvedWorkload, output: Output) -> str:
-    if output is Output.CSV:
-        return as_csv([_row(gemm) for gemm in resolved.gemms])
-    if output is Output.TABLE:
-        return _table(resolved)
-    return (as_json if output is Output.JSON else as_yaml)(_document(resolved))
+def _text(resolved: ResolvedWorkload, output: Form) -> str:
+    document = _document(resolved)
+    return printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"])
 
 
 def _row(gemm: Gemm) -> dict[str, Any]:
@@ -177,6 +175,11 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
     }
 
 
+def _share(row: Mapping[str, Any], document: Mapping[str, Any]) -> float:
+    """A GEMM's share of all FLOPs of the step's GEMMs."""
+    return float(row["flops"] * row["count"] / sum(each["flops"] * each["count"] for each in document["gemms"]))
+
+
 def _problems(gemms: Iterable[Gemm]) -> list[dict[str, str]]:
     rows = tuple(gemms)
     return [
@@ -205,9 +208,11 @@ def _uneven(resolved: ResolvedWorkload) -> bool:
     return moe is not None and (resolved.tokens_per_micro_batch or 0) * moe.top_k % moe.num_experts != 0
 
 
-def _table(resolved: ResolvedWorkload) -> str:
-    document = _document(resolved)
-    lines = [as_columns(document["gemms"]), "", f"workload          {resolved.name} ({resolved.hash})"]
+def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> str:
+    gemms = (
+        [{**row, "share": f"{_share(row, document):.1%}"} for row in document["gemms"]] if wide else document["gemms"]
+    )
+    lines = [as_columns(gemms), "", f"workload          {resolved.name} ({resolved.hash})"]
     if resolved.parameters is not None and resolved.formula is not None:
         lines += [
             f"micro batch       {document['micro_batch_size']} x {document['sequence_length']} tokens",

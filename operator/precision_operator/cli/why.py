@@ -3,55 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from precision_api.report import ReportAttempt
-from precision_operator.cli.failure import fail
-from precision_operator.cli.gathering import (
+from precision_operator.cli.failure import did_you_mean, fail, note
+from precision_operator.cli.gathering import Seen, gathered
+from precision_operator.cli.options import (
+    AllNamespaces,
     Context,
+    FormOf,
     Kubeconfig,
     Namespace,
+    OfProfile,
     Reach,
     RequestTimeout,
-    Seen,
-    asked,
-    gathered,
 )
-from precision_operator.cli.output import as_json, as_yaml
-from precision_operator.core.why import Answer, nearest, why
-
-
-class Form(StrEnum):
-    """What -o takes."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.reach import asked
+from precision_operator.core.why import Answer, why
 
 
 def why_node(
     node: Annotated[str, typer.Argument(help="Name of the node.")],
     namespace: Namespace = None,
-    profile: Annotated[str | None, typer.Option(help="Only this profile.")] = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    all_namespaces: AllNamespaces = True,
+    profile: OfProfile = None,
+    output: FormOf = Form.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
 ) -> None:
-    """Say where a node stands in each profile, why, and what to do next."""
+    """Say where a node stands in each profile, why, and what to do next; of all namespaces unless -n names one."""
     seen = asked(Reach(kubeconfig, context, request_timeout), lambda cluster: gathered(cluster, namespace, node))
-    for note in seen.notes:
-        typer.echo(f"note: {note}", err=True)
+    for told in seen.notes:
+        note(told)
     answers = [a for a in why(seen.plan, seen.observed, node) if namespace in (None, a.profile.namespace)]
     chosen = [answer for answer in answers if profile in (None, answer.profile.name)]
     _check(node, namespace, profile, seen)
-    if output is Form.TABLE:
-        typer.echo(text(node, chosen))
-    else:
-        typer.echo((as_json if output is Form.JSON else as_yaml)([row(node, answer) for answer in chosen]))
+    rows = [row(node, answer) for answer in chosen]
+    people = {False: lambda: text(node, chosen), True: lambda: wide(node, chosen)}
+    typer.echo(printed(rows, output, lambda more: people[more](), rows, COLUMNS))
 
 
 def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) -> None:
@@ -66,10 +59,23 @@ def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) ->
         fail(f"there is no profile {profile}{place}{did_you_mean(profile, profiles)}. See kubectl get pp -A")
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
-    """`; did you mean a or b?` for a name that does not exist; empty where nothing is near."""
-    near = nearest(name, known)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+def wide(node: str, answers: Sequence[Answer]) -> str:
+    """A line for each profile, for those who have many."""
+    if not answers:
+        return text(node, answers)
+    return as_columns(
+        [
+            {
+                "profile": answer.profile.key,
+                "state": answer.kind,
+                "reason": answer.reason,
+                "blocked by": ", ".join(answer.blocked_by),
+                "job": answer.job,
+                "message": answer.message,
+            }
+            for answer in answers
+        ]
+    )
 
 
 def text(node: str, answers: Sequence[Answer]) -> str:
@@ -125,6 +131,25 @@ def _attempt(attempt: ReportAttempt) -> str:
 
 def _named(reason: str, message: str | None) -> str:
     return f"{reason}: {message}" if message else reason
+
+
+COLUMNS = (
+    "node",
+    "namespace",
+    "profile",
+    "state",
+    "reason",
+    "message",
+    "blockedBy",
+    "job",
+    "due",
+    "attempt",
+    "resultAt",
+    "report",
+    "stale",
+    "quarantine",
+    "judged",
+)
 
 
 def row(node: str, answer: Answer) -> dict[str, Any]:

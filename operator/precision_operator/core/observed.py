@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
+from precision_operator.core.agent_defaults import AgentDefaults
 
 Raw = Mapping[str, Any]
 
@@ -22,6 +23,8 @@ class Settings:
     """Prefixes; an agent image outside of them is refused, else a profile could run any image on any node."""
     priority_class: str
     agent_service_account: str
+    agent_defaults: AgentDefaults = field(default_factory=AgentDefaults)
+    """What agents get where their profile says nothing."""
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
 

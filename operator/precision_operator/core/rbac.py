@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 
 Component = Literal["operator", "exporter"]
 Scope = Literal["cluster", "namespace", "own"]
@@ -54,6 +54,8 @@ GRANTS: tuple[Grant, ...] = (
     Grant("operator", "namespace", GROUP, (f"{PROFILE_PLURAL}/status",), ("patch",), "what has come of it"),
     Grant("operator", "namespace", GROUP, (REPORT_PLURAL,), (*_READ, "create", "delete"), "one report for each node"),
     Grant("operator", "namespace", GROUP, (f"{REPORT_PLURAL}/status",), ("patch",), "a node's figures"),
+    Grant("operator", "namespace", GROUP, (PLAN_PLURAL,), _READ, "which jobs to plan"),
+    Grant("operator", "namespace", GROUP, (f"{PLAN_PLURAL}/status",), ("patch",), "the plan"),
     Grant("operator", "namespace", "batch", ("jobs",), (*_READ, "create", "delete"), "one Job for each attempt"),
     Grant("operator", "namespace", "", ("pods",), _READ, "how an agent ended: its termination message"),
     Grant("operator", "namespace", "", ("pods/log",), ("get",), "the full result"),
@@ -75,7 +77,9 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant("operator", "namespace", "", ("events",), ("create", "patch", "list"), "what people should notice"),
     Grant("operator", "own", "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
-    Grant("exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL), _READ, "the figures that it shows"),
+    Grant(
+        "exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL, PLAN_PLURAL), _READ, "the figures that it shows"
+    ),
 )
 
 

@@ -1,0 +1,31 @@
+"""How commands end: one table of exit codes, stable, for scripts; `run --local` ends with the agent's own as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Code:
+    """One way to end. `meaning` stands in the docs."""
+
+    number: int
+    name: str
+    meaning: str
+
+
+DONE = Code(0, "Done", "The answer stands on stdout; notes on stderr say what could not be looked at.")
+CLUSTER = Code(1, "Cluster", "The API server can't be reached, refuses the credentials, or has trouble of its own.")
+WRONG_INPUT = Code(
+    2, "WrongInput", "An option, a file or a name is wrong: no such profile, node or pool; the nearest ones are named."
+)
+NO_RIGHT = Code(3, "NoRight", "A right is missing; the message names verb, resource and namespace.")
+NO_CRDS = Code(4, "NoCRDs", "The cluster has no PrecisionProfiles: the chart is not installed there.")
+NO_ANSWER = Code(
+    5, "NoAnswer", "There is nothing to tell yet (no result), or the two sides of a comparison can't be compared."
+)
+NO_PROGRAM = Code(6, "NoProgram", "What this command needs is not installed; the message says how to install it.")
+SLOWER = Code(7, "Slower", "compare --fail-if-slower: B is slower than A beyond noise.")
+INTERRUPTED = Code(130, "Interrupted", "Ctrl-C, for example to end --watch.")
+
+CODES = (DONE, CLUSTER, WRONG_INPUT, NO_RIGHT, NO_CRDS, NO_ANSWER, NO_PROGRAM, SLOWER, INTERRUPTED)

@@ -1,0 +1,161 @@
+"""`kubectl precision compare A B`: was the new driver good? Which pool is faster? With intervals, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from precision_operator.cli.codes import NO_ANSWER, SLOWER
+from precision_operator.cli.compare_words import ratio_text, verdict
+from precision_operator.cli.failure import end, fail, note
+from precision_operator.cli.meant import meant
+from precision_operator.cli.options import (
+    Context,
+    FormOf,
+    Kubeconfig,
+    Namespace,
+    OfProfile,
+    Reach,
+    RequestTimeout,
+    Selector,
+)
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.sides import OPERANDS, names_of, saved_side, side_of
+from precision_operator.core.compare import DIMENSIONS, Comparison, Ratio, Refused, Row, Side, compare
+from precision_operator.core.observed import ReportView
+
+COLUMNS = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer")
+_HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or pp/ and a name."
+
+
+def compare_sides(
+    a: Annotated[str, typer.Argument(metavar="A", help=_HELP)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same: what A is held against; ratios are B over A.")],
+    namespace: Namespace = None,
+    profile: OfProfile = None,
+    selector: Selector = None,
+    difference: Annotated[
+        str | None, typer.Option(help=f"Only nodes that differ in this alone: {', '.join(DIMENSIONS)}.")
+    ] = None,
+    fail_if_slower: Annotated[bool, typer.Option(help="Exit code 7 where B is slower beyond noise.")] = False,
+    output: FormOf = Form.TABLE,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Compare two runs, two pools, or before and after a driver: paired by node, with 95 % intervals and a verdict."""
+    if difference is not None and difference not in DIMENSIONS:
+        fail(f"--difference: {difference} is none of {', '.join(DIMENSIONS)}")
+    first, second = _sides((a, b), namespace, profile, selector, Reach(kubeconfig, context, request_timeout))
+    found = compare(first, second, difference)
+    if isinstance(found, Refused):
+        end(NO_ANSWER, f"{found.reason}: {found.message}")
+    for told in found.notes:
+        note(told)
+    flat = [each for row in found.rows for each in _flat(row)]
+    typer.echo(printed(_document(found), output, lambda wide: _text(found, wide), flat, COLUMNS))
+    if not found.rows:
+        raise typer.Exit(NO_ANSWER.number)
+    if fail_if_slower and any(row.rate.answer == "less" for row in found.rows):
+        raise typer.Exit(SLOWER.number)
+
+
+def _sides(
+    given: tuple[str, str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
+) -> tuple[Side, Side]:
+    """Files are read as they are; the cluster is asked only where a side lies in it."""
+    files = [each for each in given if Path(each).is_file()]
+    try:
+        saved = {each: saved_side(each) for each in files}
+    except ValueError as error:
+        fail(str(error))
+    asked_for = [each for each in given if each not in saved]
+    live = _live(asked_for, namespace, profile, selector, reach) if asked_for else {}
+    sides = saved | live
+    return sides[given[0]], sides[given[1]]
+
+
+def _live(
+    given: Sequence[str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
+) -> dict[str, Side]:
+    from precision_operator.cli.nodes import labelled  # only here: files are compared without a Kubernetes client
+    from precision_operator.cli.reach import asked
+    from precision_operator.cli.results import Results, of_profile, profile_named, results
+    from precision_operator.cluster import Cluster
+
+    async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
+        return await results(cluster, namespace or cluster.namespace), await labelled(cluster, selector)
+
+    found, wanted = asked(reach, work)
+    reports = [r for view in found.profiles for r in of_profile(found.reports, view)]
+    reports = [r for r in reports if wanted is None or r.node_name in wanted]
+    if profile is not None:
+        own = profile_named(found, profile)
+        reports = [r for r in reports if r.profile == own.name]
+    names = names_of(reports, [view.name for view in found.profiles])
+    told = {each: meant(each, {kind: names[kind] for kind in OPERANDS}, found.where) for each in given}
+    return {each: side_of(kind, name, _of_one(kind, reports)) for each, (kind, name) in told.items()}
+
+
+def _of_one(kind: str, reports: Sequence[ReportView]) -> Sequence[ReportView]:
+    """The reports, which must be of one profile unless profiles are what is compared: a node is in a side once."""
+    profiles = sorted({report.profile for report in reports})
+    if kind != "profile" and len(profiles) > 1:
+        fail(f"{len(profiles)} profiles have results ({', '.join(profiles)}): name one with --profile")
+    return reports
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    return {
+        "a": found.a,
+        "b": found.b,
+        "how": found.how,
+        "difference": found.difference,
+        "was": found.was or None,
+        "now": found.now or None,
+        "simulated": found.simulated,
+        "verdict": list(verdict(found)),
+        "recipes": [
+            {"recipe": row.recipe, "tokensPerSecond": _ratio(row.rate), "tokensPerJoule": _ratio(row.tokens_per_joule)}
+            for row in found.rows
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
+    """B over A: absent is null, and so are the bounds where there are too few nodes for an interval."""
+    if ratio is None:
+        return None
+    bounds = ratio.interval
+    return {
+        "ratio": round(ratio.value, 6),
+        "lower": round(bounds.lower, 6) if bounds else None,
+        "upper": round(bounds.upper, 6) if bounds else None,
+        "nodes": ratio.nodes,
+        "answer": ratio.answer,
+    }
+
+
+def _flat(row: Row) -> list[dict[str, Any]]:
+    told = (("tokens_per_second", _ratio(row.rate)), ("tokens_per_joule", _ratio(row.tokens_per_joule)))
+    return [{"recipe": row.recipe, "figure": figure} | ratio for figure, ratio in told if ratio is not None]
+
+
+def _text(found: Comparison, wide: bool) -> str:
+    said = "\n".join(verdict(found))
+    if not found.rows:
+        return said
+    rows = [
+        {"recipe": row.recipe, "tokens/s": ratio_text(row.rate), "tokens/J": ratio_text(row.tokens_per_joule)}
+        | ({"nodes": row.rate.nodes, "nodes with power": _nodes(row.tokens_per_joule)} if wide else {})
+        for row in found.rows
+    ]
+    return f"{said}\n\n{as_columns(rows)}"
+
+
+def _nodes(ratio: Ratio | None) -> int:
+    return ratio.nodes if ratio else 0

@@ -1,0 +1,79 @@
+"""A comparison in plain words: the answer first, then how it was found, then each recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from precision_operator.core.compare import Answer, Comparison, Ratio, Row
+
+_RATE: Mapping[Answer, str] = {
+    "more": "faster",
+    "less": "slower",
+    "no_difference": "neither faster nor slower",
+    "not_known": "",
+}
+_ENERGY: Mapping[Answer, str] = {
+    "more": "more tokens per joule",
+    "less": "fewer tokens per joule",
+    "no_difference": "as many tokens per joule",
+    "not_known": "",
+}
+
+
+def verdict(found: Comparison) -> tuple[str, ...]:
+    """The sentences; where no recipe is shared, the only one says so."""
+    if not found.rows:
+        return (f"{found.a} and {found.b} have no recipe in common whose figures stand.",)
+    warning = ("SIMULATED or replayed figures: this says nothing of real hardware.",) if found.simulated else ()
+    how = f"{found.b} against {found.a}, {_how(found)}; what has changed: {_changed(found)}."
+    return (*warning, _headline(found), how, *map(_sentence, found.rows))
+
+
+def _headline(found: Comparison) -> str:
+    by_answer = {answer: [r.recipe for r in found.rows if r.rate.answer == answer] for answer in _RATE}
+    slower, faster = by_answer["less"], by_answer["more"]
+    if slower and faster:
+        return f"{found.b} is slower with {', '.join(slower)} and faster with {', '.join(faster)}."
+    if slower or faster:
+        return f"{found.b} is {'slower' if slower else 'faster'} with {', '.join(slower or faster)}."
+    if by_answer["no_difference"]:
+        return f"{found.b} is as fast as {found.a}: no difference beyond noise."
+    return "Whether there is a difference can't be said: without intervals nothing is known of noise."
+
+
+def _changed(found: Comparison) -> str:
+    if found.difference is not None:
+        return f"{found.difference}, {found.was} -> {found.now}"
+    return "the nodes themselves" if found.how == "groups" else "nothing that is recorded"
+
+
+def _how(found: Comparison) -> str:
+    nodes = max((row.rate.nodes for row in found.rows), default=0)
+    return {
+        "paired": f"the same {nodes} nodes, paired",
+        "single": "one node",
+        "groups": f"two groups of together {nodes} nodes",
+    }[found.how]
+
+
+def _sentence(row: Row) -> str:
+    told = [f"{row.recipe}: {_amount(row.rate, _RATE)}"]
+    if row.tokens_per_joule is not None:
+        told.append(_amount(row.tokens_per_joule, _ENERGY))
+    return "; ".join(told) + "."
+
+
+def _amount(ratio: Ratio, words: Mapping[Answer, str]) -> str:
+    """`1.8 % slower (0.982 [0.976, 0.988])`."""
+    figures = ratio_text(ratio)
+    if ratio.answer in ("more", "less"):
+        return f"{abs(ratio.value - 1):.1%} {words[ratio.answer]} ({figures})"
+    return f"{words[ratio.answer]} ({figures})".strip()
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """`0.982 [0.976, 0.988]`."""
+    if ratio is None:
+        return "-"
+    bounds = f" [{ratio.interval.lower:.3f}, {ratio.interval.upper:.3f}]" if ratio.interval else " (no interval)"
+    return f"{ratio.value:.3f}{bounds}"

@@ -1,0 +1,113 @@
+"""What kubectl asks of a plugin when its user presses Tab: `kubectl_complete-precision WORDS...`.
+
+Answers as Cobra does: one candidate a line, with its help after a tab, and a last line `:4` (no file names) or `:0`
+(file names too). Names come from the cluster, which gets two seconds; what can't be had is left out in silence, since
+nobody reads an error while typing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from precision_operator.cli import COMMANDS, app
+
+SECONDS = 2.0
+NO_FILES, FILES = ":4", ":0"
+_TAKES_FILES = ("--filename", "-f", "--nodes", "--kubeconfig", "--hf-config", "--png", "--config-map")
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "status": ("profile",),
+    "nodes": ("profile",),
+    "why": ("node",),
+    "metrics": ("node",),
+    "rerun": ("profile", "node"),
+    "report": ("profile", "node"),
+    "compare": ("profile", "node"),
+}
+"""What the arguments of a command name."""
+_OPTION_NAMES: Mapping[str, str] = {"--profile": "profile", "--namespace": "namespace", "-n": "namespace"}
+Names = Callable[[str, Mapping[str, str]], Sequence[str]]
+"""From a kind and the options that are already typed to the names of that kind."""
+
+
+def main() -> None:
+    """Entry point of the kubectl_complete-precision program."""
+    sys.stdout.write("\n".join(answers(sys.argv[1:], names_in_cluster)) + "\n")
+
+
+def answers(typed: Sequence[str], names: Names) -> list[str]:
+    """The lines for what has been typed so far; the last word may be empty."""
+    words = list(typed) or [""]
+    *before, current = words
+    command = next((word for word in before if not word.startswith("-")), None)
+    if command is None:
+        found = [f"{name}\t{_first(name)}" for name in COMMANDS if name.startswith(current)]
+        return [*found, NO_FILES]
+    if command not in COMMANDS:
+        return [NO_FILES]
+    given = _given(before)
+    previous = before[-1] if before else ""
+    if previous in _TAKES_FILES or (command == "report" and previous in ("-o", "--output")):
+        return [FILES]
+    if previous in ("-o", "--output"):
+        return [*_starting(("table", "wide", "json", "yaml", "csv"), current), NO_FILES]
+    if previous in _OPTION_NAMES:
+        return [*_starting(names(_OPTION_NAMES[previous], given), current), NO_FILES]
+    if current.startswith("-"):
+        return [*(f"{flag}\t{text}" for flag, text in _options(command) if flag.startswith(current)), NO_FILES]
+    found = [name for kind in _NAMES.get(command, ()) for name in names(kind, given)]
+    return [*_starting(found, current), FILES if command in ("report", "compare") else NO_FILES]
+
+
+def _starting(found: Sequence[str], current: str) -> list[str]:
+    return [name for name in found if name.startswith(current)]
+
+
+def _given(words: Sequence[str]) -> dict[str, str]:
+    """Options with their values, as far as they are typed."""
+    return {key: value for key, value in pairwise(words) if key.startswith("-")}
+
+
+def _command(name: str) -> Any:
+    group: Any = typer.main.get_command(app)
+    return group.get_command(None, name)
+
+
+def _first(name: str) -> str:
+    return str(_command(name).get_short_help_str(80))
+
+
+def _options(name: str) -> Iterator[tuple[str, str]]:
+    for parameter in _command(name).params:
+        for flag in getattr(parameter, "opts", ()):
+            if flag.startswith("--"):
+                yield flag, (getattr(parameter, "help", "") or "").split(".")[0]
+
+
+def names_in_cluster(kind: str, given: Mapping[str, str]) -> Sequence[str]:
+    """The names that the cluster has; none where it doesn't answer in time."""
+    from precision_operator.cluster import ApiError, ConnectionProblem
+
+    try:
+        return asyncio.run(asyncio.wait_for(_names(kind, given), SECONDS))
+    except (ApiError, ConnectionProblem, TimeoutError):
+        return ()
+
+
+async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
+    from precision_operator.cli.reads import paged
+    from precision_operator.cluster import Cluster, paths
+
+    async with Cluster.connect(given.get("--kubeconfig"), given.get("--context"), SECONDS) as cluster:
+        namespace = given.get("-n") or given.get("--namespace") or cluster.namespace
+        path = {
+            "profile": paths.profiles(namespace),
+            "node": paths.NODES,
+            "namespace": paths.collection("v1", "namespaces"),
+        }[kind]
+        return await paged(cluster, path, lambda raw: str(raw["metadata"]["name"]))

@@ -1,0 +1,99 @@
+"""`kubectl precision fleet`: what the planner needs of a cluster, for a file that plans can be made from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.failure import end
+from precision_operator.cli.options import (
+    AllNamespaces,
+    Context,
+    FormOf,
+    Kubeconfig,
+    Namespace,
+    Reach,
+    RequestTimeout,
+    place_of,
+)
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.reach import asked
+from precision_operator.cluster import Cluster, paths
+from precision_operator.planner.fleet import Fleet
+from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+
+
+def fleet(
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
+    output: FormOf = Form.TABLE,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Show (or, with -o json, save) what plans are made from: pools with measured rates, watts and their provenance."""
+
+    async def look(cluster: Cluster) -> Fleet:
+        return await gathered_fleet(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
+
+    found = asked(Reach(kubeconfig, context, request_timeout), look)
+    if not found.pools:
+        end(
+            NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"
+        )
+    typer.echo(printed(saved(found), output, lambda _: as_columns(rows(found)), rows(found)))
+
+
+def saved(found: Fleet) -> dict[str, Any]:
+    """The fleet as the file that plans are made from."""
+    return {"version": found.version} | found.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+    )
+
+
+async def gathered_fleet(cluster: Cluster, places: Sequence[str | None]) -> Fleet:
+    """The fleet of these namespaces (None: all). Raises ApiError."""
+    now = datetime.now(UTC)
+    nodes, _ = await cluster.list_all(paths.NODES)
+    reports, profiles = [], []
+    for place in places:
+        reports += (await cluster.list_all(paths.reports(place)))[0]
+        profiles += (await cluster.list_all(paths.profiles(place)))[0]
+    campaigns = [found for raw in profiles if (found := campaign(raw)) is not None]
+    told = ", ".join(place or "all namespaces" for place in places)
+    return fleet_of(map(report_facts, reports), campaigns, racks(nodes), now, f"cluster {cluster.server}, {told}")
+
+
+def rows(found: Fleet) -> list[dict[str, Any]]:
+    """One row for each pool, workload and recipe."""
+    names = {workload.key: workload.name for workload in found.workloads}
+    return [
+        {
+            "pool": pool.name,
+            "product": pool.product,
+            "workload": names[key],
+            "recipe": recipe,
+            "nodes": len(rates),
+            "tokens/s per GPU": round(sorted(rates)[len(rates) // 2], 1),
+            "slowest": round(min(rates), 1),
+            "data": ", ".join(sorted(kinds)),
+        }
+        for pool in found.pools
+        for (key, recipe), (rates, kinds) in _grouped(pool.nodes).items()
+    ]
+
+
+def _grouped(nodes: Sequence[Any]) -> dict[tuple[str, str], tuple[list[float], set[str]]]:
+    groups: dict[tuple[str, str], tuple[list[float], set[str]]] = {}
+    for node in nodes:
+        for result in node.results:
+            for rate in result.rates:
+                if rate.synchronous_tokens_per_second is not None:
+                    values, kinds = groups.setdefault((result.workload, rate.recipe), ([], set()))
+                    values += [rate.synchronous_tokens_per_second / node.gpus] * node.count
+                    kinds.add(result.provenance)
+    return groups

@@ -1,0 +1,55 @@
+"""`kubectl precision run --local`: measures this very machine with the precision-agent program, without a cluster."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from precision_operator.cli.codes import INTERRUPTED, NO_PROGRAM
+from precision_operator.cli.failure import end, fail
+
+PROGRAM = "precision-agent"
+INSTALL = "pip install 'precision-profiler[agent]' (or [agent-cpu] for a trial without a GPU)"
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def run(
+    context: typer.Context,
+    local: Annotated[bool, typer.Option("--local", help="Measure this machine, without a cluster.")] = False,
+) -> None:
+    """Measure this machine (--local) with precision-agent, which gets all other options: precision-agent run --help.
+
+    In a cluster nothing is run by hand: apply a PrecisionProfile, or measure again with kubectl precision rerun.
+    """
+    if not local:
+        fail(
+            "run measures this machine, with --local. In a cluster apply a PrecisionProfile (kubectl explain pp.spec), "
+            "or measure again with kubectl precision rerun"
+        )
+    program = found_program()
+    if program is None:
+        end(NO_PROGRAM, f"the program {PROGRAM} is not installed here: {INSTALL}")
+    raise typer.Exit(executed([program, "run", "--local", *context.args]))
+
+
+def found_program() -> str | None:
+    """The agent's program: beside this one's Python, or on PATH; None where it is not installed."""
+    beside = Path(sys.executable).parent / PROGRAM
+    return str(beside) if beside.is_file() else shutil.which(PROGRAM)
+
+
+def executed(command: Sequence[str]) -> int:
+    """The exit code of the command, whose input and output are ours; Ctrl-C reaches it and is waited for."""
+    process = subprocess.Popen(command)
+    while True:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            continue
+        return code if code >= 0 else INTERRUPTED.number if code == -2 else 128 - code

@@ -1,0 +1,41 @@
+"""What a name on the command line may mean: kind/NAME, or a bare name where only one thing is called so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from precision_operator.cli.failure import did_you_mean, fail
+
+KINDS: Mapping[str, str] = {
+    "pp": "profile",
+    "precisionprofile": "profile",
+    "profile": "profile",
+    "node": "node",
+    "no": "node",
+    "pool": "pool",
+    "driver": "driver",
+    "run": "run",
+}
+"""What may stand before a slash, as kubectl users write it -> what it means."""
+_SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "run": "run"}
+
+
+def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "") -> tuple[str, str]:
+    """(kind, name) of what `given` names; ends the command where it names nothing, or several things.
+
+    `known` has the names of each kind that the command takes.
+    """
+    prefix, slash, name = given.partition("/")
+    if slash and prefix.lower() in KINDS and KINDS[prefix.lower()] in known:
+        kind = KINDS[prefix.lower()]
+        if name not in known[kind]:
+            fail(f"there is no {kind} {name}{where}{did_you_mean(name, known[kind])}")
+        return kind, name
+    kinds = [kind for kind, names in known.items() if given in names]
+    if not kinds:
+        every = [name for names in known.values() for name in names]
+        fail(f"{given} is no {' or '.join(known)}{where}{did_you_mean(given, every)}")
+    if len(kinds) > 1:
+        ways = " or ".join(f"{_SHORT[kind]}/{given}" for kind in kinds)
+        fail(f"{given} is a {' and a '.join(kinds)}: write {ways}")
+    return kinds[0], given

@@ -1,0 +1,139 @@
+"""`kubectl precision metrics NODE`: the series that the exporter shows of one node, made from the same table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
+from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.failure import did_you_mean, end, fail
+from precision_operator.cli.options import (
+    AllNamespaces,
+    Context,
+    FormOf,
+    Kubeconfig,
+    Namespace,
+    OfProfile,
+    Reach,
+    RequestTimeout,
+    place_of,
+)
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.reach import asked
+from precision_operator.cli.reads import paged
+from precision_operator.cluster import Cluster, paths
+from precision_operator.core.observed import Raw
+from precision_operator.exporter.families import NODE_FAMILIES, STANDING_FAMILIES
+from precision_operator.exporter.family import LEVELS, Level, shown_at
+from precision_operator.exporter.pools import Beside, pools
+from precision_operator.exporter.reading import NodeResult, read_report, slow_node_percent, workload_name
+
+COLUMNS = ("metric", "value", "labels")
+
+
+def metrics(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
+    profile: OfProfile = None,
+    level: Annotated[str, typer.Option(help="metricsLevel of the exporter: pool, node or detail.")] = "node",
+    output: FormOf = Form.TABLE,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Print the series that the exporter shows of a node; -o wide gives Prometheus' own text with help."""
+    told = next((each for each in LEVELS if each == level), None)
+    if told is None:
+        fail(f"--level: {level!r} is none of {', '.join(LEVELS)}")
+
+    async def work(cluster: Cluster) -> tuple[str | None, list[Raw], list[tuple[Raw, NodeResult | None]]]:
+        place = place_of(namespace, all_namespaces, cluster.namespace)
+        profiles = await paged(cluster, paths.profiles(place), _plain)
+        names = {(p["metadata"]["namespace"], p["metadata"]["name"]): workload_name(p) for p in profiles}
+        mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+        return place, profiles, await paged(cluster, paths.reports(place), _reader(names), mine, "reports")
+
+    place, profiles, found = asked(Reach(kubeconfig, context, request_timeout), work)
+    _check(node, place, [raw["spec"]["nodeName"] for raw, _ in found])
+    known = [result for _, result in found if result is not None]
+    percents: dict[tuple[str, ...], float] = {
+        (p["metadata"]["namespace"], p["metadata"]["name"]): slow_node_percent(p) for p in profiles
+    }
+    series = [row for row in rows(known, percents, node, told) if profile in (None, row["labels"]["profile"])]
+    if not series:
+        end(NO_ANSWER, f"{node} has no result yet, so it has no series. See kubectl precision why {node}")
+    flat = [{**row, "labels": _labels(row["labels"])} for row in series]
+    typer.echo(printed(series, output, lambda wide: _text(series) if wide else as_columns(flat), flat, COLUMNS))
+
+
+def _plain(raw: Raw) -> Raw:
+    """A profile, with the one field that lists leave to the request."""
+    return {"metadata": raw["metadata"], "spec": raw.get("spec") or {}}
+
+
+def _reader(workloads: dict[tuple[str, str], str]) -> Any:
+    def read(raw: Raw) -> tuple[Raw, NodeResult | None] | None:
+        spec = raw.get("spec") or {}
+        if "nodeName" not in spec:
+            return None
+        key = (str(raw["metadata"]["namespace"]), str(spec.get("profile", "")))
+        try:
+            return {"spec": spec}, read_report(raw, workloads.get(key, ""))
+        except ValueError:
+            return {"spec": spec}, None
+
+    return read
+
+
+def _check(node: str, place: str | None, known: list[str]) -> None:
+    if node in known:
+        return
+    where = f" in namespace {place}" if place else ""
+    near = did_you_mean(node, known)
+    fail(f"no report{where} is of a node {node}{near}. Name its namespace with -n; see kubectl precision nodes -A")
+
+
+def rows(
+    found: list[NodeResult], percents: Mapping[tuple[str, ...], float], node: str, level: Level
+) -> Iterator[dict[str, Any]]:
+    """The series of one node at a metricsLevel: what it measured, and how it stands against its like."""
+    mine = [result for result in found if result.node == node]
+    for family in NODE_FAMILIES:
+        if shown_at(level, family.level):
+            for result in mine:
+                yield from (_series(family.name, family.help, family.labels, *row) for row in family.rows(result))
+    standings = [p.standings[node] for p in pools(found, Beside(percents)) if node in p.standings]
+    for of_standing in STANDING_FAMILIES:
+        if shown_at(level, of_standing.level):
+            for standing in standings:
+                told = of_standing.rows(standing)
+                yield from (_series(of_standing.name, of_standing.help, of_standing.labels, *row) for row in told)
+
+
+def _series(name: str, help_text: str, labels: tuple[str, ...], values: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return {"metric": name, "value": value, "labels": dict(zip(labels, values, strict=True)), "help": help_text}
+
+
+def _labels(labels: dict[str, str]) -> str:
+    """What tells one of the node's series from another: the labels that all of them share are left out."""
+    shared = ("profile_namespace", "node")
+    return ", ".join(f"{key}={value}" for key, value in labels.items() if key not in shared and value)
+
+
+def _text(series: list[dict[str, Any]]) -> str:
+    """Prometheus' exposition format, as a scrape gives it."""
+    from precision_operator.exporter.text import escape, header, number
+
+    lines: list[str] = []
+    before = ""
+    for row in series:
+        if row["metric"] != before:
+            lines.append(header(row["metric"], row["help"], "gauge").decode().rstrip())
+        before = row["metric"]
+        labels = ",".join(f'{key}="{escape(value)}"' for key, value in sorted(row["labels"].items()))
+        lines.append(f"{row['metric']}{{{labels}}} {number(row['value'])}")
+    return "\n".join(lines)

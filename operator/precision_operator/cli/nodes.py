@@ -1,0 +1,239 @@
+"""`kubectl precision nodes`: every node with a report, its figures, and how it stands against its like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from precision_api.report import ReportStatus
+from precision_operator.cli.options import (
+    AllNamespaces,
+    Context,
+    FormOf,
+    Kubeconfig,
+    Namespace,
+    Reach,
+    RequestTimeout,
+    Selector,
+    place_of,
+)
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.reach import asked
+from precision_operator.cli.reads import paged
+from precision_operator.cli.results import (
+    Results,
+    against_like,
+    finished,
+    node_name,
+    of_profile,
+    pool_of,
+    profile_named,
+    results,
+    stale_reason,
+)
+from precision_operator.cluster import Cluster, paths
+from precision_operator.core.observed import ReportView
+from precision_operator.core.outliers import Judged, best_of, fell_back, throttled
+
+
+class Only(StrEnum):
+    """What --only takes."""
+
+    SLOW = "slow"
+    THROTTLED = "throttled"
+    FALLBACK = "fallback"
+    STALE = "stale"
+    FAILED = "failed"
+    POWERLESS = "powerless"
+    SIMULATED = "simulated"
+
+
+class Sort(StrEnum):
+    """What --sort-by takes."""
+
+    NODE = "node"
+    RELATIVE = "relative"
+    SPEEDUP = "speedup"
+    RATE = "rate"
+    ENERGY = "energy"
+    FINISHED = "finished"
+
+
+_KEYS: Mapping[Sort, str] = {
+    Sort.NODE: "node",
+    Sort.RELATIVE: "ofMedian",
+    Sort.SPEEDUP: "speedup",
+    Sort.RATE: "tokensPerSecond",
+    Sort.ENERGY: "tokensPerJoule",
+    Sort.FINISHED: "finishedAt",
+}
+_ONLY: Mapping[Only, Callable[[Mapping[str, Any]], bool]] = {
+    Only.SLOW: lambda row: bool(row["slow"]),
+    Only.THROTTLED: lambda row: "throttled" in row["flags"],
+    Only.FALLBACK: lambda row: "fallback" in row["flags"],
+    Only.STALE: lambda row: row["stale"] is not None,
+    Only.FAILED: lambda row: row["state"] in ("Failed", "Quarantined", "Disrupted"),
+    Only.POWERLESS: lambda row: "no power" in row["flags"],
+    Only.SIMULATED: lambda row: row["data"] in ("simulated", "replayed"),
+}
+COLUMNS = (
+    "namespace",
+    "profile",
+    "node",
+    "pool",
+    "state",
+    "best",
+    "speedup",
+    "speedupLower",
+    "speedupUpper",
+    "tokensPerSecond",
+    "tokensPerJoule",
+    "watts",
+    "ofMedian",
+    "slow",
+    "flags",
+    "stale",
+    "attempt",
+    "driver",
+    "data",
+    "finishedAt",
+    "report",
+)
+
+
+def nodes(
+    profile: Annotated[str | None, typer.Argument(help="Only nodes of this profile.")] = None,
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
+    selector: Selector = None,
+    only: Annotated[list[Only] | None, typer.Option(help="Only such nodes; may be repeated, each must hold.")] = None,
+    sort_by: Annotated[Sort, typer.Option(help="Order; figures ascending, so the worst come first.")] = Sort.NODE,
+    output: FormOf = Form.TABLE,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Print every node with a report: its best recipe, how it stands against its like, and what is odd about it."""
+
+    async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
+        place = place_of(namespace, all_namespaces, cluster.namespace)
+        return await results(cluster, place), await labelled(cluster, selector)
+
+    found, wanted = asked(Reach(kubeconfig, context, request_timeout), work)
+    every = rows(found, profile)
+    chosen = [row for row in every if wanted is None or row["node"] in wanted]
+    chosen = [row for row in chosen if all(_ONLY[each](row) for each in only or ())]
+    key = _KEYS[sort_by]
+    chosen.sort(key=lambda row: (row[key] is None, row[key], row["node"]))
+    typer.echo(printed(chosen, output, lambda wide: _table(chosen, len(every), found, wide), chosen, COLUMNS))
+
+
+async def labelled(cluster: Cluster, selector: str | None) -> set[str] | None:
+    """Names of the nodes with such labels; None where none are asked for."""
+    return None if selector is None else set(await paged(cluster, paths.NODES, node_name, selector, "nodes"))
+
+
+def rows(found: Results, only: str | None) -> list[dict[str, Any]]:
+    """A row for each node of each profile, or of one. A node is held against all of its like, whatever is shown."""
+    profiles = [profile_named(found, only)] if only is not None else list(found.profiles)
+    told = []
+    for profile in sorted(profiles, key=lambda view: view.key):
+        mine = of_profile(found.reports, profile)
+        like = against_like(mine, profile)
+        told += [row(report, like.get(report.node_name)) for report in mine]
+    return told
+
+
+def row(report: ReportView, like: Judged | None) -> dict[str, Any]:
+    """A node for programs: numbers are numbers, absent is null."""
+    status = report.status or ReportStatus()
+    best = best_of(status.results)
+    return {
+        "namespace": report.namespace,
+        "profile": report.profile,
+        "node": report.node_name,
+        "pool": pool_of(report) or None,
+        "state": status.state or "Waiting",
+        "best": best.recipe if best else None,
+        "speedup": _number(best.speedup if best else None),
+        "speedupLower": _number(best.speedup_lower if best else None),
+        "speedupUpper": _number(best.speedup_upper if best else None),
+        "tokensPerSecond": _number(best.tokens_per_second if best else None),
+        "tokensPerJoule": _number(best.tokens_per_joule if best and not best.power_invalid else None),
+        "watts": _number(best.watts if best and not best.power_invalid else None),
+        "ofMedian": round(like.relative, 5) if like else None,
+        "slow": like.slow if like else None,
+        "flags": list(_flags(status, like)),
+        "stale": stale_reason(report) or None,
+        "attempt": status.attempt.reason if status.attempt else None,
+        "driver": status.software.driver if status.software else None,
+        "data": status.data,
+        "finishedAt": finished(report) or None,
+        "report": report.name,
+    }
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _flags(status: ReportStatus, like: Judged | None) -> Iterator[str]:
+    if like is not None and like.slow:
+        yield "slow"
+    if throttled(status):
+        yield "throttled"
+    if fell_back(status):
+        yield "fallback"
+    if any(each.diverged_step is not None for each in status.results):
+        yield "diverged"
+    if any(each.power_invalid for each in status.results):
+        yield "no power"
+    if status.run is not None and status.run.partial:
+        yield "partial"
+    if status.run is not None and status.run.detail_problem:
+        yield "no detail"
+
+
+def _table(chosen: Sequence[dict[str, Any]], every: int, found: Results, wide: bool) -> str:
+    if not every:
+        return f"No node has a report{found.where} yet. See kubectl precision status, and why NODE for one node."
+    if not chosen:
+        return f"None of {every} nodes{found.where} is so."
+    several = len({(row["namespace"], row["profile"]) for row in chosen}) > 1
+    body = as_columns([_columns(row, wide, several) for row in chosen])
+    states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
+    shown = f"{len(chosen)} of {every} nodes" if len(chosen) < every else f"{every} nodes"
+    return f"{body}\n\n{shown}: {states}"
+
+
+def _columns(each: Mapping[str, Any], wide: bool, several: bool) -> dict[str, Any]:
+    cells = {"namespace": each["namespace"], "profile": each["profile"]} if several or wide else {}
+    cells |= {
+        "node": each["node"],
+        "pool": each["pool"],
+        "state": f"{each['state']} ({each['stale'] or each['attempt']})" if _why(each) else each["state"],
+        "best": each["best"],
+        "speedup": _told(each["speedup"], ".2f", "x"),
+        "tokens/s": _told(each["tokensPerSecond"], ",.0f"),
+        "tokens/J": _told(each["tokensPerJoule"], ".1f"),
+        "of median": _told(each["ofMedian"], ".1%"),
+        "notes": ", ".join([*each["flags"], *(["SIMULATED"] if each["data"] in ("simulated", "replayed") else [])]),
+    }
+    if wide:
+        bounds = (each["speedupLower"], each["speedupUpper"])
+        interval = "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
+        cells |= {"95 % interval": interval, "watts": _told(each["watts"], ",.0f")}
+        cells |= {"driver": each["driver"], "finished": each["finishedAt"], "report": each["report"]}
+    return cells
+
+
+def _why(each: Mapping[str, Any]) -> bool:
+    return each["state"] not in ("Measured", "Partial") and bool(each["stale"] or each["attempt"])
+
+
+def _told(value: float | None, form: str, unit: str = "") -> str | None:
+    return None if value is None else f"{value:{form}}{unit}"

@@ -1,0 +1,52 @@
+"""The options that commands share, spelled as kubectl spells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from precision_operator.cli.failure import fail
+from precision_operator.cli.output import Form
+from precision_operator.core.clock import duration
+
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace of the profiles; else that of the context.")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Profiles of all namespaces.")]
+Selector = Annotated[
+    str | None, typer.Option("--selector", "-l", help="Only nodes with these labels, for example zone=a,tier!=test.")
+]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+Kubeconfig = Annotated[str | None, typer.Option(help="Path of the kubeconfig.")]
+RequestTimeout = Annotated[str, typer.Option(help="How long to wait for one answer, for example 30s.")]
+FormOf = Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")]
+OfProfile = Annotated[str | None, typer.Option("--profile", help="Only this profile.")]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How to get to the cluster, as the command line says."""
+
+    kubeconfig: str | None
+    context: str | None
+    request_timeout: str = "30s"
+
+
+def seconds_of(text: str, option: str = "--request-timeout") -> float:
+    """The seconds in 30s, 2m or 45; ends the command for anything else."""
+    try:
+        seconds = float(text) if text[-1:].isdigit() else duration(text).total_seconds()
+    except (ValueError, KeyError, IndexError):
+        seconds = 0.0
+    if not 0 < seconds <= 86_400:
+        fail(f"{option}: {text!r} is no duration; write for example 30s or 2m")
+    return seconds
+
+
+def place_of(namespace: str | None, everywhere: bool, own: str) -> str | None:
+    """The namespace to read; None for all of them. Ends the command where both are told."""
+    if namespace is not None and everywhere:
+        fail("-n and -A exclude each other: leave one of them out")
+    return None if everywhere else namespace or own

@@ -1,0 +1,127 @@
+"""`kubectl precision plan -f plan.yaml`: which pool, which precision, how many GPUs; from a cluster or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from precision_api.capacity_plan import PlanSpec, PlanStatus
+from precision_api.names import API_VERSION, PLAN_KIND
+from precision_operator.cli.codes import NO_ANSWER, WRONG_INPUT
+from precision_operator.cli.failure import fail, sentences
+from precision_operator.cli.fleet import gathered_fleet
+from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
+from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.reach import asked
+from precision_operator.cli.saved import objects, read
+from precision_operator.cluster import Cluster
+from precision_operator.core.clock import parse_time
+from precision_operator.planner.document import status
+from precision_operator.planner.fleet import Fleet, read_fleet
+from precision_operator.planner.page import page
+from precision_operator.planner.planning import Answer, plan
+from precision_operator.planner.table import flat, lines, narrow, wide
+from precision_operator.planner.what_if import what_ifs
+
+
+class Form(StrEnum):
+    """What -o takes: the forms of every command, and a page."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    HTML = "html"
+
+
+def plan_jobs(
+    file: Annotated[str, typer.Option("--file", "-f", help="File with a CapacityPlan (`-`: stdin).")],
+    fleet: Annotated[
+        str | None, typer.Option(help="Fleet saved by `kubectl precision fleet -o json`. Default: the cluster.")
+    ] = None,
+    namespace: Namespace = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    at: Annotated[
+        str | None, typer.Option(help="Judge ages and deadlines at this time (RFC 3339). Default: now.")
+    ] = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Answer a CapacityPlan: which pool, which precision, how many GPUs, how long, how much."""
+    spec, name, place = _asked_for(file)
+    now = _moment(at)
+    if fleet is not None:
+        known = _saved(fleet)
+    elif spec.pools and all(pool.nodes and pool.gpus_per_node and pool.job_rates for pool in spec.pools):
+        known = Fleet(taken_at=now.isoformat(), source="the plan's own pools")
+    else:
+
+        async def look(cluster: Cluster) -> Fleet:
+            return await gathered_fleet(cluster, [*spec.fleet.namespaces] or [namespace or place or cluster.namespace])
+
+        known = asked(Reach(kubeconfig, context, request_timeout), look)
+    found = plan(spec, known, now)
+    told = status(found, what_ifs(spec, known, found, now))
+    typer.echo(_shown(output, told, found, name))
+    if told.phase != "Solved":
+        for problem in told.problems:
+            typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit((WRONG_INPUT if told.phase == "Refused" else NO_ANSWER).number)
+
+
+def _asked_for(file: str) -> tuple[PlanSpec, str, str]:
+    """(spec, name, namespace) of the first CapacityPlan of a file; ends the command where there is none."""
+    try:
+        found = objects(file)
+    except ValueError as error:
+        fail(str(error))
+    raw = next((item for item in found if item.get("kind") == PLAN_KIND), None)
+    if raw is None:
+        fail(f"{file}: there is no {PLAN_KIND} in it; see kubectl explain cplan.spec")
+    if raw.get("apiVersion") != API_VERSION:
+        fail(f"{file}: apiVersion is {raw.get('apiVersion')!r}; this version reads {API_VERSION}")
+    meta = raw.get("metadata") or {}
+    try:
+        spec = PlanSpec.model_validate(raw.get("spec") or {})
+    except ValidationError as error:
+        fail(f"{file}: {sentences(error, 'spec')}")
+    return spec, str(meta.get("name", "plan")), str(meta.get("namespace", ""))
+
+
+def _moment(at: str | None) -> datetime:
+    try:
+        return parse_time(at) if at else datetime.now(UTC)
+    except ValueError:
+        fail(f"--at: {at!r} is no time; write RFC 3339, for example 2026-12-01T00:00:00Z")
+
+
+def _saved(path: str) -> Fleet:
+    try:
+        return read_fleet(read(path))
+    except ValueError as error:
+        fail(f"{path}: {error}")
+
+
+def _shown(output: Form, told: PlanStatus, found: Answer, name: str) -> str:
+    document: dict[str, Any] = told.model_dump(mode="json", by_alias=True, exclude_none=True)
+    forms: dict[Form, Callable[[], str]] = {
+        Form.TABLE: lambda: _table(told, narrow),
+        Form.WIDE: lambda: _table(told, wide),
+        Form.JSON: lambda: as_json(document),
+        Form.YAML: lambda: as_yaml(document),
+        Form.CSV: lambda: as_csv([flat(job) for job in told.jobs]) if told.jobs else "",
+        Form.HTML: lambda: page(name, told, found),
+    }
+    return forms[output]()
+
+
+def _table(told: PlanStatus, row: Callable[[Any], dict[str, Any]]) -> str:
+    head = [as_columns([row(job) for job in told.jobs]), ""] if told.jobs else []
+    return "\n".join([*head, *lines(told)])

@@ -1,0 +1,74 @@
+"""One question to the cluster, and how a command ends where the cluster doesn't let it be answered."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from precision_api.names import API_VERSION
+from precision_operator.cli.codes import CLUSTER, INTERRUPTED, NO_CRDS, NO_RIGHT, Code
+from precision_operator.cli.failure import end
+from precision_operator.cli.options import Reach, seconds_of
+from precision_operator.cluster import ApiError, Cluster, ConnectionProblem
+
+T = TypeVar("T")
+_RIGHT = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+"""How the API server's RBAC authorizer words a refusal."""
+
+
+def asked(reach: Reach, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    """What `work` gives for the cluster; ends the command with a sentence where the cluster doesn't let it."""
+    seconds = seconds_of(reach.request_timeout)
+    try:
+        return asyncio.run(_connected(reach, seconds, work))
+    except (ApiError, ConnectionProblem) as error:
+        code, message = explained(error)
+        end(code, message)
+    except KeyboardInterrupt:
+        end(INTERRUPTED, "interrupted")
+
+
+async def _connected(reach: Reach, seconds: float, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    async with Cluster.connect(reach.kubeconfig, reach.context, seconds) as cluster:
+        return await work(cluster)
+
+
+def explained(error: ApiError | ConnectionProblem) -> tuple[Code, str]:
+    """What is wrong between the user and the cluster, and what to do."""
+    if isinstance(error, ConnectionProblem):
+        return CLUSTER, str(error)
+    if error.status == 0:
+        return (
+            CLUSTER,
+            f"{error}. Is the cluster up, and is the kubeconfig's server the right one? Try kubectl version.",
+        )
+    if error.status == 401:
+        return CLUSTER, (
+            f"{error}. The credentials of the kubeconfig are not accepted: log in again, or choose another --context"
+        )
+    if error.status == 403:
+        return NO_RIGHT, _right(error)
+    if error.status == 404 and f"/apis/{API_VERSION}/" in error.message:
+        return (
+            NO_CRDS,
+            "this cluster has no PrecisionProfiles: install the chart, or choose another --context",
+        )
+    return CLUSTER, f"{error}. Try again; if it repeats, look at the API server"
+
+
+def _right(error: ApiError) -> str:
+    """The right that is missing, in the words of a Role."""
+    found = _RIGHT.search(error.message)
+    if found is None:
+        return f"{error}. Ask for this right, or name a namespace of yours with -n; kubectl auth can-i --list shows all"
+    what = found["resource"] + (f".{found['group']}" if found["group"] else "")
+    namespace = found["namespace"]
+    where = f"in namespace {namespace}" if namespace else "in the whole cluster"
+    other = "" if namespace else ", or name a namespace of yours with -n"
+    check = f"kubectl auth can-i {found['verb']} {what} {f'-n {namespace}' if namespace else '-A'}"
+    return f"you may not {found['verb']} {what} {where}. Ask for this right{other}; to check: {check}"

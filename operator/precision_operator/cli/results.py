@@ -1,0 +1,91 @@
+"""Profiles and the results of their nodes, as commands need them: read page by page, found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from precision_api.names import FRESH, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.profile import Thresholds
+from precision_operator.cli.failure import did_you_mean, fail
+from precision_operator.cli.reads import paged
+from precision_operator.cluster import Cluster, paths
+from precision_operator.core.observed import ProfileView, Raw, ReportView
+from precision_operator.core.outliers import Judged, Measured, judged
+from precision_operator.core.views import profile_view, report_view
+
+
+@dataclass(frozen=True)
+class Results:
+    """Profiles of one namespace or of all, and what they have found on the nodes that were asked for."""
+
+    place: str | None
+    """The namespace; None: all of them."""
+    profiles: tuple[ProfileView, ...]
+    reports: tuple[ReportView, ...]
+
+    @property
+    def where(self) -> str:
+        """` in namespace ml`, or nothing where all are read."""
+        return f" in namespace {self.place}" if self.place else ""
+
+
+async def results(cluster: Cluster, place: str | None) -> Results:
+    """All profiles and reports of `place`. Raises ApiError."""
+    profiles = await paged(cluster, paths.profiles(place), profile_view)
+    mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+    return Results(
+        place, tuple(profiles), tuple(await paged(cluster, paths.reports(place), report_view, mine, "reports"))
+    )
+
+
+def node_name(raw: Raw) -> str:
+    """A node's name, of the whole object."""
+    return str(raw["metadata"]["name"])
+
+
+def profile_named(found: Results, name: str) -> ProfileView:
+    """The profile of this name; ends the command where there is none, or one in several namespaces."""
+    mine = [profile for profile in found.profiles if profile.name == name]
+    if not mine:
+        near = did_you_mean(name, [profile.name for profile in found.profiles])
+        fail(f"there is no profile {name}{found.where}{near}. See kubectl get pp -A")
+    if len(mine) > 1:
+        fail(f"profile {name} is in the namespaces {', '.join(p.namespace for p in mine)}: name one with -n")
+    return mine[0]
+
+
+def of_profile(reports: Iterable[ReportView], profile: ProfileView) -> tuple[ReportView, ...]:
+    """The reports of one profile, the newest of each node."""
+    newest: dict[str, ReportView] = {}
+    for report in reports:
+        if (report.namespace, report.profile) != (profile.namespace, profile.name):
+            continue
+        old = newest.get(report.node_name)
+        if old is None or finished(report) >= finished(old):
+            newest[report.node_name] = report
+    return tuple(newest[node] for node in sorted(newest))
+
+
+def finished(report: ReportView) -> str:
+    """When its newest result came in; empty where it has none."""
+    return report.status.run.finished_at if report.status and report.status.run else ""
+
+
+def stale_reason(report: ReportView) -> str:
+    """Why its figures are out of date; empty where they are fresh."""
+    conditions = report.status.conditions if report.status else ()
+    return next((c.reason for c in conditions if c.type == FRESH and c.status == "False"), "")
+
+
+def pool_of(report: ReportView) -> str:
+    """The node's pool when it was measured; empty before."""
+    return report.status.hardware.pool if report.status and report.status.hardware else ""
+
+
+def against_like(reports: Sequence[ReportView], profile: ProfileView) -> dict[str, Judged]:
+    """Fresh nodes by name, each against its like: the same judgement as the operator's and the alerts'."""
+    fresh = [r for r in reports if r.status is not None and r.status.run is not None and not stale_reason(r)]
+    thresholds = profile.spec.thresholds if profile.spec else Thresholds()
+    measured = (Measured(r.node_name, pool_of(r), r.status) for r in fresh if r.status is not None)
+    return {one.node: one for one in judged(measured, thresholds.slow_node_percent)}

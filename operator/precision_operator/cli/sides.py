@@ -1,0 +1,155 @@
+"""The two sides of a comparison, from saved files or from reports and what they remember of older runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from precision_api.names import REPORT_KIND
+from precision_api.recipes import Recipe
+from precision_api.report import RecipeReport, ReportPast, ReportStatus
+from precision_api.result import MeasurementResult
+from precision_api.summary import USABLE
+from precision_operator.cli.results import finished, pool_of
+from precision_operator.cli.saved import objects
+from precision_operator.core.compare import Figure, Point, Setting, Side
+from precision_operator.core.observed import ReportView
+from precision_operator.core.outliers import throttled
+from precision_operator.core.views import report_view
+from precision_operator.report.facts import node_of_result, origin
+
+OPERANDS = ("profile", "pool", "driver", "run", "node")
+Reports = Sequence[ReportView]
+_KEPT_BY: Mapping[str, Callable[[ReportView], str]] = {
+    "profile": lambda report: report.profile,
+    "pool": pool_of,
+    "node": lambda report: report.node_name,
+}
+
+
+def names_of(reports: Reports, profiles: Iterable[str]) -> dict[str, list[str]]:
+    """What may be compared, by kind."""
+    pasts = [past for report in reports if report.status for past in report.status.history]
+    drivers = [_driver(report.status) for report in reports] + [past.driver for past in pasts]
+    runs = [report.status.run.run for report in reports if report.status and report.status.run]
+    return {
+        "profile": list(profiles),
+        "pool": _distinct(pool_of(report) for report in reports),
+        "driver": _distinct(drivers),
+        "run": _distinct([*runs, *(past.run for past in pasts)]),
+        "node": _distinct(report.node_name for report in reports),
+    }
+
+
+def _distinct(told: Iterable[str | None]) -> list[str]:
+    return [each for each in dict.fromkeys(told) if each]
+
+
+def side_of(kind: str, name: str, reports: Reports) -> Side:
+    """The points of one side. A driver or a run that is over is found in the reports' history."""
+    if kind in ("driver", "run"):
+        points = [_then(report, kind, name) for report in reports]
+        return Side(f"{kind} {name}", tuple(point for point in points if point is not None))
+    chosen = [report for report in reports if _KEPT_BY[kind](report) == name]
+    return Side(f"{kind} {name}", tuple(p for report in chosen if (p := _now(report)) is not None))
+
+
+def _now(report: ReportView) -> Point | None:
+    return _point(report.node_name, report.status) if report.status is not None else None
+
+
+def _then(report: ReportView, kind: str, name: str) -> Point | None:
+    """The newest result of that driver or run: the whole of it where it is the report's, else its best rate."""
+    status = report.status
+    if status is None:
+        return None
+    told = _driver(status) if kind == "driver" else status.run.run if status.run else None
+    if told is not None and _same(kind, told, name):
+        return _now(report)
+    for past in status.history:
+        told = past.driver if kind == "driver" else past.run
+        if told is not None and past.outcome == "succeeded" and _same(kind, told, name):
+            return _past_point(report.node_name, past, pool_of(report))
+    return None
+
+
+def _same(kind: str, told: str, name: str) -> bool:
+    """A driver may be told with or without its last part: a node's labels say 580.95, NVML says 580.95.05."""
+    return told == name or (kind == "driver" and (told.startswith(f"{name}.") or name.startswith(f"{told}.")))
+
+
+def _driver(status: ReportStatus | None) -> str | None:
+    return status.software.driver if status and status.software else None
+
+
+def _past_point(node: str, past: ReportPast, pool: str) -> Point | None:
+    recipe = (past.best or "").partition(" ")[0]
+    if past.tokens_per_second is None or recipe not in get_args(Recipe):
+        return None
+    figure = Figure(recipe, float(past.tokens_per_second))  # type: ignore[arg-type]
+    return Point(node, Setting(driver=past.driver), (figure,))
+
+
+def _point(node: str, status: ReportStatus) -> Point | None:
+    figures = tuple(figure for row in status.results if (figure := _figure(row)) is not None)
+    return Point(node, setting_of(status), figures, throttled(status)) if figures else None
+
+
+def _figure(row: RecipeReport) -> Figure | None:
+    if row.verdict not in USABLE or row.tokens_per_second is None:
+        return None
+    error = float(row.tokens_per_second_error) if row.tokens_per_second_error is not None else None
+    joules = None if row.power_invalid or row.tokens_per_joule is None else float(row.tokens_per_joule)
+    return Figure(row.recipe, float(row.tokens_per_second), error, joules)
+
+
+def setting_of(status: ReportStatus) -> Setting:
+    """What a report's figures were measured under."""
+    hardware, software, run = status.hardware, status.software, status.run
+    return Setting(
+        hardware=f"{hardware.pool}, {hardware.gpus} x {hardware.product}, {_watts(hardware.limit_watts)}"
+        if hardware
+        else None,
+        driver=software.driver if software else None,
+        software=(software.stack_hash or software.transformer_engine) if software else None,
+        workload=f"{run.workload or 'unnamed'} ({run.workload_hash})" if run else None,
+        method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,
+        data=origin(run) if run else None,
+    )
+
+
+def _watts(limit: int | None) -> str:
+    return "limit not told" if limit is None else f"{limit} W"
+
+
+def saved_side(path: str) -> Side:
+    """Reports as kubectl saves them, or full results as precision-agent saves them. ValueError where it is neither."""
+    found = objects(path)
+    points: dict[str, tuple[str, Point]] = {}
+    for item in found:
+        newest = _saved(path, item)
+        if newest is not None and (newest[1].node not in points or points[newest[1].node][0] <= newest[0]):
+            points[newest[1].node] = newest
+    return Side(Path(path).name, tuple(point for _, point in points.values()))
+
+
+def _saved(path: str, item: dict[str, Any]) -> tuple[str, Point] | None:
+    """(when, point) of one saved thing."""
+    if "schema_version" in item:
+        try:
+            result = MeasurementResult.model_validate(item)
+        except ValidationError as error:
+            raise ValueError(f"{path}: the result can't be read: {error.errors()[0]['msg']}") from error
+        point = _point(result.node, node_of_result(result).status)
+        return (result.finished_at, point) if point else None
+    if item.get("kind", REPORT_KIND) != REPORT_KIND:
+        raise ValueError(
+            f"{path}: it holds {item.get('kind')}; save reports with kubectl get npr -o json, or a result with "
+            "precision-agent run --output"
+        )
+    view = report_view({**item, "metadata": {"name": "", "namespace": "", **(item.get("metadata") or {})}})
+    point = _now(view) if view else None
+    return (finished(view), point) if view and point else None

@@ -1,0 +1,203 @@
+"""`kubectl precision status`: how far each profile has come, what it found, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from precision_api.profile import NodeCounts, PoolStatus, ProfileStatus
+from precision_operator.cli.failure import did_you_mean, fail
+from precision_operator.cli.options import (
+    AllNamespaces,
+    Context,
+    FormOf,
+    Kubeconfig,
+    Namespace,
+    Reach,
+    RequestTimeout,
+    place_of,
+    seconds_of,
+)
+from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.reach import asked
+from precision_operator.cli.reads import paged
+from precision_operator.cluster import Cluster, paths
+from precision_operator.core.observed import ProfileView
+from precision_operator.core.views import profile_view
+
+COLUMNS = ("namespace", "profile", "phase", "progress", "nodes", "eta", "waitsFor", "best", "data", "conditions")
+CLEAR = "\033[H\033[2J"
+
+
+def status(
+    profile: Annotated[str | None, typer.Argument(help="Only this profile, in all detail.")] = None,
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
+    selector: Annotated[str | None, typer.Option("--selector", "-l", help="Only profiles with these labels.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print what changes, until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option(help="With --watch: how often to look.")] = "2s",
+    output: FormOf = Form.TABLE,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    request_timeout: RequestTimeout = "30s",
+) -> None:
+    """Print how far each profile has come, what it found, and what it waits for."""
+    pause = seconds_of(interval, "--interval")
+    if watch and output in (Form.YAML, Form.CSV):
+        fail("--watch prints a table, or with -o json one document a change: leave -o yaml or csv out")
+
+    async def work(cluster: Cluster) -> None:
+        place = place_of(namespace, all_namespaces, cluster.namespace)
+
+        async def look() -> str:
+            found = await paged(cluster, paths.profiles(place), profile_view, selector)
+            return shown(found, profile, place, output)
+
+        typer.echo(before := _cleared(watch) + await look())
+        while watch:
+            await asyncio.sleep(pause)
+            now = _cleared(watch) + await look()
+            if now != before:
+                typer.echo(before := now)
+
+    asked(Reach(kubeconfig, context, request_timeout), work)
+
+
+def _cleared(watch: bool) -> str:
+    """What makes a terminal's screen empty; nothing for a pipe, which gets one table after the other."""
+    return CLEAR if watch and sys.stdout.isatty() else ""
+
+
+def shown(found: Sequence[ProfileView], only: str | None, place: str | None, form: Form) -> str:
+    """All profiles as a table, or one in all detail; ends the command where there is none of that name."""
+    if only is not None:
+        mine = [view for view in found if view.name == only]
+        if not mine:
+            where = f" in namespace {place}" if place else ""
+            near = did_you_mean(only, [view.name for view in found])
+            fail(f"there is no profile {only}{where}{near}. See kubectl get pp -A")
+        found = mine
+    rows = [row(view) for view in sorted(found, key=lambda view: view.key)]
+    people = (lambda wide: "\n\n".join(map(_detail, found))) if only is not None else _table(rows, place)
+    return printed(rows, form, people, rows, COLUMNS)
+
+
+def read(view: ProfileView) -> ProfileStatus:
+    """Its status; an unreadable one counts as none (a newer operator may have written it)."""
+    try:
+        return ProfileStatus.model_validate(dict(view.status))
+    except ValidationError:
+        return ProfileStatus()
+
+
+def row(view: ProfileView) -> dict[str, Any]:
+    """A profile for programs."""
+    told = read(view)
+    plain = told.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {
+        "namespace": view.namespace,
+        "profile": view.name,
+        "phase": told.phase or "Unseen",
+        "progress": told.progress,
+        "nodes": plain.get("nodes") or {},
+        "eta": told.eta,
+        "waitsFor": told.waits_for,
+        "lastRun": told.last_run,
+        "nextRun": told.next_run,
+        "best": told.best,
+        "tokensPerJoule": told.tokens_per_joule,
+        "data": told.data,
+        "judged": told.observed_generation == view.generation,
+        "conditions": plain.get("conditions", []),
+        "reasons": plain.get("reasons", []),
+        "pools": plain.get("pools", []),
+    }
+
+
+def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool], str]:
+    def people(wide: bool) -> str:
+        if not rows:
+            where = f"namespace {place}" if place else "any namespace"
+            return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
+        return as_columns([_columns(each, wide) for each in rows])
+
+    return people
+
+
+def _columns(each: dict[str, Any], wide: bool) -> dict[str, Any]:
+    counts = each["nodes"]
+    cells = {
+        "namespace": each["namespace"],
+        "profile": each["profile"],
+        "phase": each["phase"] if each["judged"] else f"{each['phase']}?",
+        "nodes": each["progress"],
+        "failed": counts.get("failed", 0),
+        "slow": counts.get("slow", 0),
+        "eta": each["eta"],
+        "waits for": each["waitsFor"],
+        "best": each["best"],
+        "tokens/J": each["tokensPerJoule"],
+        "data": each["data"],
+    }
+    if wide:
+        more = ("skipped", "waiting", "queued", "running", "stale", "fallback", "throttled", "quarantined")
+        cells |= {name: counts.get(name, 0) for name in more}
+        cells |= {"last run": each["lastRun"], "next run": each["nextRun"]}
+    return cells
+
+
+def _detail(view: ProfileView) -> str:
+    told = read(view)
+    lines = [f"{view.key}: {told.phase or 'not seen by the operator yet'}"]
+    lines += [f"  {title:<13}{words}" for title, words in _lines(view, told)]
+    return "\n".join(lines)
+
+
+def _lines(view: ProfileView, told: ProfileStatus) -> Iterator[tuple[str, str]]:
+    if told.nodes is not None:
+        yield "nodes", _counts(told.nodes)
+    for title, words in (
+        ("progress", told.progress),
+        ("eta", told.eta),
+        ("waits for", told.waits_for),
+        ("last run", told.last_run),
+        ("next run", told.next_run),
+        ("data", told.data),
+    ):
+        if words:
+            yield title, words
+    for condition in told.conditions:
+        yield condition.type.lower(), f"{condition.status}, {condition.reason}: {condition.message}"
+    for each in told.reasons:
+        yield "because", f"{each.count} nodes {each.reason}, for example {each.example}: {each.message}"
+    for pool in told.pools:
+        yield "pool", _pool(pool)
+    if told.observed_generation != view.generation:
+        yield "note", "The operator has not judged the profile as it is now; this is of an older spec."
+
+
+def _counts(counts: NodeCounts) -> str:
+    """All counts that are not zero, matched and eligible always."""
+    told = counts.model_dump()
+    always = ("matched", "eligible")
+    return ", ".join(f"{number} {name}" for name, number in told.items() if number or name in always)
+
+
+def _pool(pool: PoolStatus) -> str:
+    parts = [f"{pool.name}: {pool.nodes} nodes"]
+    if pool.best_recipe:
+        speed = f" {float(pool.speedup):.2f}x" if pool.speedup else ""
+        rate = f", {float(pool.tokens_per_second):,.0f} tokens/s a node" if pool.tokens_per_second else ""
+        parts.append(f"{pool.best_recipe}{speed}{rate}")
+    if pool.tokens_per_joule:
+        parts.append(f"{float(pool.tokens_per_joule):.1f} tokens/J with {pool.best_recipe}")
+    if pool.slow_nodes:
+        parts.append(f"slow: {', '.join(pool.slow_nodes)}")
+    if pool.simulated:
+        parts.append("SIMULATED")
+    return "; ".join(parts)

@@ -1,0 +1,309 @@
+"""Two sides, A and B: what differs between them, by how much, and whether that is more than noise.
+
+METHOD 8: a comparison allows exactly one named difference, and pairs the same nodes. Node by node what both sides share
+(this node's chips, its cooling) falls out of the ratio; two pools share no nodes, and are compared as two groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean, variance
+from typing import Literal
+
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.result import Interval
+from precision_api.stats import differs, paired_ratio, t_quantile
+
+Answer = Literal["more", "less", "no_difference", "not_known"]
+How = Literal["paired", "groups", "single"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a figure was measured under; None where that was not recorded."""
+
+    hardware: str | None = None
+    driver: str | None = None
+    software: str | None = None
+    workload: str | None = None
+    method: str | None = None
+    """Baseline, scope and backend."""
+    data: str | None = None
+    """measured, replayed or simulated."""
+
+
+DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Setting))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One recipe on one node. `error` is the relative half-width of the rate's 95 % interval, where it is known."""
+
+    recipe: Recipe
+    rate: float
+    error: float | None = None
+    tokens_per_joule: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One node on one side."""
+
+    node: str
+    setting: Setting
+    figures: tuple[Figure, ...]
+    throttled: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two. A node is in it once."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A. Without an interval nothing can be said of noise."""
+
+    value: float
+    interval: Interval | None
+    nodes: int
+
+    @property
+    def answer(self) -> Answer:
+        if self.interval is None:
+            return "not_known"
+        if not differs(self.interval, None):
+            return "no_difference"
+        return "more" if self.value > 1 else "less"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recipe that both sides have."""
+
+    recipe: Recipe
+    rate: Ratio
+    tokens_per_joule: Ratio | None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why there is no comparison, with what to do."""
+
+    reason: Literal["NothingInCommon", "SeveralDifferences", "MixedSide", "OtherDifference"]
+    message: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out. `difference` is the one dimension in which the sides differ; None: two runs of the same."""
+
+    a: str
+    b: str
+    how: How
+    difference: str | None
+    was: str
+    """The difference's value in A, and in B `now`."""
+    now: str
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    simulated: bool = False
+
+
+def compare(a: Side, b: Side, allowed: str | None = None) -> Comparison | Refused:
+    """B against A. With `allowed` only pairs that differ in just that dimension (or in none) are taken."""
+    first, second = ({point.node: point for point in side.points} for side in (a, b))
+    shared = sorted(first.keys() & second.keys())
+    if shared:
+        return _paired(a, b, [(first[node], second[node]) for node in shared], allowed)
+    if not first or not second:
+        empty = a.name if not first else b.name
+        return Refused("NothingInCommon", f"{empty} has no figure that stands: measure it, or name another side")
+    return _groups(a, b, allowed)
+
+
+def different(a: Setting, b: Setting) -> tuple[str, ...]:
+    """Dimensions in which two settings are known to differ."""
+    return tuple(name for name in DIMENSIONS if None not in (x := getattr(a, name), y := getattr(b, name)) and x != y)
+
+
+Pairs = Sequence[tuple[Point, Point]]
+
+
+def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison | Refused:
+    found = [(pair, different(pair[0].setting, pair[1].setting)) for pair in pairs]
+    notes = _alone(a, b, len(pairs))
+    if allowed is not None:
+        kept = [(pair, names) for pair, names in found if set(names) <= {allowed}]
+        if not kept:
+            told = _counted(names for _, names in found)
+            return Refused("OtherDifference", f"no node differs in {allowed} alone: the sides differ in {told}")
+        if len(kept) < len(found):
+            notes.append(f"{len(found) - len(kept)} nodes are left out, since they differ in more than {allowed}")
+        found = kept
+    names = {name for _, each in found for name in each}
+    if len(names) > 1:
+        return _several(_counted(each for _, each in found), sorted(names))
+    changed = [each for each in found if each[1]] or found
+    if len(changed) < len(found):
+        notes.append(f"{len(found) - len(changed)} nodes are left out: nothing has changed on them")
+    taken = [pair for pair, _ in changed]
+    return _comparison(a, b, "paired" if len(taken) > 1 else "single", next(iter(names), None), taken, notes)
+
+
+def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
+    """Two groups without a node in common: every dimension but one must be the same throughout."""
+    values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
+    names = [name for name, (x, y) in values.items() if x and y and x != y]
+    if allowed is not None and allowed not in names:
+        return Refused("OtherDifference", f"{a.name} and {b.name} do not differ in {allowed}, but in {_listed(names)}")
+    for name, (x, y) in values.items():
+        mixed = max((x, y), key=len)
+        if len(mixed) > 1 and name != "hardware":
+            side = a.name if mixed is x else b.name
+            return Refused(
+                "MixedSide",
+                f"{side} is mixed in {name} ({_listed(sorted(mixed))}): two groups can be compared when each is of one "
+                f"kind. Compare two runs of the same nodes, or measure {side} again under one {name}",
+            )
+    if len(names) > 1:
+        told = "; ".join(f"{name}: {' and '.join(_listed(sorted(side)) for side in values[name])}" for name in names)
+        return _several(told, names)
+    left, right = ([p for p in side.points if not p.throttled] or list(side.points) for side in (a, b))
+    out = len(a.points) + len(b.points) - len(left) - len(right)
+    notes = [f"{out} throttled nodes are left out"] if out else []
+    difference = names[0] if names else None
+    rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, left, right)) is not None)
+    return _told(a, b, "groups", difference, rows, notes, (left, right))
+
+
+def _several(told: str, names: Sequence[str]) -> Refused:
+    return Refused(
+        "SeveralDifferences",
+        f"the sides differ in {len(names)} things at once ({told}): nobody can say which of them made the difference. "
+        f"Compare sides that differ in one, or take only nodes that do with --difference {names[0]}",
+    )
+
+
+def _comparison(a: Side, b: Side, how: How, difference: str | None, pairs: Pairs, notes: list[str]) -> Comparison:
+    rows = tuple(row for recipe in RECIPE_NAMES if (row := _paired_row(recipe, pairs)) is not None)
+    throttled = sum(x.throttled or y.throttled for x, y in pairs)
+    if throttled:
+        notes.append(f"{throttled} nodes were throttled on one side or both; they are in the figures")
+    return _told(a, b, how, difference, rows, notes, ([x for x, _ in pairs], [y for _, y in pairs]))
+
+
+def _told(
+    a: Side,
+    b: Side,
+    how: How,
+    difference: str | None,
+    rows: tuple[Row, ...],
+    notes: list[str],
+    points: tuple[Sequence[Point], Sequence[Point]],
+) -> Comparison:
+    unknown = [name for name in DIMENSIONS if all(getattr(p.setting, name) is None for p in points[0])]
+    unknown += [name for name in DIMENSIONS if all(getattr(p.setting, name) is None for p in points[1])]
+    if unknown:
+        missing = _listed(list(dict.fromkeys(unknown)))
+        notes.append(f"not recorded for an older run, so not compared: {missing}")
+    was, now = (_valued(side, difference) for side in points)
+    simulated = any(p.setting.data not in (None, "measured") for side in points for p in side)
+    return Comparison(a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated)
+
+
+def _valued(points: Sequence[Point], difference: str | None) -> str:
+    return _counted([(str(getattr(point.setting, difference)),) for point in points]) if difference else ""
+
+
+def _alone(a: Side, b: Side, shared: int) -> list[str]:
+    only = [(side.name, len(side.points) - shared) for side in (a, b) if len(side.points) > shared]
+    return [f"{count} nodes are in {name} only, and are left out" for name, count in only]
+
+
+def _values(side: Side, name: str) -> set[str]:
+    return {value for point in side.points if (value := getattr(point.setting, name)) is not None}
+
+
+def _counted(told: Iterable[Sequence[str]]) -> str:
+    """`driver (24 nodes), driver and software (3 nodes)`; a single value without its number."""
+    counts = Counter(" and ".join(names) or "nothing" for names in told)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{name} ({count} nodes)" for name, count in counts.most_common(5))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _figures(points: Sequence[Point], recipe: Recipe) -> list[tuple[Point, Figure]]:
+    return [(p, figure) for p in points for figure in p.figures if figure.recipe == recipe]
+
+
+def _paired_row(recipe: Recipe, pairs: Pairs) -> Row | None:
+    left = {point.node: figure for point, figure in _figures([x for x, _ in pairs], recipe)}
+    right = {point.node: figure for point, figure in _figures([y for _, y in pairs], recipe)}
+    nodes = sorted(left.keys() & right.keys())
+    if not nodes:
+        return None
+    rates = [(left[node].rate, right[node].rate) for node in nodes]
+    joules = [
+        (x, y)
+        for node in nodes
+        if (x := left[node].tokens_per_joule) is not None and (y := right[node].tokens_per_joule) is not None
+    ]
+    if len(nodes) == 1:
+        rate = _single(left[nodes[0]], right[nodes[0]])
+    else:
+        rate = _of_pairs(rates)
+    return Row(recipe, rate, _of_pairs(joules) if joules else None)
+
+
+def _of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """The geometric mean of B over A with its interval over nodes; none for a single node."""
+    if len(pairs) == 1:
+        return Ratio(pairs[0][1] / pairs[0][0], None, 1)
+    found = paired_ratio([b for _, b in pairs], [a for a, _ in pairs])
+    return Ratio(found.value, found, len(pairs))
+
+
+def _single(a: Figure, b: Figure) -> Ratio:
+    """One node, or one node against another: the interval comes from those of the two runs."""
+    value = b.rate / a.rate
+    if a.error is None or b.error is None:
+        return Ratio(value, None, 1)
+    half = math.hypot(a.error, b.error)
+    return Ratio(value, Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=1), 1)
+
+
+def _group_row(recipe: Recipe, a: Sequence[Point], b: Sequence[Point]) -> Row | None:
+    left, right = ([figure for _, figure in _figures(points, recipe)] for points in (a, b))
+    if not left or not right:
+        return None
+    if len(left) == len(right) == 1:
+        rate = _single(left[0], right[0])
+    else:
+        rate = _of_groups([figure.rate for figure in left], [figure.rate for figure in right])
+    joules = [[f.tokens_per_joule for f in side if f.tokens_per_joule is not None] for side in (left, right)]
+    return Row(recipe, rate, _of_groups(*joules) if all(joules) else None)
+
+
+def _of_groups(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """The ratio of geometric means with Welch's 95 % interval on the logarithms; none where a side has one node."""
+    left, right = [math.log(value) for value in a], [math.log(value) for value in b]
+    value = math.exp(fmean(right) - fmean(left))
+    if min(len(a), len(b)) < 2:
+        return Ratio(value, None, len(a) + len(b))
+    parts = (variance(left) / len(a), variance(right) / len(b))
+    error = math.sqrt(sum(parts))
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)) if error else 1.0
+    factor = math.exp(t_quantile(max(1, math.floor(freedom))) * error)
+    n = len(a) + len(b)
+    return Ratio(value, Interval(value=value, lower=value / factor, upper=value * factor, n=n), n)

@@ -1,0 +1,64 @@
+"""What a million tokens cost with each recipe, where a price of a GPU-hour is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from precision_operator.report.facts import Given, Pool, Row
+from precision_operator.report.figures.figure import Figure, of_nodes
+from precision_operator.report.palette import RECIPE_COLOURS
+from precision_operator.report.svg import ROW, SMALL, WIDTH, Scale, bottom_axis, box, drawing, whisker, words
+
+LEFT, RIGHT, TOP = 84, 54, 8
+TOKENS = 1_000_000
+
+
+def dollars(price: float, gpus: int, rate: float) -> float:
+    """Dollars for a million tokens at `price` a GPU-hour, `gpus` GPUs and `rate` tokens/s of them together."""
+    return price * gpus / 3600 / rate * TOKENS
+
+
+def cost(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
+    """A bar for each recipe and pool; nothing without a price."""
+    price = given.price
+    rows = [(pool, row) for pool in drawn for row in pool.rows if row.rate and pool.gpus]
+    if price is None or not rows:
+        return
+    yield Figure(
+        key="cost",
+        title="Dollars per million tokens",
+        svg=_drawing(given, price, drawn, rows),
+        caption=f"At ${price:g} a GPU-hour, as given with --price, and nothing else: at least this much, since "
+        "communication between nodes, failures and restarts are not in it.",
+        source=of_nodes(tuple(node for pool in drawn for node in pool.nodes)),
+        head=("pool", "recipe", "$ per million tokens"),
+        rows=tuple((pool.name, row.recipe, f"{_dollars(price, pool, row)[0]:.4f}") for pool, row in rows),
+    )
+
+
+def _dollars(price: float, pool: Pool, row: Row) -> tuple[float, float, float]:
+    """Middle, lower, upper: the faster the cheaper."""
+    assert row.rate is not None
+    found = row.rate
+    return tuple(dollars(price, pool.gpus, rate) for rate in (found.value, found.upper, found.lower))  # type: ignore[return-value]
+
+
+def _drawing(given: Given, price: float, drawn: Sequence[Pool], rows: Sequence[tuple[Pool, Row]]) -> str:
+    figures = [_dollars(price, pool, row) for pool, row in rows]
+    scale = Scale(0, max(upper for _, _, upper in figures) * 1.02, LEFT, WIDTH - RIGHT)
+    parts, y, before = [], float(TOP), None
+    for (pool, row), (value, lower, upper) in zip(rows, figures, strict=True):
+        if len(drawn) > 1 and pool is not before:
+            y += 14
+            parts.append(words(2, y, pool.name, size=10))
+            y += 4
+        before = pool
+        parts += [
+            words(LEFT - 6, y + 16, row.recipe, "end"),
+            box(LEFT, y + 4, scale(value) - LEFT, ROW - 8, RECIPE_COLOURS[row.recipe]),
+            whisker(scale(lower), scale(upper), y + ROW / 2, stroke="#7a7a7a"),
+            words(scale(upper) + 6, y + 16, f"${value:.3g}", size=SMALL),
+        ]
+        y += ROW
+    axis = bottom_axis(scale, TOP, y, "$ per million tokens")
+    return drawing(y + 32, axis + "".join(parts), "Dollars per million tokens by recipe", given.watermark)

@@ -1,0 +1,108 @@
+"""Tokens per joule against tokens per second: the fastest recipe is not always the thriftiest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from precision_operator.report.facts import Given, Pool, Row
+from precision_operator.report.figures.figure import Figure, of_nodes, spread_text
+from precision_operator.report.palette import RECIPE_COLOURS
+from precision_operator.report.svg import (
+    FAINT,
+    SMALL,
+    WIDTH,
+    Scale,
+    around,
+    bottom_axis,
+    drawing,
+    element,
+    left_axis,
+    words,
+)
+
+LEFT, RIGHT, TOP, BOTTOM = 44, 14, 24, 214
+APART = 12
+
+
+def efficiency(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
+    """One mark for each recipe and pool that has both figures; what has no energy figure is told why."""
+    marks = [(pool, row) for pool in drawn for row in pool.rows if row.rate and row.tokens_per_joule]
+    missing = [(pool, row) for pool in drawn for row in pool.rows if row.rate and not row.tokens_per_joule]
+    if not marks and not missing:
+        return
+    told = [f"{row.recipe} on {pool.name}: {row.power_reason or 'no power was read'}" for pool, row in missing]
+    without = f" No energy figure: {'; '.join(told)}." if told else ""
+    nodes = tuple(node for pool in drawn for node in pool.nodes)
+    scopes = sorted({r.power_scope for node in nodes for r in node.status.results if r.power_scope})
+    yield Figure(
+        key="efficiency",
+        title="Tokens per joule against tokens per second",
+        svg=_drawing(given, drawn, marks) if marks else "",
+        caption="Up is thriftier, right is faster; the axes do not begin at 0. "
+        f"Tokens per joule are tokens/s per watt; watts of: {' and '.join(scopes) or 'nothing valid'}.{without}",
+        source=of_nodes(nodes),
+        head=("pool", "recipe", "tokens/s", "tokens/J", "watts", "why not"),
+        rows=tuple(_table_row(pool, row) for pool in drawn for row in pool.rows if row.rate),
+    )
+
+
+def _drawing(given: Given, drawn: Sequence[Pool], marks: Sequence[tuple[Pool, Row]]) -> str:
+    rates = [row.rate.value for _, row in marks if row.rate]
+    joules = [row.tokens_per_joule.value for _, row in marks if row.tokens_per_joule]
+    across = Scale(*around(rates, 0.12), LEFT, WIDTH - RIGHT)
+    upward = Scale(*around(joules, 0.12), BOTTOM, TOP)
+    axes = bottom_axis(across, TOP, BOTTOM, "tokens/s of a node") + left_axis(
+        upward, LEFT, WIDTH - RIGHT, "tokens per joule"
+    )
+    parts: list[str] = []
+    taken: list[tuple[float, float]] = []
+    for pool, row in marks:
+        assert row.rate
+        assert row.tokens_per_joule
+        x, y = across(row.rate.value), upward(row.tokens_per_joule.value)
+        parts.append(_mark(drawn.index(pool), x, y, RECIPE_COLOURS[row.recipe]))
+        parts.append(_name(row.recipe, x, y, taken))
+    legend = ""
+    if len(drawn) > 1:
+        for at, pool in enumerate(drawn):
+            y = BOTTOM + 44 + 15 * at
+            legend += _mark(at, 10, y - 4, FAINT) + words(22, y, pool.name, size=SMALL)
+    height = BOTTOM + 34 + (15 * len(drawn) + 6 if legend else 0)
+    return drawing(
+        height, axes + "".join(parts) + legend, "Tokens per joule against tokens per second", given.watermark
+    )
+
+
+def _mark(pool: int, x: float, y: float, colour: str) -> str:
+    """A circle, square, diamond or triangle: the pool."""
+    shapes = (
+        element("circle", cx=x, cy=y, r=5.5, fill=colour),
+        element("rect", x=x - 5, y=y - 5, width=10, height=10, fill=colour),
+        element("path", d=f"M{x:.2f} {y - 7:.2f}l7 7l-7 7l-7 -7z", fill=colour),
+        element("path", d=f"M{x:.2f} {y - 6:.2f}l6 11h-12z", fill=colour),
+    )
+    return shapes[pool % len(shapes)]
+
+
+def _name(recipe: str, x: float, y: float, taken: list[tuple[float, float]]) -> str:
+    """The recipe's name beside its mark, moved up or down until it lies on no other name."""
+    right = x < WIDTH * 0.6
+    wide = 6.6 * len(recipe)
+    start = x + 9 if right else x - 9 - wide
+    for shift in (0, -APART, APART, -2 * APART, 2 * APART, -3 * APART, 3 * APART):
+        place = y + 4 + shift
+        if all(abs(place - other) >= APART - 1 or abs(start - at) > 78 for at, other in taken):
+            break
+    taken.append((start, place))
+    return words(start if right else x - 9, place, recipe, "start" if right else "end", 10)
+
+
+def _table_row(pool: Pool, row: Row) -> tuple[str, ...]:
+    return (
+        pool.name,
+        row.recipe,
+        spread_text(row.rate, 0),
+        spread_text(row.tokens_per_joule, 2),
+        "–" if row.watts is None else f"{row.watts:,.0f}",
+        "" if row.tokens_per_joule else row.power_reason or "no power was read",
+    )

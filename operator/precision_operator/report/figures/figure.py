@@ -1,0 +1,91 @@
+"""One figure: a drawing with its words, its source and the same figures as a table; and where figures come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from precision_api.result import Interval, MeasurementResult
+from precision_operator.report.facts import Node, Spread, origin
+
+Cell = str | float | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`svg` may be empty: then the table alone is shown. `rows` have one cell for each of `head`."""
+
+    key: str
+    title: str
+    svg: str
+    caption: str
+    source: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "") -> str:
+    """`1.37x [1.35, 1.39]`; a range of few nodes says so; a dash for none."""
+    if spread is None:
+        return "–"
+    told = f"{spread.value:,.{digits}f}{unit}"
+    kind = getattr(spread, "kind", "interval")
+    if kind == "point":
+        return told
+    bounds = f"[{spread.lower:,.{digits}f}, {spread.upper:,.{digits}f}]"
+    return f"{told} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
+
+
+def speedup_text(found: Spread | None) -> str:
+    """A speedup with as many digits as its interval is narrow."""
+    narrow = found is not None and found.upper - found.lower < 0.02
+    return spread_text(found, 3 if narrow else 2, "x")
+
+
+def of_nodes(nodes: Sequence[Node]) -> str:
+    """Where the figures of these nodes' reports come from."""
+    runs = [node.status.run for node in nodes if node.status.run]
+    software = [node.status.software for node in nodes if node.status.software]
+    whose = f"node {nodes[0].name}" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    origins = _counted(origin(run) for run in runs)
+    backends = _counted(run.backend for run in runs)
+    parts = [
+        f"{whose}, {origins} ({backends})",
+        f"runs of {_span([run.finished_at for run in runs])}",
+        f"workload {_counted(run.workload or run.workload_hash for run in runs)}",
+        f"driver {_counted(each.driver or 'not told' for each in software)}",
+        f"Transformer Engine {_counted(each.transformer_engine or 'not told' for each in software)}",
+        "all GPUs of a node at once, no communication between nodes",
+    ]
+    if any(run.scope == "mlp" for run in runs):
+        parts.append("scope mlp: attention projections stayed in the baseline's precision")
+    return "; ".join(parts) + "."
+
+
+def of_result(result: MeasurementResult) -> str:
+    """Where the figures of one full result come from."""
+    software = result.software
+    made_up = f"; simulated: {', '.join(each.field for each in result.simulated)}" if result.simulated else ""
+    published = f"; published in: {'; '.join(result.sources)}" if result.sources else ""
+    method = "; NVIDIA's method, forward only: for comparison, never planned with" if result.method == "nvidia" else ""
+    return (
+        f"node {result.node}, run {result.run} of {result.finished_at}, {result.provenance} ({result.backend}); "
+        f"workload {result.workload_name}; driver {software.driver or 'not told'}, CUDA {software.cuda or 'not told'}, "
+        f"Transformer Engine {software.transformer_engine or 'not told'}{made_up}{published}{method}."
+    )
+
+
+def _counted(told: Iterable[str]) -> str:
+    """Distinct values; with their numbers where there are several."""
+    counts = Counter(told)
+    if len(counts) < 2:
+        return next(iter(counts), "not told")
+    first = [f"{value} ({count})" for value, count in counts.most_common(4)]
+    return ", ".join(first) + (" and others" if len(counts) > 4 else "")
+
+
+def _span(times: Sequence[str]) -> str:
+    if not times:
+        return "an unknown time"
+    return min(times) if min(times) == max(times) else f"{min(times)} to {max(times)}"

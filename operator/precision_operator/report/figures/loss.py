@@ -1,0 +1,126 @@
+"""Loss and gradient norm of the short loss runs: a smoke test, never a proof of parity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from precision_api.recipes import Recipe
+from precision_api.result import LossRun, MeasurementResult
+from precision_operator.report.facts import Given
+from precision_operator.report.figures.figure import Figure, of_result
+from precision_operator.report.palette import RECIPE_COLOURS, RECIPE_DASHES
+from precision_operator.report.svg import (
+    FAIL,
+    FAINT,
+    SMALL,
+    WIDTH,
+    Scale,
+    around,
+    bottom_axis,
+    cross,
+    drawing,
+    left_axis,
+    line,
+    polyline,
+    words,
+)
+
+LEFT, RIGHT, TOP, TALL, BETWEEN = 44, 12, 24, 120, 62
+Runs = Sequence[tuple[Recipe, LossRun]]
+Series = Callable[[LossRun], Sequence[float | None]]
+
+
+def loss(given: Given) -> Iterator[Figure]:
+    """Both curves of every recipe and seed; a recipe whose loss run failed stands in the table with its reason."""
+    result = given.result
+    if result is None:
+        return
+    runs = [(recipe.recipe, run) for recipe in result.recipes if recipe.loss for run in recipe.loss.runs]
+    failed = [(r.recipe, r.loss.failure) for r in result.recipes if r.loss and r.loss.failure]
+    if not runs and not failed:
+        return
+    rows = tuple(_table_row(recipe, run) for recipe, run in runs)
+    rows += tuple((recipe, "–", "–", "–", f"{why.reason}: {why.message}") for recipe, why in failed)
+    yield Figure(
+        key="loss",
+        title="Loss and gradient norm of the loss runs",
+        svg=_drawing(given, runs, _entropy(result)) if runs else "",
+        caption=f"{_steps(runs)} steps on tokens of known entropy (dotted), every seed a line. A smoke test: it shows "
+        "a recipe that breaks at once, and proves no parity, which takes thousands of steps.",
+        source=of_result(result),
+        head=("recipe", "seed", "first loss", "last loss", "verdict"),
+        rows=rows,
+    )
+
+
+def _steps(runs: Runs) -> int:
+    return max((len(run.loss) for _, run in runs), default=0)
+
+
+def _entropy(result: MeasurementResult) -> float | None:
+    told = [recipe.loss.entropy for recipe in result.recipes if recipe.loss and recipe.loss.entropy is not None]
+    return told[0] if told else None
+
+
+def _table_row(recipe: Recipe, run: LossRun) -> tuple[str, ...]:
+    known = [value for value in run.loss if value is not None]
+    first, last = (f"{known[0]:.3f}", f"{known[-1]:.3f}") if known else ("–", "–")
+    ended = "did not diverge" if run.diverged_step is None else f"diverged at step {run.diverged_step}: {run.reason}"
+    return recipe, str(run.seed), first, last, ended
+
+
+def _drawing(given: Given, runs: Runs, entropy: float | None) -> str:
+    recipes = list(dict.fromkeys(recipe for recipe, _ in runs))
+    low = TOP + TALL + BETWEEN
+    inside = _panel(runs, lambda run: run.loss, TOP, "loss, nats", entropy)
+    inside += _panel(runs, lambda run: run.gradient_norm, low, "gradient norm", None)
+    legend, bottom = _legend(recipes, low + TALL + 44)
+    return drawing(bottom, inside + legend, "Loss and gradient norm by step", given.watermark)
+
+
+def _panel(runs: Runs, series: Series, top: float, title: str, floor: float | None) -> str:
+    values = [value for _, run in runs for value in series(run) if value is not None and math.isfinite(value)]
+    bottom = top + TALL
+    across = Scale(0, max(_steps(runs) - 1, 1), LEFT, WIDTH - RIGHT)
+    upward = Scale(*around([*values, *([floor] if floor is not None else [])], 0.05), bottom, top)
+    inside = bottom_axis(across, top, bottom, "step") + left_axis(upward, LEFT, WIDTH - RIGHT, title)
+    if floor is not None:
+        inside += line(LEFT, upward(floor), WIDTH - RIGHT, upward(floor), FAINT, stroke_dasharray="1 3")
+        inside += words(LEFT + 3, upward(floor) - 3, "entropy of the tokens", size=SMALL, fill=FAINT)
+    for recipe, run in runs:
+        points = [None if value is None else (across(step), upward(value)) for step, value in enumerate(series(run))]
+        inside += polyline(points, RECIPE_COLOURS[recipe], RECIPE_DASHES[recipe])
+        last = next((point for point in reversed(points) if point is not None), None)
+        if run.diverged_step is not None and last is not None:
+            inside += cross(*last, 5) + _beside(*last, f"{recipe} diverged")
+    return inside
+
+
+def _beside(x: float, y: float, told: str) -> str:
+    """Words beside a mark, on the side that has room."""
+    if x < WIDTH / 2:
+        return words(x + 9, y + 4, told, size=SMALL, fill=FAIL)
+    return words(x - 9, y + 4, told, "end", SMALL, FAIL)
+
+
+def _legend(recipes: Sequence[Recipe], top: float) -> tuple[str, float]:
+    parts, x, y = [], 2.0, top
+    for recipe in recipes:
+        wide = 40 + 6.6 * len(recipe)
+        if x + wide > WIDTH:
+            x, y = 2.0, y + 15
+        parts.append(
+            line(
+                x,
+                y - 4,
+                x + 26,
+                y - 4,
+                RECIPE_COLOURS[recipe],
+                stroke_width=2,
+                stroke_dasharray=RECIPE_DASHES[recipe] or None,
+            )
+        )
+        parts.append(words(x + 30, y, recipe, size=SMALL))
+        x += wide
+    return "".join(parts), y + 10

@@ -1,0 +1,127 @@
+"""How a pool's nodes lie around their median, and the names of those that stand apart."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from precision_api.recipes import Recipe
+from precision_api.report import ReportStatus
+from precision_operator.core.outliers import LEAST_REFERENCE, Judged, best_recipe
+from precision_operator.report.facts import Given, Pool
+from precision_operator.report.figures.figure import Figure, of_nodes
+from precision_operator.report.palette import RECIPE_COLOURS
+from precision_operator.report.svg import (
+    FAIL,
+    SMALL,
+    WIDTH,
+    Scale,
+    bottom_axis,
+    box,
+    cross,
+    drawing,
+    line,
+    round_step,
+    words,
+)
+
+LEFT, RIGHT, TOP, BOTTOM = 30, 14, 12, 132
+BINS = 40
+NAMED = 12
+"""Names that the drawing has room for; the table has all that stand apart."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One node against the median of its pool; `apart` says why it is named."""
+
+    node: str
+    relative: float
+    apart: str = ""
+
+
+def distribution(given: Given, pool: Pool) -> Iterator[Figure]:
+    """A histogram of the nodes against their like; nothing where there are too few to compare."""
+    places = _places(given, pool)
+    recipe = best_recipe(node.status for node in pool.nodes)
+    if len(places) < LEAST_REFERENCE or recipe is None:
+        return
+    apart = [place for place in places if place.apart]
+    missing = len(pool.nodes) - len(places)
+    named = f"{len(apart)} stand apart and are named." if apart else "None stands apart."
+    without = f" {missing} of {len(pool.nodes)} nodes can't be compared: no such figure, or out of date."
+    yield Figure(
+        key=f"nodes-{pool.name}",
+        title=f"Nodes of {pool.name}",
+        svg=_drawing(given, places, apart, recipe),
+        caption=f"{len(places)} nodes with {recipe} by the rate of a synchronous job (GPUs x slowest GPU), over the "
+        "median of their like: same product, power limit, software, driver and workload; throttled nodes are not in "
+        f"the median. {named}{without if missing else ''}",
+        source=of_nodes(pool.nodes),
+        head=("node", "of the median", "why it is named"),
+        rows=tuple((place.node, f"{place.relative:.1%}", place.apart) for place in apart),
+    )
+
+
+def _places(given: Given, pool: Pool) -> list[Place]:
+    """The slowest first."""
+    nodes = {node.name: node for node in pool.nodes}
+    mine = (one for one in given.judged if one.pool == pool.name and one.node in nodes)
+    return [Place(one.node, one.relative, _apart(one, nodes[one.node].status)) for one in mine]
+
+
+def _apart(one: Judged, status: ReportStatus) -> str:
+    """Why a node is named; empty for one of many."""
+    held = next((row for row in status.results if row.throttled_share is not None), None)
+    fell = ", ".join(row.recipe for row in status.results if row.verdict == "fallback")
+    told = (
+        "slow, as the operator judges" if one.slow else "",
+        f"throttled {float(held.throttled_share or 0):.1%} of the time ({held.throttle_reason})" if held else "",
+        f"fallback: {fell}" if fell else "",
+    )
+    return "; ".join(filter(None, told))
+
+
+def _drawing(given: Given, places: Sequence[Place], apart: Sequence[Place], recipe: Recipe) -> str:
+    low, high = min(place.relative for place in places), max(place.relative for place in places)
+    step = round_step(max(high - low, 0.01) / BINS)
+    first, last = math.floor(low / step), math.floor(high / step) + 1
+    scale = Scale((first - 1) * step * 100, (last + 1) * step * 100, LEFT, WIDTH - RIGHT)
+    bins = Counter(math.floor(place.relative / step) for place in places)
+    tallest = max(bins.values())
+    height = Scale(0, tallest, BOTTOM, TOP)
+    bars = "".join(
+        box(
+            scale(at * step * 100),
+            height(count),
+            scale((at + 1) * step * 100) - scale(at * step * 100),
+            BOTTOM - height(count),
+            RECIPE_COLOURS[recipe],
+            f"{count} nodes between {at * step:.1%} and {(at + 1) * step:.1%}",
+            stroke="#fff",
+            stroke_width=0.5,
+        )
+        for at, count in sorted(bins.items())
+    )
+    axis = bottom_axis(scale, TOP, BOTTOM, "of the pool's median", " %")
+    axis += words(LEFT - 4, TOP + 8, str(tallest), "end", SMALL) + words(LEFT - 4, BOTTOM, "0", "end", SMALL)
+    axis += line(LEFT, BOTTOM, WIDTH - RIGHT, BOTTOM)
+    marks = "".join(cross(scale(place.relative * 100), BOTTOM - 4, 3.5) for place in apart)
+    names, below = _names(apart)
+    return drawing(below, axis + bars + marks + names, "Nodes by their share of the median", given.watermark)
+
+
+def _names(apart: Sequence[Place]) -> tuple[str, float]:
+    """Who stands apart, in a list below; and where the drawing ends."""
+    y = BOTTOM + 42.0
+    parts = []
+    for place in apart[:NAMED]:
+        parts.append(cross(8, y - 4, 3.5))
+        parts.append(words(18, y, f"{place.node}  {place.relative:.1%}", size=10, fill=FAIL))
+        y += 14
+    if len(apart) > NAMED:
+        parts.append(words(18, y, f"and {len(apart) - NAMED} more, in the table", size=10, fill=FAIL))
+        y += 14
+    return "".join(parts), y - 6 if apart else BOTTOM + 32

@@ -1,0 +1,77 @@
+"""The draw of a node's GPUs through one run, with gaps where the sensor gave nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from precision_api.result import MeasurementResult
+from precision_operator.report.facts import Given
+from precision_operator.report.figures.figure import Figure, of_result
+from precision_operator.report.svg import (
+    FAINT,
+    SMALL,
+    WIDTH,
+    Scale,
+    bottom_axis,
+    drawing,
+    left_axis,
+    line,
+    polyline,
+    words,
+)
+
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 164
+
+
+def power(given: Given) -> Iterator[Figure]:
+    """The trace, or nothing where the run has none (a CPU, a replay, no sensor)."""
+    result = given.result
+    if result is None or result.power_trace is None:
+        return
+    trace = result.power_trace
+    known = [watts for watts in trace.watts if watts is not None]
+    if not known:
+        return
+    gaps = len(trace.watts) - len(known)
+    limit = limit_of(result)
+    accuracy = result.sensor.accuracy if result.sensor else "unverified"
+    caption = f"A sample every {trace.interval_seconds:g} s from {trace.started_at}; sensor {accuracy}."
+    caption += f" {gaps} samples are missing: the line is broken there." if gaps else ""
+    yield Figure(
+        key="power",
+        title=f"Power through the run, node {result.node}",
+        svg=_drawing(given, trace.interval_seconds, trace.watts, limit),
+        caption=caption + (f" Dashed: enforced limits of all GPUs together, {limit:,.0f} W." if limit else ""),
+        source=of_result(result),
+        head=("least, W", "mean, W", "most, W", "limit, W", "samples"),
+        rows=(
+            (
+                f"{min(known):,.0f}",
+                f"{sum(known) / len(known):,.0f}",
+                f"{max(known):,.0f}",
+                f"{limit:,.0f}" if limit else "–",
+                f"{len(known)} of {len(trace.watts)}",
+            ),
+        ),
+    )
+
+
+def limit_of(result: MeasurementResult) -> float | None:
+    """Enforced limits of all GPUs together; None unless each tells its own."""
+    limits = [gpu.enforced_limit_watts for gpu in result.gpus]
+    known = [limit for limit in limits if limit is not None]
+    return sum(known) if known and len(known) == len(limits) else None
+
+
+def _drawing(given: Given, interval: float, watts: tuple[float | None, ...], limit: float | None) -> str:
+    known = [value for value in watts if value is not None]
+    across = Scale(0, max(interval * (len(watts) - 1), interval), LEFT, WIDTH - RIGHT)
+    upward = Scale(0, max([*known, limit or 0]) * 1.06, BOTTOM, TOP)
+    points = [None if value is None else (across(i * interval), upward(value)) for i, value in enumerate(watts)]
+    inside = bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
+    inside += left_axis(upward, LEFT, WIDTH - RIGHT, "watts of all GPUs")
+    inside += polyline(points, "#0072B2")
+    if limit:
+        inside += line(LEFT, upward(limit), WIDTH - RIGHT, upward(limit), FAINT, stroke_dasharray="5 3")
+        inside += words(WIDTH - RIGHT, upward(limit) - 3, "limit", "end", SMALL, FAINT)
+    return drawing(BOTTOM + 32, inside, "Power through the run", given.watermark)

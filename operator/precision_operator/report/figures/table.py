@@ -1,0 +1,86 @@
+"""All that is known of each recipe on the one node whose full result is at hand, as a table: a column for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from precision_api.result import Interval, RecipeResult
+from precision_api.summary import USABLE, first_failure
+from precision_operator.report.facts import Given
+from precision_operator.report.figures.figure import Figure, of_result, spread_text
+
+LINES = (
+    "verdict",
+    "tokens/s",
+    "synchronous tokens/s",
+    "speedup",
+    "GEMMs, autocast",
+    "GEMMs, prequantized",
+    "quantisation tax",
+    "MFU",
+    "watts",
+    "tokens/J",
+    "net tokens/J",
+    "memory, GB",
+    "throttled",
+    "failure",
+)
+
+
+def table(given: Given) -> Iterator[Figure]:
+    """A line for each figure; what is absent, or is not this recipe's own, is a dash."""
+    result = given.result
+    if result is None:
+        return
+    peaks = sorted({r.training.mfu.peak for r in result.recipes if r.training and r.training.mfu})
+    yield Figure(
+        key="table",
+        title=f"Node {result.node} in figures",
+        svg="",
+        caption="Intervals are of 95 %. synchronous: GPUs x slowest GPU, the pace of a job that waits for all of them. "
+        "A dash: not measured, or the figure does not stand." + (f" MFU over: {'; '.join(peaks)}." if peaks else ""),
+        source=of_result(result),
+        head=("", *(recipe.recipe for recipe in result.recipes)),
+        rows=tuple(zip(LINES, *map(_column, result.recipes), strict=True)),
+    )
+
+
+def _column(recipe: RecipeResult) -> tuple[str, ...]:
+    stands = recipe.verification.verdict in USABLE
+    training = recipe.training if stands else None
+    energy = training.energy if training else None
+    sums = {found.mode: found.speedup for found in recipe.sums if stands}
+    memory = recipe.memory.allocated_peak_bytes or recipe.memory.device_used_bytes
+    return (
+        recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
+        _rate(training.tokens_per_second if training else None),
+        _rate(training.synchronous_tokens_per_second if training else None),
+        spread_text(training.speedup if training else None, 3, "x"),
+        spread_text(sums.get("autocast"), 2, "x"),
+        spread_text(sums.get("prequantized"), 2, "x"),
+        _told(recipe.quantization_tax, ".1%"),
+        _told(training.mfu.value if training and training.mfu else None, ".1%"),
+        _told(energy.watts if energy else None, ",.0f"),
+        _told(energy.tokens_per_joule if energy else None, ".2f"),
+        _told(energy.tokens_per_joule_net if energy else None, ".2f"),
+        _told(memory / 1e9 if memory and stands else None, ".1f"),
+        f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
+        _failure(recipe),
+    )
+
+
+def _failure(recipe: RecipeResult) -> str:
+    found = first_failure(recipe)
+    if found is not None:
+        return f"{found.reason}: {found.message}".rstrip(": ")
+    if recipe.verification.verdict not in USABLE:
+        return f"{recipe.verification.verdict}: its figures are not this recipe's"
+    return "–"
+
+
+def _rate(found: Interval | None) -> str:
+    return spread_text(found, 0)
+
+
+def _told(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)

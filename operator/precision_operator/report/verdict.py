@@ -1,0 +1,124 @@
+"""What the figures come to, in plain words: the first thing on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from precision_operator.report.facts import Given, Pool, Row, Spread, pools
+
+NAMES_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Said:
+    """One sentence; `kind` decides the mark before it."""
+
+    kind: Literal["answer", "warning", "note"]
+    text: str
+
+
+_ORIGINS = {
+    "simulated": "SIMULATED: figures on this page were made up from published ones and assumptions, not measured on "
+    "this hardware. Decide nothing by them.",
+    "replayed": "REPLAYED: figures on this page were published by others, not measured on this hardware.",
+    "trial": "A trial on a CPU: it shows that the way from request to page works, and says nothing of any GPU.",
+}
+
+
+def verdict(given: Given) -> tuple[Said, ...]:
+    """The sentences, most important first."""
+    said = [Said("warning", _ORIGINS[given.data])] if given.data in _ORIGINS else []
+    if not given.nodes:
+        return (*said, Said("answer", "No node has a result yet."), *_rest(given))
+    for pool in pools(given):
+        said += _of_pool(pool)
+    return (*said, *_of_recipes(given), *_rest(given))
+
+
+def _of_pool(pool: Pool) -> Iterator[Said]:
+    where = f"On {pool.name} ({_count(pool)})"
+    best, thrifty = pool.best, pool.thriftiest
+    if best is None:
+        yield Said("answer", f"{where} no recipe has a training figure that stands.")
+        return
+    told = f" {_thriftiest(pool, best, thrifty)}" if thrifty is not None else ""
+    yield Said("answer", f"{where} {_fastest(pool, best)}{told}")
+    for row in pool.rows:
+        if row.reason:
+            kind: Literal["note", "warning"] = "note" if "support" in row.reason else "warning"
+            yield Said(kind, f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
+        elif row.difference == "no_difference" and row.recipe != pool.baseline:
+            yield Said("note", f"{row.recipe} makes no difference that can be told from noise on {pool.name}.")
+        elif row.verdict == "emulated":
+            yield Said("note", f"{row.recipe} is emulated on {pool.name}: its kernels are another recipe's.")
+
+
+def _count(pool: Pool) -> str:
+    return f"node {pool.nodes[0].name}" if len(pool.nodes) == 1 else f"{len(pool.nodes)} nodes"
+
+
+def _fastest(pool: Pool, best: Row) -> str:
+    rate = f"{best.rate.value:,.0f} tokens/s a node" if best.rate else ""
+    if best.recipe == pool.baseline or best.speedup is None:
+        return f"nothing trains faster than {best.recipe}: {rate}."
+    return f"{best.recipe} trains fastest: {best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}, {rate}."
+
+
+def _bounds(found: Spread) -> str:
+    """The interval or range in words."""
+    if found.kind == "point":
+        return "without an interval"
+    bounds = f"{found.lower:.3f} to {found.upper:.3f}"
+    return f"95 % interval {bounds}" if found.kind == "interval" else f"{bounds} on its {found.n} nodes"
+
+
+def _thriftiest(pool: Pool, best: Row, thrifty: Row) -> str:
+    assert thrifty.tokens_per_joule is not None
+    base = next((row.tokens_per_joule for row in pool.rows if row.recipe == pool.baseline), None)
+    against = f", {thrifty.tokens_per_joule.value / base.value:.2f}x {pool.baseline}" if base else ""
+    who = "It is also" if thrifty is best else f"{thrifty.recipe} is"
+    return f"{who} the thriftiest: {thrifty.tokens_per_joule.value:.1f} tokens per joule{against}."
+
+
+def _of_recipes(given: Given) -> Iterator[Said]:
+    """What the one node's full result says of each recipe."""
+    if given.result is None:
+        return
+    for recipe in given.result.recipes:
+        if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
+            kind: Literal["warning", "note"] = "warning" if recipe.meaning.kind == "fallback" else "note"
+            yield Said(kind, f"On node {given.result.node} {recipe.meaning.sentence}")
+        if recipe.loss and recipe.loss.verdict == "diverged":
+            yield Said("warning", f"{recipe.recipe} diverged in the loss runs: do not train with it as it is.")
+
+
+def _rest(given: Given) -> Iterator[Said]:
+    if given.slow:
+        yield Said("warning", f"Slow against their pool: {_named(given.slow)}.")
+    throttled = [n.name for n in given.nodes if any(r.throttled_share is not None for r in n.status.results)]
+    if throttled:
+        yield Said("warning", f"Held back by heat or the power brake: {_named(throttled)}.")
+    fallback = [n.name for n in given.nodes if any(r.verdict == "fallback" for r in n.status.results)]
+    if fallback:
+        yield Said("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
+    powerless = [n.name for n in given.nodes if any(r.power_invalid for r in n.status.results)]
+    if powerless:
+        yield Said("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
+    partial = [n.name for n in given.nodes if n.status.run and n.status.run.partial]
+    if partial:
+        yield Said("note", f"Ended early, with the figures that were complete: {_named(partial)}.")
+    stale = [n.name for n in given.nodes if n.stale]
+    if stale:
+        reasons = sorted({n.stale for n in given.nodes if n.stale})
+        yield Said("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
+    for told in given.unmeasured:
+        yield Said("note", told)
+    if given.result_problem:
+        yield Said("note", given.result_problem)
+
+
+def _named(names: tuple[str, ...] | list[str]) -> str:
+    more = len(names) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more nodes" if more > 0 else "")

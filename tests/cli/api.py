@@ -1,0 +1,124 @@
+"""A small API server over HTTP, for the plugin as a whole: pages, label selectors, refusals, lost continue tokens."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from typer.testing import CliRunner, Result
+
+from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
+from precision_operator.cli import app
+from precision_operator.cluster import paths
+
+Json = dict[str, Any]
+MINE = {LABEL_MANAGED_BY: MANAGED_BY}
+
+
+class Api:
+    """What the server holds and how it answers; `asked` has every request's path and query."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.collections: dict[str, list[Json]] = {}
+        self.objects: dict[str, Json] = {}
+        self.refused: dict[str, str] = {}
+        """Paths that may not be listed, with the API server's words."""
+        self.lose_place_at: str | None = None
+        """The continue token that is too old, once."""
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.port = 0
+
+    def hold(self, path: str, *items: Json) -> None:
+        """The collection at `path` has these objects as well; so has that of all namespaces."""
+        self.collections.setdefault(path, []).extend(items)
+        head, _, tail = path.partition("/namespaces/")
+        if tail:
+            self.collections.setdefault(f"{head}/{tail.partition('/')[2]}", []).extend(items)
+
+    def profiles(self, *items: Json) -> None:
+        """Profiles of the namespace ml."""
+        self.hold(paths.profiles("ml"), *items)
+        self.hold(paths.reports("ml"))
+
+    def reports(self, *items: Json) -> None:
+        """Reports of the namespace ml, marked as the operator marks them."""
+        for item in items:
+            item["metadata"]["labels"] = MINE
+        self.hold(paths.reports("ml"), *items)
+
+    def run(self, *words: str, namespace: str = "ml") -> Result:
+        """The command as a user would type it."""
+        config = self.folder / "kubeconfig"
+        config.write_text(
+            "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],\n"
+            f" clusters: [{{name: k, cluster: {{server: 'http://127.0.0.1:{self.port}'}}}}],\n"
+            f" contexts: [{{name: c, context: {{cluster: k, user: u, namespace: {namespace}}}}}]}}\n"
+        )
+        return CliRunner().invoke(app, [*words, f"--kubeconfig={config}"])
+
+    def printed(self, *words: str) -> Any:
+        """The document of -o json."""
+        done = self.run(*words, "-o", "json")
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, Json]:
+        """Status and body of a GET."""
+        self.asked.append((path, query))
+        if path in self.refused:
+            return 403, _status(403, "Forbidden", self.refused[path])
+        if path in self.objects:
+            return 200, self.objects[path]
+        if path not in self.collections:
+            return 404, _status(404, "NotFound", "404 page not found")
+        if query.get("continue") and query["continue"] == self.lose_place_at:
+            self.lose_place_at = None
+            return 410, _status(410, "Expired", "the provided continue parameter is too old")
+        return 200, self._page(self.collections[path], query)
+
+    def _page(self, items: list[Json], query: dict[str, str]) -> Json:
+        wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
+        chosen = [item for item in items if wanted.items() <= item["metadata"].get("labels", {}).items()]
+        start, limit = int(query.get("continue") or 0), int(query.get("limit") or 500)
+        end = start + limit
+        more = str(end) if end < len(chosen) else ""
+        return {"kind": "List", "items": chosen[start:end], "metadata": {"continue": more, "resourceVersion": "1"}}
+
+
+def _status(code: int, reason: str, message: str) -> Json:
+    return {"kind": "Status", "code": code, "reason": reason, "message": message}
+
+
+@contextmanager
+def served(api: Api) -> Iterator[Api]:
+    """`api`, reachable for the length of the block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = urlsplit(self.path)
+            code, body = api.answer(found.path, {key: value[0] for key, value in parse_qs(found.query).items()})
+            text = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing: what was asked for stands in `asked`."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    api.port = server.server_port
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,175 @@
+"""`compare`: two sides by name or file, in words and numbers; and that it refuses what nobody could answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.api import Api
+from tests.report.sample import full_result
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+
+OLD, NEW = "570.124.06", "580.95.05"
+
+
+def node(
+    name: str, rate: float, driver: str = NEW, pool: str = "NVIDIA-GB200", past: float | None = None, **run: Any
+) -> dict[str, Any]:
+    """A measured node; `past` is its rate under the old driver, as its report's history has it."""
+    row = recipe_row("nvfp4", 1.6, tokensPerJoule=f"{rate / 5000:.4f}", tokensPerSecond=f"{rate:.0f}")
+    told = {"provenance": "measured", "simulated": [], "backend": "transformer-engine"} | run
+    status = report_status([row], **told) | {"data": "measured"}
+    status["hardware"] = status["hardware"] | {"pool": pool}
+    status["software"] = status["software"] | {"driver": driver}
+    if past is not None:
+        old = {"run": "r0", "outcome": "succeeded", "finishedAt": "2026-11-01T00:00:00Z", "best": "nvfp4 1.60x"}
+        status["history"] = [old | {"tokensPerSecond": f"{past:.0f}", "driver": OLD.rpartition(".")[0]}]
+    return report_object(name, status=status)
+
+
+def upgraded(api: Api, change: float) -> None:
+    """Eight nodes that differ by 3 %, each `change` times as fast since the new driver, give or take 0.1 %."""
+    api.profiles(profile_object())
+    for i in range(8):
+        before = 150_000 * (1 + 0.03 * (i % 3 - 1))
+        api.reports(node(f"n{i}", before * change * (1 + 0.001 * (i % 2)), past=before))
+
+
+def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api) -> None:
+    upgraded(api, 0.96)
+    told = api.run("compare", f"driver/{OLD.rpartition('.')[0]}", f"driver/{NEW}")
+    assert told.exit_code == 0
+    assert told.stdout.startswith("driver 580.95.05 is slower with nvfp4.\n")
+    assert "the same 8 nodes, paired; what has changed: driver, 570.124 -> 580.95.05." in told.stdout
+    assert "nvfp4: 4.0% slower (0.960 [0.960, 0.961])" in told.stdout
+    assert "not recorded for an older run" in told.stderr
+
+
+def test_pairing_finds_what_the_spread_between_nodes_would_hide(api: Api) -> None:
+    upgraded(api, 0.99)
+    (row,) = api.printed("compare", "driver/570.124", f"driver/{NEW}")["recipes"]
+    assert row["tokensPerSecond"]["answer"] == "less"
+    assert row["tokensPerJoule"] is None, "a report keeps no energy of an older run"
+
+
+def test_no_difference_is_said_as_such(api: Api) -> None:
+    upgraded(api, 1.0)
+    told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
+    assert told.startswith("driver 580.95.05 is as fast as driver 570.124: no difference beyond noise.\n")
+
+
+def test_a_script_can_stop_at_a_slower_driver(api: Api) -> None:
+    upgraded(api, 0.96)
+    assert api.run("compare", "driver/570.124", f"driver/{NEW}", "--fail-if-slower").exit_code == 7
+    assert api.run("compare", f"driver/{NEW}", "driver/570.124", "--fail-if-slower").exit_code == 0
+
+
+def test_two_pools_are_two_groups(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(4):
+        api.reports(node(f"a{i}", 100_000 + 200 * i, pool="A"), node(f"b{i}", 130_000 + 300 * i, pool="B"))
+    found = api.printed("compare", "pool/A", "B")
+    assert (found["how"], found["difference"]) == ("groups", "hardware")
+    ratio = found["recipes"][0]["tokensPerSecond"]
+    assert ratio["lower"] < ratio["ratio"] < ratio["upper"]
+    assert ratio["ratio"] == pytest.approx(1.3, rel=0.01)
+    assert ratio["answer"] == "more"
+
+
+def test_two_differences_at_once_are_refused(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(3):
+        api.reports(node(f"a{i}", 100_000, driver=OLD, pool="A"), node(f"b{i}", 130_000, pool="B"))
+    done = api.run("compare", "A", "B")
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert "SeveralDifferences: the sides differ in 2 things at once" in done.stderr
+    assert "driver: 570.124.06 and 580.95.05" in done.stderr
+
+
+def test_a_group_that_is_mixed_in_itself_is_refused(api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(node("a0", 1e5, driver=OLD, pool="A"), node("a1", 1e5, pool="A"), node("b0", 1e5, pool="B"))
+    done = api.run("compare", "A", "B")
+    assert (done.exit_code, "MixedSide: pool A is mixed in driver" in done.stderr) == (5, True)
+
+
+def saved(folder: Path, name: str, *reports: dict[str, Any]) -> str:
+    path = folder / name
+    path.write_text(json.dumps({"kind": "List", "items": list(reports)}))
+    return str(path)
+
+
+def test_saved_reports_are_compared_without_a_cluster_energy_included(api: Api, tmp_path: Path) -> None:
+    before = saved(tmp_path, "before.json", *(node(f"n{i}", 100_000 + 10 * i, driver=OLD) for i in range(4)))
+    after = saved(tmp_path, "after.json", *(node(f"n{i}", 103_000 + 11 * i) for i in range(4)))
+    api.port = 1
+    found = api.printed("compare", before, after)
+    assert (found["how"], found["difference"], found["was"], found["now"]) == ("paired", "driver", OLD, NEW)
+    assert found["recipes"][0]["tokensPerJoule"]["ratio"] == pytest.approx(1.03, abs=0.001)
+
+
+def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
+    for name, run in (("a.json", "r1"), ("b.json", "r2")):
+        (tmp_path / name).write_text(full_result(run=run).model_dump_json(by_alias=True))
+    found = api.printed("compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert found["how"] == "single"
+    answers = {row["recipe"]: row["tokensPerSecond"]["answer"] for row in found["recipes"]}
+    assert answers == dict.fromkeys(("bf16", "fp8_current", "mxfp8", "nvfp4"), "no_difference")
+
+
+def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(node("n0", 150_000, past=140_000))
+    told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
+    assert told.startswith("Whether there is a difference can't be said")
+    assert "1.071 (no interval)" in told
+
+
+def test_simulated_figures_are_told_first(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(3):
+        api.reports(node(f"n{i}", 1.5e5 + i, past=1.4e5, provenance="simulated"))
+    assert api.run("compare", "driver/570.124", f"driver/{NEW}").stdout.startswith("SIMULATED or replayed figures")
+
+
+WRONG = {
+    "nothing of the name": (("driver/999", f"driver/{NEW}"), 2, "there is no driver 999 in namespace ml"),
+    "a near name": (("n00", "n1"), 2, "did you mean n0"),
+    "a difference that is none": (("n0", "n1", "--difference", "moon"), 2, "moon is none of hardware, driver"),
+    "no such difference": (
+        ("driver/570.124", f"driver/{NEW}", "--difference", "workload"),
+        5,
+        "no node differs in workload alone: the sides differ in driver",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "said"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_compared_says_why(api: Api, words: tuple[str, ...], code: int, said: str) -> None:
+    upgraded(api, 1.0)
+    done = api.run("compare", *words)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
+def test_several_profiles_must_be_told_apart(api: Api) -> None:
+    upgraded(api, 1.0)
+    api.profiles(profile_object("other"))
+    other = report_object("n0", profile="other")
+    api.reports(other)
+    done = api.run("compare", "n0", "n1")
+    assert (done.exit_code, "2 profiles have results (nightly, other): name one with --profile" in done.stderr) == (
+        2,
+        True,
+    )
+    assert api.run("compare", "n0", "n1", "--profile", "nightly").exit_code == 0
+
+
+def test_a_file_of_something_else_is_refused(api: Api, tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "Pod", "metadata": {"name": "p"}}))
+    done = api.run("compare", str(path), str(path))
+    assert (done.exit_code, "it holds Pod; save reports with kubectl get npr -o json" in done.stderr) == (2, True)

@@ -1,0 +1,143 @@
+"""`run --local` hands over to the agent's program; completion answers as kubectl asks; the table of exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from precision_operator.cli import COMMANDS, app
+from precision_operator.cli.codes import CODES
+from precision_operator.cli.complete import answers, names_in_cluster
+from precision_operator.cli.local import executed
+from tests.cli.api import Api
+from tests.support.report_objects import profile_object
+
+DOC = Path(__file__).parents[2] / "docs" / "kubectl.md"
+
+
+def test_a_program_ends_with_its_own_code_and_gets_its_words() -> None:
+    assert executed([sys.executable, "-c", "import sys; sys.exit(len(sys.argv))", "a", "b"]) == 3
+
+
+def test_a_program_that_is_killed_ends_as_a_shell_would_tell() -> None:
+    assert executed([sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]) == 143
+
+
+def test_run_is_for_this_machine_only() -> None:
+    done = CliRunner().invoke(app, ["run"])
+    assert (done.exit_code, "run measures this machine, with --local" in done.stderr) == (2, True)
+
+
+def run_elsewhere(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`kubectl-precision run WORDS` by a Python in whose folder nothing else is installed, with `folder` as PATH."""
+    program = (
+        f"import sys; sys.executable = {str(folder / 'python')!r}; from precision_operator.cli import main; main()"
+    )
+    env = {"PATH": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", program, "run", *words]
+    return subprocess.run(command, env=env, text=True, capture_output=True, check=False, timeout=60)
+
+
+def test_without_the_agents_program_it_says_how_to_install_it(tmp_path: Path) -> None:
+    done = run_elsewhere(tmp_path, "--local")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "pip install 'precision-profiler[agent]'" in done.stderr
+
+
+def test_the_agents_program_gets_all_options_and_its_exit_code_is_ours(tmp_path: Path) -> None:
+    agent = tmp_path / "precision-agent"
+    agent.write_text('#!/bin/sh\necho "$@"\nexit 17\n')
+    agent.chmod(0o755)
+    done = run_elsewhere(tmp_path, "--local", "--preset", "llama3-8b", "-v")
+    assert (done.returncode, done.stdout) == (17, "run --local --preset llama3-8b -v\n")
+
+
+# Completion.
+
+
+def known(kind: str, given: Mapping[str, str]) -> Sequence[str]:
+    """Names as a cluster would give them; those of namespace `other` when it is typed."""
+    if given.get("-n") == "other" and kind == "profile":
+        return ["weekly"]
+    return {"profile": ["nightly", "night-2"], "node": ["gb200-1", "h100-1"], "namespace": ["ml", "other"]}[kind]
+
+
+ASKED: dict[str, tuple[list[str], list[str]]] = {
+    "a command": (["st"], ["status", ":4"]),
+    "all commands": ([""], [*COMMANDS, ":4"]),
+    "a node": (["why", "gb"], ["gb200-1", ":4"]),
+    "a profile or a node, or a file": (["report", "n"], ["nightly", "night-2", ":0"]),
+    "a form": (["nodes", "-o", "w"], ["wide", ":4"]),
+    "the page's file": (["report", "nightly", "-o", ""], [":0"]),
+    "a file": (["dry-run", "-f", ""], [":0"]),
+    "a profile of another namespace": (["nodes", "-n", "other", ""], ["weekly", ":4"]),
+    "a namespace": (["nodes", "-n", "o"], ["other", ":4"]),
+    "an option's profile": (["why", "gb200-1", "--profile", ""], ["nightly", "night-2", ":4"]),
+    "options": (["status", "--wa"], ["--watch", ":4"]),
+    "nothing of an unknown command": (["moon", ""], [":4"]),
+}
+
+
+@pytest.mark.parametrize(("typed", "expected"), ASKED.values(), ids=ASKED)
+def test_completion_offers_what_may_stand_there(typed: list[str], expected: list[str]) -> None:
+    assert [line.split("\t")[0] for line in answers(typed, known)] == expected
+
+
+def test_each_command_completes_its_options_with_help() -> None:
+    for command in COMMANDS:
+        lines = answers([command, "--"], known)
+        assert lines[-1] == ":4"
+        assert all(line.split("\t")[1] for line in lines[:-1]), command
+
+
+def test_names_come_from_the_cluster_and_a_silent_one_gives_none(api: Api) -> None:
+    api.profiles(profile_object())
+    api.run("status")  # writes the kubeconfig
+    given = {"--kubeconfig": str(api.folder / "kubeconfig")}
+    assert names_in_cluster("profile", given) == ["nightly"]
+    assert names_in_cluster("node", {"--kubeconfig": str(api.folder / "none")}) == ()
+
+
+# The table of exit codes, and the page of the plugin.
+
+
+def test_exit_codes_are_told_in_the_docs_one_by_one() -> None:
+    text = DOC.read_text(encoding="utf-8")
+    for code in CODES:
+        assert f"| {code.number} | {code.name} | {code.meaning} |" in text
+
+
+def test_no_code_is_one_of_the_agents_own() -> None:
+    assert len({code.number for code in CODES}) == len(CODES)
+    assert not [code for code in CODES if 10 <= code.number <= 29]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_a_section_in_the_docs(command: str) -> None:
+    done = CliRunner().invoke(app, [command, "--help"])
+    assert done.exit_code == 0
+    assert f"kubectl precision {command}" in DOC.read_text(encoding="utf-8")
+
+
+def in_the_docs() -> list[str]:
+    """Every command line of the page's code blocks."""
+    blocks = DOC.read_text(encoding="utf-8").split("```")[1::2]
+    return [line for block in blocks for line in block.splitlines() if line.startswith("kubectl precision ")]
+
+
+@pytest.mark.parametrize("line", in_the_docs())
+def test_every_command_line_in_the_docs_is_understood(line: str) -> None:
+    _, _, command, *words = line.split()
+    group: Any = typer.main.get_command(app)
+    found = group.get_command(None, command)
+    with contextlib.suppress(typer.Exit):  # --help ends the parsing
+        found.make_context(command, words)

@@ -1,0 +1,273 @@
+"""`status` and `nodes`: what they print of a fleet, in every form, page by page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from precision_operator.cli.reads import PAGE
+from precision_operator.cluster import paths
+from tests.cli.api import Api
+from tests.support.node_objects import node_object
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+
+
+def measured(node: str, rate: float = 150_000, **changes: Any) -> dict[str, Any]:
+    """A measured node whose best recipe is nvfp4 at `rate`; `changes` replace fields of its status."""
+    best = recipe_row("nvfp4", 1.6) | {"tokensPerSecond": f"{rate:.0f}"} | changes.pop("best", {})
+    rows = [recipe_row("bf16"), best, *changes.pop("rows", [])]
+    status = report_status(rows, provenance="measured", simulated=[], backend="transformer-engine")
+    return report_object(node, status=status | {"data": "measured", "state": "Measured"} | changes)
+
+
+def story(api: Api) -> None:
+    """Six nodes: one slow, one throttled, one without power, one stale, one that failed, one as it should be."""
+    stale = {"type": "Fresh", "status": "False", "reason": "DriverChange", "message": "", "lastTransitionTime": "t"}
+    failed = {"run": "r1", "number": 1, "outcome": "failed", "reason": "AgentCrashed", "finishedAt": "t"}
+    api.profiles(profile_object())
+    api.reports(
+        *(measured(f"good-{i}", 150_000 + 100 * i) for i in range(5)),
+        measured("slow", 110_000),
+        measured("hot", 130_000, best={"throttledShare": "0.2", "throttleReason": "software_thermal"}),
+        measured("blind", 150_050, rows=[without_energy("mxfp8", 1.3)]),
+        measured("old", 149_000, conditions=[stale], state="Stale"),
+        report_object("broken", status={"attempt": failed, "state": "Failed"}),
+    )
+
+
+def cells(api: Api, *words: str) -> dict[str, dict[str, Any]]:
+    return {row["node"]: row for row in api.printed("nodes", *words)}
+
+
+def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api) -> None:
+    story(api)
+    rows = cells(api)
+    assert (rows["good-0"]["best"], rows["good-0"]["tokensPerSecond"], rows["good-0"]["flags"]) == (
+        "nvfp4",
+        150_000.0,
+        [],
+    )
+    assert rows["slow"]["flags"] == ["slow"]
+    assert (rows["hot"]["flags"], rows["hot"]["slow"]) == (["slow", "throttled"], True)
+    assert rows["blind"]["flags"] == ["no power"]
+    assert (rows["old"]["stale"], rows["old"]["ofMedian"]) == ("DriverChange", None)
+    assert (rows["broken"]["state"], rows["broken"]["best"], rows["broken"]["attempt"]) == (
+        "Failed",
+        None,
+        "AgentCrashed",
+    )
+
+
+ONLY = {
+    "slow": ["hot", "slow"],
+    "throttled": ["hot"],
+    "stale": ["old"],
+    "failed": ["broken"],
+    "powerless": ["blind"],
+    "fallback": [],
+    "simulated": [],
+}
+
+
+@pytest.mark.parametrize(("only", "expected"), ONLY.items(), ids=ONLY)
+def test_only_shows_such_nodes_and_judges_them_against_all(api: Api, only: str, expected: list[str]) -> None:
+    story(api)
+    assert sorted(cells(api, "--only", only)) == expected
+
+
+def test_the_worst_come_first_and_what_has_no_figure_last(api: Api) -> None:
+    story(api)
+    ordered = [row["node"] for row in api.printed("nodes", "--sort-by", "relative")]
+    assert (ordered[:2], set(ordered[-2:])) == (["slow", "hot"], {"old", "broken"})
+
+
+def test_a_label_selector_chooses_nodes_by_their_labels(api: Api) -> None:
+    story(api)
+    api.hold(paths.NODES, node_object({"zone": "a"}, name="slow"), node_object({"zone": "b"}, name="hot"))
+    assert list(cells(api, "-l", "zone=a")) == ["slow"]
+    assert cells(api, "-l", "zone=a")["slow"]["slow"], "it is held against the whole fleet"
+
+
+def test_a_table_tells_reasons_and_counts(api: Api) -> None:
+    story(api)
+    table = api.run("nodes").stdout
+    assert "Stale (DriverChange)" in table
+    assert "Failed (AgentCrashed)" in table
+    assert table.rstrip().splitlines()[-1] == "10 nodes: 8 Measured, 1 Failed, 1 Stale"
+    wide = api.run("nodes", "-o", "wide").stdout.splitlines()[0]
+    shown = "NAMESPACE PROFILE NODE POOL STATE BEST SPEEDUP TOKENS/S TOKENS/J OF MEDIAN NOTES"
+    assert wide.split() == f"{shown} 95 % INTERVAL WATTS DRIVER FINISHED REPORT".split()
+
+
+def test_json_yaml_and_csv_hold_the_same(api: Api) -> None:
+    story(api)
+    found = api.printed("nodes")
+    assert yaml.safe_load(api.run("nodes", "-o", "yaml").stdout) == found
+    rows = list(csv.DictReader(io.StringIO(api.run("nodes", "-o", "csv").stdout)))
+    assert [row["node"] for row in rows] == [row["node"] for row in found]
+    assert list(rows[0]) == list(found[0])
+
+
+def test_a_fleet_is_read_in_pages_and_begun_again_when_the_place_is_lost(api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(*(measured(f"n-{i:05}", 150_000 + i) for i in range(2 * PAGE + 1)))
+    api.lose_place_at = str(PAGE)
+    assert len(api.printed("nodes")) == 2 * PAGE + 1
+    pages = [query.get("continue") for path, query in api.asked if path == paths.reports("ml")]
+    assert pages == [None, str(PAGE), None, str(PAGE), str(2 * PAGE)]
+
+
+def test_no_report_and_no_match_are_told_apart(api: Api) -> None:
+    api.profiles(profile_object())
+    assert api.run("nodes").stdout.startswith("No node has a report in namespace ml yet.")
+    api.reports(measured("a"))
+    assert api.run("nodes", "--only", "slow").stdout == "None of 1 nodes in namespace ml is so.\n"
+    assert api.run("nodes", "--only", "slow", "-o", "csv").stdout.startswith("namespace,profile,node,pool,state")
+
+
+def test_a_simulated_result_says_so_in_the_table(api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(report_object("a"))
+    assert "SIMULATED" in api.run("nodes").stdout
+
+
+# status
+
+
+def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
+    done = {"phase": "Complete", "progress": "24/24", "best": "nvfp4 1.60x", "nodes": {"failed": 1, "slow": 2}}
+    api.profiles(profile_object("b"), profile_object("a", status=done | {"observedGeneration": 1}))
+    rows = api.printed("status")
+    assert [(row["profile"], row["phase"], row["judged"]) for row in rows] == [
+        ("a", "Complete", True),
+        ("b", "Running", False),
+    ]
+    table = api.run("status").stdout.splitlines()
+    assert table[1].split()[:6] == ["ml", "a", "Complete", "24/24", "1", "2"]
+    assert "Running?" in table[2], "its status is of an older spec"
+
+
+def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) -> None:
+    status = {
+        "phase": "Running",
+        "progress": "10/22",
+        "waitsFor": "their turn: 6",
+        "nodes": {"matched": 24, "eligible": 22, "queued": 6},
+        "conditions": [
+            {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "ok", "lastTransitionTime": "t"}
+        ],
+        "reasons": [{"reason": "Busy", "count": 1, "example": "n7", "message": "A pod holds its GPUs."}],
+        "pools": [
+            {
+                "name": "NVIDIA-GB200",
+                "nodes": 10,
+                "bestRecipe": "nvfp4",
+                "speedup": "1.6",
+                "tokensPerSecond": "153986",
+                "tokensPerJoule": "34",
+                "slowNodes": ["a", "b"],
+                "simulated": True,
+            }
+        ],
+    }
+    api.profiles(profile_object(status=status))
+    told = api.run("status", "nightly").stdout
+    assert told.startswith("ml/nightly: Running\n")
+    for words in (
+        "24 matched, 22 eligible, 6 queued",
+        "1 nodes Busy, for example n7: A pod holds its GPUs.",
+        "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, 153,986 tokens/s a node; 34.0 tokens/J with nvfp4; slow: a, b; SIMULATED",
+        "of an older spec",
+    ):
+        assert words in told
+
+
+def test_a_profile_that_does_not_exist_gets_a_near_name(api: Api) -> None:
+    api.profiles(profile_object())
+    for command in ("status", "nodes"):
+        done = api.run(command, "nightyl")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "there is no profile nightyl in namespace ml; did you mean nightly?" in done.stderr
+
+
+def test_no_profile_says_how_to_make_one(api: Api) -> None:
+    api.profiles()
+    assert api.run("status").stdout.startswith("There is no profile in namespace ml. Create one: kubectl explain")
+    assert api.printed("status") == []
+
+
+def test_all_namespaces_and_one_exclude_each_other(api: Api) -> None:
+    done = api.run("status", "-A", "-n", "ml")
+    assert (done.exit_code, "exclude each other" in done.stderr) == (2, True)
+
+
+def test_all_namespaces_ask_for_all_of_them(api: Api) -> None:
+    api.profiles(profile_object())
+    assert [row["namespace"] for row in api.printed("status", "-A")] == ["ml"]
+    assert api.asked[-1][0] == paths.profiles()
+
+
+# What stands in the way, the same for every command.
+
+COMMANDS = {
+    "status": ("status",),
+    "nodes": ("nodes",),
+    "why": ("why", "n1"),
+    "compare": ("compare", "pool/a", "pool/b"),
+    "report": ("report", "nightly"),
+    "metrics": ("metrics", "n1"),
+    "rerun": ("rerun", "n1"),
+}
+each_command = pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+
+
+@each_command
+def test_a_cluster_without_the_crds_says_to_install_the_chart(api: Api, words: tuple[str, ...]) -> None:
+    done = api.run(*words)
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert (
+        done.stderr == "error: this cluster has no PrecisionProfiles: install the chart, or choose another --context\n"
+    )
+
+
+@each_command
+def test_a_missing_right_is_named(api: Api, words: tuple[str, ...]) -> None:
+    told = 'User "u" cannot list resource "precisionprofiles" in API group "precisionprofiler.io" '
+    for place in ("ml", None):
+        where = 'in the namespace "ml"' if place else "at the cluster scope"
+        api.refused[paths.profiles(place)] = told + where
+    done = api.run(*words)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "you may not list precisionprofiles.precisionprofiler.io in namespace ml" in done.stderr
+
+
+@each_command
+def test_no_cluster_is_named_with_what_to_try(api: Api, words: tuple[str, ...]) -> None:
+    api.port = 1
+    done = api.run(*words, "--request-timeout", "5s")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "Try kubectl version." in done.stderr
+
+
+@each_command
+def test_a_timeout_that_is_none_is_wrong_input(api: Api, words: tuple[str, ...]) -> None:
+    done = api.run(*words, "--request-timeout", "soon")
+    assert (done.exit_code, "write for example 30s or 2m" in done.stderr) == (2, True)
+
+
+def test_nothing_is_coloured(api: Api) -> None:
+    story(api)
+    api.profiles()
+    for words in (("nodes",), ("status",), ("status", "nightly"), ("status", "nobody")):
+        done = api.run(*words)
+        assert "\033" not in done.stdout + done.stderr
+
+
+def test_json_is_one_document_on_stdout_and_notes_stay_off_it(api: Api) -> None:
+    story(api)
+    json.loads(api.run("nodes", "-o", "json").stdout)

@@ -1,0 +1,169 @@
+"""Two sides held against each other: pairs beat groups, one difference at a time, noise is called noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.core.compare import DIMENSIONS, Comparison, Figure, Point, Refused, Setting, Side, compare
+
+HERE = Setting("GB200", "570", "te-2.8", "llama3-8b", "bf16", "measured")
+
+
+def point(node: str, rate: float, joules: float | None = None, setting: Setting = HERE, **changes: object) -> Point:
+    """A node with one recipe."""
+    return replace(Point(node, setting, (Figure("nvfp4", rate, None, joules),)), **changes)  # type: ignore[arg-type]
+
+
+def side(name: str, *points: Point) -> Side:
+    return Side(name, points)
+
+
+def made(found: Comparison | Refused) -> Comparison:
+    assert isinstance(found, Comparison), found
+    return found
+
+
+def refused(found: Comparison | Refused) -> Refused:
+    assert isinstance(found, Refused), found
+    return found
+
+
+NEW_DRIVER = replace(HERE, driver="580")
+rates = st.lists(st.floats(1e3, 1e6), min_size=2, max_size=20)
+
+
+@given(rates, st.floats(0.5, 2.0))
+def test_a_change_that_is_the_same_on_every_node_is_found_exactly(found: list[float], change: float) -> None:
+    a = side("a", *(point(f"n{i}", rate) for i, rate in enumerate(found)))
+    b = side("b", *(point(f"n{i}", rate * change, setting=NEW_DRIVER) for i, rate in enumerate(found)))
+    (row,) = made(compare(a, b)).rows
+    assert row.rate.value == pytest.approx(change)
+    expected = "no_difference" if abs(change - 1) <= 0.005 else "more" if change > 1 else "less"
+    assert abs(abs(change - 1) - 0.005) < 1e-9 or row.rate.answer == expected
+
+
+@given(rates, rates)
+def test_turned_round_the_ratio_is_its_inverse(first: list[float], second: list[float]) -> None:
+    shared = min(len(first), len(second))
+    a = side("a", *(point(f"n{i}", rate) for i, rate in enumerate(first[:shared])))
+    b = side("b", *(point(f"n{i}", rate, setting=NEW_DRIVER) for i, rate in enumerate(second[:shared])))
+    there, back = made(compare(a, b)).rows[0].rate, made(compare(b, a)).rows[0].rate
+    assert there.value * back.value == pytest.approx(1)
+    assert there.interval is not None
+    assert back.interval is not None
+    assert there.interval.lower * back.interval.upper == pytest.approx(1)
+
+
+@given(st.integers(2, 12), st.integers(2, 12), st.floats(0.8, 1.25))
+def test_two_groups_without_spread_give_the_ratio_itself(n: int, m: int, change: float) -> None:
+    a = side("a", *(point(f"a{i}", 1e5) for i in range(n)))
+    b = side("b", *(point(f"b{i}", 1e5 * change, setting=replace(HERE, hardware="H100")) for i in range(m)))
+    found = made(compare(a, b))
+    assert (found.how, found.difference) == ("groups", "hardware")
+    assert found.rows[0].rate.value == pytest.approx(change)
+
+
+def test_welch_is_as_wide_as_the_textbook_says() -> None:
+    a = side("a", *(point(f"a{i}", math.exp(x)) for i, x in enumerate((1.0, 2.0, 3.0))))
+    b = side("b", *(point(f"b{i}", math.exp(x)) for i, x in enumerate((2.0, 4.0, 6.0))))
+    rate = made(compare(a, b)).rows[0].rate
+    assert rate.interval is not None
+    # means 2 and 4, variances 1 and 4, se = sqrt(5/3), Welch's df = 2.94 -> 2, t = 4.3027
+    assert math.log(rate.value) == pytest.approx(2)
+    assert math.log(rate.interval.upper) == pytest.approx(2 + 4.302653 * math.sqrt(5 / 3), rel=1e-6)
+
+
+def test_pairs_find_what_groups_of_the_same_figures_cannot() -> None:
+    spread = [1e5 * (1 + 0.05 * i) for i in range(6)]
+    a = side("a", *(point(f"n{i}", rate) for i, rate in enumerate(spread)))
+    better = [rate * 1.02 * (1 + 0.0005 * (i % 2)) for i, rate in enumerate(spread)]
+    paired = side("b", *(point(f"n{i}", rate, setting=NEW_DRIVER) for i, rate in enumerate(better)))
+    apart = side("b", *(point(f"m{i}", rate, setting=NEW_DRIVER) for i, rate in enumerate(better)))
+    assert made(compare(a, paired)).rows[0].rate.answer == "more"
+    assert made(compare(a, apart)).rows[0].rate.answer == "no_difference"
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_each_dimension_may_be_the_one_difference(name: str) -> None:
+    other = replace(HERE, **{name: "other"})
+    found = compare(
+        side("a", point("n", 1.0), point("m", 1.0)),
+        side("b", point("n", 2.0, setting=other), point("m", 2.0, setting=other)),
+    )
+    assert (made(found).difference, made(found).now) == (name, "other")
+
+
+@pytest.mark.parametrize("name", [name for name in DIMENSIONS if name != "driver"])
+def test_any_two_differences_are_refused_and_named(name: str) -> None:
+    other = replace(NEW_DRIVER, **{name: "other"})
+    for second in ("n", "m"):
+        told = refused(compare(side("a", point("n", 1.0)), side("b", point(second, 2.0, setting=other))))
+        assert told.reason == "SeveralDifferences"
+        assert name in told.message
+        assert "driver" in told.message
+
+
+def test_nodes_that_differ_in_more_are_left_out_where_one_difference_is_named() -> None:
+    both = replace(NEW_DRIVER, software="te-2.9")
+    a = side("a", *(point(f"n{i}", 1e5) for i in range(3)))
+    b = side(
+        "b", point("n0", 1e5, setting=NEW_DRIVER), point("n1", 1e5, setting=NEW_DRIVER), point("n2", 9e5, setting=both)
+    )
+    assert refused(compare(a, b)).reason == "SeveralDifferences"
+    found = made(compare(a, b, "driver"))
+    assert (found.rows[0].rate.nodes, found.rows[0].rate.value) == (2, pytest.approx(1.0))
+    assert "1 nodes are left out, since they differ in more than driver" in found.notes
+
+
+def test_nodes_on_which_nothing_has_changed_do_not_dilute_the_difference() -> None:
+    a = side("a", *(point(f"n{i}", 1e5) for i in range(4)))
+    b = side(
+        "b",
+        point("n0", 5e4, setting=NEW_DRIVER),
+        point("n1", 5e4, setting=NEW_DRIVER),
+        point("n2", 1e5),
+        point("n3", 1e5),
+    )
+    found = made(compare(a, b))
+    assert found.rows[0].rate.value == pytest.approx(0.5)
+    assert "2 nodes are left out: nothing has changed on them" in found.notes
+
+
+def test_what_was_not_recorded_is_no_difference_and_is_told() -> None:
+    old = Setting(driver="570")
+    found = made(compare(side("a", point("n", 1.0, setting=old)), side("b", point("n", 1.0, setting=NEW_DRIVER))))
+    assert found.difference == "driver"
+    assert any("hardware, software, workload, method, data" in note for note in found.notes)
+
+
+def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
+    hot = point("n1", 1e4, throttled=True)
+    paired = made(compare(side("a", point("n0", 1e5), hot), side("b", point("n0", 1e5), replace(hot, throttled=False))))
+    assert paired.rows[0].rate.nodes == 2
+    assert "1 nodes were throttled on one side or both; they are in the figures" in paired.notes
+    groups = made(compare(side("a", point("n0", 1e5), hot), side("b", point("m0", 1e5))))
+    assert groups.rows[0].rate.value == pytest.approx(1.0)
+
+
+def test_an_interval_of_one_node_comes_from_its_two_runs() -> None:
+    a = Point("n", HERE, (Figure("nvfp4", 1e5, 0.003),))
+    b = Point("n", NEW_DRIVER, (Figure("nvfp4", 1.02e5, 0.004),))
+    rate = made(compare(side("a", a), side("b", b))).rows[0].rate
+    assert rate.interval is not None
+    assert (rate.interval.upper - rate.interval.lower) / 2 / rate.value == pytest.approx(0.005)
+    assert rate.answer == "more"
+
+
+def test_a_figure_that_one_side_lacks_is_no_row() -> None:
+    found = made(compare(side("a", point("n", 1.0, joules=1.0)), side("b", point("n", 1.0))))
+    assert found.rows[0].tokens_per_joule is None
+
+
+def test_an_empty_side_is_refused_by_name() -> None:
+    told = refused(compare(side("driver 570"), side("b", point("n", 1.0))))
+    assert (told.reason, "driver 570 has no figure that stands" in told.message) == ("NothingInCommon", True)

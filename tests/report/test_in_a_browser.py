@@ -1,0 +1,122 @@
+"""The page in a real browser: no error, no request, nothing cut off; legible on a phone, whole on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from precision_lab.screenshots import chromium
+from precision_operator.report.page import page
+from tests.report.sample import fleet_page, node_page
+
+PHONE, DESKTOP = (375, 812), (1280, 900)
+LEAST_PIXELS = 9.0
+"""Height of the smallest letters on a phone."""
+PAGES = {"node": node_page, "fleet": fleet_page}
+
+
+@dataclass
+class Shown:
+    """One page in the browser, and what went wrong or out while it was there."""
+
+    tab: Page
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, started once."""
+    with chromium() as found:
+        yield found
+
+
+def shown(browser: Browser, folder: Path, text: str, size: tuple[int, int]) -> Shown:
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    found = Shown(browser.new_page(viewport={"width": size[0], "height": size[1]}))
+    found.tab.on("console", lambda message: found.errors.append(message.text))
+    found.tab.on("pageerror", lambda error: found.errors.append(str(error)))
+    found.tab.on("request", lambda request: found.requests.append(request.url))
+    found.tab.goto(path.as_uri())
+    return found
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
+def test_it_opens_without_an_error_or_a_request_and_fits(
+    browser: Browser, tmp_path: Path, make: Any, size: tuple[int, int]
+) -> None:
+    found = shown(browser, tmp_path, page(make()), size)
+    assert found.errors == []
+    assert all(url.startswith(("file:", "data:")) for url in found.requests)
+    assert found.tab.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert found.tab.locator("figure svg").count() >= 5
+
+
+@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
+def test_letters_in_drawings_are_legible_on_a_phone_and_none_is_cut_off(
+    browser: Browser, tmp_path: Path, make: Any
+) -> None:
+    found = shown(browser, tmp_path, page(make()), PHONE)
+    smallest, cut = found.tab.evaluate(
+        """() => {
+            let smallest = 99; const cut = [];
+            for (const svg of document.querySelectorAll('figure svg')) {
+                const edge = svg.getBoundingClientRect(), scale = edge.width / svg.viewBox.baseVal.width;
+                for (const text of svg.querySelectorAll('text')) {
+                    smallest = Math.min(smallest, parseFloat(getComputedStyle(text).fontSize) * scale);
+                    const box = text.getBoundingClientRect();
+                    if (box.left < edge.left - 1 || box.right > edge.right + 1) cut.push(text.textContent);
+                }
+            }
+            return [smallest, cut];
+        }"""
+    )
+    assert smallest >= LEAST_PIXELS
+    assert cut == []
+
+
+@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
+def test_labels_of_a_drawing_do_not_lie_on_each_other(browser: Browser, tmp_path: Path, make: Any) -> None:
+    found = shown(browser, tmp_path, page(make()), DESKTOP)
+    met = found.tab.evaluate(
+        """() => {
+            const met = [];
+            for (const svg of document.querySelectorAll('figure svg')) {
+                const upright = [...svg.querySelectorAll('text')].filter(t => !t.hasAttribute('transform'));
+                const all = upright.filter(t => t.textContent);
+                const boxes = all.map(t => [t.textContent, t.getBoundingClientRect()]);
+                for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
+                    const [a, x] = boxes[i], [b, y] = boxes[j];
+                    const wide = Math.min(x.right, y.right) - Math.max(x.left, y.left);
+                    const high = Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top);
+                    if (wide > 2 && high > 6) met.push(`${a} / ${b}`);
+                }
+            }
+            return met;
+        }"""
+    )
+    assert met == []
+
+
+def test_on_paper_the_tables_are_open_and_the_figures_are_whole(browser: Browser, tmp_path: Path) -> None:
+    found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+    found.tab.emulate_media(media="print")
+    assert found.tab.locator("figure details td").first.is_visible()
+    assert found.tab.locator("figure").first.evaluate("e => getComputedStyle(e).breakInside") == "avoid"
+    assert found.tab.pdf()[:5] == b"%PDF-"
+
+
+def test_without_the_hatch_and_the_words_a_failure_would_be_told_by_colour_alone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+    hatched = found.tab.locator('#gemms svg rect[fill="url(#failed)"]')
+    assert hatched.count() == 3
+    assert found.tab.locator("pattern#failed").count() == 1

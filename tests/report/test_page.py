@@ -1,0 +1,283 @@
+"""The page: its words come first, its figures are honest, and it needs nothing but itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.result import Failure, GemmSum, MeasurementResult
+from precision_operator.report.facts import Given, Node, node_of_result
+from precision_operator.report.figures import figures
+from precision_operator.report.figures.cost import dollars
+from precision_operator.report.page import NODES_LISTED, page
+from precision_operator.report.palette import RECIPE_COLOURS, RECIPE_DASHES
+from precision_operator.report.png import png
+from precision_operator.report.verdict import verdict
+from tests.report.sample import MADE_AT, fleet, fleet_page, full_result, gemms, node_page, status, sums
+from tests.support.report_objects import recipe_row, without_energy
+from tests.support.result_objects import recipe_result
+
+PAGES = {"a node": node_page, "a fleet": fleet_page}
+each_page = pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
+
+
+def said(given: Given) -> str:
+    return "\n".join(each.text for each in verdict(given))
+
+
+def figure(given: Given, key: str) -> Any:
+    return next(each for each in figures(given) if each.key == key)
+
+
+@each_page
+def test_the_page_loads_nothing_and_runs_nothing(make: Any) -> None:
+    text = page(make())
+    assert not re.search(r"<script|@import|url\((?!#failed)|src=", text)
+    addresses = set(re.findall(r'https?://[^"\' <)]+', text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+
+
+@each_page
+def test_the_verdict_comes_before_the_first_figure(make: Any) -> None:
+    text = page(make())
+    assert text.index("nvfp4 trains fastest") < text.index("<figure")
+
+
+@each_page
+def test_every_figure_has_title_caption_source_and_the_same_as_a_table(make: Any) -> None:
+    for each in figures(make()):
+        assert each.title, each.key
+        assert each.caption, each.key
+        assert "node" in each.source, each.key
+        assert all(len(row) == len(each.head) for row in each.rows), each.key
+        assert not each.svg or 'aria-label="' in each.svg
+
+
+@each_page
+def test_the_same_facts_give_the_same_page(make: Any) -> None:
+    assert page(make()) == page(make())
+
+
+def test_a_node_has_all_figures_and_a_fleet_has_its_pools() -> None:
+    assert [each.key for each in figures(node_page())] == [
+        "speedup-GB200",
+        "gemms",
+        "efficiency",
+        "cost",
+        "power",
+        "loss",
+        "table",
+    ]
+    keys = [each.key for each in figures(fleet_page())]
+    assert keys[:2] == ["speedup-NVIDIA-GB200", "speedup-NVIDIA-H100-80GB-HBM3"]
+    assert {"nodes-NVIDIA-GB200", "nodes-NVIDIA-H100-80GB-HBM3"} < set(keys)
+
+
+# Failures are shown as failures.
+
+
+def test_a_recipe_that_failed_keeps_its_row_with_the_reason() -> None:
+    drawn = figure(node_page(), "speedup-GB200")
+    assert [row[0] for row in drawn.rows] == list(RECIPE_NAMES)
+    reasons = {row[0]: row[5] for row in drawn.rows}
+    assert "out_of_memory" in reasons["fp8_delayed"]
+    assert "fallback" in reasons["nvfp4_no_rht"]
+    assert drawn.svg.count("out_of_memory") == 1
+
+
+def test_a_stack_of_which_a_part_failed_has_no_sum_and_a_hatched_end() -> None:
+    drawn = figure(node_page(), "gemms")
+    rows = {(row[0], row[1]): row for row in drawn.rows}
+    broken = rows["fp8_delayed", "autocast"]
+    assert broken[-3:] == ("–", "–", "out_of_memory: mlp_up wgrad")
+    assert drawn.svg.count("url(#failed)") == 3, "two bars of fp8_delayed, and fp8_block that is not supported"
+    assert ("bf16", "prequantized") not in rows, "bf16 quantises nothing: that is no failure"
+
+
+def test_bars_of_a_fallback_are_marked_as_another_recipes() -> None:
+    assert "fallback: these bars are not nvfp" in figure(node_page(), "gemms").svg
+
+
+def test_a_stack_is_the_sum_of_one_layers_multiplications() -> None:
+    drawn = figure(node_page(), "gemms")
+    row = next(row for row in drawn.rows if row[:2] == ("bf16", "autocast"))
+    parts = [float(cell) for cell in row[2:6]]
+    assert drawn.head[2:6] == ("qkv", "attn_out", "mlp_up", "mlp_down")
+    assert parts == pytest.approx([3 * 0.3 * weight for weight in (1.0, 0.6, 3.2, 1.9)])
+    assert float(row[6].split()[0]) == pytest.approx(sum(parts), abs=0.002)
+    assert "lm_head" in drawn.caption
+
+
+def test_invalid_power_is_absent_and_told_never_nought() -> None:
+    drawn = figure(node_page(), "efficiency")
+    row = next(row for row in drawn.rows if row[1] == "mxfp8")
+    assert row[3:] == ("–", "–", "PhaseLocked")
+    assert "No energy figure: mxfp8 on GB200: PhaseLocked." in drawn.caption
+    assert "mxfp8" not in drawn.svg
+
+
+def test_a_gap_in_the_trace_breaks_the_line() -> None:
+    drawn = figure(node_page(), "power")
+    line = max(re.findall(r'd="([^"]+)"', drawn.svg), key=len)
+    assert line.count("M") == 2
+    assert "6 samples are missing" in drawn.caption
+
+
+def test_a_run_that_diverged_ends_with_a_cross_and_its_step() -> None:
+    drawn = figure(node_page(), "loss")
+    assert "nvfp4_no_rht diverged" in drawn.svg
+    assert ("nvfp4_no_rht", "1", "6.200", "7.900", "diverged at step 31: loss_rose") in drawn.rows
+    assert "proves no parity" in drawn.caption
+
+
+# What stands apart is named.
+
+
+def test_slow_throttled_and_fallen_back_nodes_are_named_in_picture_and_words() -> None:
+    given = fleet_page()
+    drawn = figure(given, "nodes-NVIDIA-GB200")
+    told = {row[0]: row[2] for row in drawn.rows}
+    assert told["gb200-0059"] == "slow, as the operator judges"
+    assert told["gb200-0058"].endswith("throttled 14.0% of the time (software_thermal)")
+    for name in told:
+        assert name in drawn.svg
+        assert name in said(given)
+
+
+def test_a_pool_of_two_nodes_has_no_distribution() -> None:
+    given = fleet_page(nodes=fleet(8)[:2])
+    assert "nodes-NVIDIA-GB200" not in [each.key for each in figures(given)]
+
+
+def test_throttled_nodes_are_not_in_a_pools_figures() -> None:
+    nodes = fleet(8)
+    with_all = figure(Given("x", MADE_AT, nodes), "speedup-NVIDIA-GB200")
+    hot = [node for node in nodes if any(row.throttled_share for row in node.status.results)]
+    assert len(hot) == 1
+    row = next(row for row in with_all.rows if row[0] == "mxfp8")
+    assert row[3] == "7"
+
+
+# Where the data is from.
+
+DATA: dict[str, tuple[dict[str, Any], str]] = {
+    "simulated": ({"provenance": "simulated", "backend": "replay"}, "SIMULATED"),
+    "replayed": ({"provenance": "replayed", "backend": "replay"}, "REPLAYED"),
+    "a CPU": ({"backend": "torch-cpu"}, "CPU TRIAL"),
+}
+
+
+@pytest.mark.parametrize(("changes", "mark"), DATA.values(), ids=DATA)
+def test_what_is_not_measured_on_a_gpu_is_watermarked_on_every_drawing(changes: dict[str, Any], mark: str) -> None:
+    found = full_result(**changes)
+    given = node_page(result=found, nodes=(node_of_result(found),))
+    drawn = [each.svg for each in figures(given) if each.svg]
+    assert drawn
+    assert all(f">{mark}</text>" in svg for svg in drawn)
+    assert verdict(given)[0].kind == "warning"
+    assert f'<p class="mark">{mark}</p>' in page(given)
+
+
+def test_measured_data_has_no_watermark() -> None:
+    assert "SIMULATED" not in page(node_page())
+    assert "rotate(-18" not in page(node_page())
+
+
+def test_one_simulated_node_marks_the_whole_page() -> None:
+    nodes = list(fleet(8))
+    run = nodes[0].status.run
+    assert run is not None
+    made_up = nodes[0].status.model_copy(update={"run": run.model_copy(update={"simulated": ("watts",)})})
+    nodes[0] = replace(nodes[0], status=made_up)
+    assert Given("x", MADE_AT, tuple(nodes)).watermark == "SIMULATED"
+
+
+def test_nvidias_method_is_named_in_the_source() -> None:
+    given = node_page(result=full_result(method="nvidia"))
+    assert "NVIDIA's method, forward only" in figure(given, "gemms").source
+
+
+# Words.
+
+
+def test_a_page_without_any_result_says_so() -> None:
+    given = Given("Profile ml/nightly", MADE_AT, (), unmeasured=("3 nodes: Busy.",))
+    assert said(given) == "No node has a result yet.\n3 nodes: Busy."
+    assert "<figure" not in page(given)
+
+
+def test_a_baseline_that_nothing_beats_is_the_answer() -> None:
+    rows = [recipe_row("bf16", speedup=1.0), recipe_row("mxfp8", 0.97, difference="slower")]
+    rows[0] = {key: value for key, value in rows[0].items() if not key.startswith("speedup")}
+    given = Given("x", MADE_AT, (Node("n", "p", status(results=rows)),))
+    assert "nothing trains faster than bf16" in said(given)
+
+
+def test_no_difference_is_said_and_not_called_faster() -> None:
+    rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.004, difference="no_difference")]
+    given = Given("x", MADE_AT, (Node("n", "p", status(results=rows)),))
+    assert "mxfp8 makes no difference that can be told from noise on p." in said(given)
+
+
+def test_all_power_invalid_leaves_energy_out_of_the_words() -> None:
+    given = Given(
+        "x", MADE_AT, (Node("n", "p", status(results=[without_energy("bf16"), without_energy("nvfp4", 1.5)])),)
+    )
+    assert "thriftiest" not in said(given)
+    assert "Without a valid power reading" in said(given)
+
+
+def test_dollars_are_gpu_hours_over_tokens() -> None:
+    assert dollars(3.6, 8, 1000.0) == pytest.approx(3.6 * 8 / 3600 / 1000 * 1e6)
+    assert "cost" not in [each.key for each in figures(node_page(price=None))]
+
+
+def test_names_from_a_cluster_are_no_markup() -> None:
+    nodes = tuple(replace(node, pool="<script>alert(1)</script>") for node in fleet(8))
+    text = page(fleet_page(nodes=nodes))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_bare_shapes_have_a_step_and_no_layer() -> None:
+    rows = [
+        row.model_copy(update={"name": "2048x4096x4096", "count": 1}) for row in gemms(1, None) if row.name == "qkv"
+    ]
+    found: MeasurementResult = full_result(recipes=(recipe_result("bf16", gemms=tuple(rows), training=None),))
+    assert figure(node_page(result=found), "gemms").title == "Matrix multiplications of one step"
+
+
+def test_a_sum_that_is_absent_leaves_the_bar_without_an_interval_of_its_own() -> None:
+    absent = (GemmSum(mode="autocast", failure=Failure(reason="too_few_passes")),)
+    one = recipe_result("bf16", gemms=gemms(1, None), sums=absent)
+    row = figure(node_page(result=full_result(recipes=(one,))), "gemms").rows[0]
+    assert row[-1] == "too_few_passes"
+    assert sums(1, None)[0].seconds is not None
+
+
+def test_a_fleet_of_ten_thousand_has_a_page_that_can_be_mailed() -> None:
+    few = fleet(50)
+    given = fleet_page(nodes=tuple(replace(few[i % 50], name=f"gb200-{i:05}") for i in range(10_000)))
+    text = page(given)
+    assert len(text) < 1_000_000
+    assert f"the first {NODES_LISTED}; kubectl precision nodes lists {10_000 - NODES_LISTED} more" in text
+
+
+def test_every_recipe_has_a_colour_and_a_dash_of_its_own() -> None:
+    assert set(RECIPE_COLOURS) == set(RECIPE_DASHES) == set(RECIPE_NAMES)
+    assert len(set(RECIPE_COLOURS.values())) == len(set(RECIPE_DASHES.values())) == len(RECIPE_NAMES)
+
+
+@each_page
+def test_the_main_figure_is_a_png(make: Any) -> None:
+    assert png(make())[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_baseline_alone_has_no_main_figure() -> None:
+    given = Given("x", MADE_AT, (Node("n", "p", status(results=[recipe_row("bf16")])),))
+    with pytest.raises(ValueError, match="no recipe beside the baseline"):
+        png(given)
