@@ -11,7 +11,7 @@ from typing import Any
 
 import kopf
 
-from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import kopf_connection
 from precision_operator.shell.cache import Cache, Kind
 from precision_operator.shell.gather import SELECTORS
@@ -25,8 +25,10 @@ RESOURCES: dict[Kind, tuple[str, str, str]] = {
 }
 
 
-def registry(cache: Cache, kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """One event handler a kind, and the login."""
+def registry(
+    cache: Cache, kubeconfig: str | None, see_plan: Callable[..., Awaitable[None]] | None = None
+) -> kopf.OperatorRegistry:
+    """One event handler a kind, and the login; `see_plan` takes what is told of CapacityPlans."""
     found = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.ConnectionInfo:
@@ -35,6 +37,8 @@ def registry(cache: Cache, kubeconfig: str | None) -> kopf.OperatorRegistry:
     kopf.on.login(registry=found)(login)
     for kind, resource in RESOURCES.items():
         kopf.on.event(*resource, registry=found, id=f"see-{kind}")(_sees(cache, kind))
+    if see_plan is not None:
+        kopf.on.event(GROUP, VERSION, PLAN_PLURAL, registry=found, id="see-plans")(see_plan)
     return found
 
 

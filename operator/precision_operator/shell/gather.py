@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.agent_defaults import filled
 from precision_operator.core.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.shell.cache import KINDS, Cache, Kind
@@ -63,7 +64,7 @@ class Gatherer:
 
     async def observe(self) -> Observed:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
-        profiles = tuple(p for p in map(profile_view, self._cache.all("profiles").values()) if not p.deleting)
+        profiles = tuple(p for p in map(self._profile, self._cache.all("profiles").values()) if not p.deleting)
         now = asyncio.get_running_loop().time()
         pods = _present(map(pod_view, self._cache.all("pods").values()))
         jobs = _present(map(job_view, self._cache.all("jobs").values()))
@@ -81,6 +82,11 @@ class Gatherer:
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
             slices=await self._slices(now) if profiles else (),
         )
+
+    def _profile(self, raw: Raw) -> ProfileView:
+        """A profile, with the operator's defaults for its agents."""
+        view = profile_view(raw)
+        return replace(view, spec=view.spec and filled(view.spec, self._settings.agent_defaults))
 
     async def look(self, nodes: Sequence[str]) -> None:
         """Look up who holds GPUs on `nodes`: one list of pods each, a few at a time."""

@@ -1,0 +1,130 @@
+"""Why there is no plan: the limits that clash, and the smallest relaxation that would do.
+
+Limits are made elastic: each may be passed by a share of itself, and the sum of the shares is made small. A limit whose
+relaxation alone makes a plan possible is part of every contradiction; where there is none, several are at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from precision_operator.planner.options import Offer
+from precision_operator.planner.program import Group, Program, Row
+from precision_operator.planner.solve import OutOfTime, run
+from precision_operator.planner.terms import Terms
+
+MOST_TESTS = 16
+"""Limits that are tried alone."""
+NEGLIGIBLE = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """Limits and by how much (in their own unit) each would have to be passed."""
+
+    parts: tuple[tuple[Group, float], ...]
+
+    @property
+    def share(self) -> float:
+        """The sum of the parts, each as a share of its limit."""
+        return sum(amount / group.limit for group, amount in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`clashing` limits can't hold together; `smallest` is the least that helps, `others` are ways by one limit."""
+
+    clashing: tuple[Group, ...]
+    smallest: Relaxation | None
+    others: tuple[Relaxation, ...]
+
+
+@dataclass(frozen=True)
+class _Elastic(Program):
+    """The program with some limits that may be passed, each by a column of its own behind the others."""
+
+    loose: tuple[Group, ...] = ()
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        columns = {group: self.width + i for i, group in enumerate(self.loose)}
+        return tuple(
+            replace(row, columns=(*row.columns, columns[row.group]), values=(*row.values, -row.group.limit))
+            if row.group is not None and row.group in columns
+            else row
+            for row in super().rows
+        )
+
+
+def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
+    """What keeps these jobs from being placed. Every offer has an option."""
+    program = Program(tuple(offers), terms)
+    groups = tuple(row.group for row in program.rows if row.group is not None)
+    together = _relaxed(program, groups, terms)
+    if together is None or not together.parts:
+        return Conflict((), None, ())
+    tested = sorted(groups, key=lambda group: (group not in {g for g, _ in together.parts}, group.kind == "deadline"))
+    alone = [found for group in tested[:MOST_TESTS] if (found := _relaxed(program, (group,), terms)) is not None]
+    alone.sort(key=lambda relaxation: relaxation.share)
+    clashing = tuple(relaxation.parts[0][0] for relaxation in alone if relaxation.parts)
+    every = [together, *alone]
+    return Conflict(
+        clashing=clashing or tuple(group for group, _ in together.parts),
+        smallest=min(every, key=lambda relaxation: (round(relaxation.share, 9), len(relaxation.parts))),
+        others=tuple(alone[:4]),
+    )
+
+
+def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms) -> Relaxation | None:
+    """The smallest relaxation of these limits; None where they do not help, or time ran out."""
+    elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose)
+    wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
+    try:
+        found = run(elastic, wanted, 0.01, terms.seconds / MOST_TESTS)
+    except OutOfTime:
+        return None
+    if found is None:
+        return None
+    shares = found[0][elastic.width :]
+    parts = [(group, float(s) * group.limit) for group, s in zip(loose, shares, strict=True) if s > NEGLIGIBLE]
+    return Relaxation(tuple(parts))
+
+
+_UNITS = {
+    "gpus": "{amount:.0f} more GPUs in pool {of}",
+    "blocks": "{amount:.0f} more whole blocks in pool {of}",
+    "power": "{amount:.3g} MW more power{where}",
+    "dollars": "{amount:,.0f} dollars more",
+    "gpuHours": "{amount:,.0f} GPU hours more",
+    "megawattHours": "{amount:,.3g} MWh more",
+    "deadline": "{amount:.3g} more days for job {of}",
+}
+_NAMES = {
+    "gpus": "the {limit:.0f} GPUs of pool {of}",
+    "blocks": "the {limit:.0f} whole blocks of pool {of}",
+    "power": "the power budget of {limit:.3g} MW{where}",
+    "dollars": "budget.dollars of {limit:,.0f}",
+    "gpuHours": "budget.gpuHours of {limit:,.0f}",
+    "megawattHours": "budget.megawattHours of {limit:,.3g}",
+    "deadline": "the deadline of job {of} ({limit:.3g} days)",
+}
+
+
+def named(group: Group) -> str:
+    """A limit in words."""
+    where = f" of pool {group.of}" if group.of else ""
+    return _NAMES[group.kind].format(limit=group.limit, of=group.of, where=where)
+
+
+def told(relaxation: Relaxation) -> str:
+    """A relaxation in words."""
+    words = []
+    for group, amount in relaxation.parts:
+        more = float(np.ceil(amount - NEGLIGIBLE)) if group.kind in ("gpus", "blocks") else amount
+        where = f" for pool {group.of}" if group.of else ""
+        words.append(_UNITS[group.kind].format(amount=more, of=group.of, where=where))
+    return " and ".join(words)

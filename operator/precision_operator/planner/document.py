@@ -1,0 +1,257 @@
+"""The answer as the resource's status: the one document that kubectl, the plugin, metrics and the page show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+
+from precision_api.capacity_plan import (
+    JobPlan,
+    PlanDays,
+    PlanStatus,
+    PlanTotals,
+    PoolUse,
+    WhatIfAnswer,
+)
+from precision_operator.core.clock import format_time
+from precision_operator.planner.conflict import named, told
+from precision_operator.planner.evidence import Pool
+from precision_operator.planner.planning import Answer, binding, greedy_text
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
+from precision_operator.planner.schedule import SLACK, Slot, ends, peak, schedule, watts
+from precision_operator.planner.what_if import Difference, in_words
+
+LINES = 32
+LONG = 1024
+DOUBTS = ("simulated", "replayed", "stale", "unverified", "powerInvalid")
+
+
+def status(answer: Answer, differences: Sequence[Difference] = ()) -> PlanStatus:
+    """Everything but conditions, times of writing and the inputs' hash."""
+    if answer.solution is None:
+        return _refused(answer)
+    slots = sorted(answer.solution.slots, key=lambda slot: (slot.start, slot.option.job.name))
+    jobs = tuple(_job(answer, slot, slots) for slot in slots)
+    wanted = [job for job in jobs if job.deadline != "none"]
+    known = answer.totals
+    assert known is not None
+    power = f"{known.peak_megawatts:.3g} MW" if known.peak_megawatts is not None else None
+    return PlanStatus(
+        phase="Solved",
+        recommendation=_cut(recommendation(answer)),
+        totals=_totals(answer),
+        jobs=jobs,
+        pools=tuple(_pool(answer, pool, slots) for pool in answer.pools)[:64],
+        what_ifs=tuple(_what_if(difference) for difference in differences),
+        notes=tuple(_cut(note) for note in answer.notes[:LINES]),
+        summary=f"{len(jobs)}/{len(jobs)}",
+        days=f"{known.days:.3g}",
+        power=power,
+        cost=f"${known.dollars:,.0f}" if known.dollars is not None else None,
+        deadlines=f"{sum(job.deadline == 'promised' for job in wanted)}/{len(wanted)}" if wanted else None,
+        data=data(slots),
+    )
+
+
+def _refused(answer: Answer) -> PlanStatus:
+    problems = [str(problem) for problem in answer.problems]
+    found = answer.conflict
+    if found is not None:
+        clash = " and ".join(named(group) for group in found.clashing)
+        problems.append(f"These limits clash: {clash}" if clash else "Jobs that wait find no room before deadlines")
+        if found.smallest is not None:
+            problems.append(f"The smallest relaxation that would do: {told(found.smallest)}")
+        others = [told(other) for other in found.others if other != found.smallest]
+        if others:
+            problems.append(f"Or by one limit alone: {'; '.join(others)}")
+    jobs = len(answer.terms.jobs) if answer.terms else 0
+    return PlanStatus(
+        phase="Infeasible" if found is not None else "Refused",
+        recommendation=_cut("There is no plan. " + ". ".join(problems[:3])),
+        problems=tuple(_cut(problem) for problem in problems[:LINES]),
+        notes=tuple(_cut(note) for note in answer.notes[:LINES]),
+        summary=f"0/{jobs}" if jobs else None,
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONG else text[: LONG - 3] + "..."
+
+
+def _number(value: float | None, digits: int = 6) -> str | None:
+    """A decimal string of so many significant digits, twelve places at most; None stays None."""
+    if value is None:
+        return None
+    text = f"{Decimal(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def _money(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _always(value: float) -> str:
+    """A figure that is always there."""
+    return _number(value) or "0"
+
+
+def _totals(answer: Answer) -> PlanTotals:
+    known, solution = answer.totals, answer.solution
+    assert known is not None
+    assert solution is not None
+    gap = solution.gap if solution.gap < 1e6 else None
+    return PlanTotals(
+        days=_number(known.days),
+        dollars=_money(known.dollars),
+        megawatt_hours=_number(known.megawatt_hours),
+        peak_megawatts=_number(known.peak_megawatts),
+        gpu_hours=_number(known.gpu_hours),
+        gap_percent=None if gap is None else _number(round(gap * 100, 4)),
+        greedy=greedy_text(answer),
+    )
+
+
+def _moment(answer: Answer, days: float) -> str:
+    assert answer.terms is not None
+    return format_time(answer.terms.start + timedelta(days=days))
+
+
+def _job(answer: Answer, slot: Slot, slots: Sequence[Slot]) -> JobPlan:
+    option = slot.option
+    energy = option.megawatt_hours
+    joules = None if energy is None else energy * 3.6e9
+    return JobPlan(
+        name=option.job.name,
+        pool=option.pool.name,
+        recipe=option.recipe,
+        gpus=option.gpus,
+        start=_moment(answer, slot.start),
+        end=_moment(answer, slot.end),
+        days=PlanDays(low=_always(option.days_low), mid=_always(option.days), high=_always(option.days_high)),
+        tokens_per_second=_always(option.speed.tokens_per_second),
+        straggler=_always(round(option.speed.straggler, 5)),
+        megawatts=_number(None if option.limit_watts is None else option.limit_watts / WATTS_PER_MEGAWATT),
+        megawatt_hours=_number(energy),
+        dollars=_money(option.dollars),
+        dollars_per_million_tokens=_number(
+            None if option.dollars is None else option.dollars / option.job.tokens * 1e6
+        ),
+        tokens_per_joule=_number(None if not joules else option.job.tokens / joules),
+        basis=option.source.basis,
+        upper_bound=option.source.upper_bound,
+        deadline=_deadline(answer, slot),
+        binding=binding(answer, slot)[:253],
+        source=_cut(option.source.text),
+    )
+
+
+def _deadline(answer: Answer, slot: Slot) -> str:
+    """promised where the band's high end of it, and of all that it waits for, ends in time, and no rate is a bound."""
+    job = slot.option.job
+    if job.deadline_days is None:
+        return "none"
+    assert answer.solution is not None
+    assert answer.terms is not None
+    by_name = {each.option.job.name: each for each in answer.solution.slots}
+    waiting, chain = [job.name], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in chain:
+            chain.add(name)
+            waiting += by_name[name].option.job.after
+    if any(by_name[name].option.source.upper_bound for name in chain):
+        return "notPromised"
+    careful = schedule(answer.solution.chosen, answer.terms.limits, lambda option: option.days_high)
+    late = careful is None or ends(careful)[job.name] > job.deadline_days * (1 + SLACK)
+    return "notPromised" if late else "promised"
+
+
+def _pool(answer: Answer, pool: Pool, slots: Sequence[Slot]) -> PoolUse:
+    mine = [slot for slot in slots if slot.option.pool.name == pool.name]
+    known = bool(mine) and all(slot.option.limit_watts is not None for slot in mine)
+    return PoolUse(
+        name=pool.name,
+        gpus=pool.gpus,
+        peak_gpus=round(peak(mine, lambda option: float(option.gpus))),
+        gpu_hours=_always(sum(slot.option.gpu_hours for slot in mine)),
+        megawatts=_number(peak(mine, watts) / WATTS_PER_MEGAWATT) if known else None,
+        slow_nodes=len(pool.slow),
+        data=_pool_data(pool)[:253],
+        provenance=_cut(provenance(pool)),
+    )
+
+
+def _pool_data(pool: Pool) -> str:
+    if not pool.samples:
+        return "declared" if pool.terms.job_rates else "none"
+    return ", ".join(f"{word} ({n}/{pool.nodes})" for word, n in pool.marks.items()) or "measured"
+
+
+def provenance(pool: Pool) -> str:
+    """Profiles, nodes, verified share and age of all that is known of a pool."""
+    samples = list(pool.samples.values())
+    parts = (
+        [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
+    )
+    if samples:
+        figures = sum(len(sample.rates) for sample in samples)
+        verified = sum(sample.verified for sample in samples)
+        profiles = sorted({name for sample in samples for name in sample.profiles})
+        parts.append(
+            f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "
+            f"{verified}/{figures} figures verified; oldest {max(s.oldest_days for s in samples):.3g} days"
+        )
+    if pool.refused:
+        parts.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")
+    return "; ".join([*parts, *pool.notes]) or "nothing is known of it"
+
+
+def data(slots: Sequence[Slot]) -> str:
+    """measured, or what of the figures that are used is not: in capitals, so that nobody overlooks it."""
+    samples = [slot.option.source.sample for slot in slots]
+    marks = {word for sample in samples if sample is not None for word in sample.marks if word in DOUBTS}
+    if any(slot.option.source.job_rate is not None for slot in slots):
+        marks.add("declared")
+    if any(slot.option.source.basis == "predicted" for slot in slots):
+        marks.add("predicted")
+    ordered = sorted(marks, key=lambda word: (word not in DOUBTS, word))
+    return ", ".join(word.upper() if word in DOUBTS else word for word in ordered) or "measured"
+
+
+def _what_if(difference: Difference) -> WhatIfAnswer:
+    return WhatIfAnswer(
+        name=difference.name,
+        answer=_cut(in_words(difference)),
+        dollars=_money(difference.dollars),
+        days=_number(difference.days),
+        megawatt_hours=_number(difference.megawatt_hours),
+        feasible=difference.totals is not None,
+    )
+
+
+def recommendation(answer: Answer) -> str:
+    """Which pool, which precision, how many GPUs, how long, how much: one sentence."""
+    assert answer.solution is not None
+    slots = answer.solution.slots
+    known = answer.totals
+    assert known is not None
+    shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
+    more = f", and {len(slots) - 3} more jobs" if len(slots) > 3 else ""
+    ending = [f"all is done after {known.days:.3g} days"]
+    if known.dollars is not None:
+        ending.append(f"for ${known.dollars:,.0f}")
+    if known.megawatt_hours is not None:
+        ending.append(f"with {known.megawatt_hours:,.3g} MWh")
+    doubt = data(slots)
+    warning = "" if doubt in ("measured", "declared") else f"{doubt} figures: "
+    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}."
+
+
+def _placed(slot: Slot) -> str:
+    option = slot.option
+    bound = "at least " if option.source.upper_bound else ""
+    return (
+        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.recipe} "
+        f"({bound}{option.days:.3g} days, {option.days_low:.3g} to {option.days_high:.3g})"
+    )

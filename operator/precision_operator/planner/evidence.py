@@ -1,0 +1,307 @@
+"""What is known of each pool: per workload and recipe the rates of its nodes, as far as they may be used.
+
+A result that is stale, unverified, simulated, replayed or without valid power is refused unless the plan asks for it;
+what is used so is marked and told. A recipe that fell back to another precision is never used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from precision_api.recipes import Recipe
+from precision_api.stats import MAD_TO_SIGMA, Z_975, t_quantile
+from precision_operator.core.clock import parse_time
+from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.straggler import Rates, Straggler, quiet
+from precision_operator.planner.terms import PoolTerms, Terms
+
+SLOW_SHARE = 0.05
+SLOW_DEVIATIONS = 4
+"""A node is slow when it is this share, and so many robust deviations, below its pool's median (OBSERVABILITY 3)."""
+Key = tuple[str, Recipe]
+"""Workload key and recipe."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One recipe and workload on the nodes of one pool; rates are synchronous tokens/s of one GPU."""
+
+    workload: WorkloadFacts
+    recipe: Recipe
+    names: tuple[str, ...]
+    rates: Rates
+    throttled: frozenset[str]
+    noise: float
+    """Relative standard deviation of one measurement."""
+    half_width: float
+    """Relative half-width of a measurement's 95 % interval, the median of all."""
+    watts_per_gpu: float | None
+    power_scope: str
+    marks: Mapping[str, int]
+    """What was let in by `allow`, with the number of nodes."""
+    profiles: tuple[str, ...]
+    oldest_days: float
+    verified: int
+
+    @cached_property
+    def reference(self) -> float:
+        """Median of the nodes that were not throttled."""
+        kept = [rate for name, rate in zip(self.names, self.rates, strict=True) if name not in self.throttled]
+        return float(np.median(kept if kept else self.rates))
+
+    @cached_property
+    def quiet(self) -> Rates:
+        """All rates, ascending, without measurement noise."""
+        return quiet(self.rates, self.noise)
+
+    @cached_property
+    def factors(self) -> dict[tuple[int, int, bool], Straggler]:
+        """Stragglers that were worked out, by nodes of the pool, nodes of the job, and placement."""
+        return {}
+
+    @cached_property
+    def slow(self) -> frozenset[str]:
+        """Nodes that are slow or throttled."""
+        if len(self.rates) < 3:
+            return self.throttled
+        spread = float(np.median(np.abs(self.rates - self.reference)))
+        margin = max(SLOW_SHARE * self.reference, SLOW_DEVIATIONS * MAD_TO_SIGMA * spread)
+        below = self.rates < self.reference - margin
+        return self.throttled | {name for name, slow in zip(self.names, below, strict=True) if slow}
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One pool that jobs may be given."""
+
+    name: str
+    product: str
+    gpus_per_node: int
+    nodes: int
+    limit_watts_per_gpu: float | None
+    samples: Mapping[Key, Sample]
+    terms: PoolTerms
+    racks: Mapping[str, int] = field(default_factory=dict)
+    """Nodes by rack or NVLink domain, where labels name it."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Results (node and recipe) that were refused, by why."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs to plan with."""
+        return self.nodes * self.gpus_per_node
+
+    @cached_property
+    def slow(self) -> frozenset[str]:
+        """Nodes that are slow or throttled with any recipe."""
+        return frozenset[str]().union(*(sample.slow for sample in self.samples.values()))
+
+    @cached_property
+    def measured(self) -> int:
+        """Nodes with a usable figure of any recipe, the most of them."""
+        return max((len(sample.rates) for sample in self.samples.values()), default=0)
+
+    @cached_property
+    def marks(self) -> Mapping[str, int]:
+        """What is doubtful about the pool's figures, with the largest number of nodes of any recipe."""
+        found: dict[str, int] = {}
+        for sample in self.samples.values():
+            for word, number in sample.marks.items():
+                found[word] = max(found.get(word, 0), number)
+        return dict(sorted(found.items()))
+
+
+def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[Pool, ...]:
+    """All pools that can be planned with, by name; one without any usable figure is kept, to say why."""
+    workloads = {workload.key: workload for workload in fleet.workloads}
+    measured = {facts.name: _measured(facts, terms, workloads, now) for facts in fleet.pools}
+    declared = {name: _declared(own) for name, own in terms.pools.items() if own.name not in _known(fleet)}
+    return tuple(found for _, found in sorted((measured | declared).items()))
+
+
+def _known(fleet: Fleet) -> set[str]:
+    return {name for pool in fleet.pools for name in (pool.name, pool.product)}
+
+
+def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
+    """What the user says of a pool: by its name, else by its product, else nothing."""
+    return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name)
+
+
+def _declared(own: PoolTerms) -> Pool:
+    notes = (
+        () if own.nodes and own.gpus_per_node else ("has no reports here; a pool of your own needs nodes, gpusPerNode",)
+    )
+    return Pool(
+        name=own.name,
+        product=own.product or own.name,
+        gpus_per_node=own.gpus_per_node or 1,
+        nodes=(own.nodes or 0) if not notes else 0,
+        limit_watts_per_gpu=own.limit_watts_per_gpu,
+        samples={},
+        terms=own,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One usable figure of one node."""
+
+    node: NodeFacts
+    result: ResultFacts
+    rate: RateFacts
+    per_gpu: float
+    days: float
+    marks: tuple[str, ...]
+
+
+def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> Pool:
+    own = own_terms(facts.name, facts.product, terms)
+    sizes = Counter[int]()
+    for node in facts.nodes:
+        sizes[node.gpus] += node.count
+    gpus = max(sizes, key=lambda size: (sizes[size], size), default=1)
+    alike = [node for node in facts.nodes if node.gpus == gpus]
+    refused: Counter[str] = Counter()
+    rows: dict[Key, dict[str, _Row]] = {}
+    for node in alike:
+        for result in node.results:
+            _take(node, result, terms, now, rows, refused)
+    samples = {
+        key: _sample(list(found.values()), workloads[key[0]], key[1], terms)
+        for key, found in rows.items()
+        if key[0] in workloads
+    }
+    usable = {name: row.node for found in rows.values() for name, row in found.items()}
+    counted = sum(node.count for node in usable.values())
+    limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
+    racks = Counter[str]()
+    for node in usable.values():
+        if node.rack:
+            racks[node.rack] += node.count
+    return Pool(
+        name=facts.name,
+        product=facts.product,
+        gpus_per_node=gpus,
+        nodes=own.nodes or counted,
+        limit_watts_per_gpu=max(limits, default=own.limit_watts_per_gpu),
+        samples=samples,
+        terms=own,
+        racks=dict(racks) if sum(racks.values()) == (own.nodes or counted) else {},
+        refused=dict(refused),
+        notes=tuple(_notes(facts, own, gpus, sizes, counted)),
+    )
+
+
+def _notes(facts: PoolFacts, own: PoolTerms, gpus: int, sizes: Counter[int], counted: int) -> Iterable[str]:
+    others = sum(number for size, number in sizes.items() if size != gpus)
+    if others:
+        yield f"{others} nodes with other than {gpus} GPUs are left out"
+    if own.nodes and counted and own.nodes > counted:
+        yield f"{own.nodes} nodes are planned with, {counted} have a usable result: the others count as like them"
+    if counted == 1:
+        yield "only one node was measured: how nodes differ is not known, so no straggler is counted"
+
+
+def _take(
+    node: NodeFacts,
+    result: ResultFacts,
+    terms: Terms,
+    now: datetime,
+    rows: dict[Key, dict[str, _Row]],
+    refused: Counter[str],
+) -> None:
+    """Put a node's usable figures into `rows` (the newest one where profiles overlap), and count the others."""
+    if terms.profiles and result.profile not in terms.profiles:
+        return
+    age = (now - parse_time(result.finished_at)).total_seconds() / 86_400
+    common = _doubts(result, age, terms)
+    for rate in result.rates:
+        doubts = [*common, *_rate_doubts(rate)]
+        hard = next((doubt for doubt in doubts if doubt not in terms.allow), None)
+        if rate.synchronous_tokens_per_second is None:
+            continue
+        if hard is not None:
+            refused[hard] += node.count
+            continue
+        row = _Row(node, result, rate, rate.synchronous_tokens_per_second / node.gpus, age, tuple(doubts))
+        held = rows.setdefault((result.workload, rate.recipe), {})
+        before = held.get(node.name)
+        if before is None or before.days > age:
+            held[node.name] = row
+
+
+def _doubts(result: ResultFacts, age: float, terms: Terms) -> list[str]:
+    found: list[str] = []
+    if result.stale or age > terms.max_age.total_seconds() / 86_400:
+        found.append("stale")
+    if result.provenance != "measured":
+        found.append(result.provenance)
+    return found
+
+
+def _rate_doubts(rate: RateFacts) -> list[str]:
+    """`fallback` can't be allowed: another precision ran than the one that is named."""
+    if rate.verdict == "fallback":
+        return ["fallback"]
+    return [] if rate.verdict in ("verified", "emulated") else ["unverified"]
+
+
+def _sample(rows: list[_Row], workload: WorkloadFacts, recipe: Recipe, terms: Terms) -> Sample:
+    rows = sorted(rows, key=lambda row: row.node.name)
+    counts = [row.node.count for row in rows]
+    steady = [row for row in rows if not row.rate.throttled] or rows
+    watts, scope, guessed = _watts(steady, terms)
+    marks: Counter[str] = Counter()
+    for row in rows:
+        for word in row.marks:
+            marks[word] += row.node.count
+        if row.rate.verdict == "emulated":
+            marks["emulated"] += row.node.count
+    if guessed:
+        marks["powerInvalid"] += guessed
+    known = [row for row in rows if row.rate.error is not None]
+    return Sample(
+        workload=workload,
+        recipe=recipe,
+        names=tuple(name for row in rows for name in [row.node.name] * row.node.count),
+        rates=np.repeat(np.array([row.per_gpu for row in rows], dtype=np.float64), counts),
+        throttled=frozenset(row.node.name for row in rows if row.rate.throttled),
+        noise=median([_noise(row) for row in known]) if known else 0.0,
+        half_width=median([row.rate.error or 0.0 for row in known]) if known else 0.0,
+        watts_per_gpu=watts,
+        power_scope=scope,
+        marks=dict(marks),
+        profiles=tuple(sorted({row.result.profile for row in rows})),
+        oldest_days=max(row.days for row in rows),
+        verified=sum(row.node.count for row in rows if row.rate.verdict == "verified"),
+    )
+
+
+def _noise(row: _Row) -> float:
+    """Relative standard deviation behind a 95 % interval; without the number of passes it is taken for a normal one."""
+    passes = row.result.passes
+    return (row.rate.error or 0.0) / (t_quantile(passes - 1) if passes else Z_975)
+
+
+def _watts(rows: list[_Row], terms: Terms) -> tuple[float | None, str, int]:
+    """Median draw of a GPU, what it is of, and how many nodes' limits stand for a draw that was not valid."""
+    valid = [row for row in rows if row.rate.watts is not None and not row.rate.power_invalid]
+    scopes = Counter(row.rate.power_scope or "gpu" for row in valid)
+    scope = max(scopes, key=lambda name: (scopes[name], name), default="gpu")
+    draws = [(row.rate.watts or 0.0) / row.node.gpus for row in valid if (row.rate.power_scope or "gpu") == scope]
+    if draws:
+        return float(median(draws)), scope, 0
+    limits = [row.node.limit_watts / row.node.gpus for row in rows if row.node.limit_watts]
+    if "powerInvalid" in terms.allow and limits:
+        return float(median(limits)), scope, sum(row.node.count for row in rows)
+    return None, scope, 0

@@ -1,0 +1,104 @@
+"""What is known of a fleet, as one document: what `kubectl precision fleet -o json` saves and every plan is made from.
+
+Rates are of whole nodes. `synchronous_tokens_per_second` is what a synchronous job gets of a node: GPUs x the slowest
+GPU. Who writes such a file by hand may describe alike nodes by one entry with a `count`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from precision_api.recipes import Recipe
+from precision_api.result import Provenance, Verdict
+from precision_api.schema import Record
+from precision_api.workload import ModelSpec
+
+VERSION: Literal["precision-fleet/1"] = "precision-fleet/1"
+Above = Annotated[float, Field(gt=0)]
+
+
+class WorkloadFacts(Record):
+    """A workload that was measured. `key` tells model and sequence length apart, not batch sizes."""
+
+    key: str
+    name: str
+    flops_per_token: Above | None = None
+    sequence_length: int | None = None
+    model: ModelSpec | None = None
+    """None for explicit shapes: nothing can be predicted from those."""
+
+
+class RateFacts(Record):
+    """One recipe on one node. Absent is not measured, or not valid."""
+
+    recipe: Recipe
+    verdict: Verdict
+    synchronous_tokens_per_second: Above | None = None
+    error: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Relative half-width of the rate's 95 % interval."""
+    watts: Above | None = None
+    power_scope: Literal["gpu", "module"] | None = None
+    power_invalid: tuple[str, ...] = ()
+    throttled: bool = False
+
+
+class ResultFacts(Record):
+    """One profile's newest result of a node."""
+
+    profile: str
+    workload: str
+    """Key of a workload of the fleet."""
+    finished_at: str
+    provenance: Provenance
+    stale: str = ""
+    """Why the operator calls it out of date; empty when it does not."""
+    passes: Annotated[int, Field(ge=2)] | None = None
+    """Independent repetitions behind an interval: decides which t quantile its half-width holds."""
+    rates: tuple[RateFacts, ...] = ()
+
+
+class NodeFacts(Record):
+    """One node, or `count` alike ones."""
+
+    name: str
+    gpus: Annotated[int, Field(ge=1)]
+    limit_watts: Annotated[float, Field(ge=0)] | None = None
+    """Enforced power limits of all GPUs together."""
+    rack: str = ""
+    """NVLink domain or rack, as labels name it."""
+    count: Annotated[int, Field(ge=1)] = 1
+    results: tuple[ResultFacts, ...] = ()
+
+
+class PoolFacts(Record):
+    """Nodes that are alike."""
+
+    name: str
+    product: str
+    nodes: tuple[NodeFacts, ...] = ()
+
+
+class Fleet(Record):
+    """All pools that somebody may read, at one time."""
+
+    version: Literal["precision-fleet/1"] = VERSION
+    taken_at: str
+    source: str = ""
+    """Where the facts come from, for people."""
+    workloads: tuple[WorkloadFacts, ...] = ()
+    pools: tuple[PoolFacts, ...] = ()
+
+
+def read_fleet(text: str) -> Fleet:
+    """The fleet that a saved file holds. ValueError, fit for the user, for anything else."""
+    try:
+        return Fleet.model_validate_json(text)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in found["loc"]) or "the file"
+        raise ValueError(
+            f"{place}: {found['msg'].removeprefix('Value error, ')}. A fleet file is what "
+            "kubectl precision fleet -o json saves; save it again, or correct the field"
+        ) from None

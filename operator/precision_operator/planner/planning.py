@@ -1,0 +1,223 @@
+"""From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from precision_api.capacity_plan import Objective, PlanSpec
+from precision_operator.planner.conflict import Conflict, conflict
+from precision_operator.planner.evidence import Pool, pools
+from precision_operator.planner.fleet import Fleet
+from precision_operator.planner.greedy import greedy
+from precision_operator.planner.options import Offer, Option, offers
+from precision_operator.planner.program import cost, energy
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
+from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
+from precision_operator.planner.solve import Solution, solve, value
+from precision_operator.planner.terms import Terms, terms
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All jobs together; what is not known of every job is None."""
+
+    days: float
+    dollars: float | None
+    megawatt_hours: float | None
+    peak_megawatts: float | None
+    gpu_hours: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A plan, or why there is none: `problems` with the inputs, or a `conflict` of limits."""
+
+    terms: Terms | None = None
+    pools: tuple[Pool, ...] = ()
+    offers: tuple[Offer, ...] = ()
+    solution: Solution | None = None
+    conflict: Conflict | None = None
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    greedy: tuple[Slot, ...] | None = None
+
+    @property
+    def totals(self) -> Totals | None:
+        """What the plan comes to."""
+        return None if self.solution is None else totals(self.solution.slots)
+
+
+def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = None) -> Answer:
+    """The answer; never raises for what a user gave. `start` stands for a spec that names none."""
+    try:
+        read = terms(spec, now, start)
+        return answer(read, pools(fleet, read, now))
+    except Unusable as error:
+        return Answer(problems=error.problems)
+
+
+def answer(read: Terms, found: Sequence[Pool]) -> Answer:
+    """The answer for these pools. Raises Unusable where the inputs make no plan."""
+    problems = list(_empty(found, read))
+    made = offers(found, read) if not problems else ()
+    problems += [offer.problem(f"spec.jobs[{offer.job.name}]") for offer in made if not offer.options]
+    if problems:
+        return Answer(read, tuple(found), made, problems=tuple(problems))
+    solution = solve(made, read)
+    known = Answer(read, tuple(found), made, solution, notes=tuple(_notes(read, found, solution)))
+    if solution is None:
+        return replace(known, conflict=conflict(made, read))
+    return replace(known, greedy=greedy(made, read.limits, solution.objectives[0]))
+
+
+def _empty(found: Sequence[Pool], read: Terms) -> Iterator[Problem]:
+    if not found:
+        text = "the fleet has no pool with a result: run a PrecisionProfile there, or describe pools with jobRates"
+        yield Problem("spec.fleet", text)
+    for pool in found:
+        if not pool.nodes and pool.name in read.pools and not pool.refused:
+            text = f"no report names pool {pool.name}: correct the name, or give its nodes, gpusPerNode and jobRates"
+            yield Problem("spec.pools", text)
+    usable = any(pool.samples or pool.terms.job_rates for pool in found)
+    if found and not usable:
+        refused = sorted({word for pool in found for word in pool.refused})
+        words = f"all results are refused as {', '.join(refused)}" if refused else "no pool has a result"
+        ask = ", ".join(word for word in refused if word != "fallback")
+        remedy = f": measure again, or set spec.fleet.allow: [{ask}]" if ask else ": profile the fleet first"
+        yield Problem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
+
+
+def totals(slots: Sequence[Slot]) -> Totals:
+    """What these slots come to."""
+    chosen = [slot.option for slot in slots]
+    known = all(option.limit_watts is not None for option in chosen)
+    return Totals(
+        days=max(slot.end for slot in slots),
+        dollars=cost(chosen),
+        megawatt_hours=energy(chosen),
+        peak_megawatts=peak(slots, watts) / WATTS_PER_MEGAWATT if known else None,
+        gpu_hours=sum(option.gpu_hours for option in chosen),
+    )
+
+
+def _notes(read: Terms, found: Sequence[Pool], solution: Solution | None) -> Iterator[str]:
+    """What was assumed or left out; the loudest first."""
+    used = {slot.option.pool.name for slot in solution.slots} if solution else {pool.name for pool in found}
+    mine = [pool for pool in found if pool.name in used]
+    marks = _marks(mine, solution)
+    for word in ("simulated", "replayed", "stale", "unverified", "powerInvalid", "emulated"):
+        named = [f"{pool.name} ({marks[pool.name][word]} nodes)" for pool in mine if word in marks[pool.name]]
+        if named:
+            yield f"{word.upper()}: {_MEANING[word]}: {', '.join(named)}"
+    slots = solution.slots if solution else ()
+    if any(slot.option.source.upper_bound for slot in slots):
+        yield (
+            "upper bound (no communication): rates are of single nodes and no scaling is given, so jobs will take "
+            "longer and no deadline is promised; give scaling or jobRates"
+        )
+    if any(slot.option.source.basis == "predicted" for slot in slots):
+        yield "predicted rates are not measured: profile that workload for a narrower band"
+    if read.goodput is None and any(s.option.speed.goodput == 1 for s in slots):
+        yield "goodput is not given: failures, checkpoints and restarts are counted as nothing"
+    if slots and not any(read.overhead.values()):
+        yield "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone"
+    if slots and read.pue is None:
+        yield "power.pue is not given: power and energy are without cooling and losses"
+    if any(s.option.dollars and not s.option.pool.terms.price_includes_power for s in slots) and not (
+        read.dollars_per_kilowatt_hour
+    ):
+        yield "power.dollarsPerKilowattHour is not given: electricity costs nothing here"
+    for pool in mine:
+        for note in pool.notes:
+            yield f"pool {pool.name}: {note}"
+    if solution and solution.timed_out:
+        yield "the time limit ended the search: another run may find another plan within the gap"
+
+
+def _marks(mine: Sequence[Pool], solution: Solution | None) -> Mapping[str, Mapping[str, int]]:
+    """By pool what is doubtful: of the figures that the plan uses, or of all where there is none."""
+    if solution is None:
+        return {pool.name: pool.marks for pool in mine}
+    found: dict[str, dict[str, int]] = {pool.name: {} for pool in mine}
+    for slot in solution.slots:
+        sample = slot.option.source.sample
+        for word, number in (sample.marks if sample else {}).items():
+            place = found[slot.option.pool.name]
+            place[word] = max(place.get(word, 0), number)
+    return found
+
+
+_MEANING = {
+    "simulated": "nobody measured these figures, they show how a plan looks and nothing about real hardware",
+    "replayed": "published figures were played back, this hardware was not measured",
+    "stale": "results are out of date",
+    "unverified": "it is not proved that the precision really ran",
+    "powerInvalid": "enforced limits stand for a draw that was not valid",
+    "emulated": "the recipe runs through another one's kernels",
+}
+
+
+def binding(chosen: Answer, slot: Slot) -> str:
+    """What keeps the job from a choice that is better by the first objective; with which the plan would break it."""
+    assert chosen.solution is not None
+    assert chosen.terms is not None
+    name = chosen.solution.objectives[0]
+    offer = next(offer for offer in chosen.offers if offer.job.name == slot.option.job.name)
+    mine = _worth(name, slot.option)
+    better = [o for o in offer.options if _worth(name, o) < mine * (1 - SLACK)]
+    if not better:
+        return "nothing: it has its best choice"
+    best = min(better, key=lambda option: (_worth(name, option), option.gpus))
+    return _broken(chosen.solution, slot, best, chosen.terms)
+
+
+def _worth(name: Objective, option: Option) -> float:
+    figure = {"cost": option.dollars, "energy": option.megawatt_hours, "time": option.days}[name]
+    return float("inf") if figure is None else figure
+
+
+def _broken(solution: Solution, slot: Slot, other: Option, read: Terms) -> str:
+    """The first limit that `other` would break in place of the job's choice."""
+    job = slot.option.job
+    if job.deadline_days is not None and other.deadline_days + slot.start > job.deadline_days * (1 + SLACK):
+        return "deadline"
+    beside = [
+        s.option for s in solution.slots if s is not slot and s.start < slot.start + other.days and s.end > slot.start
+    ]
+    own = [*(option for option in beside if option.pool.name == other.pool.name), other]
+    if sum(option.gpus for option in own) > other.pool.gpus:
+        return f"GPUs of pool {other.pool.name}"
+    if not fits(own, replace(read.limits, watts=None)):
+        return f"blocks or power of pool {other.pool.name}"
+    if not fits([*beside, other], read.limits):
+        return "power budget"
+    swapped = [other if s is slot else s.option for s in solution.slots]
+    money, limit = cost(swapped), read.limits.dollars
+    if limit is not None and (money is None or money > limit):
+        return "budget.dollars"
+    if read.limits.gpu_hours is not None and sum(o.gpu_hours for o in swapped) > read.limits.gpu_hours:
+        return "budget.gpuHours"
+    joules = energy(swapped)
+    if read.limits.megawatt_hours is not None and (joules is None or joules > read.limits.megawatt_hours):
+        return "budget.megawattHours"
+    return "the other jobs" if solution.objectives[0] != "time" else "nothing: the last job ends no earlier"
+
+
+def greedy_text(given: Answer) -> str:
+    """How the greedy answer compares, in words."""
+    if given.solution is None:
+        return ""
+    if given.greedy is None:
+        return "the greedy answer (best rate first) places not all jobs"
+    name = given.solution.objectives[0]
+    if name == "cost" and cost([slot.option for slot in given.greedy]) is None:
+        return "the greedy answer (best rate first) takes pools without a price"
+    theirs, ours = value(name, given.greedy), given.solution.values[0]
+    late = [s for s in given.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)]
+    unit = {"cost": "dollars", "time": "days", "energy": "MWh"}[name]
+    more = (theirs / ours - 1) * 100 if ours else 0.0
+    verdict = "as good" if abs(more) < 0.05 else f"{abs(more):.1f} % {'worse' if more > 0 else 'better'}"
+    missed = f", and misses {len(late)} deadlines" if late else ""
+    return f"the greedy answer (best rate first) comes to {theirs:,.4g} {unit}: {verdict}{missed}"

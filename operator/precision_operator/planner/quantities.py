@@ -1,0 +1,78 @@
+"""What a user writes as text, as numbers: counts, powers, shares, times. Nothing that is not finite comes out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from precision_operator.core.clock import parse_time
+
+COUNT_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+POWER_UNITS = {"MW": 1e6, "kW": 1e3, "W": 1.0}
+SECONDS_PER_DAY = 86_400.0
+WATTS_PER_MEGAWATT = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that keeps a plan from being made: the field, what is wrong with it, and what to do."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class Unusable(ValueError):
+    """The inputs make no plan; `problems` says why, each with its field and a remedy."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def count(text: str, field: str) -> float:
+    """`15T` as 1.5e13; more than zero. Raises Unusable for anything else, a missing unit among it."""
+    unit = COUNT_UNITS.get(text[-1:])
+    if unit is None:
+        raise Unusable(Problem(field, f"{text!r} has no unit: write a number and K, M, B or T, for example 15T"))
+    return positive(text[:-1], field) * unit
+
+
+def power(text: str, field: str) -> float:
+    """`2.5MW` in watts; more than zero. Raises Unusable for anything else, a missing unit among it."""
+    for name, unit in POWER_UNITS.items():
+        if text.endswith(name):
+            return positive(text[: -len(name)], field) * unit
+    raise Unusable(Problem(field, f"{text!r} has no unit: write a number and W, kW or MW, for example 2.5MW"))
+
+
+def positive(text: str, field: str, remedy: str = "give a number above 0, or leave the field out") -> float:
+    """A finite number above zero. Raises Unusable for anything else: zero, negative, NaN, infinite, no number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise Unusable(Problem(field, f"{text!r} is no number: {remedy}")) from None
+    if not math.isfinite(value) or value <= 0:
+        raise Unusable(Problem(field, f"{text} is not above 0: {remedy}"))
+    return value
+
+
+def share(text: str, field: str) -> float:
+    """A share above 0 and at most 1. Raises Unusable for anything else."""
+    value = positive(text, field, "give a share above 0 and up to 1")
+    if value > 1:
+        raise Unusable(Problem(field, f"{text} is above 1: give a share, for example 0.95"))
+    return value
+
+
+def moment(text: str, field: str) -> datetime:
+    """A time. Raises Unusable for what is none."""
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise Unusable(
+            Problem(field, f"{text!r} is no time: write RFC 3339, for example 2027-01-31T00:00:00Z")
+        ) from None

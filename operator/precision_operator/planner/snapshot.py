@@ -1,0 +1,178 @@
+"""Reports, profiles and nodes, as the API server gives them, as a fleet. One report is read once: `facts` is small."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from precision_api.names import FRESH
+from precision_api.profile import ProfileSpec
+from precision_api.report import RecipeReport, ReportStatus
+from precision_api.request import TIMINGS
+from precision_api.resolution import resolve
+from precision_operator.core.clock import format_time
+from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.workloads import measured_workload
+
+Raw = Mapping[str, Any]
+RACK_LABELS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack")
+"""NVLink domain first: a block lies within one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What the planner needs of a profile."""
+
+    namespace: str
+    name: str
+    workload: WorkloadFacts
+    passes: int
+
+
+def campaign(raw: Raw) -> Campaign | None:
+    """A profile; None where its spec can't be read, or its workload lies in a ConfigMap."""
+    meta = raw.get("metadata") or {}
+    try:
+        spec = ProfileSpec.model_validate(raw.get("spec") or {})
+        found = resolve(spec.workload)
+    except ValueError:
+        return None
+    passes = TIMINGS[spec.benchmarks.preset].passes
+    return Campaign(str(meta.get("namespace", "")), str(meta.get("name", "")), measured_workload(found), passes)
+
+
+def racks(nodes: Iterable[Raw]) -> dict[str, str]:
+    """By UID of a node, its rack or NVLink domain; empty where no label names one."""
+    found = {}
+    for raw in nodes:
+        meta = raw.get("metadata") or {}
+        labels = meta.get("labels") or {}
+        found[str(meta.get("uid", ""))] = next((str(labels[key]) for key in RACK_LABELS if key in labels), "")
+    return found
+
+
+def report_facts(raw: Raw) -> bytes:
+    """One report as compact JSON, to be read by `fleet_of`; empty where it has no result, or can't be read.
+
+    Fast on purpose, without validation: an operator does this for thousands of reports in its loop.
+    """
+    spec, status, meta = raw.get("spec") or {}, raw.get("status") or {}, raw.get("metadata") or {}
+    if not status.get("run") or not status.get("hardware") or not status.get("results"):
+        return b""
+    kept = {key: status[key] for key in ("run", "hardware", "results") if key in status}
+    kept["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == FRESH]
+    return json.dumps([meta.get("namespace"), spec, kept], separators=(",", ":")).encode()
+
+
+def fleet_of(
+    reports: Iterable[bytes],
+    campaigns: Iterable[Campaign],
+    rack_of: Mapping[str, str],
+    now: datetime,
+    source: str,
+) -> Fleet:
+    """The fleet of these reports. Reports of nodes that `rack_of` does not know, and damaged ones, are left out."""
+    known = {(each.namespace, each.name): each for each in campaigns}
+    workloads: dict[str, WorkloadFacts] = {}
+    nodes: dict[tuple[str, str], NodeFacts] = {}
+    products: dict[str, str] = {}
+    for text in reports:
+        found = _node(json.loads(text), known, rack_of, workloads) if text else None
+        if found is None:
+            continue
+        pool, product, node = found
+        products.setdefault(pool, product)
+        before = nodes.get((pool, node.name))
+        if before is not None:
+            node = node.model_copy(update={"results": (*before.results, *node.results)})
+        nodes[pool, node.name] = node
+    by_pool: dict[str, list[NodeFacts]] = defaultdict(list)
+    for (pool, _), node in sorted(nodes.items()):
+        by_pool[pool].append(node)
+    return Fleet(
+        taken_at=format_time(now),
+        source=source,
+        workloads=tuple(workloads[key] for key in sorted(workloads)),
+        pools=tuple(PoolFacts(name=n, product=products[n], nodes=tuple(by_pool[n])) for n in sorted(by_pool)),
+    )
+
+
+def _node(
+    document: Any,
+    known: Mapping[tuple[str, str], Campaign],
+    rack_of: Mapping[str, str],
+    workloads: dict[str, WorkloadFacts],
+) -> tuple[str, str, NodeFacts] | None:
+    """(pool, product, node) of one report; its workload is added to `workloads`."""
+    namespace, spec, kept = document
+    uid = str(spec.get("nodeUID", ""))
+    if uid not in rack_of:
+        return None
+    try:
+        status = ReportStatus.model_validate(kept)
+    except ValidationError:
+        return None
+    run, hardware = status.run, status.hardware
+    if run is None or hardware is None or not hardware.gpus:
+        return None
+    owner = known.get((namespace, str(spec.get("profile", ""))))
+    workload = _workload(status, owner)
+    workloads.setdefault(workload.key, workload)
+    stale = next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
+    result = ResultFacts(
+        profile=str(spec.get("profile", "")),
+        workload=workload.key,
+        finished_at=run.finished_at,
+        provenance="simulated" if run.simulated else run.provenance,
+        stale=stale,
+        passes=owner.passes if owner else None,
+        rates=tuple(_rate(row) for row in status.results),
+    )
+    watts = None if hardware.limit_watts is None else float(hardware.limit_watts)
+    node = NodeFacts(
+        name=str(spec.get("nodeName", "")),
+        gpus=hardware.gpus,
+        limit_watts=watts,
+        rack=rack_of[uid],
+        results=(result,),
+    )
+    return hardware.pool, hardware.product, node
+
+
+def _workload(status: ReportStatus, owner: Campaign | None) -> WorkloadFacts:
+    """The profile's workload; where the profile is gone, what the report says of it: FLOPs and no model."""
+    run = status.run
+    assert run is not None
+    if owner is not None and run.scope == "all":
+        return owner.workload
+    flops = None if run.training_flops_per_token is None else float(run.training_flops_per_token)
+    name = run.workload or run.workload_hash
+    if run.scope != "all":
+        name = f"{name} ({run.scope} layers only)"
+    return WorkloadFacts(key=f"report-{run.workload_hash}-{run.scope}", name=name, flops_per_token=flops)
+
+
+def _rate(row: RecipeReport) -> RateFacts:
+    rate = _positive(row.tokens_per_second)
+    spread = _positive(row.gpu_spread)
+    return RateFacts(
+        recipe=row.recipe,
+        verdict=row.verdict,
+        synchronous_tokens_per_second=None if rate is None else rate * min(spread or 1.0, 1.0),
+        error=None if row.tokens_per_second_error is None else min(abs(float(row.tokens_per_second_error)), 0.99),
+        watts=None if row.power_invalid else _positive(row.watts),
+        power_scope=row.power_scope,
+        power_invalid=row.power_invalid,
+        throttled=row.throttled_share is not None,
+    )
+
+
+def _positive(text: str | None) -> float | None:
+    value = None if text is None else float(text)
+    return value if value is not None and value > 0 else None

@@ -1,0 +1,131 @@
+"""What a synchronous job loses by waiting for its slowest node: noise removed, then exact order statistics.
+
+A job on n of a pool's N nodes, drawn without replacement, goes at the pace of the slowest. With the rates in ascending
+order, P(slowest is x_(i)) = C(N-i, n-1) / C(N, n). Days are proportional to 1 / rate, so the factor that makes days
+right is 1 / E[1 / slowest], a little below E[slowest].
+
+Measured rates scatter by their own noise, and the smallest of many scattered values is small: equal nodes with 1 %
+noise would look 2.8 % slow. So the noise is removed first. Rates are cut into groups (one for most pools; slow nodes
+make one of their own) wherever that explains them better by more than it costs, a normal law for each. A group that
+scatters no more than the noise becomes one value; another is drawn together until its spread is what noise leaves. What
+is lost: a few nodes that are slow by less than about four noise widths can't be told from noise, and count as equal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rates = NDArray[np.float64]
+
+SIGNIFICANT = 3.2
+"""Standard errors by which a group's variance must pass the noise's before any of it counts as real."""
+NEGLIGIBLE = 1e-6
+"""Noise that nothing has to be done about; its square still is a number."""
+LOW, HIGH = 0.05, 0.95
+"""Ends of the band of what the slowest node may be: nine draws in ten lie between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """Relative to the reference rate: `days` makes days right, `rate` is the mean rate, low and high a 90 % band."""
+
+    days: float
+    rate: float
+    low: float
+    high: float
+
+
+def quiet(rates: Rates, noise: float) -> Rates:
+    """`rates` (positive, any order) in ascending order without measurement noise of relative deviation `noise`."""
+    ordered = np.sort(np.asarray(rates, dtype=np.float64))
+    if noise < NEGLIGIBLE or len(ordered) < 2:
+        return ordered
+    # Relative noise is additive noise of the logarithms, the same for slow and fast nodes.
+    logs = np.log(ordered)
+    return np.sort(np.exp(np.concatenate([_drawn_together(group, noise) for group in _groups(logs, noise)])))
+
+
+def _drawn_together(group: Rates, noise: float) -> Rates:
+    size = len(group)
+    middle = float(np.mean(group))
+    variance = float(np.var(group, ddof=1)) if size > 1 else 0.0
+    least = noise**2 * (1 + SIGNIFICANT * math.sqrt(2 / max(size - 1, 1)))
+    if variance <= least:
+        return np.full(size, middle)
+    return middle + (group - middle) * math.sqrt(1 - noise**2 / variance)
+
+
+def _groups(ordered: Rates, noise: float) -> list[Rates]:
+    """Contiguous groups, split in two as long as the likelihood gains more than three parameters cost (BIC)."""
+    total = len(ordered)
+    penalty = 1.5 * math.log(total) + 2.0
+    waiting, done = [ordered], []
+    while waiting:
+        group = waiting.pop()
+        cut = _best_cut(group, noise, total, penalty)
+        if cut is None:
+            done.append(group)
+        else:
+            waiting += [group[cut:], group[:cut]]
+    return done
+
+
+def _best_cut(group: Rates, noise: float, total: int, penalty: float) -> int | None:
+    size = len(group)
+    if size < 2 or group[-1] - group[0] <= 2 * noise:
+        return None
+    shifted = group - group[0]
+    ones, twos = np.cumsum(shifted), np.cumsum(shifted**2)
+    left = np.arange(1, size, dtype=np.float64)
+    below = _fit(left, ones[:-1], twos[:-1], noise, total)
+    above = _fit(size - left, ones[-1] - ones[:-1], twos[-1] - twos[:-1], noise, total)
+    whole = _fit(np.array([float(size)]), ones[-1:], twos[-1:], noise, total)[0]
+    gains = below + above - whole
+    best = int(np.argmax(gains))
+    return best + 1 if gains[best] > penalty else None
+
+
+def _fit(sizes: Rates, ones: Rates, twos: Rates, noise: float, total: int) -> Rates:
+    """Log-likelihood of groups of these sizes, sums and sums of squares; no group is narrower than the noise."""
+    variance = np.maximum(twos / sizes - (ones / sizes) ** 2, 0.0)
+    held = np.maximum(variance, noise**2)
+    return np.asarray(sizes * (np.log(sizes / total) - 0.5 * np.log(held) - 0.5 * variance / held), dtype=np.float64)
+
+
+def chances(nodes: int, chosen: int) -> Rates:
+    """P(the slowest of `chosen` nodes is the i-th slowest of `nodes`), i from 1; adds up to 1."""
+    if not 1 <= chosen <= nodes:
+        raise ValueError(f"{chosen} of {nodes} nodes can't be chosen")
+    places = np.arange(1, nodes - chosen + 2, dtype=np.float64)
+    # P_1 = n / N, then P_(i+1) / P_i = (N - i - n + 1) / (N - i)
+    steps = (nodes - places[:-1] - chosen + 1) / (nodes - places[:-1])
+    return chosen / nodes * np.concatenate([[1.0], np.cumprod(steps)])
+
+
+def straggler(ordered: Rates, reference: float, chosen: int) -> Straggler:
+    """The factor of a job on `chosen` nodes drawn from those with the rates `ordered` (ascending, noise removed)."""
+    weights = chances(len(ordered), chosen)
+    slowest = ordered[: len(weights)] / reference
+    sums = np.cumsum(weights)
+    ends = [float(slowest[min(int(np.searchsorted(sums, share)), len(slowest) - 1)]) for share in (LOW, HIGH)]
+    return Straggler(
+        days=float(1 / np.sum(weights / slowest)), rate=float(np.sum(weights * slowest)), low=ends[0], high=ends[1]
+    )
+
+
+def fastest(ordered: Rates, reference: float, chosen: int) -> Straggler:
+    """The factor where somebody places the job on the `chosen` fastest nodes: known, so there is no band."""
+    slowest = float(ordered[len(ordered) - chosen] / reference)
+    return Straggler(slowest, slowest, slowest, slowest)
+
+
+def stretched(ordered: Rates, nodes: int) -> Rates:
+    """The rates of `nodes` nodes that are distributed like the measured ones: the same quantiles."""
+    if nodes == len(ordered):
+        return ordered
+    places = (np.arange(nodes) + 0.5) / nodes * len(ordered)
+    return ordered[np.minimum(places.astype(np.int64), len(ordered) - 1)]

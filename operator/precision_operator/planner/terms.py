@@ -1,0 +1,305 @@
+"""A plan's spec as numbers, all of it checked: whatever is wrong is a problem with its field and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from precision_api.capacity_plan import Doubt, JobRate, Objective, PlanJob, PlanPool, PlanSpec
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_operator.core.clock import duration
+from precision_operator.planner.predict import Target
+from precision_operator.planner.quantities import Problem, Unusable, count, moment, positive, power, share
+from precision_operator.planner.workloads import target
+
+T = TypeVar("T")
+NO_PRICE = "a price of 0 would make this pool win every time: give its price, or leave it out and order by time"
+MOST_TOKENS = 1e16
+"""Six hundred times the largest training run that was ever told of: beyond it, a unit is wrong."""
+MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
+MOST_DAYS = 3_650.0
+MOST_FACTOR = 5.0
+"""Of PUE and overhead: nothing that computes is built worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRateTerms:
+    """A whole job's measured rate."""
+
+    target: Target
+    recipe: Recipe
+    gpus: int
+    per_gpu: float
+    watts_per_gpu: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTerms:
+    """What the user says of one pool."""
+
+    name: str
+    product: str = ""
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    limit_watts_per_gpu: float | None = None
+    power_scope: str = "gpu"
+    block_gpus: int | None = None
+    scaling: tuple[tuple[int, float], ...] = ()
+    job_rates: tuple[JobRateTerms, ...] = ()
+    goodput: float | None = None
+    dollars_per_gpu_hour: float | None = None
+    price_includes_power: bool = False
+    committed_gpu_hours: float = 0.0
+    power_watts: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """One job."""
+
+    name: str
+    target: Target
+    tokens: float
+    deadline_days: float | None
+    """Days from the plan's start."""
+    recipes: frozenset[Recipe]
+    pools: frozenset[str]
+    """Empty: all."""
+    min_gpus: int
+    max_gpus: int | None
+    block_gpus: int | None
+    priority: int
+    after: tuple[str, ...]
+    goodput: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What all jobs together may take; None is no limit."""
+
+    watts: float | None = None
+    dollars: float | None = None
+    gpu_hours: float | None = None
+    megawatt_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The whole spec as numbers."""
+
+    start: datetime
+    max_age: timedelta
+    allow: frozenset[Doubt]
+    profiles: frozenset[str]
+    fastest: bool
+    objectives: tuple[Objective, ...]
+    """Empty: whatever can be told."""
+    goodput: float | None
+    pools: Mapping[str, PoolTerms]
+    jobs: tuple[JobTerms, ...]
+    pue: float | None
+    overhead: Mapping[str, float | None]
+    dollars_per_kilowatt_hour: float | None
+    limits: Limits
+    gap: float
+    seconds: float
+
+
+def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms:
+    """The spec as numbers; `start` is used where the spec names none. Raises Unusable with all problems."""
+    found = _Collector()
+    told = spec.start
+    begin = (found.of(partial(moment, told, "spec.start")) if told else start) or now
+    pools = [found.of(partial(_pool, p, f"spec.pools[{i}]")) for i, p in enumerate(spec.pools)]
+    jobs = [found.of(partial(_job, j, f"spec.jobs[{i}]", begin, now)) for i, j in enumerate(spec.jobs)]
+    found.add(*_names(spec), *_order(spec))
+    made = found.of(partial(_whole, spec, begin, pools, jobs))
+    if found.problems or made is None:
+        raise Unusable(*found.problems)
+    return made
+
+
+class _Collector:
+    """Gathers problems, so that a user sees all of them at once."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def of(self, act: Callable[[], T]) -> T | None:
+        """What `act` gives; None, and its problems kept, where it raises Unusable."""
+        try:
+            return act()
+        except Unusable as error:
+            self.add(*error.problems)
+            return None
+
+    def add(self, *problems: Problem) -> None:
+        """Keep problems, each once."""
+        self.problems += [problem for problem in problems if problem not in self.problems]
+
+
+def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs: list[JobTerms | None]) -> Terms:
+    electric, money = spec.power, spec.budget
+    overhead = {"gpu": electric.overhead.gpu, "module": electric.overhead.module}
+    at = "spec.power"
+    made = Terms(
+        start=start,
+        max_age=duration(spec.fleet.max_age),
+        allow=frozenset(spec.fleet.allow),
+        profiles=frozenset(spec.fleet.profiles),
+        fastest=spec.fleet.placement == "fastest",
+        objectives=tuple(dict.fromkeys(spec.objective or ())),
+        goodput=_or_none(spec.goodput, share, "spec.goodput"),
+        pools={pool.name: pool for pool in pools if pool is not None},
+        jobs=tuple(sorted((job for job in jobs if job is not None), key=lambda job: job.name)),
+        pue=_factor(electric.pue, f"{at}.pue"),
+        overhead={scope: _factor(text, f"{at}.overhead.{scope}") for scope, text in overhead.items()},
+        dollars_per_kilowatt_hour=_or_none(
+            electric.dollars_per_kilowatt_hour, _price(10.0), f"{at}.dollarsPerKilowattHour"
+        ),
+        limits=Limits(
+            watts=_or_none(electric.budget, power, f"{at}.budget"),
+            dollars=_or_none(money.dollars, positive, "spec.budget.dollars"),
+            gpu_hours=_or_none(money.gpu_hours, positive, "spec.budget.gpuHours"),
+            megawatt_hours=_or_none(money.megawatt_hours, positive, "spec.budget.megawattHours"),
+        ),
+        gap=positive(spec.solver.gap_percent, "spec.solver.gapPercent") / 100,
+        seconds=float(spec.solver.time_limit_seconds),
+    )
+    limited = made.limits.watts is not None or any(pool.power_watts for pool in made.pools.values())
+    if limited and made.pue is None:
+        text = 'a power budget is of the facility: give the factor from IT power to it, for example "1.25"'
+        raise Unusable(Problem("spec.power.pue", text))
+    return made
+
+
+def _or_none(text: str | None, read: Callable[[str, str], float], at: str) -> float | None:
+    return None if text is None else read(text, at)
+
+
+def _factor(text: str | None, at: str) -> float | None:
+    value = _or_none(text, positive, at)
+    if value is not None and not 1 <= value <= MOST_FACTOR:
+        raise Unusable(Problem(at, f'{text} is not between 1 and {MOST_FACTOR:g}: give a factor such as "1.25"'))
+    return value
+
+
+def _price(most: float) -> Callable[[str, str], float]:
+    def read(text: str, at: str) -> float:
+        value = positive(text, at, NO_PRICE)
+        if value > most:
+            raise Unusable(Problem(at, f"{text} dollars are more than {most:g}: is the unit right?"))
+        return value
+
+    return read
+
+
+def _pool(pool: PlanPool, at: str) -> PoolTerms:
+    return PoolTerms(
+        name=pool.name,
+        product=pool.product or "",
+        nodes=pool.nodes,
+        gpus_per_node=pool.gpus_per_node,
+        limit_watts_per_gpu=None if pool.limit_watts_per_gpu is None else float(pool.limit_watts_per_gpu),
+        power_scope=pool.power_scope,
+        block_gpus=pool.block_gpus,
+        scaling=_scaling(pool, f"{at}.scaling"),
+        job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
+        goodput=_or_none(pool.goodput, share, f"{at}.goodput"),
+        dollars_per_gpu_hour=_or_none(
+            pool.dollars_per_gpu_hour, _price(MOST_DOLLARS_PER_GPU_HOUR), f"{at}.dollarsPerGPUHour"
+        ),
+        price_includes_power=pool.price_includes_power,
+        committed_gpu_hours=_or_none(pool.committed_gpu_hours, positive, f"{at}.committedGPUHours") or 0.0,
+        power_watts=_or_none(pool.power_budget, power, f"{at}.powerBudget"),
+    )
+
+
+def _scaling(pool: PlanPool, at: str) -> tuple[tuple[int, float], ...]:
+    points = tuple((p.gpus, share(p.efficiency, f"{at}[{i}].efficiency")) for i, p in enumerate(pool.scaling))
+    sizes = [gpus for gpus, _ in points]
+    if sizes != sorted(set(sizes)):
+        raise Unusable(Problem(at, f"gpus are {sizes}: list each size once, smallest first"))
+    return points
+
+
+def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
+    per_gpu = positive(rate.tokens_per_second_per_gpu, f"{at}.tokensPerSecondPerGPU")
+    return JobRateTerms(
+        target=target(rate.workload, None, at),
+        recipe=rate.recipe,
+        gpus=rate.gpus,
+        per_gpu=per_gpu,
+        watts_per_gpu=_or_none(rate.watts_per_gpu, positive, f"{at}.wattsPerGPU"),
+        source=rate.source,
+    )
+
+
+def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
+    tokens = count(job.tokens, f"{at}.tokens")
+    if tokens > MOST_TOKENS:
+        raise Unusable(Problem(f"{at}.tokens", f"{job.tokens} are more than anybody trains on: is the unit right?"))
+    allowed = frozenset(job.recipes or RECIPE_NAMES) - frozenset(job.deny_recipes)
+    if not allowed:
+        text = "no recipe is left: allow one in recipes that denyRecipes does not name"
+        raise Unusable(Problem(f"{at}.denyRecipes", text))
+    return JobTerms(
+        name=job.name,
+        target=target(job.workload, job.parameters, at),
+        tokens=tokens,
+        deadline_days=_deadline(job, at, start, now),
+        recipes=allowed,
+        pools=frozenset(job.pools),
+        min_gpus=job.min_gpus or 1,
+        max_gpus=job.max_gpus,
+        block_gpus=job.block_gpus,
+        priority=job.priority,
+        after=tuple(dict.fromkeys(job.after)),
+        goodput=_or_none(job.goodput, share, f"{at}.goodput"),
+    )
+
+
+def _deadline(job: PlanJob, at: str, start: datetime, now: datetime) -> float | None:
+    if job.deadline_days is not None:
+        days = positive(job.deadline_days, f"{at}.deadlineDays")
+        if days > MOST_DAYS:
+            raise Unusable(
+                Problem(f"{at}.deadlineDays", f"{job.deadline_days} days are over ten years: is that right?")
+            )
+        return days
+    if job.deadline is None:
+        return None
+    told = moment(job.deadline, f"{at}.deadline")
+    if told <= max(start, now):
+        what = "now" if told <= now else f"the start, {start:%Y-%m-%d}"
+        raise Unusable(Problem(f"{at}.deadline", f"{job.deadline} is not after {what}: give a later one"))
+    return (told - start).total_seconds() / 86_400
+
+
+def _names(spec: PlanSpec) -> Iterator[Problem]:
+    for what, names in (("jobs", [j.name for j in spec.jobs]), ("pools", [p.name for p in spec.pools])):
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield Problem(f"spec.{what}", f"{name} is there twice: give each one its own name")
+
+
+def _order(spec: PlanSpec) -> Iterator[Problem]:
+    """What is wrong with `after`: unknown jobs, and circles."""
+    before = {job.name: set(job.after) for job in spec.jobs}
+    for i, job in enumerate(spec.jobs):
+        for name in sorted(set(job.after) - set(before)):
+            yield Problem(
+                f"spec.jobs[{i}].after", f"there is no job {name}: name one of {', '.join(sorted(before)[:8])}"
+            )
+    while True:
+        free = [name for name, needs in before.items() if not needs & set(before)]
+        if not free:
+            break
+        for name in free:
+            del before[name]
+    if before:
+        circle = ", ".join(sorted(before)[:8])
+        yield Problem("spec.jobs", f"{circle} wait for each other: take one `after` out")

@@ -1,0 +1,250 @@
+"""CapacityPlans: solved when they or what they are made from have changed, in a process of its own, not in the loop.
+
+The inputs of a plan (its spec, the figures of the reports that it reads, racks, the day) have a hash that stands in its
+status: while it is the same there is nothing to do, also after a restart. While a campaign brings in one report after
+the other, the plan waits for a pause, but not for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from typing import Any
+
+from pydantic import ValidationError
+
+from precision_api.capacity_plan import PlanSpec, PlanStatus
+from precision_api.names import API_VERSION, PLAN_PLURAL
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.views import spec_problem
+from precision_operator.planner.conditions import events, finished, refused, status_before
+from precision_operator.planner.snapshot import campaign, racks, report_facts
+from precision_operator.planner.work import Work, inputs_of, solved
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.leadership import Office
+
+_log = logging.getLogger(__name__)
+Raw = Mapping[str, Any]
+
+LOOK_SECONDS = 2.0
+"""How often it is looked whether inputs have moved: comparing identities, a millisecond for 10,000 reports."""
+PAUSE_SECONDS = 5.0
+"""Figures must have been quiet for so long before a plan is solved again,"""
+PATIENCE_SECONDS = 60.0
+"""unless its last answer is older than this."""
+RETRY_SECONDS = 30.0
+CHUNK = 50
+"""Reports that are read in one go (20 microseconds each): the loop goes on in between."""
+
+
+@dataclass
+class _Facts:
+    """What the reports hold, each read once; the object itself tells whether it is still the same."""
+
+    known: dict[str, tuple[Raw, bytes]] = field(default_factory=dict)
+    changed_at: float = 0.0
+    changes: int = 0
+
+
+class Planning:
+    """Keeps the status of all CapacityPlans as their inputs say."""
+
+    def __init__(self, cluster: Cluster, cache: Cache, namespaces: tuple[str, ...]) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._namespaces = namespaces
+        self._plans: dict[str, Raw] = {}
+        self._facts = _Facts()
+        self._told: dict[str, str] = {}
+        self._solved_at: dict[str, float] = {}
+        self._looked: dict[str, int] = {}
+        """By plan, what the world looked like when its answer was last found to be up to date."""
+        self._moved = asyncio.Event()
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def see(self, event: Any, **_: Any) -> None:
+        """A watch event of a CapacityPlan."""
+        raw = event["object"]
+        uid = raw["metadata"]["uid"]
+        if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
+            self._plans.pop(uid, None)
+        else:
+            self._plans[uid] = raw
+        self._moved.set()
+
+    async def run(self, office: Office) -> None:
+        """Solve what has changed, again and again, while this replica leads."""
+        await office.elected.wait()
+        try:
+            while True:
+                self._moved.clear()
+                await self.look()
+                try:
+                    await asyncio.wait_for(self._moved.wait(), LOOK_SECONDS)
+                except TimeoutError:
+                    continue
+        finally:
+            self.end()
+
+    async def look(self) -> None:
+        """One pass over all plans."""
+        if not self._plans:
+            return
+        await self._read_reports()
+        for uid in [*self._plans]:
+            raw = self._plans.get(uid)
+            try:
+                if raw is not None:
+                    await self._one(uid, raw)
+            except ApiError as error:
+                if error.status == 404:
+                    self._plans.pop(uid, None)
+                _log.warning("plan %s: %s", raw and raw["metadata"]["name"], error)
+            except BrokenProcessPool:
+                _log.warning("the planner's process ended; it is started anew")
+                self.end()
+
+    async def _read_reports(self) -> None:
+        """Take in reports that are new or have changed, a few at a time; forget those that are gone."""
+        there = dict(self._cache.all("reports"))
+        known = self._facts.known
+        gone = known.keys() - there.keys()
+        fresh = [uid for uid, raw in there.items() if uid not in known or known[uid][0] is not raw]
+        changed = False
+        for uid in gone:
+            changed = changed or bool(known.pop(uid)[1])
+        for number, uid in enumerate(fresh):
+            before = known.get(uid)
+            facts = report_facts(there[uid])
+            changed = changed or facts != (before[1] if before else b"")
+            known[uid] = (there[uid], facts)
+            if number % CHUNK == CHUNK - 1:
+                await asyncio.sleep(0)
+        if changed:
+            self._facts.changed_at = asyncio.get_running_loop().time()
+            self._facts.changes += 1
+
+    async def _one(self, uid: str, raw: Raw) -> None:
+        """Solve one plan if its inputs are others than those of its answer."""
+        meta, now = raw["metadata"], datetime.now(UTC)
+        generation = int(meta.get("generation") or 1)
+        before = status_before(raw)
+        try:
+            spec = PlanSpec.model_validate(raw.get("spec") or {})
+        except ValidationError as error:
+            inputs = _hash(json.dumps(raw.get("spec"), sort_keys=True, default=str).encode())
+            if self._told.get(uid, before.inputs) != inputs:
+                await self._tell(raw, before, refused(spec_problem(error)), inputs, generation, now)
+            return
+        look = self._sight(raw, now)
+        settled = before.observed_generation == generation
+        if self._looked.get(uid) == look or (settled and not self._quiet(uid)):
+            return
+        unwatched = sorted(set(spec.fleet.namespaces) - set(self._namespaces))
+        work = self._work(raw, spec, now)
+        inputs = await asyncio.to_thread(inputs_of, work)
+        if self._told.get(uid, before.inputs) == inputs and settled:
+            self._looked[uid] = look
+            return
+        if unwatched:
+            known = ", ".join(self._namespaces)
+            text = f"spec.fleet.namespaces: {', '.join(unwatched)} is not watched; this operator watches {known}"
+            answer = refused(text)
+        else:
+            answer = PlanStatus.model_validate_json(await self._solve(work))
+        self._solved_at[uid] = asyncio.get_running_loop().time()
+        await self._tell(raw, before, answer, inputs, generation, now)
+
+    def _sight(self, raw: Raw, now: datetime) -> int:
+        """A number that changes when anything does that the inputs might hang on; by identity, so it is quick."""
+        others = [id(each) for kind in ("nodes", "profiles") for each in self._cache.all(kind).values()]
+        return hash((self._facts.changes, id(raw), now.date(), tuple(others)))
+
+    def _quiet(self, uid: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        rested = now - self._facts.changed_at >= PAUSE_SECONDS
+        return rested or now - self._solved_at.get(uid, -PATIENCE_SECONDS) >= PATIENCE_SECONDS
+
+    def _work(self, raw: Raw, spec: PlanSpec, now: datetime) -> Work:
+        meta = raw["metadata"]
+        places = set(spec.fleet.namespaces) or {meta["namespace"]}
+        mine = {
+            uid: (facts, str((raw.get("spec") or {}).get("nodeUID", "")))
+            for uid, (raw, facts) in self._facts.known.items()
+            if facts and raw["metadata"].get("namespace") in places
+        }
+        measured = {node for _, node in mine.values()}
+        profiles = [p for p in self._cache.all("profiles").values() if p["metadata"].get("namespace") in places]
+        found = [known for known in map(campaign, profiles) if known is not None]
+        return Work(
+            spec=spec.model_dump_json(by_alias=True, exclude_none=True),
+            created=str(meta.get("creationTimestamp", "")) or now.isoformat(),
+            source=f"namespaces {', '.join(sorted(places))}",
+            reports=tuple(mine[uid][0] for uid in sorted(mine)),
+            campaigns=tuple(sorted(found, key=lambda each: (each.namespace, each.name))),
+            racks=racks(node for uid, node in self._cache.all("nodes").items() if uid in measured),
+            now=now,
+        )
+
+    async def _solve(self, work: Work) -> str:
+        if self._pool is None:
+            # Not forked: a fork of a process with sockets and threads inherits their locks.
+            self._pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, solved, work)
+
+    def process_ids(self) -> set[int]:
+        """The processes that solve."""
+        return {*(self._pool._processes or {})} if self._pool is not None else set()
+
+    def end(self) -> None:
+        """End the process that solves, whatever it is at."""
+        if self._pool is not None:
+            processes = [*(self._pool._processes or {}).values()]
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            self._pool = None
+
+    async def _tell(
+        self, raw: Raw, before: PlanStatus, answer: PlanStatus, inputs: str, generation: int, now: datetime
+    ) -> None:
+        """Write the status, then the events."""
+        meta = raw["metadata"]
+        after = finished(answer, before, inputs, generation, now)
+        path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
+        body: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+            {"op": "add", "path": "/status", "value": after.model_dump(mode="json", by_alias=True, exclude_none=True)},
+        ]
+        seen = await self._cluster.patch(path, body, "json")
+        self._told[meta["uid"]] = inputs
+        if self._plans.get(meta["uid"]) is raw:
+            self._plans[meta["uid"]] = seen
+        _log.info("plan %s/%s: %s: %s", meta["namespace"], meta["name"], after.phase, after.recommendation)
+        collection = paths.collection("v1", "events", meta["namespace"])
+        for event in events(raw, before, after, now):
+            try:
+                await self._count(collection, event)
+            except ApiError as error:
+                _log.warning("event %s of plan %s: %s", event["reason"], meta["name"], error)
+
+    async def _count(self, collection: str, body: dict[str, Any]) -> None:
+        try:
+            await self._cluster.create(collection, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            path = paths.item(collection, body["metadata"]["name"])
+            await self._cluster.patch(path, {"lastTimestamp": body["lastTimestamp"]}, "merge")
+
+
+def _hash(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]

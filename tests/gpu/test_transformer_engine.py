@@ -1,0 +1,226 @@
+"""The backend on a real GPU with a real Transformer Engine. Deselected unless asked for: `pytest -m gpu tests/gpu`.
+
+These were written without a GPU at hand and have not been run yet: the first who runs them says how it went.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from precision_agent.backends.protocol import LossPlan, LossTrack, Profile, Sample
+from precision_agent.backends.te import api, recipes
+from precision_agent.backends.te.api import Owner, load, missing
+from precision_agent.backends.te.engine import CudaEngine
+from precision_agent.backends.te.gemm_tier import Unit
+from precision_agent.backends.te.modules import LinearShape
+from precision_agent.backends.transformer_engine import TransformerEngine
+from precision_agent.cases import Arm, GemmCase, cases_of
+from precision_agent.kernels import classify, share_by_class
+from precision_agent.loss import divergence
+from precision_agent.verification import EXPECTED_CLASS, numeric_verdict
+from precision_api.recipes import RECIPE_NAMES, Recipe, support
+from precision_api.request import MeasurementRequest
+from precision_api.resolution import resolve
+from precision_api.result import Failure
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.torch,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with Transformer Engine"),
+]
+SHAPE = LinearShape(4096, 4096, 8192)
+SMALL = {
+    "hiddenSize": 2048, "intermediateSize": 5632, "numAttentionHeads": 16, "numKeyValueHeads": 4, "numHiddenLayers": 8,
+    "vocabSize": 32000, "gatedMLP": True,
+}  # fmt: skip
+
+
+def available() -> tuple[Recipe, ...]:
+    """What this GPU runs by its compute capability."""
+    compute = torch.cuda.get_device_capability()
+    return tuple(recipe for recipe in RECIPE_NAMES if support(recipe, compute))
+
+
+def request(**given: Any) -> MeasurementRequest:
+    workload = {"name": "small", "model": SMALL, "microBatchSize": 2, "sequenceLength": 2048}
+    base = {
+        "namespace": "n", "profile": "p", "run": "r", "attempt": 1, "deadline_seconds": 600,
+        "recipes": available(), "node": {"name": "node", "uid": "u", "product": "GPU", "gpus": 1}, "workload": workload,
+    }  # fmt: skip
+    return MeasurementRequest.model_validate(base | given)
+
+
+@pytest.fixture(scope="module")
+def te() -> api.Api:
+    return load()
+
+
+@pytest.fixture(scope="module")
+def engine() -> CudaEngine:
+    return CudaEngine()
+
+
+@pytest.fixture
+def backend() -> Iterator[TransformerEngine]:
+    made = TransformerEngine(request(), "cuda")
+    yield made
+    made._drop_all()
+
+
+def sample(found: Sample | Failure) -> Sample:
+    assert isinstance(found, Sample), found
+    return found
+
+
+def test_the_installed_transformer_engine_takes_our_calls(te: api.Api) -> None:
+    assert missing(api.live_signatures(te.pytorch, te.recipe, te.manager)) == ()
+    assert {"enabled", te.recipe_parameter} <= set(inspect.signature(getattr(te.pytorch, te.autocast_name)).parameters)
+
+
+@pytest.mark.parametrize("recipe", RECIPE_NAMES)
+def test_every_recipe_is_probed_and_what_the_hardware_has_is_verified(backend: TransformerEngine, recipe: Any) -> None:
+    found = backend.probe(Arm(recipe, recipe))
+    how = support(recipe, torch.cuda.get_device_capability())
+    if how is None:
+        assert found.availability in ("unsupported", "probe_failed"), found
+        return
+    assert found.availability == ("emulated" if how == "emulated" else "ok"), found
+    assert found.verification.verdict == ("emulated" if how == "emulated" else "verified"), found
+
+
+def unit_of(te: api.Api, engine: CudaEngine, recipe: Recipe, accumulation: int = 8) -> Unit:
+    with engine.stream():
+        made = Unit(te, engine, SHAPE, recipe, accumulation, seed=0)
+        assert made.prepare() is None
+    return made
+
+
+@pytest.mark.parametrize("recipe", RECIPE_NAMES)
+def test_a_layers_errors_quantizers_kernels_and_graph_are_the_recipes(
+    te: api.Api, engine: CudaEngine, recipe: Any
+) -> None:
+    if recipe not in available():
+        assert support(recipe, torch.cuda.get_device_capability()) is None
+        return
+    unit = unit_of(te, engine, recipe)
+    errors = unit.errors
+    assert {numeric_verdict(recipe, error) for error in (errors.y, errors.dx, errors.dw) if error} == {"within"}
+    assert unit.program.execution == "graph", unit.program.reason
+    with engine.stream():
+        timings = unit.measure(0.2)
+    assert all(spent > 0 for spent in timings.seconds.values())
+    assert unit.told.busy is not None
+    assert unit.told.busy > 0.9
+    assert all(0 < (told.gemm_share or 0) <= 1 for told in unit.told.kernels.values())
+
+
+@pytest.mark.parametrize("recipe", ["fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4"])
+def test_the_gemms_of_a_step_are_of_the_recipes_class(te: api.Api, engine: CudaEngine, recipe: Any) -> None:
+    if support(recipe, torch.cuda.get_device_capability()) != "native":
+        return
+    with engine.stream():
+        made = Unit(te, engine, SHAPE, recipe, accumulation=8, seed=0)
+        rows = [(kernel.name, kernel.seconds) for kernel in made.kernels()]
+    found = share_by_class(rows)
+    assert found.get(EXPECTED_CLASS[recipe], 0.0) > 0.98, [(name, classify(name)) for name, _ in rows]
+
+
+def test_a_graphs_replay_takes_no_longer_than_the_eager_step(te: api.Api, engine: CudaEngine) -> None:
+    unit = unit_of(te, engine, "fp8_current")
+    with engine.stream():
+        graph = unit.measure(0.2)
+        for region in unit.program.regions:
+            unit.program._run[region.name, region.variant] = region.work
+        eager = unit.measure(0.2)
+    assert sum(graph.seconds.values()) <= 1.05 * sum(eager.seconds.values())
+
+
+def test_delayed_scales_follow_the_data_and_other_owners_leave_them_alone(te: api.Api, engine: CudaEngine) -> None:
+    one = unit_of(te, engine, "fp8_delayed")
+    with engine.stream():
+        before = one._scales()
+        other = Unit(te, engine, LinearShape(1024, 1024, 1024), "fp8_delayed", 1, seed=1)
+        other.measure(0.01)
+        after = one._scales()
+    assert before is not None
+    assert after is not None
+    assert torch.equal(before, after)
+
+
+def test_autocast_switched_off_within_another_one_quantises_nothing(te: api.Api, engine: CudaEngine) -> None:
+    owner = Owner(te)
+    with engine.stream(), owner.present():
+        recipe = recipes.make(te, "fp8_current")
+        module = te.pytorch.Linear(in_features=256, out_features=256, bias=False, params_dtype=torch.bfloat16)
+        x = torch.randn(128, 256, device=engine.device, dtype=torch.bfloat16)
+        with te.autocast(recipe), te.autocast(None):
+            module(x)
+        assert recipes.quantizers(module) == {}
+
+
+def test_a_training_step_is_measured_and_profiled_in_every_recipe(backend: TransformerEngine, tmp_path: Path) -> None:
+    cases = cases_of(request(), resolve(request().workload))
+    assert cases.training
+    for arm in cases.arms:
+        assert backend.prepare(cases.training, arm) is None
+        found = sample(backend.measure(cases.training, arm, 0.5))
+        assert set(found.regions) == {"layers_forward", "head", "layers_backward", "optimizer"}
+        # A backward pass has twice the matrix products of a forward one.
+        ratio = found.regions["layers_backward"] / found.regions["layers_forward"]
+        assert 1.2 < ratio < 3.5
+        for part in ("layers", "head", "optimizer"):
+            assert sample(backend.power_window(arm, part, 0.2, 0.0, 0)).seconds > 0  # type: ignore[arg-type]
+    profile = backend.profile(cases.arms[0], tmp_path / "trace.json")
+    assert isinstance(profile, Profile)
+    assert {"attention", "mlp", "head"} <= {kernel.module for kernel in profile.kernels}
+    assert (tmp_path / "trace.json").stat().st_size > 0
+    assert backend.memory(cases.arms[0]).allocated_peak_bytes
+
+
+def test_in_scope_mlp_the_attentions_kernels_are_bf16(te: api.Api) -> None:
+    made = TransformerEngine(request(recipe_scope="mlp"), "cuda")
+    cases = cases_of(request(), resolve(request().workload))
+    assert cases.training
+    arm = Arm("fp8_current", "fp8_current")
+    assert made.prepare(cases.training, arm) is None
+    profile = made.profile(arm)
+    assert isinstance(profile, Profile)
+    by_module = {
+        module: share_by_class((row.name, row.seconds) for row in profile.kernels if row.module == module)
+        for module in ("attention", "mlp")
+    }
+    assert by_module["attention"].get("fp8", 0.0) == 0.0
+    assert by_module["mlp"].get("fp8", 0.0) > 0.98
+
+
+def test_less_is_saved_for_the_backward_pass_in_fp8(backend: TransformerEngine) -> None:
+    case = GemmCase("qkv", "fprop", 4096, 2048, 3072, 1, "autocast")
+    arm = Arm("fp8_current", "fp8_current")
+    assert backend.prepare(case, arm) is None
+    ratio = backend.inspect(arm).saved_bytes_ratio
+    assert ratio is not None
+    assert 0.4 < ratio < 1.1  # half where one direction is kept; on Hopper the transposed copy stays in its place
+
+
+def test_the_loss_falls_in_bf16_and_a_hundredfold_learning_rate_diverges(backend: TransformerEngine) -> None:
+    arm = Arm("bf16", "bf16")
+    healthy = backend.loss_run(arm, LossPlan(50, 0))
+    assert isinstance(healthy, LossTrack)
+    assert healthy.loss[-1] < healthy.loss[0] - 1
+    assert divergence(healthy.loss, healthy.gradient_norm) is None
+    wild = backend.loss_run(arm, LossPlan(50, 0, learning_rate_factor=100.0))
+    assert isinstance(wild, LossTrack)
+    assert divergence(wild.loss, wild.gradient_norm) is not None
+
+
+def test_random_data_and_rotation_keep_small_layers_out_of_the_cache(te: api.Api, engine: CudaEngine) -> None:
+    with engine.stream():
+        small = Unit(te, engine, LinearShape(512, 1024, 1024), "bf16", 1, seed=0)
+    assert small.rotated > 1
+    assert len(small.modules) == small.rotated

@@ -1,0 +1,188 @@
+"""What a plan says: figures, bands, promises, questions, provenance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precision_api.capacity_plan import PlanStatus
+from precision_operator.planner.document import status
+from precision_operator.planner.fleet import Fleet
+from precision_operator.planner.planning import plan
+from precision_operator.planner.what_if import what_ifs
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+
+FULL: dict[str, Any] = {
+    "goodput": "0.9",
+    "power": {"pue": "1.2", "overhead": {"gpu": "1.25"}, "dollarsPerKilowattHour": "0.1"},
+    "pools": [
+        {
+            "name": "H100",
+            "dollarsPerGPUHour": "2",
+            "scaling": [{"gpus": 64, "efficiency": "0.96"}, {"gpus": 256, "efficiency": "0.92"}],
+        }
+    ],
+}
+
+
+def told(known: Fleet | None = None, **changes: Any) -> PlanStatus:
+    made = spec(**({"jobs": [job()]} | changes))
+    known = fleet() if known is None else known
+    found = plan(made, known, NOW)
+    return status(found, what_ifs(made, known, found, NOW))
+
+
+def test_every_figure_of_a_job_follows_from_the_stated_formulas() -> None:
+    found = told(jobs=[job(minGPUs=64, maxGPUs=64)], **FULL).jobs[0]
+    rate_of_job = 64 * (80_000 / 8) * 0.96 * 0.9
+    days = 100e9 / rate_of_job / 86_400
+    facility = 5000 / 8 * 64 * 1.25 * 1.2
+    assert float(found.tokens_per_second) == pytest.approx(rate_of_job)
+    assert float(found.days.mid) == pytest.approx(days, rel=1e-5)
+    assert float(found.megawatts or 0) == pytest.approx(700 * 64 * 1.25 * 1.2 / 1e6)
+    assert float(found.megawatt_hours or 0) == pytest.approx(facility * days * 24 / 1e6, rel=1e-5)
+    dollars = 64 * days * 24 * 2 + facility * days * 24 / 1000 * 0.1
+    assert float(found.dollars or 0) == pytest.approx(dollars, abs=0.01)
+    assert float(found.dollars_per_million_tokens or 0) == pytest.approx(dollars / 100e9 * 1e6, rel=1e-5)
+    assert float(found.tokens_per_joule or 0) == pytest.approx(rate_of_job / facility, rel=1e-5)
+    assert not found.upper_bound
+
+
+def test_a_price_that_includes_power_pays_for_it_once() -> None:
+    own = FULL["pools"][0] | {"priceIncludesPower": True}
+    task = [job(minGPUs=64, maxGPUs=64)]
+    both, once = told(jobs=task, **FULL).jobs[0], told(jobs=task, **FULL | {"pools": [own]}).jobs[0]
+    power = float(both.megawatt_hours or 0) * 1000 * 0.1
+    assert float(both.dollars or 0) - float(once.dollars or 0) == pytest.approx(power, abs=0.02)
+
+
+def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> None:
+    found = told(jobs=[job(deadlineDays="30")])
+    assert found.jobs[0].upper_bound
+    assert found.jobs[0].deadline == "notPromised"
+    assert found.deadlines == "0/1"
+    assert any(note.startswith("upper bound (no communication)") for note in found.notes)
+    assert "at least" in (found.recommendation or "")
+
+
+def test_with_scaling_a_deadline_that_the_high_end_meets_is_promised() -> None:
+    found = told(jobs=[job(deadlineDays="30")], **FULL)
+    assert found.jobs[0].deadline == "promised"
+    assert float(found.jobs[0].days.high) <= 30
+
+
+def test_a_deadline_is_held_against_the_high_end_of_the_band() -> None:
+    slow = [node("a", [rate("bf16", error=0.1)], count=60), node("s", [rate("bf16", 60_000.0, error=0.1)], count=4)]
+    found = told(fleet(pool("H100", *slow)), jobs=[job(deadlineDays="3")], **FULL | {"objective": ["cost"]})
+    assert float(found.jobs[0].days.mid) < float(found.jobs[0].days.high) <= 3
+
+
+def test_slow_nodes_are_named_and_draining_them_is_priced() -> None:
+    nodes = [node("ok", count=60), node("slow-1", [rate("bf16", 64_000.0)])]
+    found = told(fleet(pool("H100", *nodes)), jobs=[job(minGPUs=384, maxGPUs=384)], whatIfs=None)
+    drained = next(each for each in found.what_ifs if each.name == "drain-slow-nodes")
+    assert "without the slow nodes slow-1" in drained.answer
+    assert float(drained.days or 0) < 0
+    assert found.pools[0].slow_nodes == 1
+
+
+def test_a_throttled_node_is_slow_and_not_in_the_reference() -> None:
+    nodes = [node("ok", count=9), node("hot", [rate("bf16", 70_000.0, throttled=True)])]
+    found = told(fleet(pool("H100", *nodes)))
+    assert found.pools[0].slow_nodes == 1
+
+
+def test_on_known_fast_nodes_a_job_does_not_wait_for_slow_ones() -> None:
+    nodes = [node("ok", count=60), node("slow", [rate("bf16", 64_000.0)], count=4)]
+    task = [job(minGPUs=384, maxGPUs=384)]
+    drawn = told(fleet(pool("H100", *nodes)), jobs=task)
+    placed = told(fleet(pool("H100", *nodes)), jobs=task, fleet={"placement": "fastest"})
+    assert float(drawn.jobs[0].straggler) == pytest.approx(0.8, abs=0.01)
+    assert placed.jobs[0].straggler == "1"
+
+
+QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "power": ({"powerPercent": -50}, "(-50 %)"),
+    "deny": ({"denyRecipes": ["fp8_current"]}, "without fp8_current"),
+    "allow": ({"allowRecipes": ["mxfp8"]}, "with mxfp8"),
+    "more": ({"addNodes": {"pool": "H100", "nodes": 16}}, "with 16 nodes (128 GPUs) more in H100"),
+    "rack": ({"loseRack": {"pool": "H100"}}, "without rack a (8 nodes)"),
+    "prices": ({"prices": [{"pool": "H100", "dollarsPerGPUHour": "4"}]}, "H100 at 4 dollars a GPU hour"),
+    "drain": ({"drainSlowNodes": True}, "no node is slow"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_as_a_difference(question: str) -> None:
+    change, words = QUESTIONS[question]
+    rates = [rate("bf16"), rate("fp8_current", 100_000.0), rate("mxfp8", 120_000.0)]
+    nodes = [node(f"{rack}-{i}", rates, rack=rack) for rack in "ab" for i in range(8)]
+    asked = {"name": question, **change}
+    task = [job(recipes=["bf16", "fp8_current"])]
+    priced: dict[str, Any] = {"pools": [{"name": "H100", "dollarsPerGPUHour": "2"}], "power": FULL["power"]}
+    found = told(fleet(pool("H100", *nodes)), jobs=task, whatIfs=[asked], **priced)
+    (answer,) = found.what_ifs
+    assert words in answer.answer.replace("rack b", "rack a")
+    assert answer.feasible
+    signs = {"power": 1, "deny": 1, "allow": -1, "more": -1, "rack": 1, "prices": 0, "drain": 0}
+    days = float(answer.days or 0)
+    assert (days > 0) - (days < 0) == signs[question]
+    if question == "prices":
+        assert float(answer.dollars or 0) == pytest.approx(
+            float(found.totals.gpu_hours or 0) * 2 if found.totals else 0, rel=1e-4
+        )
+
+
+def test_a_question_that_makes_the_plan_impossible_says_so() -> None:
+    asked = {"name": "none", "denyRecipes": ["bf16"]}
+    found = told(jobs=[job(recipes=["bf16"])], whatIfs=[asked])
+    assert not found.what_ifs[0].feasible
+    assert "no recipe is left" in found.what_ifs[0].answer
+
+
+def test_every_rate_carries_its_source() -> None:
+    found = told()
+    assert found.jobs[0].source == "profile nightly, 16 nodes, 16 verified, oldest 1 days"
+    assert found.pools[0].provenance == "profiles nightly; 16 nodes; 16/16 figures verified; oldest 1 days"
+    assert found.data == "measured"
+
+
+def test_a_predicted_rate_is_flagged_and_has_a_wider_band() -> None:
+    near, far = told().jobs[0], told(jobs=[job(workload={"preset": "llama3.1-70b"})]).jobs[0]
+    assert (near.basis, far.basis) == ("measured", "predicted")
+    assert far.source.startswith("predicted by equal MFU from llama3-8b; ")
+    assert float(far.days.high) / float(far.days.low) > 1.2 > float(near.days.high) / float(near.days.low)
+
+
+def test_a_job_rate_comes_before_rates_of_nodes_and_holds_communication() -> None:
+    told_rate = {
+        "workload": {"preset": "llama3-8b"},
+        "recipe": "bf16",
+        "gpus": 128,
+        "tokensPerSecondPerGPU": "9000",
+        "source": "run 17 of May",
+    }
+    found = told(pools=[{"name": "H100", "jobRates": [told_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
+    assert found.jobs[0].tokens_per_second == str(9000 * 128)
+    assert found.jobs[0].basis == "declared"
+    assert not found.jobs[0].upper_bound
+    assert "run 17 of May" in found.jobs[0].source
+
+
+def test_what_binds_a_job_is_named() -> None:
+    found = told(jobs=[job("a", minGPUs=64), job("b")], **FULL | {"objective": ["time"]})
+    assert {one.binding for one in found.jobs} & {"GPUs of pool H100", "nothing: the last job ends no earlier"}
+
+
+def test_nodes_that_are_only_planned_are_told_to_be_assumed() -> None:
+    found = told(pools=[{"name": "H100", "nodes": 32}], jobs=[job(minGPUs=256)])
+    assert found.jobs[0].gpus == 256
+    assert any("the others count as like them" in note for note in found.notes)
+
+
+def test_recipes_whose_shapes_do_not_fit_the_model_are_left_out() -> None:
+    model = {"hiddenSize": 4104, "intermediateSize": 14336, "numAttentionHeads": 27, "numHiddenLayers": 32}
+    odd = {"name": "odd", "model": model, "microBatchSize": 1, "sequenceLength": 8192}
+    known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=4)))
+    assert told(known, jobs=[job(workload=odd)]).jobs[0].recipe == "bf16"

@@ -1,0 +1,221 @@
+"""Whatever is wrong with a plan's inputs is told with the field and what to do; NaN never gets in, nor out."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from precision_operator.planner.document import status
+from precision_operator.planner.fleet import Fleet, read_fleet
+from precision_operator.planner.planning import plan
+from precision_operator.planner.quantities import Unusable, count, positive, power, share
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+
+RATE = {"workload": {"preset": "llama3-8b"}, "recipe": "bf16", "gpus": 8, "tokensPerSecondPerGPU": "0", "source": "x"}
+
+
+def told(known: Fleet | None = None, **changes: Any) -> str:
+    """All problems of a plan, one a line."""
+    found = status(plan(spec(**({"jobs": [job()]} | changes)), fleet() if known is None else known, NOW))
+    assert found.phase != "Solved", found.recommendation
+    return "\n".join(found.problems)
+
+
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an unknown pool": ({"pools": [{"name": "H1OO"}]}, "spec.pools", "correct the name"),
+    "a job for an unknown pool": ({"jobs": [job(pools=["B300"])]}, "spec.jobs[train]", "no such pool"),
+    "a deadline in the past": ({"jobs": [job(deadline="2026-11-01T00:00:00Z")]}, "deadline", "give a later one"),
+    "a deadline that is no time": ({"jobs": [job(deadline="soon")]}, "deadline", "RFC 3339"),
+    "a price of zero": ({"pools": [{"name": "H100", "dollarsPerGPUHour": "0"}]}, "dollarsPerGPUHour", "leave it out"),
+    "an absurd price": ({"pools": [{"name": "H100", "dollarsPerGPUHour": "9000"}]}, "dollarsPerGPUHour", "unit"),
+    "no tokens": ({"jobs": [job(tokens="0T")]}, "tokens", "above 0"),
+    "absurdly many tokens": ({"jobs": [job(tokens="99999T")]}, "tokens", "is the unit right"),
+    "a goodput of nothing": ({"goodput": "0"}, "spec.goodput", "above 0"),
+    "a PUE below 1": ({"power": {"pue": "0.8"}}, "spec.power.pue", "between 1 and 5"),
+    "a power budget without PUE": ({"power": {"budget": "1MW"}}, "spec.power.pue", "facility"),
+    "a power budget without overhead": (
+        {"power": {"budget": "1MW", "pue": "1.2"}},
+        "spec.jobs[train]",
+        "give spec.power.overhead.gpu",
+    ),
+    "a budget of money without prices": ({"budget": {"dollars": "5"}}, "spec.jobs[train]", "give dollarsPerGPUHour"),
+    "cost without prices": ({"objective": ["cost"]}, "spec.jobs[train]", "give dollarsPerGPUHour"),
+    "jobs that wait for each other": (
+        {"jobs": [job("a", after=["b"]), job("b", after=["a"])]},
+        "spec.jobs",
+        "take one `after` out",
+    ),
+    "a job that waits for nobody": ({"jobs": [job("a", after=["z"])]}, "after", "there is no job z"),
+    "two jobs of one name": ({"jobs": [job("a"), job("a")]}, "spec.jobs", "its own name"),
+    "no recipe left": ({"jobs": [job(recipes=["bf16"], denyRecipes=["bf16"])]}, "denyRecipes", "allow one"),
+    "more GPUs than there are": ({"jobs": [job(minGPUs=4096)]}, "spec.jobs[train]", "has 128 GPUs in blocks of 8"),
+    "blocks that split nodes": ({"jobs": [job(blockGPUs=12)]}, "spec.jobs[train]", "give a multiple of 8"),
+    "explicit shapes": (
+        {"jobs": [job(workload={"name": "x", "shapes": [{"m": 64, "k": 64, "n": 64}]})]},
+        "workload.shapes",
+        "give a model",
+    ),
+    "a model that is too far": (
+        {"jobs": [job(workload={"preset": "llama3.1-405b"})]},
+        "spec.jobs[train]",
+        "too far to predict",
+    ),
+    "a rate of zero": (
+        {"pools": [{"name": "own", "nodes": 1, "gpusPerNode": 8, "jobRates": [RATE]}]},
+        "tokensPerSecondPerGPU",
+        "above 0",
+    ),
+    "a scaling that goes back and forth": (
+        {"pools": [{"name": "H100", "scaling": [{"gpus": 64, "efficiency": "1"}, {"gpus": 8, "efficiency": "1"}]}]},
+        "scaling",
+        "smallest first",
+    ),
+    "a scaling that ends too early": (
+        {"jobs": [job(minGPUs=128)], "pools": [{"name": "H100", "scaling": [{"gpus": 64, "efficiency": "0.9"}]}]},
+        "spec.jobs[train]",
+        "add a point",
+    ),
+    "a job that would take ages": ({"jobs": [job(tokens="9000T")]}, "spec.jobs[train]", "years"),
+    "too short a limit for a deadline": ({"jobs": [job(deadlineDays="9999")]}, "deadlineDays", "ten years"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_problem_names_the_field_and_a_remedy(case: str) -> None:
+    changes, field, remedy = BAD[case]
+    found = told(**changes)
+    assert field in found
+    assert remedy in found
+
+
+def test_all_problems_are_told_at_once() -> None:
+    found = told(jobs=[job("a", tokens="0T"), job("b", deadline="soon")], pools=[{"name": "H1OO"}], goodput="0")
+    assert len(found.splitlines()) == 3
+
+
+DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "simulated": ({"provenance": "simulated"}, {}, "simulated"),
+    "replayed": ({"provenance": "replayed"}, {}, "replayed"),
+    "stale by the operator": ({"stale": "DriverChanged"}, {}, "stale"),
+    "stale by age": ({"finished_at": "2026-06-01T00:00:00Z"}, {}, "stale"),
+    "unverified": ({}, {"verdict": "unknown"}, "unverified"),
+    "partial": ({}, {"verdict": "partial"}, "unverified"),
+}
+
+
+@pytest.mark.parametrize("case", DOUBTFUL)
+def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str) -> None:
+    result, row, word = DOUBTFUL[case]
+    known = fleet(pool("H100", node("n", [rate("bf16", **row)], count=16, **result)))
+    assert f"set spec.fleet.allow: [{word}]" in told(known)
+    found = status(plan(spec(fleet={"allow": [word]}), known, NOW))
+    assert found.phase == "Solved"
+    assert found.data == word.upper()
+    assert found.notes[0].startswith(f"{word.upper()}: ")
+    assert f"{word.upper()} (16/16)" in found.jobs[0].source
+    assert (found.recommendation or "").startswith(word.upper())
+
+
+def test_a_recipe_that_fell_back_is_never_used() -> None:
+    known = fleet(pool("H100", node("n", [rate("fp8_current", verdict="fallback")], count=4)))
+    everything = ["stale", "unverified", "simulated", "replayed", "powerInvalid"]
+    assert "all results are refused as fallback" in told(known, fleet={"allow": everything})
+
+
+def test_without_valid_power_there_is_no_energy_figure_unless_the_limit_may_stand_for_it() -> None:
+    known = fleet(pool("H100", node("n", [rate("bf16", watts=None, power_invalid=("phase_locked",))], count=16)))
+    assert "its power is not known" in told(known, objective=["energy"])
+    bare = status(plan(spec(), known, NOW))
+    assert bare.jobs[0].megawatt_hours is None
+    assert bare.jobs[0].tokens_per_joule is None
+    asked = status(plan(spec(fleet={"allow": ["powerInvalid"]}), known, NOW))
+    assert asked.jobs[0].megawatt_hours is not None
+    assert asked.data == "POWERINVALID"
+
+
+def test_an_empty_fleet_says_what_to_do() -> None:
+    assert "run a PrecisionProfile" in told(Fleet(taken_at="2026-12-01T00:00:00Z"))
+
+
+def test_a_pool_of_one_node_is_planned_and_told() -> None:
+    found = status(plan(spec(), fleet(pool("H100", node())), NOW))
+    assert found.phase == "Solved"
+    assert any("only one node was measured" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"jobs": []},
+        {"jobs": [job(tokens="15")]},
+        {"jobs": [job(tokens="-15T")]},
+        {"jobs": [job(tokens="nanT")]},
+        {"jobs": [job(minGPUs=9, maxGPUs=8)]},
+        {"jobs": [job(parameters="8B")]},
+        {"jobs": [job(deadline="2027-01-01T00:00:00Z", deadlineDays="4")]},
+        {"goodput": "1.5"},
+        {"goodput": "NaN"},
+        {"power": {"budget": "2"}},
+        {"power": {"budget": "2 MW"}},
+        {"pools": [{"name": "H100", "dollarsPerGPUHour": "-3"}]},
+        {"pools": [{"name": "H100", "dollarsPerGPUHour": 3.5}]},
+        {"objective": ["speed"]},
+        {"bugdet": {}},
+    ],
+    ids=str,
+)
+def test_the_schema_refuses_what_it_can(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        spec(**({"jobs": [job()]} | change))
+
+
+@given(st.text(max_size=12))
+def test_quantities_are_finite_and_above_zero_or_refused(text: str) -> None:
+    for read in (count, power, positive, share):
+        with suppress(Unusable):
+            assert 0 < read(text, "x") < float("inf")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "0", "-1", "", "x", "NaN"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(Unusable):
+        positive(text, "spec.x")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{", "the file"),
+        ("[]", "the file"),
+        ('{"taken_at": "x", "version": "precision-fleet/9"}', "version"),
+        ('{"taken_at": "x", "pools": [{"name": "a"}]}', "pools.0.product"),
+        ('{"taken_at": "x", "pools": [{"name": "a", "product": "a", "nodes": [{"name": "n", "gpus": 0}]}]}', "gpus"),
+    ],
+)
+def test_a_damaged_fleet_file_is_refused_with_the_place(text: str, place: str) -> None:
+    with pytest.raises(ValueError, match=place):
+        read_fleet(text)
+
+
+def test_a_fleet_with_nan_is_refused() -> None:
+    document = json.loads(fleet().model_dump_json())
+    document["pools"][0]["nodes"][0]["limit_watts"] = float("nan")
+    with pytest.raises(ValueError, match="limit_watts"):
+        read_fleet(json.dumps(document))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=8), st.floats(0, 0.9), st.integers(1, 10))
+def test_no_result_holds_nan_or_infinity(rates: list[float], error: float, tokens: int) -> None:
+    nodes = [node(f"n{i}", [rate("bf16", value, error=error)]) for i, value in enumerate(rates)]
+    found = status(plan(spec(job(tokens=f"{tokens}B")), fleet(pool("H100", *nodes)), NOW))
+    text = found.model_dump_json(by_alias=True)
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert '"inf' not in text

@@ -1,0 +1,143 @@
+"""`kubectl precision plan`: its forms, its exit codes, and a page that stands alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from precision_operator.cli import app
+from tests.support.fleets import fleet, job, node, pool, rate
+
+AT = "--at=2026-12-01T00:00:00Z"
+
+
+def run(folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", **changes: Any) -> Result:
+    document = {
+        "apiVersion": "precisionprofiler.io/v1alpha1",
+        "kind": "CapacityPlan",
+        "metadata": {"name": name},
+        "spec": {"jobs": [job("a"), job("b", after=["a"])] if jobs is None else jobs, "whatIfs": []} | changes,
+    }
+    (folder / "plan.yaml").write_text(yaml.safe_dump(document))
+    known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=16)))
+    (folder / "fleet.json").write_text(known.model_dump_json(by_alias=True))
+    files = ("-f", str(folder / "plan.yaml"), "--fleet", str(folder / "fleet.json"))
+    return CliRunner().invoke(app, ["plan", *files, AT, *arguments])
+
+
+def test_the_table_says_pool_recipe_gpus_and_days(tmp_path: Path) -> None:
+    found = run(tmp_path)
+    assert found.exit_code == 0
+    head, first, *_ = found.stdout.splitlines()
+    assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", "DAYS", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
+    assert first.split()[:4] == ["a", "H100", "fp8_current", "128"]
+    assert "run a on 128 GPUs of H100 with fp8_current" in found.stdout
+
+
+def test_json_and_yaml_hold_the_status(tmp_path: Path) -> None:
+    as_json = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert as_json["phase"] == "Solved"
+    assert yaml.safe_load(run(tmp_path, "-o", "yaml").stdout) == as_json
+
+
+def test_csv_has_a_row_for_each_job(tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(run(tmp_path, "-o", "csv").stdout)))
+    assert [row["name"] for row in rows] == ["a", "b"]
+    assert float(rows[0]["daysLow"]) <= float(rows[0]["daysMid"]) <= float(rows[0]["daysHigh"])
+
+
+class Seen(HTMLParser):
+    """The tags of a page, closed in order, and whatever it would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loads += [value or "" for key, value in attrs if key in ("src", "href", "xlink:href", "srcset")]
+        if tag != "meta" and not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_is_closed(tmp_path: Path) -> None:
+    found = run(tmp_path, "-o", "html")
+    seen = Seen()
+    seen.feed(found.stdout)
+    assert seen.open == []
+    assert {"svg", "polyline", "rect", "path", "table"} <= seen.tags
+    assert seen.loads == []
+    assert "http" not in found.stdout
+    assert "script" not in seen.tags
+
+
+def test_what_a_user_wrote_is_escaped_on_the_page(tmp_path: Path) -> None:
+    found = run(tmp_path, "-o", "html", name="<script>alert(1)</script>")
+    assert "<script>" not in found.stdout
+    assert "&lt;script&gt;" in found.stdout
+
+
+def test_doubt_stands_in_a_box_at_the_top_of_the_page(tmp_path: Path) -> None:
+    known = fleet(pool("H100", node("n", count=4, provenance="simulated")))
+    run(tmp_path)
+    (tmp_path / "fleet.json").write_text(known.model_dump_json(by_alias=True))
+    text = (tmp_path / "plan.yaml").read_text().replace("whatIfs: []", "whatIfs: []\n  fleet: {allow: [simulated]}")
+    (tmp_path / "plan.yaml").write_text(text)
+    files = ("-f", str(tmp_path / "plan.yaml"), "--fleet", str(tmp_path / "fleet.json"))
+    found = CliRunner().invoke(app, ["plan", *files, AT, "-o", "html"])
+    assert '<p class="warn">SIMULATED: ' in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"jobs": [job(minGPUs=64), job("b", minGPUs=72)]}, 5, "8 more GPUs in pool H100"),
+        ({"jobs": [job(pools=["B300"])]}, 2, "no such pool"),
+        ({"jobs": [job(tokens="15")]}, 2, "spec.jobs.0.tokens"),
+        ({"jbos": 1}, 2, "spec.jbos is no field here"),
+    ],
+    ids=["clash", "pool", "unit", "spelling"],
+)
+def test_exit_codes_and_words(tmp_path: Path, changes: dict[str, Any], code: int, said: str) -> None:
+    found = run(tmp_path, **changes)
+    assert found.exit_code == code
+    assert said in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: Pod\n", "there is no CapacityPlan in it"),
+        ("kind: CapacityPlan\napiVersion: v1\n", "apiVersion is 'v1'"),
+    ],
+)
+def test_a_file_without_a_plan_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    found = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "x.yaml")])
+    assert found.exit_code == 2
+    assert said in found.stderr
+
+
+def test_a_damaged_fleet_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "fleet.json").write_text("{")
+    files = ("-f", str(tmp_path / "plan.yaml"), "--fleet", str(tmp_path / "fleet.json"))
+    found = CliRunner().invoke(app, ["plan", *files])
+    assert found.exit_code == 2
+    assert "fleet.json" in found.stderr

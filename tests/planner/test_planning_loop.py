@@ -1,0 +1,169 @@
+"""The operator's side of a plan: solved in another process, written once, and again only when its inputs have moved."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from precision_api.names import API_VERSION, PLAN_KIND
+from precision_operator.cluster import ApiError
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.leadership import Alone
+from precision_operator.shell.planning import Planning
+from tests.support.report_objects import profile_object, report_object
+
+
+class Written:
+    """Stands for the cluster: keeps what is written, and answers as the API server does."""
+
+    def __init__(self) -> None:
+        self.statuses: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.gone = False
+        self.changed = asyncio.Event()
+        self.told = asyncio.Event()
+        """Set when both events of a first answer are written."""
+        self.spec: dict[str, Any] = {}
+
+    async def patch(self, path: str, body: Any, kind: str = "merge") -> dict[str, Any]:
+        if self.gone:
+            raise ApiError(404, "NotFound", "gone")
+        self.statuses.append(body[1]["value"])
+        self.changed.set()
+        answer = plan_object(body[1]["value"]["observedGeneration"], status=body[1]["value"])
+        return answer | {"spec": self.spec or answer["spec"]}
+
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.events.append(body)
+        if len(self.events) == 2:
+            self.told.set()
+        return body
+
+
+def plan_object(generation: int = 1, status: Any = None, **spec: Any) -> dict[str, Any]:
+    told = {
+        "fleet": {"allow": ["simulated"]},
+        "jobs": [{"name": "a", "workload": {"preset": "llama3-8b"}, "tokens": "1B"}],
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": PLAN_KIND,
+        "metadata": {
+            "name": "q1",
+            "namespace": "ml",
+            "uid": "u1",
+            "generation": generation,
+            "creationTimestamp": "2026-11-20T06:00:00Z",
+        },
+        "spec": told | {"whatIfs": []} | spec,
+        "status": status or {},
+    }
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[tuple[Planning, Cache, Written]]:
+    """A loop over a cache with four measured nodes."""
+    cache, written = Cache(), Written()
+    cache.put("profiles", profile_object())
+    for number in range(4):
+        add_node(cache, number)
+    kept: Any = written
+    loop = Planning(kept, cache, ("ml",))
+    task = asyncio.create_task(loop.run(Alone()))
+    yield loop, cache, written
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def add_node(cache: Cache, number: int) -> None:
+    name = f"n{number}"
+    cache.put("nodes", {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "5", "labels": {}}})
+    cache.put("reports", report_object(name))
+
+
+async def next_status(written: Written) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        await written.changed.wait()
+    written.changed.clear()
+    return written.statuses[-1]
+
+
+async def test_a_plan_is_answered_and_told(scene: tuple[Planning, Cache, Written]) -> None:
+    loop, _, written = scene
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    status = await next_status(written)
+    assert status["phase"] == "Solved"
+    assert status["pools"][0]["gpus"] == 16
+    assert status["observedGeneration"] == 1
+    async with asyncio.timeout(10):
+        await written.told.wait()
+    assert [event["reason"] for event in written.events] == ["Accepted", "PlanFound"]
+
+
+async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(
+    scene: tuple[Planning, Cache, Written],
+) -> None:
+    loop, cache, written = scene
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    status = await next_status(written)
+    kept: Any = written
+    restarted = Planning(kept, cache, ("ml",))
+    await restarted.see({"type": "ADDED", "object": plan_object(status=status)})
+    await restarted.look()
+    assert len(written.statuses) == 1
+    await restarted.see({"type": "MODIFIED", "object": plan_object(2, status=status, goodput="0.5")})
+    await restarted.look()
+    assert written.statuses[-1]["observedGeneration"] == 2
+    restarted.end()
+
+
+async def test_figures_that_move_are_answered_anew(
+    scene: tuple[Planning, Cache, Written],
+) -> None:
+    loop, cache, written = scene
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    first = await next_status(written)
+    add_node(cache, 9)
+    second = await next_status(written)
+    assert second["pools"][0]["gpus"] == first["pools"][0]["gpus"] + 4
+    assert second["inputs"] != first["inputs"]
+
+
+async def test_a_spec_that_can_not_be_read_is_refused_once(scene: tuple[Planning, Cache, Written]) -> None:
+    loop, _, written = scene
+    written.spec = plan_object(jobs=[])["spec"]
+    await loop.see({"type": "ADDED", "object": plan_object(jobs=[])})
+    status = await next_status(written)
+    assert status["phase"] == "Refused"
+    assert "spec.jobs" in status["problems"][0]
+    await loop.look()
+    assert len(written.statuses) == 1
+
+
+async def test_a_plan_that_is_gone_is_forgotten(scene: tuple[Planning, Cache, Written]) -> None:
+    loop, _, written = scene
+    written.gone = True
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    await loop.look()
+    written.gone = False
+    await loop.look()
+    assert written.statuses == []
+
+
+async def test_the_solve_runs_in_another_process(scene: tuple[Planning, Cache, Written]) -> None:
+    loop, _, written = scene
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    await next_status(written)
+    assert loop.process_ids() - {os.getpid()}
+
+
+def test_what_the_other_process_runs_imports_nothing_that_talks_to_a_cluster() -> None:
+    program = "import sys, precision_operator.planner.work; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {"kopf", "kubernetes", "aiohttp"} & set(loaded) == set()

@@ -1,0 +1,144 @@
+"""The model's own formulas against published rates, and how far a prediction may be off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.flops import training_flops_per_token
+from precision_api.presets import PRESETS
+from precision_api.workload import ModelSpec, PresetName
+from precision_operator.planner.planning import plan
+from precision_operator.planner.predict import Transfer, transfer
+from precision_operator.planner.rates import days, tokens_per_second_of
+from precision_operator.planner.workloads import target
+from tests.support.fleets import NOW, fleet, job, spec, workload
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+ROWS = [tuple(row) for row in json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]]
+MAXTEXT = json.loads((GOLDEN / "maxtext_nvfp4.json").read_text())
+RECIPES = {"fp8": "fp8_current", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+
+
+def declared(system: str, recipe: str, model: str, rate: float, gpus: int = 1024) -> dict[str, Any]:
+    """A pool that is described by a published rate alone."""
+    told = {
+        "workload": {"preset": model},
+        "recipe": recipe,
+        "gpus": gpus,
+        "tokensPerSecondPerGPU": f"{rate:.6f}",
+        "source": "published",
+    }
+    return {"name": system, "nodes": gpus // 8, "gpusPerNode": 8, "jobRates": [told]}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]} {row[2]}")
+def test_published_flop_rates_become_the_published_token_rates_and_days(
+    row: tuple[PresetName, str, str, int, float, float],
+) -> None:
+    model, system, recipe, sequence, tokens_per_second, tflops = row
+    flops = training_flops_per_token(PRESETS[model].model, sequence)
+    rate = tokens_per_second_of(tflops * 1e12, flops)
+    assert rate == pytest.approx(tokens_per_second, rel=0.005)
+    made = plan(
+        spec(
+            job(workload={"preset": model}, tokens="10T", minGPUs=1024, recipes=[RECIPES[recipe]]),
+            pools=[declared(system, RECIPES[recipe], model, rate)],
+        ),
+        fleet().model_copy(update={"pools": ()}),
+        NOW,
+    )
+    assert made.solution is not None
+    found = made.solution.slots[0].option
+    assert found.days == pytest.approx(days(10e12, tokens_per_second * 1024), rel=0.005)
+    assert found.days == pytest.approx(10e12 / (tokens_per_second * 1024) / 86_400, rel=0.005)
+    assert not found.source.upper_bound
+
+
+@pytest.mark.parametrize("row", MAXTEXT["rows"], ids=lambda row: f"{row[0]} {row[1]}")
+def test_a_plan_with_nvfp4_takes_the_published_share_of_the_days(row: tuple[str, str, float, float]) -> None:
+    model, system, fp8, nvfp4 = row
+    flops = training_flops_per_token(PRESETS[model].model, 8192)  # type: ignore[index]
+    found = {}
+    for recipe, tflops in (("fp8_current", fp8), ("nvfp4", nvfp4)):
+        pools = [declared(system, recipe, model, tokens_per_second_of(tflops * 1e12, flops))]
+        task = job(workload={"preset": model}, tokens="1T", minGPUs=1024)
+        made = plan(spec(task, pools=pools), fleet().model_copy(update={"pools": ()}), NOW)
+        assert made.solution is not None
+        found[recipe] = made.solution.slots[0].option.days
+    assert found["fp8_current"] / found["nvfp4"] == pytest.approx(nvfp4 / fp8, rel=1e-6)
+
+
+def step(low: str, high: str) -> Transfer:
+    """From one preset at 8,192 tokens to another."""
+    wanted = target(_workload(high), None, "")
+    found = transfer(workload(low), wanted)
+    assert isinstance(found, Transfer), found
+    return found
+
+
+def _workload(preset: str) -> Any:
+    from precision_api.workload import Workload
+
+    return Workload.model_validate({"preset": preset, "sequenceLength": 8192, "microBatchSize": 1})
+
+
+@pytest.mark.parametrize("low", [0.08, 0.10, 0.12, 0.14, 0.23, 0.26])
+def test_the_band_of_70b_to_405b_holds_every_known_error(low: float) -> None:
+    """Equal MFU is so much low: what is real is 1 / (1 - low) times it."""
+    found = step("llama3.1-70b", "llama3.1-405b")
+    flops = [training_flops_per_token(PRESETS[m].model, 8192) for m in ("llama3.1-70b", "llama3.1-405b")]  # type: ignore[index]
+    equal_mfu = flops[0] / flops[1]
+    real = equal_mfu / (1 - low)
+    assert found.low < real / found.factor < found.high
+    assert found.factor > equal_mfu
+
+
+def test_the_way_down_is_the_mirror_of_the_way_up() -> None:
+    up, down = step("llama3.1-70b", "llama3.1-405b"), step("llama3.1-405b", "llama3.1-70b")
+    assert up.factor * down.factor == pytest.approx(1)
+    assert (up.low * down.high, up.high * down.low) == pytest.approx((1, 1))
+
+
+def test_the_same_model_at_another_sequence_is_near_and_still_not_sure() -> None:
+    wanted = target(_workload("llama3-8b").model_copy(update={"sequence_length": 4096}), None, "")
+    found = transfer(workload("llama3-8b"), wanted)
+    assert isinstance(found, Transfer)
+    assert found.high / found.low > 1.05
+
+
+@pytest.mark.parametrize(
+    ("measured", "wanted", "why"),
+    [
+        ("llama3-8b", "llama3.1-405b", "too far to predict"),
+        ("llama3-8b", "mixtral-8x7b", "mixture of experts"),
+    ],
+)
+def test_what_is_too_far_is_refused_with_the_reason(measured: str, wanted: str, why: str) -> None:
+    found = transfer(workload(measured), target(_workload(wanted), None, ""))
+    assert isinstance(found, str)
+    assert why in found
+
+
+@given(st.integers(4, 200), st.integers(4, 200))
+def test_a_wider_step_never_has_a_narrower_band(first: int, second: int) -> None:
+    def model(layers: int) -> ModelSpec:
+        return PRESETS["llama3-8b"].model.model_copy(update={"num_hidden_layers": layers})
+
+    def width(layers: int) -> float:
+        wanted = target(
+            _workload("llama3-8b").model_copy(update={"model": model(layers), "preset": None, "name": "x"}), None, ""
+        )
+        found = transfer(workload("llama3-8b"), wanted)
+        return found.high / found.low if isinstance(found, Transfer) else float("inf")
+
+    flops = [training_flops_per_token(model(layers), 8192) for layers in (first, second)]
+    base = training_flops_per_token(PRESETS["llama3-8b"].model, 8192)
+    distances = [max(f / base, base / f) for f in flops]
+    if distances[0] <= distances[1]:
+        assert width(first) <= width(second) * (1 + 1e-9)

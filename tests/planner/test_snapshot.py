@@ -1,0 +1,101 @@
+"""Reports, as the operator writes them, become the fleet that plans are made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precision_operator.planner.document import status
+from precision_operator.planner.fleet import Fleet, read_fleet
+from precision_operator.planner.planning import plan
+from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+from tests.support.fleets import NOW, spec
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+
+
+def node_object(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": labels}}
+
+
+def fleet_from(*reports: dict[str, Any], nodes: list[dict[str, Any]] | None = None) -> Fleet:
+    nodes = [node_object(report["spec"]["nodeName"]) for report in reports] if nodes is None else nodes
+    owner = campaign(profile_object())
+    assert owner is not None
+    return fleet_of(map(report_facts, reports), [owner], racks(nodes), NOW, "a test")
+
+
+def test_a_report_becomes_a_node_with_its_rates() -> None:
+    row = recipe_row("bf16", tokensPerSecondError="0.012", gpuSpread="0.9")
+    known = fleet_from(report_object("a", status=report_status([row])))
+    (pool,) = known.pools
+    (node,) = pool.nodes
+    (result,) = node.results
+    (rate,) = result.rates
+    assert (pool.name, pool.product, node.name, node.gpus) == ("NVIDIA-GB200", "GB200", "a", 4)
+    assert rate.synchronous_tokens_per_second == pytest.approx(95_000 * 0.9)
+    assert (rate.error, rate.watts, rate.power_scope) == (0.012, 4870.5, "module")
+    assert (result.provenance, result.passes) == ("simulated", 3)
+    assert known.workloads[0].name == "llama3-8b"
+
+
+def test_power_that_was_not_valid_is_absent() -> None:
+    row = recipe_row("bf16", watts="0", powerInvalid=["phase_locked"])
+    assert (
+        fleet_from(report_object("a", status=report_status([row]))).pools[0].nodes[0].results[0].rates[0].watts is None
+    )
+
+
+def test_a_report_of_a_node_that_is_gone_is_left_out() -> None:
+    assert fleet_from(report_object("a"), nodes=[]).pools == ()
+
+
+@pytest.mark.parametrize("broken", [{}, {"hardware": {"gpus": "x"}}, {"results": [{"recipe": "fp1"}]}])
+def test_a_report_without_a_result_or_damaged_is_left_out(broken: dict[str, Any]) -> None:
+    told = {} if not broken else {**report_status(), **broken}
+    assert fleet_from(report_object("a", status=told), report_object("b")).pools[0].nodes[0].name == "b"
+
+
+def test_the_nvlink_domain_comes_before_the_rack() -> None:
+    labels = {"nvidia.com/gpu.clique": "d.1", "topology.kubernetes.io/rack": "r7"}
+    nodes = [node_object("a", **labels), node_object("b", **{"topology.kubernetes.io/rack": "r7"}), node_object("c")]
+    known = fleet_from(*(report_object(name) for name in "abc"), nodes=nodes)
+    assert [node.rack for node in known.pools[0].nodes] == ["d.1", "r7", ""]
+
+
+def test_a_stale_report_is_known_as_such() -> None:
+    told = report_status() | {
+        "conditions": [
+            {
+                "type": "Fresh",
+                "status": "False",
+                "reason": "DriverChanged",
+                "lastTransitionTime": "2026-11-20T06:30:00Z",
+            }
+        ]
+    }
+    assert fleet_from(report_object("a", status=told)).pools[0].nodes[0].results[0].stale == "DriverChanged"
+
+
+def test_without_its_profile_a_result_is_still_known_by_its_flops() -> None:
+    report = report_object(
+        "a", profile="gone", status=report_status(trainingFlopsPerToken="5e10".replace("5e10", "50000000000"))
+    )
+    known = fleet_from(report)
+    assert known.workloads[0].flops_per_token == 5e10
+    assert known.workloads[0].model is None
+
+
+def test_two_profiles_of_a_node_are_two_results() -> None:
+    known = fleet_from(report_object("a"), report_object("a", profile="other"), nodes=[node_object("a")])
+    assert len(known.pools[0].nodes) == 1
+    assert len(known.pools[0].nodes[0].results) == 2
+
+
+def test_what_is_saved_is_read_again_and_gives_the_same_plan() -> None:
+    known = fleet_from(*(report_object(f"n{i}") for i in range(4)))
+    again = read_fleet(known.model_dump_json(by_alias=True, exclude_none=True))
+    assert again == known
+    made = spec(fleet={"allow": ["simulated"]})
+    assert status(plan(made, again, NOW)) == status(plan(made, known, NOW))
+    assert status(plan(made, again, NOW)).phase == "Solved"

@@ -1,0 +1,116 @@
+"""What waiting for the slowest node costs: exact, against simulation, and with measurement noise removed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.planner.straggler import Rates, chances, fastest, quiet, straggler, stretched
+
+
+def pool(nodes: int, slow: int, by: float = 0.2) -> Rates:
+    """`nodes` equal nodes, `slow` of them slower."""
+    rates = np.ones(nodes)
+    rates[:slow] = 1 - by
+    return rates
+
+
+@given(st.integers(1, 400), st.data())
+def test_the_chances_are_those_of_drawing_without_replacement(nodes: int, data: st.DataObject) -> None:
+    chosen = data.draw(st.integers(1, nodes))
+    found = chances(nodes, chosen)
+    wanted = [math.comb(nodes - i, chosen - 1) / math.comb(nodes, chosen) for i in range(1, nodes - chosen + 2)]
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-300)
+    assert found.sum() == pytest.approx(1)
+
+
+def test_one_percent_of_slow_nodes_costs_a_job_of_256_nodes_a_fifth() -> None:
+    found = straggler(np.sort(pool(10_000, 100)), 1.0, 256)
+    assert found.rate == pytest.approx(0.815, abs=0.005)
+    assert found.days == pytest.approx(0.813, abs=0.005)
+    assert pool(10_000, 100).mean() == pytest.approx(0.998)
+
+
+def test_three_slow_nodes_of_300_are_nearly_always_met_by_256() -> None:
+    assert straggler(np.sort(pool(300, 3)), 1.0, 256).days == pytest.approx(0.80, abs=0.005)
+
+
+@pytest.mark.parametrize(("nodes", "chosen"), [(300, 256), (1000, 256), (5000, 1024), (64, 8)])
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_nodes_with_one_percent_of_noise_are_not_called_slow(nodes: int, chosen: int, seed: int) -> None:
+    noisy = np.random.default_rng(seed).normal(1, 0.01, nodes)
+    known = quiet(noisy, 0.01)
+    assert straggler(known, float(np.median(known)), chosen).days == pytest.approx(1.0, abs=0.005)
+    assert straggler(np.sort(noisy), 1.0, chosen).days < 0.99
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_does_not_hide_slow_nodes(seed: int) -> None:
+    truth = pool(1000, 10)
+    noisy = truth * np.random.default_rng(seed).normal(1, 0.01, len(truth))
+    known = quiet(noisy, 0.01)
+    wanted = straggler(np.sort(truth), 1.0, 256).days
+    assert straggler(known, float(np.median(known)), 256).days == pytest.approx(wanted, abs=0.01)
+
+
+DISTRIBUTIONS = {
+    "one percent slow": lambda rng, n: np.where(rng.random(n) < 0.01, 0.8, 1.0),
+    "normal": lambda rng, n: rng.normal(1, 0.03, n),
+    "long tail": lambda rng, n: 1 - np.minimum(rng.exponential(0.02, n), 0.6),
+    "uniform": lambda rng, n: rng.uniform(0.85, 1.0, n),
+    "two kinds": lambda rng, n: np.where(rng.random(n) < 0.3, 0.9, 1.0),
+}
+
+
+@pytest.mark.parametrize("chosen", [8, 64, 256, 1024])
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+def test_the_formula_agrees_with_simulation(kind: str, chosen: int) -> None:
+    rng = np.random.default_rng(7)
+    rates = np.sort(DISTRIBUTIONS[kind](rng, 2000))
+    slowest = np.array([rng.choice(rates, chosen, replace=False).min() for _ in range(4000)])
+    found = straggler(rates, 1.0, chosen)
+    assert found.rate == pytest.approx(slowest.mean(), abs=0.004)
+    assert found.days == pytest.approx(1 / (1 / slowest).mean(), abs=0.004)
+    assert found.low <= np.quantile(slowest, 0.1) + 1e-9
+    assert found.high >= np.quantile(slowest, 0.9) - 1e-9
+
+
+@pytest.mark.parametrize("chosen", [8, 64, 256])
+@pytest.mark.parametrize("kind", ["one percent slow", "normal", "long tail", "two kinds"])
+def test_with_noise_removed_it_still_agrees(kind: str, chosen: int) -> None:
+    rng = np.random.default_rng(11)
+    truth = DISTRIBUTIONS[kind](rng, 2000)
+    known = quiet(truth * rng.normal(1, 0.01, len(truth)), 0.01)
+    assert straggler(known, 1.0, chosen).days == pytest.approx(straggler(np.sort(truth), 1.0, chosen).days, abs=0.015)
+
+
+def test_one_slow_gpu_of_eight_costs_its_job_a_fifth() -> None:
+    """A node's synchronous rate is eight times its slowest GPU, though its own rate is only 2.5 % lower."""
+    gpus = np.array([1.0] * 7 + [0.8])
+    assert gpus.mean() == pytest.approx(0.975)
+    nodes = np.ones(16)
+    nodes[0] = 8 * gpus.min() / 8
+    assert straggler(np.sort(nodes), 1.0, 16).days == pytest.approx(0.8)
+
+
+def test_on_the_fastest_nodes_the_slowest_is_known() -> None:
+    assert fastest(np.sort(pool(300, 3)), 1.0, 256).days == 1.0
+    assert fastest(np.sort(pool(300, 3)), 1.0, 298).days == 0.8
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=1, max_size=60), st.floats(0, 0.05))
+def test_quiet_rates_stay_among_the_measured_ones(rates: list[float], noise: float) -> None:
+    found = quiet(np.array(rates), noise)
+    assert len(found) == len(rates)
+    assert np.all(np.diff(found) >= 0)
+    assert found[0] >= min(rates) * (1 - 1e-9)
+    assert found[-1] <= max(rates) * (1 + 1e-9)
+
+
+def test_more_nodes_than_were_measured_have_the_same_quantiles() -> None:
+    assert stretched(np.array([0.8, 1.0]), 4).tolist() == [0.8, 0.8, 1.0, 1.0]
+    assert stretched(np.arange(10.0), 5).tolist() == [1.0, 3.0, 5.0, 7.0, 9.0]
