@@ -27,6 +27,7 @@ from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
 from precision_operator.shell.leadership import Alone, Election, LeaseLost, LeaseStore, Office, Terms
+from precision_operator.shell.planning import Planning
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
@@ -124,18 +125,22 @@ async def run(options: argparse.Namespace) -> None:
         gatherer = Gatherer(cluster, cache, settings_of(options), options.watch_namespaces)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
+        plans = Planning(cluster, cache, options.watch_namespaces)
+        planning = asyncio.create_task(plans.run(office))
         holding = asyncio.create_task(office.run())
         deciding = asyncio.create_task(reconciler.run(office))
         stopping = asyncio.create_task(stop.wait())
         unwatch = asyncio.Event()
-        watching = asyncio.create_task(_watch(cache, options, stop, unwatch))
+        watching = asyncio.create_task(_watch(cache, plans, options, stop, unwatch))
         try:
-            done, _ = await asyncio.wait((stopping, holding, deciding, watching), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                (stopping, holding, deciding, planning, watching), return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
                 task.result()
             await _hand_over(reconciler, holding, office)
         finally:
-            await _cancel(holding, deciding, stopping)
+            await _cancel(holding, deciding, planning, stopping)
             await probes.cleanup()
             # At its end kopf waits 5 s for all tasks that are younger than itself: by now there are none.
             unwatch.set()
@@ -172,10 +177,12 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _watch(cache: Cache, options: argparse.Namespace, stop: asyncio.Event, unwatch: asyncio.Event) -> None:
+async def _watch(
+    cache: Cache, plans: Planning, options: argparse.Namespace, stop: asyncio.Event, unwatch: asyncio.Event
+) -> None:
     older = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
-        registry=handlers.registry(cache, options.kubeconfig),
+        registry=handlers.registry(cache, options.kubeconfig, plans.see),
         settings=handlers.settings(),
         namespaces=list(options.watch_namespaces),
         standalone=True,

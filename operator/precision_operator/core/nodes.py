@@ -79,7 +79,7 @@ class NodeFacts:
 
 MOST_WORKED_OUT = 60_000
 """Facts that are kept: four pool labels over 10,000 nodes, and what changes between passes."""
-_worked_out: dict[object, NodeFacts] = {}
+_worked_out: dict[tuple[int, str], tuple[tuple[Mapping[str, Any], ...], NodeFacts]] = {}
 
 
 def node_facts(
@@ -141,20 +141,19 @@ def facts_of_all(
 
 
 def _facts_once(node: Mapping[str, Any], pool_label: str, slices: Sequence[Mapping[str, Any]]) -> NodeFacts:
-    """The facts, worked out once for each version of the objects: a fleet is planned for more often than it changes.
+    """The facts, worked out once for the same objects: a fleet is planned for more often than it changes.
 
-    An object without a resourceVersion (a file's, a test's) is looked at anew each time.
+    What is seen is never changed in place: another version of an object is another object.
     """
-    objects = [_mapping(item.get("metadata")) for item in (node, *slices)]
-    versions = tuple((meta.get("uid"), meta.get("resourceVersion")) for meta in objects)
-    if not all(uid and version for uid, version in versions):
-        return node_facts(node, pool_label, slices)
-    key = (pool_label, versions)
-    if key not in _worked_out:
-        if len(_worked_out) >= MOST_WORKED_OUT:
-            _worked_out.clear()
-        _worked_out[key] = node_facts(node, pool_label, slices)
-    return _worked_out[key]
+    key, seen = (id(node), pool_label), (node, *slices)
+    found = _worked_out.get(key)
+    if found is not None and len(found[0]) == len(seen) and all(a is b for a, b in zip(found[0], seen, strict=True)):
+        return found[1]
+    if len(_worked_out) >= MOST_WORKED_OUT:
+        _worked_out.clear()
+    facts = node_facts(node, pool_label, slices)
+    _worked_out[key] = (seen, facts)  # holds the objects, so that no other one gets the same id
+    return facts
 
 
 def same_driver(one: str, other: str) -> bool:

@@ -120,7 +120,8 @@ def _node(raw: Raw) -> Raw:
 
 def _profile(raw: Raw) -> Raw:
     return {
-        "metadata": _meta(raw, "generation", "creationTimestamp") | _annotations(raw, ANNOTATION_RERUN),
+        "metadata": _meta(raw, "resourceVersion", "generation", "creationTimestamp")
+        | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
         "status": raw.get("status") or {},
     }
@@ -128,7 +129,7 @@ def _profile(raw: Raw) -> Raw:
 
 def _report(raw: Raw) -> Raw:
     return {
-        "metadata": _meta(raw, "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
+        "metadata": _meta(raw, "resourceVersion", "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
         "status": raw.get("status") or {},
     }
