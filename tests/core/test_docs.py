@@ -87,7 +87,7 @@ CLAIMS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "make target": (r"\bmake ([a-z][a-z-]*)", is_make_target),
     "plugin command": (r"\bkubectl[ -]precision ([a-z][a-z-]*)", lambda name: name in COMMANDS),
     "metric": (
-        r"\bprecision_(?:node|pool|profile)_\w+",
+        r"\bprecision_(?:node|pool|profile|plan)_\w+",
         lambda name: name in {family.name for family in FAMILIES},
     ),
     "path": (rf"(?:^|\s)((?:{'|'.join(map(re.escape, TOP_FOLDERS))})/[\w./-]*)", lambda path: (ROOT / path).exists()),

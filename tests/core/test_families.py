@@ -21,15 +21,18 @@ from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families import (
     FAMILIES,
     NODE_FAMILIES,
+    PLAN_FAMILIES,
     POOL_FAMILIES,
     PROFILE_FAMILIES,
     STANDING_FAMILIES,
 )
 from precision_operator.exporter.family import Level
+from precision_operator.exporter.plan_families import read_plan
 from precision_operator.exporter.pools import Beside, Pool, pools
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import escape, sample_template, samples
+from tests.shell.test_exporter_plans import plan_object
 from tests.support.golden import FOLDER, assert_golden
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 
@@ -70,13 +73,18 @@ def fleet() -> list[dict[str, Any]]:
 
 
 def body_of(
-    reports: Iterable[dict[str, Any]], profiles: Iterable[dict[str, Any]] = (), level: Level = "detail"
+    reports: Iterable[dict[str, Any]],
+    profiles: Iterable[dict[str, Any]] = (),
+    level: Level = "detail",
+    plans: Iterable[dict[str, Any]] = (),
 ) -> Body:
     store = Store(level, clock=lambda: NOW)
     for profile in profiles:
         store.see_profile(profile)
     for report in reports:
         store.see_report(report)
+    for plan in plans:
+        store.see_plan(plan)
     return build(store.view())
 
 
@@ -97,7 +105,8 @@ def series(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def test_the_whole_text_is_the_golden_one() -> None:
-    text = body_of(fleet(), [profile_object(), profile_object("weekly", workload={"name": "mine"})]).text
+    campaigns = [profile_object(), profile_object("weekly", workload={"name": "mine"})]
+    text = body_of(fleet(), campaigns, plans=[plan_object(), plan_object("q2", {"phase": "Refused"})]).text
     assert_golden("metrics.txt", text.decode())
 
 
@@ -141,8 +150,10 @@ def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> N
 def test_each_row_has_one_value_for_each_label() -> None:
     campaign = read_profile(profile_object(), NOW)
     result = read_report(report_object(status=report_status(MIXED)), "w")
+    plan = read_plan(plan_object())
     assert campaign
     assert result
+    assert plan
     pool = pool_of(*(report_object(f"n{number}") for number in range(5)))
     for pool_family in POOL_FAMILIES:
         assert {len(labels) for labels, _ in pool_family.rows(pool)} <= {len(pool_family.labels)}, pool_family.name
@@ -152,6 +163,8 @@ def test_each_row_has_one_value_for_each_label() -> None:
         assert {len(labels) for labels, _ in node_family.rows(result)} <= {len(node_family.labels)}, node_family.name
     for profile_family in PROFILE_FAMILIES:
         assert {len(labels) for labels, _ in profile_family.rows(campaign)} <= {len(profile_family.labels)}
+    for plan_family in PLAN_FAMILIES:
+        assert {len(labels) for labels, _ in plan_family.rows(plan)} <= {len(plan_family.labels)}, plan_family.name
 
 
 def test_two_profiles_over_one_node_give_no_series_twice() -> None:

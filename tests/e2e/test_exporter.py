@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 
 def scrape(site: Site) -> str:
-    """All that the exporter gives: itself, pools and profiles, and the nodes of its one shard."""
+    """All that the exporter gives: itself, pools, profiles and plans, and the nodes of its one shard."""
 
     def body(path: str) -> str:
         with urllib.request.urlopen(f"{site.exporter.url}{path}", timeout=10) as answer:

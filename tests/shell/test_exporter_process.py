@@ -17,11 +17,12 @@ import pytest
 import yaml
 
 from precision_api import crdgen
-from precision_api.names import PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.names import API_VERSION, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_lab.binaries import binaries
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.paths import collection, item, profiles, reports
 from precision_operator.core.rbac import rules
+from tests.shell.test_exporter_plans import plan_object
 from tests.support.report_objects import profile_object, report_object
 
 pytestmark = pytest.mark.cluster
@@ -30,11 +31,12 @@ CRDS = Path(crdgen.__file__).parent.parent
 
 
 class Fleet:
-    """Profiles and reports in one namespace of a real API server."""
+    """Profiles, reports and plans in one namespace of a real API server."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self.plans = collection(API_VERSION, PLAN_PLURAL, namespace)
 
     async def add_profile(self, **changes: Any) -> None:
         await self._add(profiles(self.namespace), profile_object(namespace=self.namespace, **changes))
@@ -46,12 +48,19 @@ class Fleet:
         name = report_object(node)["metadata"]["name"]
         await self.cluster.delete(item(reports(self.namespace), name))
 
+    async def add_plan(self, name: str) -> None:
+        job = {"name": "pretrain", "workload": {"preset": "llama3-8b"}, "tokens": "1T"}
+        await self._add(self.plans, plan_object(name, namespace=self.namespace) | {"spec": {"jobs": [job]}})
+
+    async def remove_plan(self, name: str) -> None:
+        await self.cluster.delete(item(self.plans, name))
+
     async def rename_workload(self, name: str) -> None:
         path = item(profiles(self.namespace), "nightly")
         await self.cluster.patch(path, {"spec": {"workload": {"name": name}}})
 
     async def objects(self) -> list[dict[str, Any]]:
-        kinds = (profiles(self.namespace), reports(self.namespace))
+        kinds = (profiles(self.namespace), reports(self.namespace), self.plans)
         return [found for path in kinds for found in (await self.cluster.list_all(path))[0]]
 
     async def _add(self, path: str, raw: dict[str, Any]) -> None:
@@ -79,7 +88,7 @@ async def _until_served(api: Cluster, namespace: str) -> None:
     async with asyncio.timeout(20):
         while True:
             found = await api.get("/apis/precisionprofiler.io/v1alpha1")
-            if {PROFILE_PLURAL, REPORT_PLURAL} <= {kind["name"] for kind in found["resources"]}:
+            if {PROFILE_PLURAL, REPORT_PLURAL, PLAN_PLURAL} <= {kind["name"] for kind in found["resources"]}:
                 return
             await asyncio.sleep(0.05)
 
@@ -135,11 +144,13 @@ async def exporter(kubeconfig: Path, namespace: str) -> AsyncIterator[tuple[asyn
         await process.communicate()
 
 
-async def until(http: aiohttp.ClientSession, url: str, holds: Callable[[str], bool]) -> str:
+async def until(
+    http: aiohttp.ClientSession, url: str, holds: Callable[[str], bool], path: str = "/metrics/shard/0"
+) -> str:
     """The first scrape that `holds`, within 10 s."""
     async with asyncio.timeout(10):
         while True:
-            async with http.get(f"{url}/metrics/shard/0") as response:
+            async with http.get(f"{url}{path}") as response:
                 text = await response.text()
                 if response.status == 200 and holds(text):
                     return text
@@ -151,6 +162,7 @@ async def test_with_the_rights_of_the_chart_the_process_follows_a_cluster_and_le
 ) -> None:
     await fleet.add_profile()
     await fleet.add_node("n1")
+    await fleet.add_plan("q1")
     async with exporter(service_account, fleet.namespace) as (process, url), aiohttp.ClientSession() as http:
         await until(http, url, lambda text: 'node="n1"' in text)
         await fleet.add_node("n2")
@@ -160,6 +172,11 @@ async def test_with_the_rights_of_the_chart_the_process_follows_a_cluster_and_le
         await until(http, url, lambda text: 'node="n1"' not in text and 'node="n2"' in text)
         await fleet.rename_workload("ours")
         await until(http, url, lambda text: 'workload="ours"' in text)
+        await fleet.add_plan("q2")
+        text = await until(http, url, lambda text: 'plan="q1"' in text and 'plan="q2"' in text, "/metrics")
+        assert _promtool(text) == (0, "")
+        await fleet.remove_plan("q1")
+        await until(http, url, lambda text: 'plan="q1"' not in text and 'plan="q2"' in text, "/metrics")
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 5) == 0
     for found in await fleet.objects():

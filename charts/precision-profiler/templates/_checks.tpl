@@ -4,7 +4,7 @@
 {{- $levels := list "pool" "node" "detail" -}}
 {{- $level := .Values.exporter.metricsLevel -}}
 {{- if not (has $level $levels) -}}
-{{- fail (printf "exporter.metricsLevel is %q: choose %s. pool shows pools and profiles alone, node also every node, detail also single matrix sizes." $level (join " or " $levels)) -}}
+{{- fail (printf "exporter.metricsLevel is %q: choose %s. pool shows pools, profiles and plans alone, node also every node, detail also single matrix sizes." $level (join " or " $levels)) -}}
 {{- end -}}
 {{- $shards := int .Values.exporter.shards -}}
 {{- if or (lt $shards 1) (gt $shards 64) -}}

@@ -1,4 +1,4 @@
-"""`python -m precision_operator.exporter`: watch reports and profiles, serve them as Prometheus metrics."""
+"""`python -m precision_operator.exporter`: watch reports, profiles and plans, serve them as Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--metrics-level",
         choices=LEVELS,
         default="node",
-        help="pool: pools and profiles only; node: also what each node's newest result says; detail: also memory, GEMM "
-        "speedups and the like of each node. Default: %(default)s.",
+        help="pool: pools, profiles and plans only; node: also what each node's newest result says; detail: also "
+        "memory, GEMM speedups and the like of each node. Default: %(default)s.",
     )
     parser.add_argument(
         "--shards",

@@ -1,7 +1,7 @@
 """The texts of one scrape: each family once, its samples together, from lines that are already rendered.
 
-`/metrics` has pools and profiles, a shard the nodes that fall to it. A shard is made of groups of nodes, and a group is
-joined and compressed again only when one of its reports has changed.
+`/metrics` has pools, profiles and plans, a shard the nodes that fall to it. A shard is made of groups of nodes, and a
+group is joined and compressed again only when one of its reports has changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each
-from precision_operator.exporter.families import NODE_FAMILIES, POOL_FAMILIES, PROFILE_FAMILIES, STANDING_FAMILIES
+from precision_operator.exporter.families import (
+    NODE_FAMILIES,
+    PLAN_FAMILIES,
+    POOL_FAMILIES,
+    PROFILE_FAMILIES,
+    STANDING_FAMILIES,
+)
 from precision_operator.exporter.family import Family
 from precision_operator.exporter.pieces import Piece, joined, piece
 from precision_operator.exporter.pools import Beside, Pool, pools
@@ -83,7 +89,7 @@ class Body:
 
     generation: int
     fleet: bytes
-    """Pools and profiles."""
+    """Pools, profiles and plans."""
     fleet_packed: Piece
     shards: tuple[Shard, ...]
     groups: Mapping[tuple[int, int], Group] = field(repr=False)
@@ -96,6 +102,7 @@ class Body:
     empty_reports: int
     unreadable_reports: int
     unreadable_profiles: int
+    unreadable_plans: int
 
     @property
     def text(self) -> bytes:
@@ -115,6 +122,7 @@ def build(view: View, shards: int = 1, before: Body | None = None) -> Body:
     """
     reports, replaced = newest_of_each(view.reports)
     profiles, _ = newest_of_each(view.profiles)
+    plans, _ = newest_of_each(view.plans)
     percents = {entry.key: entry.percent for entry in view.profiles}
     results = [entry.result for entry in reports if entry.result is not None]
     old = before.pools if before is not None else {}
@@ -123,8 +131,13 @@ def build(view: View, shards: int = 1, before: Body | None = None) -> Body:
     known = before.groups if before is not None and len(before.shards) == shards else {}
     groups = _groups(reports if view.level != "pool" else (), rendered.values(), shards, known)
     made = tuple(_shard(index, groups) for index in range(shards))
-    pool_lines, profile_lines = [each.lines for each in rendered.values()], [entry.lines for entry in profiles]
-    fleet = b"".join((*_families(POOL_FAMILIES, pool_lines), *_families(PROFILE_FAMILIES, profile_lines)))
+    fleet = b"".join(
+        (
+            *_families(POOL_FAMILIES, [each.lines for each in rendered.values()]),
+            *_families(PROFILE_FAMILIES, [entry.lines for entry in profiles]),
+            *_families(PLAN_FAMILIES, [entry.lines for entry in plans]),
+        )
+    )
     unreadable = sum(1 for entry in view.reports if entry.problem)
     return Body(
         generation=view.generation,
@@ -140,6 +153,7 @@ def build(view: View, shards: int = 1, before: Body | None = None) -> Body:
         empty_reports=len(view.reports) - len(reports) - replaced - unreadable,
         unreadable_reports=unreadable,
         unreadable_profiles=sum(1 for entry in view.profiles if entry.problem),
+        unreadable_plans=sum(1 for entry in view.plans if entry.problem),
     )
 
 
@@ -159,7 +173,7 @@ def size_warning(body: Body) -> str | None:
         f"Raise --shards (exporter.shards in the chart) from {len(body.shards)} to {shards_needed(body)}, or lower "
         "metricsLevel."
         if path != "/metrics"
-        else "It holds pools and profiles: fewer pools (spec.poolLabel) or profiles make it smaller."
+        else "It holds pools, profiles and plans: fewer pools (spec.poolLabel), profiles or plans make it smaller."
     )
     told = f"{size / 2**20:.1f} MiB for {body.nodes} nodes"
     return f"{path} {beyond} scrapers take (16 MiB; vmagent refuses more): {told}. {remedy}"

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from precision_operator.exporter.families import NODE_FAMILIES, PROFILE_FAMILIES
+from precision_operator.exporter.families import NODE_FAMILIES, PLAN_FAMILIES, PROFILE_FAMILIES
 from precision_operator.exporter.family import Family, Level, shown_at
+from precision_operator.exporter.plan_families import read_plan
 from precision_operator.exporter.reading import (
     NodeResult,
     Raw,
@@ -40,7 +41,7 @@ class Entry:
     shown: bool = False
     problem: str = ""
     key: tuple[str, ...] = ()
-    """What the series are told apart by: (namespace, profile, node) or (namespace, profile)."""
+    """What the series are told apart by: (namespace, profile, node), (namespace, profile) or (namespace, plan)."""
     created: str = ""
     workload: str = ""
     result: NodeResult | None = None
@@ -69,6 +70,20 @@ def profile_entry(raw: Raw, now: datetime) -> Entry:
     try:
         campaign = read_profile(raw, now)
         return _shown(entry, PROFILE_FAMILIES, campaign, "pool") if campaign else entry
+    except ValueError as error:
+        return replace(entry, problem=_one_line(error))
+
+
+def plan_entry(raw: Raw) -> Entry:
+    """A plan, rendered; one that can't be read, or would give a series twice, says so in `problem`."""
+    entry = _identity(raw, "")
+    entry = replace(entry, key=(entry.namespace, entry.name))
+    try:
+        plan = read_plan(raw)
+        pools = [pool.name for pool in plan.status.pools] if plan else []
+        if len(set(pools)) != len(pools):
+            raise ValueError(f"status.pools names a pool twice: {', '.join(pools)}")
+        return _shown(entry, PLAN_FAMILIES, plan, "pool") if plan else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 

@@ -63,6 +63,11 @@ class OwnMetrics:
             "Profiles that are not shown because they can't be read; the log says why.",
             registry=registry,
         )
+        self._unreadable_plans = Gauge(
+            "precision_exporter_unreadable_plans",
+            "CapacityPlans that are not shown because they can't be read; the log says why.",
+            registry=registry,
+        )
         self.last_list = Gauge(
             "precision_exporter_last_list_timestamp_seconds",
             "When all watched namespaces were last listed completely, seconds since 1970.",
@@ -80,6 +85,7 @@ class OwnMetrics:
             self._reports.labels(state).set(count)
         self._unreadable_reports.set(body.unreadable_reports)
         self._unreadable_profiles.set(body.unreadable_profiles)
+        self._unreadable_plans.set(body.unreadable_plans)
 
     def text(self) -> bytes:
         """These metrics in the text format."""

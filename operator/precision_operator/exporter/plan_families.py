@@ -94,7 +94,7 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         PLAN,
         "pool",
         _total(lambda totals: totals.days, 86_400.0),
-        "s",
+        "seconds",
     ),
     Family(
         "precision_plan_cost_dollars",
@@ -109,7 +109,7 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         PLAN,
         "pool",
         _total(lambda totals: totals.megawatt_hours, 3.6e9),
-        "joule",
+        "J",
     ),
     Family(
         "precision_plan_peak_power_watts",
@@ -117,7 +117,7 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         PLAN,
         "pool",
         _total(lambda totals: totals.peak_megawatts, 1e6),
-        "watt",
+        "W",
     ),
     Family(
         "precision_plan_gap_ratio",
@@ -125,6 +125,7 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         PLAN,
         "pool",
         _total(lambda totals: totals.gap_percent, 0.01),
+        "ratio",
     ),
     Family(
         "precision_plan_pool_gpus",
@@ -161,6 +162,6 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         PLAN,
         "pool",
         _solved,
-        "s",
+        "seconds",
     ),
 )

@@ -30,7 +30,7 @@ class Scrapes:
         self._warned = False
 
     async def fleet(self, zipped: bool) -> bytes:
-        """What /metrics gives: pools, profiles, and the exporter's own families."""
+        """What /metrics gives: pools, profiles, plans, and the exporter's own families."""
         async with self._turn:
             body = await self._fresh()
             own = self._own.text()

@@ -1,4 +1,4 @@
-"""All reports and profiles of the watched namespaces, each rendered once, when it changes."""
+"""All reports, profiles and plans of the watched namespaces, each rendered once, when it changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from precision_operator.exporter.entries import Entry, profile_entry, report_entry, resource_version
+from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, report_entry, resource_version
 from precision_operator.exporter.family import Level
 from precision_operator.exporter.reading import GemmTime, Raw, owner
 
@@ -27,6 +27,7 @@ class View:
     level: Level = "node"
     gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = field(default_factory=dict)
     """By (namespace, profile, node): GEMM times of the nodes whose full results were read."""
+    plans: tuple[Entry, ...] = ()
 
 
 class Store:
@@ -40,6 +41,7 @@ class Store:
         self._generation = 0
         self._reports: dict[str, Entry] = {}
         self._profiles: dict[str, Entry] = {}
+        self._plans: dict[str, Entry] = {}
         self._workloads: dict[tuple[str, ...], str] = {}
         self._gone: set[str] = set()
         self._gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = {}
@@ -47,7 +49,7 @@ class Store:
     def view(self) -> View:
         """What is there now; later events don't change it."""
         reports, profiles = tuple(self._reports.values()), tuple(self._profiles.values())
-        return View(self._generation, reports, profiles, self._level, self._gemms)
+        return View(self._generation, reports, profiles, self._level, self._gemms, tuple(self._plans.values()))
 
     def see_report(self, raw: Raw) -> None:
         """Take in a report that was added or changed."""
@@ -62,11 +64,15 @@ class Store:
         reports = self._reports.values() if self._workloads.get(entry.key) != before else ()
         return any(report.key[:2] == entry.key and report.workload != entry.workload for report in reports)
 
+    def see_plan(self, raw: Raw) -> None:
+        """Take in a plan that was added or changed."""
+        self._put(self._plans, plan_entry(raw))
+
     def forget(self, raw: Raw) -> None:
         """Drop an object that was deleted."""
         uid = str((raw.get("metadata") or {}).get("uid"))
         self._gone.add(uid)
-        for held in (self._reports, self._profiles):
+        for held in (self._reports, self._profiles, self._plans):
             if held.pop(uid, None):
                 self._generation += 1
         self._name_workloads()
@@ -85,6 +91,10 @@ class Store:
         """Take in a complete list of one namespace's profiles, read at resourceVersion `version`."""
         self._replace(self._profiles, namespace, [profile_entry(raw, self._clock()) for raw in items], version)
         self._name_workloads()
+
+    async def take_plans(self, namespace: str, items: Sequence[Raw], version: str) -> None:
+        """Take in a complete list of one namespace's plans."""
+        self._replace(self._plans, namespace, [plan_entry(raw) for raw in items], version)
 
     async def take_reports(self, namespace: str, items: Sequence[Raw], version: str) -> None:
         """Take in a complete list of one namespace's reports. Rendered in a thread: the loop goes on serving."""

@@ -16,9 +16,9 @@ from typing import Any
 
 import kopf
 
-from precision_api.names import GROUP, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_api.names import API_VERSION, GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster, kopf_connection
-from precision_operator.cluster.paths import profiles, reports
+from precision_operator.cluster.paths import collection, profiles, reports
 from precision_operator.exporter.details import Details
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -42,16 +42,33 @@ class Lists:
         self._details = Details(cluster, store, gemm_samples)
         self.wanted = asyncio.Event()
         """Set it to have a list made soon."""
+        self.plans_served = True
+        """Whether the API server knew CapacityPlans when it was last asked."""
 
     async def take(self) -> None:
         """List everything once. Raises ApiError; the store is marked complete only when all namespaces were read."""
         self._store.begin_list()
         for namespace in self._namespaces:
             await self._store.take_profiles(namespace, *await self._cluster.list_all(profiles(namespace)))
-            await self._store.take_reports(namespace, *await self._cluster.list_all(reports(namespace)))
+            found, version = await self._cluster.list_all(reports(namespace))
+            await self._store.take_reports(namespace, found, version)
+            await self._take_plans(namespace, version)
         self._store.complete = True
         self._own.last_list.set(time.time())
         await self._details.take()
+
+    async def _take_plans(self, namespace: str, version: str) -> None:
+        """List the plans; where the cluster doesn't know their kind there are none at resourceVersion `version`."""
+        try:
+            found, version = await self._cluster.list_all(collection(API_VERSION, PLAN_PLURAL, namespace))
+            self.plans_served = True
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            if self.plans_served:
+                _log.warning("no CapacityPlans are shown: their CRD is not installed; all else goes on")
+            found, self.plans_served = [], False
+        await self._store.take_plans(namespace, found, version)
 
     async def first(self) -> None:
         """List until it has worked once."""
@@ -79,7 +96,7 @@ class Lists:
 
 
 def registry_of(store: Store, lists: Lists, kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """kopf's handlers: two event handlers and the login."""
+    """kopf's handlers: an event handler for each kind that is served, and the login."""
     registry = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.ConnectionInfo:
@@ -97,14 +114,22 @@ def registry_of(store: Store, lists: Lists, kubeconfig: str | None) -> kopf.Oper
         elif store.see_profile(event["object"]):
             lists.wanted.set()
 
+    async def plan(event: Any, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            store.forget(event["object"])
+        else:
+            store.see_plan(event["object"])
+
     kopf.on.login(registry=registry)(login)
     kopf.on.event(GROUP, VERSION, REPORT_PLURAL, registry=registry)(report)
     kopf.on.event(GROUP, VERSION, PROFILE_PLURAL, registry=registry)(profile)
+    if lists.plans_served:
+        kopf.on.event(GROUP, VERSION, PLAN_PLURAL, registry=registry)(plan)
     return registry
 
 
 def settings() -> kopf.OperatorSettings:
-    """kopf, reduced to watching: our rights are get, list and watch of two kinds in named namespaces."""
+    """kopf, reduced to watching: our rights are get, list and watch of three kinds in named namespaces."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.scanning.disabled = True

@@ -8,12 +8,14 @@ from typing import Any
 
 from precision_operator.exporter.families import (
     NODE_FAMILIES,
+    PLAN_FAMILIES,
     POOL_FAMILIES,
     PROFILE_FAMILIES,
     STANDING_FAMILIES,
 )
 from precision_operator.exporter.family import NODE, POOL_OF, PROFILE, Family
 from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.plan_families import PLAN
 from precision_operator.monitoring.alerts import ALERTS, Alert
 from precision_operator.monitoring.rules import GROUPS, Recording
 from precision_operator.shell.telemetry import Telemetry
@@ -24,8 +26,8 @@ _HEAD = """\
 
 # Metrics
 
-The exporter shows what reports and profiles say, as gauges: it holds nothing of its own, and a restart changes no
-series. The operator exposes only what concerns itself. Units are SI: seconds, watts, joules, bytes; tokens per joule
+The exporter shows what reports, profiles and plans say, as gauges: it holds nothing of its own, and a restart changes
+no series. The operator exposes only what concerns itself. Units are SI: seconds, watts, joules, bytes; tokens per joule
 are tokens per second per watt (times 1,000,000: tokens per second per megawatt).
 
 - **Absent is not zero.** A figure that was not measured, or is not valid, has no sample. Energy is absent where the
@@ -38,14 +40,14 @@ are tokens per second per watt (times 1,000,000: tokens per second per megawatt)
 
 ## What to scrape
 
-`/metrics` holds the exporter itself, pools and profiles. Nodes are on `/metrics/shard/0` and on, one endpoint for each
-of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrapers take: a node with five recipes has 46 series
-and 8 kB, so count one shard for 1,500 nodes. Each node is on one of them; a further shard moves few.
+`/metrics` holds the exporter itself, pools, profiles and plans. Nodes are on `/metrics/shard/0` and on, one endpoint
+for each of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrapers take: a node with five recipes has
+46 series and 8 kB, so count one shard for 1,500 nodes. Each node is on one of them; a further shard moves few.
 `precision_exporter_body_bytes` and a warning in the log tell before a body is too large, and how many shards it takes.
 Until everything has been listed once the endpoints answer 503.
 
-With `--metrics-level` you choose what is shown: `pool` (pools and profiles; a few thousand series for any fleet, and
-every fleet panel works; no shards, and no alerts of single nodes), `node` (the default), or `detail`.
+With `--metrics-level` you choose what is shown: `pool` (pools, profiles and plans; a few thousand series for any fleet,
+and every fleet panel works; no shards, and no alerts of single nodes), `node` (the default), or `detail`.
 
 With `--gemm-samples 8` the exporter also reads the full results of up to eight nodes of each pool, for the times of the
 single matrix multiplications. It needs the right to get ConfigMaps for that.
@@ -72,6 +74,7 @@ def page() -> str:
         ("Nodes", "On the shards. Figures of the newest result.", NODE, (*NODE_FAMILIES, *STANDING_FAMILIES)),
         ("Pools", "On `/metrics`. Worked out from the newest results of a pool's nodes.", POOL_OF, POOL_FAMILIES),
         ("Profiles", "On `/metrics`.", PROFILE, PROFILE_FAMILIES),
+        ("Plans", "On `/metrics`, where the CapacityPlan CRD is installed.", PLAN, PLAN_FAMILIES),
     )
     parts = [_HEAD, *(_section(*section) for section in sections)]
     parts.append("## The exporter itself\n\nOn `/metrics`.\n\n" + _own(OwnMetrics(process=False).text()))

@@ -1,0 +1,181 @@
+"""CapacityPlans in the exporter: they come and go beside profiles, and neither a bad one nor none of them matters."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from precision_api.names import API_VERSION, PLAN_KIND, PLAN_PLURAL
+from precision_operator.cluster import ApiError
+from precision_operator.cluster.paths import collection, profiles, reports
+from precision_operator.exporter.body import Body, build
+from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.store import Store
+from precision_operator.exporter.watch import Lists, registry_of
+from tests.support.fake_cluster import FakeCluster
+from tests.support.report_objects import profile_object, report_object
+
+PLANS = collection(API_VERSION, PLAN_PLURAL, "ml")
+NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource")
+POOL = {"name": "NVIDIA-GB200", "gpus": 96, "peakGPUs": 72, "gpuHours": "28800", "slowNodes": 1}
+POOL |= {"data": "simulated 10", "provenance": "nightly: 10 nodes"}
+JOB = {"name": "pretrain", "pool": "NVIDIA-GB200", "recipe": "mxfp8", "gpus": 72, "tokensPerSecond": "2345000"}
+JOB |= {"start": "2026-11-21T00:00:00Z", "end": "2026-12-07T16:00:00Z", "straggler": "0.97", "basis": "measured"}
+JOB |= {
+    "days": {"low": "15.9", "mid": "16.7", "high": "18.2"},
+    "upperBound": True,
+    "deadline": "promised",
+    "source": "x",
+}
+SOLVED = {
+    "phase": "Solved",
+    "solvedAt": "2026-11-20T07:00:00Z",
+    "totals": {"days": "16.7", "megawattHours": "42.5", "peakMegawatts": "0.12", "gapPercent": "0.5"},
+    "jobs": [JOB],
+    "pools": [POOL],
+}
+
+
+def plan_object(name: str = "q1", status: Any = None, **meta: Any) -> dict[str, Any]:
+    """A solved plan of one job unless told otherwise; no prices, so no cost."""
+    identity = {"name": name, "namespace": "ml", "uid": f"uid-plan-{name}", "resourceVersion": "100"}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": PLAN_KIND,
+        "metadata": identity | meta,
+        "status": SOLVED if status is None else status,
+    }
+
+
+def at(version: int, name: str = "q1", **status: Any) -> dict[str, Any]:
+    return plan_object(name, SOLVED | status, resourceVersion=str(version))
+
+
+def phases(body: Body) -> dict[str, str]:
+    """The phase of each plan that the text shows."""
+    families = text_string_to_metric_families(body.fleet.decode())
+    samples = (sample for family in families if family.name == "precision_plan_phase" for sample in family.samples)
+    return {sample.labels["plan"]: sample.labels["phase"] for sample in samples if sample.value == 1.0}
+
+
+def test_a_plan_is_shown_changed_and_forgotten_with_its_object() -> None:
+    store = Store()
+    store.see_plan(at(100))
+    store.see_plan(at(100, "q2"))
+    assert phases(build(store.view())) == {"q1": "Solved", "q2": "Solved"}
+    store.see_plan(at(102, phase="Infeasible"))
+    store.see_plan(at(101))
+    assert phases(build(store.view())) == {"q1": "Infeasible", "q2": "Solved"}
+    store.forget(at(103))
+    assert phases(build(store.view())) == {"q2": "Solved"}
+    store.forget(at(104, "q2"))
+    assert b"precision_plan_" not in build(store.view()).text
+
+
+@pytest.mark.parametrize("level", ["pool", "node", "detail"])
+def test_plans_are_shown_at_every_level(level: Any) -> None:
+    store = Store(level)
+    store.see_plan(plan_object())
+    assert phases(build(store.view())) == {"q1": "Solved"}
+
+
+async def test_a_list_of_plans_drops_what_vanished_and_leaves_what_is_younger_and_what_is_elsewhere() -> None:
+    store = Store()
+    for plan in (at(10, "old"), at(20, "young"), plan_object("far", namespace="other", resourceVersion="10")):
+        store.see_plan(plan)
+    await store.take_plans("ml", [at(11, "listed")], "15")
+    assert set(phases(build(store.view()))) == {"young", "far", "listed"}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Perhaps"},
+        {"jobs": "all"},
+        {"pools": [POOL, POOL]},
+        {"solvedAt": "yesterday"},
+        {"totals": {"days": "many"}},
+    ],
+    ids=["unknown phase", "no list of jobs", "a pool twice", "no time", "no number"],
+)
+def test_a_broken_plan_loses_its_series_says_why_once_and_leaves_the_others(
+    status: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    store.see_profile(profile_object())
+    store.see_plan(at(10, "good"))
+    store.see_plan(at(10, "bad"))
+    with caplog.at_level(logging.WARNING):
+        store.see_plan(at(11, "bad", **status))
+        store.see_plan(at(12, "bad", **status))
+    body = build(store.view())
+    assert phases(body) == {"good": "Solved"}
+    assert body.unreadable_plans == 1
+    assert b"precision_profile_phase{" in body.fleet
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == ["ml/bad is not shown"]
+
+
+def test_a_plan_that_waits_for_its_answer_has_no_series_and_is_no_problem() -> None:
+    store = Store()
+    store.see_plan(plan_object(status={}))
+    body = build(store.view())
+    assert b"precision_plan_" not in body.text
+    assert body.unreadable_plans == 0
+
+
+def cluster_with(*plans: dict[str, Any]) -> FakeCluster:
+    shown = [(profiles("ml"), profile_object()), (reports("ml"), report_object())]
+    return FakeCluster(*shown, *((PLANS, plan) for plan in plans))
+
+
+def watched(store: Store, lists: Lists) -> set[str | None]:
+    """The kinds that kopf is asked to watch."""
+    handlers = registry_of(store, lists, None)._watching.get_all_handlers()
+    return {handler.selector.any_name or handler.selector.plural for handler in handlers if handler.selector}
+
+
+async def test_plans_are_listed_and_watched_beside_profiles_and_reports() -> None:
+    store = Store()
+    lists = Lists(cluster_with(plan_object()), store, OwnMetrics(process=False), ["ml"])
+    await lists.take()
+    assert phases(build(store.view())) == {"q1": "Solved"}
+    assert PLAN_PLURAL in watched(store, lists)
+
+
+async def test_without_their_crd_all_else_is_shown_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    store, cluster = Store(), cluster_with()
+    lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            cluster.fail("LIST", PLAN_PLURAL, NOT_FOUND)
+            await lists.take()
+    assert store.complete
+    body = build(store.view())
+    assert (body.nodes, b"precision_plan_" in body.text) == (1, False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "no CapacityPlans are shown: their CRD is not installed; all else goes on"
+    ]
+    assert PLAN_PLURAL not in watched(store, lists)
+
+
+async def test_plans_vanish_with_their_crd_and_are_listed_again_when_it_is_back() -> None:
+    store, cluster = Store(), cluster_with(plan_object())
+    lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
+    found = []
+    for served in (True, False, True):
+        if not served:
+            cluster.fail("LIST", PLAN_PLURAL, NOT_FOUND)
+        await lists.take()
+        found.append(phases(build(store.view())))
+    assert found == [{"q1": "Solved"}, {}, {"q1": "Solved"}]
+
+
+async def test_another_error_of_the_plans_list_is_not_taken_for_a_missing_crd() -> None:
+    store, cluster = Store(), cluster_with()
+    cluster.fail("LIST", PLAN_PLURAL, ApiError(503, "ServiceUnavailable", "etcd has no leader"))
+    with pytest.raises(ApiError, match="no leader"):
+        await Lists(cluster, store, OwnMetrics(process=False), ["ml"]).take()
+    assert not store.complete
