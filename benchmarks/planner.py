@@ -1,6 +1,6 @@
 """How long a plan takes, how it grows with pools and jobs, and what it is better by than the greedy answer.
 
-    python -m benchmarks.planner [--seconds 10]
+    python -m benchmarks.planner [--seconds 10] [--loop]
 
 Fleets and jobs are drawn from one seed. The greedy answer (best rate first) is made of the same choices.
 """
@@ -8,6 +8,7 @@ Fleets and jobs are drawn from one seed. The greedy answer (best rate first) is 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import time
 from typing import Any
@@ -22,7 +23,11 @@ from precision_operator.planner.options import offers
 from precision_operator.planner.solve import solve, value
 from precision_operator.planner.straggler import quiet, straggler
 from precision_operator.planner.terms import terms
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.planning import Planning
+from tests.planner.test_planning_loop import Written, plan_object
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.report_objects import profile_object, report_object
 
 RECIPES = ("bf16", "fp8_current", "fp8_block", "mxfp8", "nvfp4")
 SIZES = ((5, 20), (10, 50), (20, 50), (20, 100), (20, 200))
@@ -53,11 +58,11 @@ def problem(many_pools: int, many_jobs: int, objective: tuple[str, ...], seconds
 def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], seconds: int) -> str:
     """One line of the table."""
     known, made = problem(many_pools, many_jobs, objective, seconds)
-    began = time.perf_counter()
+    began, began_at = time.perf_counter(), time.monotonic()
     read = terms(made, NOW)
     found = offers(pools(known, read, NOW), read)
     offered = time.perf_counter()
-    solution = solve(found, read)
+    solution = solve(found, read, began_at)
     solved = time.perf_counter()
     assert solution is not None
     simple = greedy(found, read.limits, solution.objectives[0])
@@ -83,11 +88,45 @@ def distribution(nodes: int) -> str:
     return f"{nodes:>6} nodes, 200 sizes: {time.perf_counter() - began:.3f} s"
 
 
+async def held_up(nodes: int) -> str:
+    """Longest time for which the operator's loop is held while it answers a plan, its process started before or not."""
+    cache, written = Cache(), Written()
+    cache.put("profiles", profile_object())
+    for name in (f"n{number}" for number in range(nodes)):
+        cache.put("nodes", {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "5", "labels": {}}})
+        cache.put("reports", report_object(name))
+    cluster: Any = written
+    planning = Planning(cluster, cache, ("ml",))
+    pauses: list[tuple[float, float]] = []
+
+    async def beat() -> None:
+        while True:
+            began, worked = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(0.001)
+            pauses.append((time.perf_counter() - began, time.thread_time() - worked))
+
+    beating = asyncio.create_task(beat())
+    began = time.perf_counter()
+    await planning.see({"type": "ADDED", "object": plan_object()})
+    await planning.look()
+    seconds = time.perf_counter() - began
+    beating.cancel()
+    planning.end()
+    longest, own = max(wall for wall, _ in pauses), max(work for _, work in pauses)
+    return f"{nodes:>6} nodes: {seconds:.1f} s; loop held {longest:.3f} s at the longest ({own:.3f} s own work)"
+
+
 def main() -> None:
-    """Prints both tables."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=10, help="Time limit of a solve: %(default)s.")
-    seconds: int = parser.parse_args().seconds
+    parser.add_argument("--loop", action="store_true", help="Only how long the operator's loop is held.")
+    asked = parser.parse_args()
+    if asked.loop:
+        for nodes in (1_000, 10_000):
+            print(asyncio.run(held_up(nodes)), flush=True)
+        return
+    seconds: int = asked.seconds
     print("pools  jobs objective   choices  offers s  solve s   all s     gap    greedy is worse by")
     for objective in OBJECTIVES:
         for many_pools, many_jobs in SIZES:

@@ -30,6 +30,7 @@ SHOWN_AS = {
     "seconds": {"seconds"},
     "W": {"watts"},
     "bytes": {"bytes"},
+    "J": {"joules"},
 }
 """The panel units in which a series of this unit may be shown."""
 

@@ -27,6 +27,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "dollars_per_million_tokens": (1e-3, 10),
     "seconds": (0, 10 * DAY),
     "per_minute": (0, 1e4),
+    "watts": (0, 1e9),
+    "dollars": (0, 1e12),
+    "joules": (0, 1e18),
 }
 """What a value of this unit can be in the fleet of 24 nodes: a figure in another unit lies elsewhere."""
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from precision_api.report import ReportStatus
+from precision_operator.core.outliers import Measured, judged
 from precision_operator.planner.document import status
+from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet, read_fleet
 from precision_operator.planner.planning import plan
 from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
-from tests.support.fleets import NOW, spec
+from precision_operator.planner.terms import terms
+from tests.support.fleets import NOW, fleet, node, pool, rate, spec
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
 
@@ -99,3 +104,46 @@ def test_what_is_saved_is_read_again_and_gives_the_same_plan() -> None:
     made = spec(fleet={"allow": ["simulated"]})
     assert status(plan(made, again, NOW)) == status(plan(made, known, NOW))
     assert status(plan(made, again, NOW)).phase == "Solved"
+
+
+RATES = {"a": 100_000, "b": 101_000, "c": 99_500, "d": 100_400, "late": 92_000, "lame": 100_000}
+SPREADS = {"lame": "0.80"}
+"""One GPU of this node is a fifth slow: its sum hides it, a synchronous job does not."""
+
+
+def row_of(name: str) -> dict[str, Any]:
+    return recipe_row("bf16", tokensPerSecond=str(RATES[name]), gpuSpread=SPREADS.get(name))
+
+
+@pytest.mark.parametrize(("percent", "slow"), [(5, {"late", "lame"}), (10, {"lame"}), (30, set())])
+def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(percent: int, slow: set[str]) -> None:
+    reports = [report_object(name, status=report_status([row_of(name)])) for name in RATES]
+    measured = [
+        Measured(report["spec"]["nodeName"], "NVIDIA-GB200", ReportStatus.model_validate(report["status"]))
+        for report in reports
+    ]
+    told = {one.node for one in judged(measured, percent) if one.slow}
+    owner = campaign(profile_object())
+    assert owner is not None
+    owner = replace(owner, slow_node_percent=percent)
+    nodes = racks([node_object(name) for name in RATES])
+    known = fleet_of(map(report_facts, reports), [owner], nodes, NOW, "a test")
+    (pool,) = pools(known, terms(spec(fleet={"allow": ["simulated"]}), NOW), NOW)
+    assert pool.slow == told == slow
+
+
+def test_a_profile_brings_its_own_threshold_for_slow_nodes() -> None:
+    raw = profile_object()
+    raw["spec"]["thresholds"] = {"slowNodePercent": 12}
+    owner = campaign(raw)
+    assert owner is not None
+    assert owner.slow_node_percent == 12
+
+
+def test_a_file_by_hand_in_which_nobody_judged_is_judged_by_the_same_rule() -> None:
+    alike = [node(f"ok-{i}", [rate("bf16", 80_000.0 + i)]) for i in range(6)]
+    odd = node("odd", [rate("bf16", 70_000.0)])
+    (found,) = pools(fleet(pool("H100", *alike, odd)), terms(spec(), NOW), NOW)
+    assert found.slow == {"odd"}
+    (few,) = pools(fleet(pool("H100", alike[0], odd)), terms(spec(), NOW), NOW)
+    assert few.slow == set(), "of two nobody can say which one is the odd one"

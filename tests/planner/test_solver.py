@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from precision_operator.planner.evidence import pools
+from precision_operator.planner.highs import OutOfTime
 from precision_operator.planner.options import Offer, offers
 from precision_operator.planner.planning import answer, plan
 from precision_operator.planner.schedule import Slot, schedule
@@ -220,3 +222,22 @@ def test_gpu_hours_that_are_paid_for_cost_nothing_more() -> None:
 def test_an_answer_can_be_made_from_pools_that_are_known_already() -> None:
     read = terms(spec(), NOW)
     assert answer(read, pools(fleet(), read, NOW)).solution is not None
+
+
+@pytest.mark.parametrize("objective", [["cost"], ["energy"]])
+def test_the_time_limit_covers_what_was_done_before_the_search(objective: list[str]) -> None:
+    read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
+    found = offers(pools(fleet(), read, NOW), read)
+    with pytest.raises(OutOfTime, match="give more time"):
+        solve(found, read, began=time.monotonic() - read.seconds)
+
+
+def test_the_earliest_end_has_an_answer_even_without_time_and_tells_no_better_gap_than_is_proved() -> None:
+    read = terms(spec(job("a"), job("b"), objective=["time"]), NOW)
+    found = offers(pools(fleet(), read, NOW), read)
+    hurried = solve(found, read, began=time.monotonic() - read.seconds)
+    whole = solve(found, read)
+    assert hurried is not None
+    assert whole is not None
+    assert hurried.timed_out
+    assert hurried.values[0] * (1 - hurried.gap) <= whole.values[0] * (1 + 1e-9)

@@ -6,15 +6,16 @@ relaxation alone makes a plan possible is part of every contradiction; where the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from precision_operator.planner.highs import OutOfTime, run
 from precision_operator.planner.options import Offer
 from precision_operator.planner.program import Group, Program, Row
-from precision_operator.planner.solve import OutOfTime, run
 from precision_operator.planner.terms import Terms
 
 MOST_TESTS = 16
@@ -84,7 +85,7 @@ def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms) -> Relaxa
     elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose)
     wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
     try:
-        found = run(elastic, wanted, 0.01, terms.seconds / MOST_TESTS)
+        found = run(elastic, wanted, 0.01, time.monotonic() + terms.seconds / MOST_TESTS)
     except OutOfTime:
         return None
     if found is None:

@@ -15,16 +15,16 @@ from statistics import median
 
 import numpy as np
 
+from precision_api.profile import Thresholds
 from precision_api.recipes import Recipe
-from precision_api.stats import MAD_TO_SIGMA, Z_975, t_quantile
+from precision_api.report import RecipeReport, ReportStatus
+from precision_api.stats import Z_975, t_quantile
 from precision_operator.core.clock import parse_time
+from precision_operator.core.outliers import Measured, judged
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.straggler import Rates, Straggler, quiet
 from precision_operator.planner.terms import PoolTerms, Terms
 
-SLOW_SHARE = 0.05
-SLOW_DEVIATIONS = 4
-"""A node is slow when it is this share, and so many robust deviations, below its pool's median (OBSERVABILITY 3)."""
 Key = tuple[str, Recipe]
 """Workload key and recipe."""
 
@@ -49,6 +49,8 @@ class Sample:
     profiles: tuple[str, ...]
     oldest_days: float
     verified: int
+    judged_slow: frozenset[str] = frozenset()
+    """Nodes that core/outliers calls slow: the decision of kubectl and the alerts, one for all recipes of a node."""
 
     @cached_property
     def reference(self) -> float:
@@ -69,12 +71,7 @@ class Sample:
     @cached_property
     def slow(self) -> frozenset[str]:
         """Nodes that are slow or throttled."""
-        if len(self.rates) < 3:
-            return self.throttled
-        spread = float(np.median(np.abs(self.rates - self.reference)))
-        margin = max(SLOW_SHARE * self.reference, SLOW_DEVIATIONS * MAD_TO_SIGMA * spread)
-        below = self.rates < self.reference - margin
-        return self.throttled | {name for name, slow in zip(self.names, below, strict=True) if slow}
+        return self.throttled | self.judged_slow
 
 
 @dataclass(frozen=True)
@@ -176,8 +173,9 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     for node in alike:
         for result in node.results:
             _take(node, result, terms, now, rows, refused)
+    slow = _unjudged_slow(facts)
     samples = {
-        key: _sample(list(found.values()), workloads[key[0]], key[1], terms)
+        key: _sample(list(found.values()), workloads[key[0]], key[1], terms, slow)
         for key, found in rows.items()
         if key[0] in workloads
     }
@@ -256,7 +254,38 @@ def _rate_doubts(rate: RateFacts) -> list[str]:
     return [] if rate.verdict in ("verified", "emulated") else ["unverified"]
 
 
-def _sample(rows: list[_Row], workload: WorkloadFacts, recipe: Recipe, terms: Terms) -> Sample:
+def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
+    """(node, profile, workload) of the slow ones in a file by hand, where nobody has judged: by the same rule."""
+    groups: dict[str, list[Measured]] = {}
+    of: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for node in facts.nodes:
+        for result in node.results:
+            if result.slow is not None or result.stale:
+                continue
+            like = "/".join(map(str, (result.profile, result.workload, node.gpus, node.limit_watts)))
+            status = ReportStatus.model_construct(results=tuple(map(_report_row, result.rates)))
+            for number in range(node.count):
+                name = f"{node.name}/{number}"
+                of[like, name] = (node.name, result.profile, result.workload)
+                groups.setdefault(like, []).append(Measured(name, like, status))
+    percent = Thresholds().slow_node_percent
+    return frozenset(of[one.pool, one.node] for group in groups.values() for one in judged(group, percent) if one.slow)
+
+
+def _report_row(rate: RateFacts) -> RecipeReport:
+    known = rate.synchronous_tokens_per_second
+    return RecipeReport.model_construct(
+        recipe=rate.recipe,
+        availability="ok",
+        verdict=rate.verdict,
+        tokens_per_second=None if known is None else str(known),
+        throttled_share="1" if rate.throttled else None,
+    )
+
+
+def _sample(
+    rows: list[_Row], workload: WorkloadFacts, recipe: Recipe, terms: Terms, slow: frozenset[tuple[str, str, str]]
+) -> Sample:
     rows = sorted(rows, key=lambda row: row.node.name)
     counts = [row.node.count for row in rows]
     steady = [row for row in rows if not row.rate.throttled] or rows
@@ -284,6 +313,11 @@ def _sample(rows: list[_Row], workload: WorkloadFacts, recipe: Recipe, terms: Te
         profiles=tuple(sorted({row.result.profile for row in rows})),
         oldest_days=max(row.days for row in rows),
         verified=sum(row.node.count for row in rows if row.rate.verdict == "verified"),
+        judged_slow=frozenset(
+            row.node.name
+            for row in rows
+            if row.result.slow or (row.node.name, row.result.profile, row.result.workload) in slow
+        ),
     )
 
 

@@ -54,6 +54,8 @@ class ResultFacts(Record):
     provenance: Provenance
     stale: str = ""
     """Why the operator calls it out of date; empty when it does not."""
+    slow: bool | None = None
+    """Whether the operator calls the node slow (core/outliers); None where nobody has judged: then the planner does."""
     passes: Annotated[int, Field(ge=2)] | None = None
     """Independent repetitions behind an interval: decides which t quantile its half-width holds."""
     rates: tuple[RateFacts, ...] = ()

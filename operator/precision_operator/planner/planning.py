@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -60,12 +61,13 @@ def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = N
 
 def answer(read: Terms, found: Sequence[Pool]) -> Answer:
     """The answer for these pools. Raises Unusable where the inputs make no plan."""
+    began = time.monotonic()
     problems = list(_empty(found, read))
     made = offers(found, read) if not problems else ()
     problems += [offer.problem(f"spec.jobs[{offer.job.name}]") for offer in made if not offer.options]
     if problems:
         return Answer(read, tuple(found), made, problems=tuple(problems))
-    solution = solve(made, read)
+    solution = solve(made, read, began)
     known = Answer(read, tuple(found), made, solution, notes=tuple(_notes(read, found, solution)))
     if solution is None:
         return replace(known, conflict=conflict(made, read))

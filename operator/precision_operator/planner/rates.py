@@ -7,8 +7,9 @@ t is the median synchronous rate of a GPU. A measured rate of a whole job stands
 
 The band is meant to hold nine times in ten. Three parts, each as a factor on the rate: the measurement (the median
 node's 95 % half-width x 1.645 / 1.96, not divided by the nodes' number, since nodes share method and sensor), the
-prediction (its own 90 % band), the draw of nodes (5 % and 95 % quantiles of the slowest node). They are taken as
-independent: their logarithms are added in quadrature, below and above the middle apart.
+prediction (its own 80 % band: what is predicted promises no more), the draw of nodes (5 % and 95 % quantiles of the
+slowest node). They are taken as independent: their logarithms are added in quadrature, below and above the middle
+apart.
 """
 
 from __future__ import annotations

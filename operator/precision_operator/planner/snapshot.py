@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from precision_api.names import FRESH
-from precision_api.profile import ProfileSpec
-from precision_api.report import RecipeReport, ReportStatus
+from precision_api.profile import ProfileSpec, Thresholds
+from precision_api.report import RecipeReport, ReportHardware, ReportRun, ReportStatus
 from precision_api.request import TIMINGS
 from precision_api.resolution import resolve
 from precision_operator.core.clock import format_time
+from precision_operator.core.outliers import Measured, judged, synchronous_rate
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
 
@@ -33,6 +34,7 @@ class Campaign:
     name: str
     workload: WorkloadFacts
     passes: int
+    slow_node_percent: int = Thresholds().slow_node_percent
 
 
 def campaign(raw: Raw) -> Campaign | None:
@@ -44,7 +46,13 @@ def campaign(raw: Raw) -> Campaign | None:
     except ValueError:
         return None
     passes = TIMINGS[spec.benchmarks.preset].passes
-    return Campaign(str(meta.get("namespace", "")), str(meta.get("name", "")), measured_workload(found), passes)
+    return Campaign(
+        str(meta.get("namespace", "")),
+        str(meta.get("name", "")),
+        measured_workload(found),
+        passes,
+        spec.thresholds.slow_node_percent,
+    )
 
 
 def racks(nodes: Iterable[Raw]) -> dict[str, str]:
@@ -82,11 +90,10 @@ def fleet_of(
     workloads: dict[str, WorkloadFacts] = {}
     nodes: dict[tuple[str, str], NodeFacts] = {}
     products: dict[str, str] = {}
-    for text in reports:
-        found = _node(json.loads(text), known, rack_of, workloads) if text else None
-        if found is None:
-            continue
-        pool, product, node = found
+    read = [found for text in reports if text and (found := _read(json.loads(text), rack_of)) is not None]
+    slow = _slow(read, known)
+    for report in read:
+        pool, product, node = _node(report, known, rack_of, workloads, slow)
         products.setdefault(pool, product)
         before = nodes.get((pool, node.name))
         if before is not None:
@@ -103,13 +110,25 @@ def fleet_of(
     )
 
 
-def _node(
-    document: Any,
-    known: Mapping[tuple[str, str], Campaign],
-    rack_of: Mapping[str, str],
-    workloads: dict[str, WorkloadFacts],
-) -> tuple[str, str, NodeFacts] | None:
-    """(pool, product, node) of one report; its workload is added to `workloads`."""
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """One report that has a result and can be read."""
+
+    namespace: str
+    profile: str
+    node: str
+    uid: str
+    status: ReportStatus
+    run: ReportRun
+    hardware: ReportHardware
+
+    @property
+    def stale(self) -> str:
+        """Why the operator calls it out of date; empty when it does not."""
+        return next((c.reason for c in self.status.conditions if c.type == FRESH and c.status == "False"), "")
+
+
+def _read(document: Any, rack_of: Mapping[str, str]) -> _Report | None:
     namespace, spec, kept = document
     uid = str(spec.get("nodeUID", ""))
     if uid not in rack_of:
@@ -121,25 +140,52 @@ def _node(
     run, hardware = status.run, status.hardware
     if run is None or hardware is None or not hardware.gpus:
         return None
-    owner = known.get((namespace, str(spec.get("profile", ""))))
-    workload = _workload(status, owner)
+    return _Report(
+        str(namespace), str(spec.get("profile", "")), str(spec.get("nodeName", "")), uid, status, run, hardware
+    )
+
+
+def _slow(read: Iterable[_Report], known: Mapping[tuple[str, str], Campaign]) -> set[tuple[str, str, str]]:
+    """(namespace, profile, node) of the slow ones: the decision of kubectl and the alerts, over fresh reports."""
+    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for report in read:
+        if not report.stale:
+            groups[report.namespace, report.profile].append(Measured(report.node, report.hardware.pool, report.status))
+    found = set()
+    for key, group in groups.items():
+        percent = known[key].slow_node_percent if key in known else Thresholds().slow_node_percent
+        found |= {(*key, one.node) for one in judged(group, percent) if one.slow}
+    return found
+
+
+def _node(
+    report: _Report,
+    known: Mapping[tuple[str, str], Campaign],
+    rack_of: Mapping[str, str],
+    workloads: dict[str, WorkloadFacts],
+    slow: set[tuple[str, str, str]],
+) -> tuple[str, str, NodeFacts]:
+    """(pool, product, node) of one report; its workload is added to `workloads`."""
+    run, hardware = report.run, report.hardware
+    owner = known.get((report.namespace, report.profile))
+    workload = _workload(report.status, owner)
     workloads.setdefault(workload.key, workload)
-    stale = next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
     result = ResultFacts(
-        profile=str(spec.get("profile", "")),
+        profile=report.profile,
         workload=workload.key,
         finished_at=run.finished_at,
         provenance="simulated" if run.simulated else run.provenance,
-        stale=stale,
+        stale=report.stale,
+        slow=(report.namespace, report.profile, report.node) in slow,
         passes=owner.passes if owner else None,
-        rates=tuple(_rate(row) for row in status.results),
+        rates=tuple(_rate(row) for row in report.status.results),
     )
     watts = None if hardware.limit_watts is None else float(hardware.limit_watts)
     node = NodeFacts(
-        name=str(spec.get("nodeName", "")),
-        gpus=hardware.gpus,
+        name=report.node,
+        gpus=hardware.gpus or 1,
         limit_watts=watts,
-        rack=rack_of[uid],
+        rack=rack_of[report.uid],
         results=(result,),
     )
     return hardware.pool, hardware.product, node
@@ -159,12 +205,11 @@ def _workload(status: ReportStatus, owner: Campaign | None) -> WorkloadFacts:
 
 
 def _rate(row: RecipeReport) -> RateFacts:
-    rate = _positive(row.tokens_per_second)
-    spread = _positive(row.gpu_spread)
+    rate = synchronous_rate(row)
     return RateFacts(
         recipe=row.recipe,
         verdict=row.verdict,
-        synchronous_tokens_per_second=None if rate is None else rate * min(spread or 1.0, 1.0),
+        synchronous_tokens_per_second=rate if rate else None,
         error=None if row.tokens_per_second_error is None else min(abs(float(row.tokens_per_second_error)), 0.99),
         watts=None if row.power_invalid else _positive(row.watts),
         power_scope=row.power_scope,

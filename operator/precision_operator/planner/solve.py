@@ -13,38 +13,32 @@ is that of the answer to the bound, so it is honest in every case.
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import le
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
 from precision_api.capacity_plan import Objective
+from precision_operator.planner.greedy import greedy
+from precision_operator.planner.highs import OutOfTime, run
 from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.program import Program, Row, Vector, cost, energy
-from precision_operator.planner.quantities import Problem, Unusable
 from precision_operator.planner.schedule import SLACK, Slot, schedule
 from precision_operator.planner.terms import Terms
 
 TRIES = 24
 """How often a choice that no schedule holds is forbidden before waiting jobs are counted as running at once."""
-HALVINGS = 24
+STEPS = 6
+"""One end of the last job is given this part of the time that is left."""
 ANY = 10.0
 """A gap that the first solution meets: where only the question is whether there is one."""
 HELD = 1e-6
 """Relative slack by which a later objective may spoil an earlier one."""
 PREFER_SHORT = 1e-7
 """Weight of days beside an objective's own, both scaled to 1: of equal choices the shorter one, so none is chance."""
-
-
-class OutOfTime(Unusable):
-    """HiGHS found no plan at all within its time; whether there is one is not known."""
-
-    def __init__(self, seconds: float) -> None:
-        text = f"no plan was found in {seconds:g} s: give more time, or fewer pools, recipes or sizes to choose from"
-        super().__init__(Problem("spec.solver.timeLimitSeconds", text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +91,29 @@ def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...
     return ("cost",) if priced and all(offer.job.deadline_days for offer in offers) else ("time",)
 
 
-def solve(offers: Sequence[Offer], terms: Terms) -> Solution | None:
-    """The best plan; None where no choice holds all limits. Every offer has an option. Raises OutOfTime."""
+def solve(offers: Sequence[Offer], terms: Terms, began: float | None = None) -> Solution | None:
+    """The best plan; None where no choice holds all limits. Every offer has an option. Raises OutOfTime.
+
+    The time limit counts from `began` (time.monotonic(), else now) and covers the building of programs.
+    """
+    until = (time.monotonic() if began is None else began) + terms.seconds
     objectives = objectives_of(offers, terms)
     if any(offer.job.after for offer in offers):
-        return _with_queues(offers, terms, objectives)
-    found = _flat(tuple(offers), terms, objectives)
+        return _with_queues(offers, terms, objectives, until)
+    found = _flat(tuple(offers), terms, objectives, until)
     if found is None:
         return None
     return _scheduled(found.chosen, objectives, terms, found.bound, found.timed_out)
 
 
-def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, ...]) -> _Answer | None:
-    """All jobs at once: one objective after the other."""
+def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, ...], until: float) -> _Answer | None:
+    """All jobs at once: one objective after the other, each with an equal share of the time that is left."""
     held, bound, late = _Held(), 0.0, False
     found: _Answer | None = None
-    seconds = terms.seconds / len(objectives)
     for number, name in enumerate(objectives):
+        mine = _share(until, len(objectives) - number)
         try:
-            made = (
-                _shortest(offers, terms, held, seconds)
-                if name == "time"
-                else _least(offers, terms, name, held, seconds)
-            )
+            made = _shortest(offers, terms, held, mine) if name == "time" else _least(offers, terms, name, held, mine)
         except OutOfTime:
             if found is None:
                 raise
@@ -132,6 +126,12 @@ def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, 
     return None if found is None else replace(found, bound=bound, timed_out=late)
 
 
+def _share(until: float, parts: int) -> float:
+    """When the first of so many equal parts of the time that is left ends."""
+    now = time.monotonic()
+    return now + max(until - now, 0.0) / parts
+
+
 def _hold(held: _Held, name: Objective, made: _Answer, gap: float) -> _Held:
     """What later objectives must hold: what was reached, or, where that is more, the bound and the gap."""
     if name == "time":
@@ -141,7 +141,7 @@ def _hold(held: _Held, name: Objective, made: _Answer, gap: float) -> _Held:
     return replace(held, values=(*held.values, (name, max(reached * (1 + HELD), made.bound * (1 + gap)))))
 
 
-def _least(offers: tuple[Offer, ...], terms: Terms, name: Objective, held: _Held, seconds: float) -> _Answer | None:
+def _least(offers: tuple[Offer, ...], terms: Terms, name: Objective, held: _Held, until: float) -> _Answer | None:
     """The least cost or energy."""
     kept = tuple(_kept(offer, held.end) for offer in offers)
     if not all(offer.options for offer in kept):
@@ -149,7 +149,7 @@ def _least(offers: tuple[Offer, ...], terms: Terms, name: Objective, held: _Held
     program = Program(kept, terms)
     wanted = program.objective(name)
     scale = float(np.abs(wanted).max()) or 1.0
-    found = run(program, wanted / scale + _short(program), terms.gap / 2, seconds, tuple(held.rows(program)))
+    found = run(program, wanted / scale + _short(program), terms.gap / 2, until, tuple(held.rows(program)))
     if found is None:
         return None
     x, low, late = found
@@ -165,35 +165,51 @@ def _taken(program: Program, x: Vector) -> tuple[Option, ...]:
     return tuple(program.options[int(i)] for i in np.flatnonzero(x[: len(program.options)] > 0.5))
 
 
-def _shortest(offers: tuple[Offer, ...], terms: Terms, held: _Held, seconds: float) -> _Answer | None:
+def _shortest(offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float) -> _Answer | None:
     """The earliest end of the last job, by halving.
 
     First over linear relaxations, which are quick: before the first end that fits there, nothing does. From there on
     over whole choices, where an end that HiGHS neither meets nor refutes in its share of the time counts as unknown.
     """
     lengths = sorted({option.days for offer in offers for option in offer.options if option.days <= held.end})
-    low = _first_fractional(offers, terms, held, lengths, seconds / HALVINGS)
+    low = _first_fractional(offers, terms, held, lengths, _share(until, 2))
     if low is None:
         return None
-    best, late, tried = None, False, low
-    high = len(lengths)
-    step = seconds / HALVINGS
+    best, late, tried = _simple(offers, terms, held), False, low
+    high = len(lengths) if best is None else _place(lengths, best)
+    rough = best is not None
     while tried < high:
+        if time.monotonic() >= until:
+            late = True
+            break
         # Until something fits, ends are tried further and further out; then between it and what does not.
-        middle = _further(lengths, low, tried, terms.gap) if best is None else (tried + high) // 2
-        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), step)
+        middle = _further(lengths, low, tried, terms.gap) if best is None or rough else (tried + high) // 2
+        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), _share(until, STEPS))
         if found is not None:
-            best = found
-            longest = max(option.days for option in found)
-            high = next(i for i, days in enumerate(lengths) if days >= longest)
+            best, rough = found, False
+            high = _place(lengths, found)
         else:
             low = middle + 1 if proved else low
             late, tried = late or not proved, middle + 1
         if best is not None and (tried >= high or lengths[tried] >= lengths[high] * (1 - terms.gap)):
             break
     if best is None and late:
-        raise OutOfTime(step)
+        raise OutOfTime(terms.seconds)
     return None if best is None else _Answer(best, lengths[min(low, high)], late)
+
+
+def _place(lengths: Sequence[float], chosen: Sequence[Option]) -> int:
+    """Where the end of the longest stands among the ends."""
+    return bisect_left(lengths, max(option.days for option in chosen))
+
+
+def _simple(offers: tuple[Offer, ...], terms: Terms, held: _Held) -> tuple[Option, ...] | None:
+    """The greedy answer, to have one when time runs out; None where it might break a budget or what is held."""
+    limits = terms.limits
+    if held.values or any(limit is not None for limit in (limits.dollars, limits.gpu_hours, limits.megawatt_hours)):
+        return None
+    slots = greedy(offers, limits, "time")
+    return None if slots is None else tuple(slot.option for slot in slots)
 
 
 def _further(lengths: Sequence[float], low: int, tried: int, gap: float) -> int:
@@ -203,21 +219,21 @@ def _further(lengths: Sequence[float], low: int, tried: int, gap: float) -> int:
 
 
 def _first_fractional(
-    offers: tuple[Offer, ...], terms: Terms, held: _Held, lengths: Sequence[float], seconds: float
+    offers: tuple[Offer, ...], terms: Terms, held: _Held, lengths: Sequence[float], until: float
 ) -> int | None:
     """The first of the ends that could be met if jobs could be split; None where none can."""
     low, high = 0, len(lengths)
     while low < high and (high == len(lengths) or lengths[low] < lengths[high] * (1 - terms.gap / 4)):
         middle = (low + high) // 2
-        if _fitting(offers, terms, replace(held, end=lengths[middle]), seconds, whole=False)[0] is None:
-            low = middle + 1
-        else:
-            high = middle
+        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), until, whole=False)
+        if found is None and not proved:
+            break
+        low, high = (low, middle) if found is not None else (middle + 1, high)
     return low if low < len(lengths) else None
 
 
 def _fitting(
-    offers: tuple[Offer, ...], terms: Terms, held: _Held, seconds: float, whole: bool = True
+    offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float, whole: bool = True
 ) -> tuple[tuple[Option, ...] | None, bool]:
     """Choices that all end in time, or None; and whether None is proved. Not `whole`: jobs may be split."""
     kept = tuple(_kept(offer, held.end) for offer in offers)
@@ -225,24 +241,24 @@ def _fitting(
         return None, True
     program = Program(kept, terms)
     try:
-        found = _any(program, held, seconds, whole=False)
+        found = _any(program, held, until, whole=False)
         if found is not None and whole:
             # The relaxation splits a few jobs only: with the others as they are, those are a small program.
             fixed = Program(tuple(_fixed(program, offer, found) for offer in kept), terms)
-            rounded = _any(fixed, held, seconds)
+            rounded = _any(fixed, held, until)
             if rounded is not None:
                 return _taken(fixed, rounded), True
-            found = _any(program, held, seconds)
+            found = _any(program, held, until)
     except OutOfTime:
         return None, False
     return (None, True) if found is None else (_taken(program, found), True)
 
 
-def _any(program: Program, held: _Held, seconds: float, whole: bool = True) -> Vector | None:
+def _any(program: Program, held: _Held, until: float, whole: bool = True) -> Vector | None:
     """Any solution, few GPUs preferred."""
     gpus = np.array([float(option.gpus) for option in program.options])
     wanted = np.concatenate([gpus / gpus.max(), np.zeros(program.width - len(gpus))]) + _short(program)
-    found = run(program, wanted, ANY, seconds, tuple(held.rows(program)), whole)
+    found = run(program, wanted, ANY, until, tuple(held.rows(program)), whole)
     return None if found is None else found[0]
 
 
@@ -270,13 +286,20 @@ def _kept(offer: Offer, end: float) -> Offer:
     return replace(offer, options=tuple(kept))
 
 
-def _with_queues(offers: Sequence[Offer], terms: Terms, objectives: tuple[Objective, ...]) -> Solution | None:
+def _with_queues(
+    offers: Sequence[Offer], terms: Terms, objectives: tuple[Objective, ...], until: float
+) -> Solution | None:
     program = Program(tuple(offers), terms)
     best: Solution | None = None
     bound: float | None = None
     cuts: list[Row] = []
     for _ in range(TRIES):
-        found = _lexicographic(program, objectives, terms, cuts)
+        try:
+            found = _lexicographic(program, objectives, cuts, until)
+        except OutOfTime:
+            if best is None:
+                raise
+            return replace(best, timed_out=True)
         if found is None:
             break
         x, low, late = found
@@ -290,14 +313,14 @@ def _with_queues(offers: Sequence[Offer], terms: Terms, objectives: tuple[Object
         cuts.append(Row(chosen, (1.0,) * len(chosen), 0.0, len(chosen) - 1.0))
     if best is None and bound is not None:
         roomy = Program(tuple(offers), terms, all_at_once=True)
-        found = _lexicographic(roomy, objectives, terms, ())
+        found = _lexicographic(roomy, objectives, (), until)
         if found is not None:
             best = _scheduled(_taken(roomy, found[0]), objectives, terms, bound, found[2])
     return best
 
 
 def _lexicographic(
-    program: Program, objectives: tuple[Objective, ...], terms: Terms, cuts: Sequence[Row]
+    program: Program, objectives: tuple[Objective, ...], cuts: Sequence[Row], until: float
 ) -> tuple[Vector, float, bool] | None:
     """(columns, bound of the first objective, whether time ran out) of one program; None where nothing holds."""
     held: list[Row] = []
@@ -307,9 +330,8 @@ def _lexicographic(
         wanted = program.objective(name)
         scale = float(np.abs(wanted).max()) or 1.0
         try:
-            found = run(
-                program, wanted / scale + _short(program), terms.gap, terms.seconds / len(objectives), (*cuts, *held)
-            )
+            mine = _share(until, len(objectives) - number)
+            found = run(program, wanted / scale + _short(program), program.terms.gap, mine, (*cuts, *held))
         except OutOfTime:
             if x is None:
                 raise
@@ -352,34 +374,3 @@ def value(name: Objective, slots: Sequence[Slot]) -> float:
     found = cost(chosen) if name == "cost" else energy(chosen)
     assert found is not None, "options without this figure are left out"
     return found
-
-
-def run(
-    program: Program, wanted: Vector, gap: float, seconds: float, further: Sequence[Row] = (), whole: bool = True
-) -> tuple[Vector, float, bool] | None:
-    """(columns, lower bound, whether time ran out) of one run of HiGHS; None where there is no solution.
-
-    Not `whole`: the linear relaxation.
-
-    `wanted` may be longer than the program is wide: further rows bring continuous columns of their own. Raises
-    OutOfTime.
-    """
-    matrix, low, high = program.matrix(further)
-    width = max(matrix.shape[1], len(wanted))
-    if matrix.shape[1] < width:
-        matrix.resize((matrix.shape[0], width))
-    integrality = np.concatenate([program.integrality, np.zeros(width - program.width)])
-    answer = milp(
-        np.concatenate([wanted, np.zeros(width - len(wanted))]),
-        integrality=integrality if whole else np.zeros(width),
-        bounds=Bounds(np.zeros(width), np.where(integrality > 0, 1.0, np.inf)),
-        constraints=LinearConstraint(matrix, low, high),
-        options={"time_limit": max(seconds, 0.1), "mip_rel_gap": gap, "presolve": True},
-    )
-    if answer.x is None and answer.status == 1:
-        raise OutOfTime(seconds)
-    if answer.x is None:
-        return None
-    bound = answer.mip_dual_bound
-    known = bound is not None and math.isfinite(bound)
-    return np.asarray(answer.x), float(bound) if known else -math.inf, answer.status == 1

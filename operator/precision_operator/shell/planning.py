@@ -11,11 +11,12 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -149,7 +150,7 @@ class Planning:
         if self._looked.get(uid) == look or (settled and not self._quiet(uid)):
             return
         unwatched = sorted(set(spec.fleet.namespaces) - set(self._namespaces))
-        work = self._work(raw, spec, now)
+        work = await asyncio.to_thread(self._work(raw, spec, now))
         inputs = await asyncio.to_thread(inputs_of, work)
         if self._told.get(uid, before.inputs) == inputs and settled:
             self._looked[uid] = look
@@ -173,26 +174,10 @@ class Planning:
         rested = now - self._facts.changed_at >= PAUSE_SECONDS
         return rested or now - self._solved_at.get(uid, -PATIENCE_SECONDS) >= PATIENCE_SECONDS
 
-    def _work(self, raw: Raw, spec: PlanSpec, now: datetime) -> Work:
-        meta = raw["metadata"]
-        places = set(spec.fleet.namespaces) or {meta["namespace"]}
-        mine = {
-            uid: (facts, str((raw.get("spec") or {}).get("nodeUID", "")))
-            for uid, (raw, facts) in self._facts.known.items()
-            if facts and raw["metadata"].get("namespace") in places
-        }
-        measured = {node for _, node in mine.values()}
-        profiles = [p for p in self._cache.all("profiles").values() if p["metadata"].get("namespace") in places]
-        found = [known for known in map(campaign, profiles) if known is not None]
-        return Work(
-            spec=spec.model_dump_json(by_alias=True, exclude_none=True),
-            created=str(meta.get("creationTimestamp", "")) or now.isoformat(),
-            source=f"namespaces {', '.join(sorted(places))}",
-            reports=tuple(mine[uid][0] for uid in sorted(mine)),
-            campaigns=tuple(sorted(found, key=lambda each: (each.namespace, each.name))),
-            racks=racks(node for uid, node in self._cache.all("nodes").items() if uid in measured),
-            now=now,
-        )
+    def _work(self, raw: Raw, spec: PlanSpec, now: datetime) -> Callable[[], Work]:
+        """What makes the work, in any thread: caches are copied here, since watch events change them in the loop."""
+        known, nodes = [*self._facts.known.items()], [*self._cache.all("nodes").items()]
+        return partial(_work_of, raw["metadata"], spec, now, known, nodes, [*self._cache.all("profiles").values()])
 
     async def _solve(self, work: Work) -> str:
         if self._pool is None:
@@ -244,6 +229,35 @@ class Planning:
                 raise
             path = paths.item(collection, body["metadata"]["name"])
             await self._cluster.patch(path, {"lastTimestamp": body["lastTimestamp"]}, "merge")
+
+
+def _work_of(
+    meta: Raw,
+    spec: PlanSpec,
+    now: datetime,
+    known: Sequence[tuple[str, tuple[Raw, bytes]]],
+    nodes: Sequence[tuple[str, Raw]],
+    profiles: Sequence[Raw],
+) -> Work:
+    """All that the solve of one plan needs."""
+    places = set(spec.fleet.namespaces) or {meta["namespace"]}
+    mine = {
+        uid: (facts, str((raw.get("spec") or {}).get("nodeUID", "")))
+        for uid, (raw, facts) in known
+        if facts and raw["metadata"].get("namespace") in places
+    }
+    measured = {node for _, node in mine.values()}
+    there = [p for p in profiles if p["metadata"].get("namespace") in places]
+    found = [each for each in map(campaign, there) if each is not None]
+    return Work(
+        spec=spec.model_dump_json(by_alias=True, exclude_none=True),
+        created=str(meta.get("creationTimestamp", "")) or now.isoformat(),
+        source=f"namespaces {', '.join(sorted(places))}",
+        reports=tuple(mine[uid][0] for uid in sorted(mine)),
+        campaigns=tuple(sorted(found, key=lambda each: (each.namespace, each.name))),
+        racks=racks(node for uid, node in nodes if uid in measured),
+        now=now,
+    )
 
 
 def _hash(text: bytes) -> str:

@@ -40,6 +40,8 @@ UNITS: dict[str, Unit] = {
     "tokens_per_second_per_mw": Unit("si: tok/s/MW", "decimal", 1, "tokens/s per MW", 1e-6, "million"),
     "tokens_per_joule": Unit("suffix: tok/J", "decimal", 2, "tokens/J"),
     "dollars_per_million_tokens": Unit("currencyUSD", "decimal", 3, "$ per million tokens"),
+    "dollars": Unit("currencyUSD", "decimal", 0, "$"),
+    "joules": Unit("joule", "decimal", 0, "J"),
     "watts": Unit("watt", "decimal", 0, "W"),
     "celsius": Unit("celsius", "decimal", 0, "°C"),
     "bytes": Unit("bytes", "bytes", 1),

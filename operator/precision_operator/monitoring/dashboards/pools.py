@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from precision_operator.monitoring.dashboards import plans
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_RECIPE,
@@ -196,6 +197,7 @@ DASHBOARD = Dashboard(
         Row("Now", _now()),
         Row("Energy", _energy()),
         Row("Stragglers", _stragglers()),
+        *plans.ROWS,
     ),
     (*COMMON_CHOICES, RECIPE_CHOICE, PUE, GPU_HOUR, KWH),
     (DRIVER_CHANGES,),

@@ -1,0 +1,178 @@
+"""Plans: the answers of the CapacityPlans, as rows of the dashboard Pools and capacity.
+
+No variable of the page fits: plans have namespaces of their own, and a pool of a plan may have no report. All are
+shown.
+"""
+
+from __future__ import annotations
+
+from precision_operator.monitoring.dashboards.expressions import one
+from precision_operator.monitoring.dashboards.panel import Column, Mark, Panel, Query, Row
+
+NO_PLAN = "no CapacityPlan has an answer yet"
+NONE_HERE = "a fleet without a CapacityPlan has none"
+ANY = 'plan=~".+"'
+BY_PLAN = "max by (plan_namespace, plan)"
+BY_POOL = "max by (plan_namespace, plan, pool)"
+PLAN = "{{plan_namespace}}/{{plan}}"
+PHASES = (Mark("Solved", "green"), Mark("Infeasible", "red"), Mark("Refused", "orange"))
+
+
+def _of_plan(name: str) -> str:
+    return f"{BY_PLAN} ({one(f'precision_plan_{name}', ANY)})"
+
+
+def _of_pool(name: str) -> str:
+    return f"{BY_POOL} ({one(f'precision_plan_pool_{name}', ANY)})"
+
+
+def _answers() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "table",
+            "Answers of the plans",
+            "Each CapacityPlan's phase, 1 where it holds. Infeasible: its limits clash, and its status says which. "
+            "Refused: its inputs can't be used.",
+            "count",
+            NO_PLAN,
+            (Query(f"max by (plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"),),
+            width=12,
+            columns=(
+                Column("plan_namespace", "Namespace", sort="asc"),
+                Column("plan", "Plan"),
+                Column("phase", "Phase", marks=PHASES),
+                Column("value 1", "Holds", unit="count"),
+            ),
+            empty=NONE_HERE,
+        ),
+        Panel(
+            "table",
+            "What the plans come to",
+            "From the start to the end of the last job, the most power of the site at one time by enforced limits, and "
+            "how far the answer may be from the optimum. Days, money and energy of each job are in the plan's status.",
+            "seconds",
+            NO_PLAN,
+            (
+                Query(_of_plan("duration_seconds"), "Duration"),
+                Query(_of_plan("peak_power_watts"), "Peak power"),
+                Query(_of_plan("gap_ratio"), "Gap"),
+            ),
+            width=12,
+            columns=(
+                Column("plan_namespace", "Namespace", sort="asc"),
+                Column("plan", "Plan"),
+                Column("value 1", "Duration", unit="seconds"),
+                Column("value 2", "Peak power", unit="watts"),
+                Column("value 3", "Gap", unit="percent"),
+            ),
+            empty=NONE_HERE,
+        ),
+    )
+
+
+def _money_and_energy() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "timeseries",
+            "Cost of the plans, in dollars",
+            "All jobs of a plan together; a plan without prices has no line. A step is a new answer: the fleet, a "
+            "price or the plan has changed.",
+            "dollars",
+            "no plan has prices",
+            (Query(_of_plan("cost_dollars"), PLAN),),
+            empty=NONE_HERE,
+        ),
+        Panel(
+            "timeseries",
+            "Energy of the plans",
+            "Energy of the site for all jobs of a plan, by measured draw; absent where the power of one job is not "
+            "known.",
+            "joules",
+            "no plan knows the power of all its jobs",
+            (Query(_of_plan("energy_joules"), PLAN),),
+            empty=NONE_HERE,
+        ),
+        Panel(
+            "bars",
+            "Age of the answers",
+            "Time since a plan was solved. It is solved again when its inputs move, so an old answer is one of a quiet "
+            "fleet, or of an operator that is not running.",
+            "seconds",
+            NO_PLAN,
+            (Query(f"time () - {_of_plan('solved_timestamp_seconds')}", PLAN),),
+            bar="plan",
+            empty=NONE_HERE,
+        ),
+    )
+
+
+def _pools() -> tuple[Panel, ...]:
+    share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
+    jobs = f"sum by (plan_namespace, plan, pool, recipe) ({one('precision_plan_jobs', ANY)})"
+    deadlines = f"sum by (plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)})"
+    return (
+        Panel(
+            "table",
+            "Pools in the plans",
+            "GPUs that a plan could use, the most that it uses at one time, their share, and the slow and throttled "
+            "nodes, which a synchronous job would wait for.",
+            "count",
+            NO_PLAN,
+            (
+                Query(_of_pool("gpus"), "GPUs"),
+                Query(_of_pool("peak_gpus"), "In use at most"),
+                Query(share, "Share"),
+                Query(_of_pool("slow_nodes"), "Slow nodes"),
+            ),
+            width=12,
+            columns=(
+                Column("plan_namespace", "Namespace"),
+                Column("plan", "Plan", sort="asc"),
+                Column("pool", "Pool"),
+                Column("value 1", "GPUs", unit="count"),
+                Column("value 2", "In use at most", unit="count"),
+                Column("value 3", "Share", unit="percent"),
+                Column("value 4", "Slow nodes", unit="nodes"),
+            ),
+            empty=NONE_HERE,
+        ),
+        Panel(
+            "table",
+            "Jobs by pool and recipe",
+            "How many jobs a plan puts on a pool, with which precision.",
+            "count",
+            NO_PLAN,
+            (Query(jobs, "Jobs"),),
+            width=6,
+            columns=(
+                Column("plan", "Plan", sort="asc"),
+                Column("pool", "Pool"),
+                Column("recipe", "Recipe"),
+                Column("value 1", "Jobs", unit="count"),
+            ),
+            empty=NONE_HERE,
+        ),
+        Panel(
+            "table",
+            "Deadlines",
+            "Deadlines that a plan promises at the high end of the band, and those that it can't promise: rates "
+            "without communication promise none.",
+            "count",
+            NO_PLAN,
+            (Query(deadlines, "Jobs"),),
+            width=6,
+            columns=(
+                Column("plan", "Plan", sort="asc"),
+                Column("deadline", "Deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
+                Column("value 1", "Jobs", unit="count"),
+            ),
+            empty=NONE_HERE,
+        ),
+    )
+
+
+ROWS = (
+    Row("Capacity plans", _answers()),
+    Row("Capacity plans: money and energy", _money_and_energy()),
+    Row("Capacity plans: pools and jobs", _pools()),
+)
