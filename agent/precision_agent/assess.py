@@ -43,6 +43,7 @@ class Evidence:
     held_back: HeldBack = field(default_factory=HeldBack)
     clocks: Clocks | None = None
     quantization_tax: float | None = None
+    gradient_quantization_share: float | None = None
     cpu_bound: bool | None = None
     loss: Loss | None = None
     depth_check: float | None = None
@@ -68,6 +69,7 @@ def recipe_result(arm: Arm, run: Measured, evidence: Evidence) -> RecipeResult:
         gemms=tuple(_gemm(arm, case, run) for case in run.cases.gemms),
         sums=sums,
         quantization_tax=_tax(sums) if evidence.quantization_tax is None else evidence.quantization_tax,
+        gradient_quantization_share=evidence.gradient_quantization_share,
         cpu_bound=evidence.cpu_bound,
         training=training_of(arm, run, evidence.metering, evidence.depth_check),
         throttle=evidence.held_back.shares,

@@ -8,7 +8,7 @@ from typing import Literal
 from precision_api.recipes import Recipe, alignment_error
 from precision_api.request import MeasurementRequest, Mode
 from precision_api.resolution import ResolvedWorkload
-from precision_api.result import Failure
+from precision_api.result import Backend, Failure
 from precision_api.shapes import Gemm, distinct
 
 UNQUANTIZED: Recipe = "bf16"
@@ -120,12 +120,16 @@ def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
     )
 
 
-def refusal_of(case: Case, arm: Arm) -> Failure | None:
-    """Why this arm can't take this case whatever the hardware, or None."""
+KERNEL_SHARES: frozenset[Backend] = frozenset({"transformer-engine"})
+"""Backends that tell kernel-only time by the kernels' share of a whole step: delayed scaling has one there."""
+
+
+def refusal_of(case: Case, arm: Arm, backend: Backend) -> Failure | None:
+    """Why this arm can't take this case on this backend whatever the hardware, or None."""
     if isinstance(case, TrainingCase) or not case.quantized:
         return None
     recipe = case.recipe_of(arm)
-    if case.mode == "prequantized" and recipe == "fp8_delayed":
+    if case.mode == "prequantized" and recipe == "fp8_delayed" and backend not in KERNEL_SHARES:
         return Failure(reason="no_prequantized_mode", message="delayed scaling learns its scale while it quantises")
     wrong = alignment_error(recipe, {"m": case.m, "k": case.k, "n": case.n})
     return Failure(reason="misaligned", message=f"{case.name} {case.pass_}: {wrong}") if wrong else None

@@ -112,6 +112,7 @@ def _evidence(arm: Arm, found: Found) -> Evidence:
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
         quantization_tax=quantization_tax(arm.recipe, profile.kernels) if profile else None,
+        gradient_quantization_share=inside.gradient_quantization_share,
         cpu_bound=cpu_bound(profile) if profile else _busy(arm, found.run),
         loss=found.after.losses.get(arm.label),
         depth_check=found.after.depth_checks.get(arm.label),
@@ -135,14 +136,24 @@ def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
     repeated = (
         (f"{run.samples.repeated} palindromes were measured twice: heat or brake",) if run.samples.repeated else ()
     )
+    kept = found.run.kept_by(arm)
+    told = f"{kept} layers are kept in {found.run.cases.baseline.recipe}: computed from measured layer times, not run"
     notes = (
+        *((told,) if kept else ()),
         *found.notes,
         *repeated,
         *_doubts(found.after.depth_checks.get(arm.label)),
         *found.after.notes.get(arm.label, ()),
+        *_without(found.after.inspections.get(arm.label)),
         *sorted(reasons),
     )
     return tuple(note[:1024] for note in notes[:8])
+
+
+def _without(inside: Inspection | None) -> tuple[str, ...]:
+    """What of the model the measured training step did not have."""
+    left_out = inside.left_out if inside else ()
+    return (f"the training step is without {', '.join(left_out)}",) if left_out else ()
 
 
 def _doubts(depth_check: float | None) -> tuple[str, ...]:
@@ -155,7 +166,9 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
 def _metering(arm: Arm, found: Found) -> Metering:
     sensing = found.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
-    return Metering(_draw(arm, found), sensing.idle_watts, accuracy)
+    kept = found.run.kept_by(arm)
+    baseline = _draw(found.run.cases.baseline, found) if kept else ()
+    return Metering(_draw(arm, found), sensing.idle_watts, accuracy, baseline)
 
 
 def _draw(arm: Arm, found: Found) -> NodeDraw | tuple[Reason, ...] | Failure:

@@ -221,7 +221,9 @@ class _Run:
         return Found(
             asked=self.asked,
             request=self.request,
-            run=Measured(cases, Samples(0, {}, {}), workload, names, product),
+            run=Measured(
+                cases, Samples(0, {}, {}), workload, names, product, kept_higher=self.request.kept_higher_layers
+            ),
             backend=opened.crew.name,
             machine=machine,
             origin=opened.crew.origin(),
@@ -230,7 +232,7 @@ class _Run:
             recordings=Recordings({}),
             began=opened.sensing.began,
             started_at=self.started_at,
-            notes=self.notes,
+            notes=(*opened.notes, *self.notes),
         )
 
     def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[Key, Failure]:
@@ -240,7 +242,7 @@ class _Run:
         for place, arm in enumerate(arms):
             self.around.progress("prepare", place / len(arms), math.nan)
             for case in cases:
-                if self.stop() or refusal_of(case, arm):
+                if self.stop() or refusal_of(case, arm, found.backend):
                     continue
                 answers = opened.crew.all(Order("prepare", (case, arm), arm=arm))
                 failure = first_failure(found.run.names, answers)

@@ -13,7 +13,7 @@ from precision_agent.order import palindromes
 from precision_agent.phase_lock import LONGEST_PAUSES_SECONDS, longest_pause
 from precision_agent.power import Window
 from precision_api.request import Timing
-from precision_api.result import Failure
+from precision_api.result import Backend, Failure
 
 Key = tuple[str, Case]
 """An arm's label and a case."""
@@ -170,7 +170,7 @@ class _Taking:
 
     def run(self, known: dict[Key, Failure]) -> Samples:
         """All palindromes; one in which heat or brake held a GPU back is measured once more, then it stands."""
-        self.failures = {**_impossible(self.cases, self.arms), **known}
+        self.failures = {**_impossible(self.cases, self.arms, self.crew.name), **known}
         chronic = False
         for palindrome in palindromes(self.arms, self.timing.passes, self.timing.seed):
             taken = self._palindrome(palindrome)
@@ -311,6 +311,6 @@ def _shared_regions(visits: Sequence[Sample]) -> Iterator[tuple[RegionName, floa
             yield name, fmean(visit.regions[name] for visit in visits)
 
 
-def _impossible(cases: Cases, arms: tuple[Arm, ...]) -> dict[Key, Failure]:
-    refused = {(arm.label, case): refusal_of(case, arm) for arm in arms for case in cases.all}
+def _impossible(cases: Cases, arms: tuple[Arm, ...], backend: Backend) -> dict[Key, Failure]:
+    refused = {(arm.label, case): refusal_of(case, arm, backend) for arm in arms for case in cases.all}
     return {key: failure for key, failure in refused.items() if failure}

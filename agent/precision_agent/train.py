@@ -54,6 +54,12 @@ class Measured:
     names: tuple[str, ...]
     part: Part | None = None
     control: Interval | None = None
+    kept_higher: int = 0
+    """Layers that stay in the baseline's recipe: computed from its layer times, not run."""
+
+    def kept_by(self, arm: Arm) -> int:
+        """Layers that the arm keeps higher; the baseline has nothing to keep them in but itself."""
+        return 0 if arm.recipe == self.cases.baseline.recipe else self.kept_higher
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +74,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Metering:
-    """An arm's draw, or why there is none; `idle_watts` by scope, of all sensors together."""
+    """An arm's draw, or why there is none; `idle_watts` by scope, of all sensors together.
+
+    `baseline` is the baseline's draw, for layers that are kept in its recipe.
+    """
 
     draw: NodeDraw | tuple[Reason, ...] | Failure
     idle_watts: Mapping[PowerScope, float]
     accuracy: SensorAccuracy = "unverified"
+    baseline: NodeDraw | tuple[Reason, ...] | Failure = ()
 
 
 def steps_of(arm: Arm, run: Measured) -> Steps | Failure:
@@ -86,11 +96,18 @@ def steps_of(arm: Arm, run: Measured) -> Steps | Failure:
     if len(values) < LEAST_PALINDROMES:
         return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
     fact = run.samples.facts[arm.label, case]
-    depth = depth_of(run.workload, fact.layers_measured or case.layers, optimizer_parameters=fact.optimizer_parameters)
+    kept, base = run.kept_by(arm), run.cases.baseline
+    depth = depth_of(
+        run.workload,
+        fact.layers_measured or case.layers,
+        kept_higher=kept,
+        optimizer_parameters=fact.optimizer_parameters,
+    )
     seconds: dict[str, tuple[float, ...]] = {}
     missing: tuple[RegionName, ...] = ()
     for place, name in enumerate(run.names):
-        found = full_depth(_regions(arm, run.samples, place), depth)
+        higher = _regions(base, run.samples, place) if kept else None
+        found = full_depth(_regions(arm, run.samples, place), depth, higher)
         if isinstance(found, Failure):
             return found.model_copy(update={"message": f"{name}: {found.message}"[:1024]})
         seconds[name] = found.values
@@ -186,16 +203,23 @@ def _void(found: NodeDraw | tuple[Reason, ...] | Failure, metering: Metering) ->
     return Energy(valid=False, reasons=reasons[:8], sensor_accuracy=metering.accuracy)
 
 
+def _mean_regions(arm: Arm, run: Measured) -> dict[RegionName, float]:
+    """Seconds of each region, the mean of all devices and palindromes."""
+    devices = [_regions(arm, run.samples, place) for place in range(len(run.names))]
+    return {name: fmean(value for device in devices for value in device[name]) for name in devices[0]}
+
+
 def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy:
     """Joules of full-depth steps, from each part's draw and its seconds at full depth."""
     found = metering.draw
     if not isinstance(found, NodeDraw):
         return _void(found, metering)
-    devices = [_regions(arm, run.samples, place) for place in range(len(run.names))]
-    mean: dict[RegionName, float] = {
-        name: fmean(value for device in devices for value in device[name]) for name in devices[0]
-    }
-    watts = full_depth_watts(mean, found.watts, steps.depth)
+    higher = None
+    if steps.depth.kept_higher:
+        if not isinstance(metering.baseline, NodeDraw):
+            return _void(metering.baseline, metering)
+        higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
+    watts = full_depth_watts(_mean_regions(arm, run), found.watts, steps.depth, higher)
     if isinstance(watts, Failure):
         return _void(watts, metering)
     rate = steps.rates.tokens_per_second.value

@@ -144,6 +144,11 @@ class Benchmarks(Document):
         "all",
         description="all: every linear layer runs in the recipe; mlp: attention's projections stay in the baseline's.",
     )
+    kept_higher_layers: Annotated[int, Field(ge=0, le=2048)] = Field(
+        0,
+        description="How many layers, first and last together, stay in the baseline's recipe, as recipes for FP4 ask: "
+        "training figures are computed with so many layers at the baseline's measured time.",
+    )
 
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:

@@ -73,6 +73,9 @@ class MeasurementRequest(Record):
     training: bool = True
     baseline: Baseline = "bf16"
     recipe_scope: Literal["all", "mlp"] = "all"
+    kept_higher_layers: Annotated[int, Field(ge=0, le=2048)] = Field(
+        0, description="Layers, first and last together, that stay in the baseline's recipe; computed, not run."
+    )
     loss: LossRuns | None = None
     may_halve_micro_batch: bool = Field(
         False, description="Out of memory halves the micro batch for all arms instead of failing."
@@ -86,7 +89,9 @@ TIMINGS: dict[str, Timing] = {
     "quick": Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0),
     "standard": Timing(passes=8, segment_seconds=5.0, discard_seconds=1.0),
 }
-"""The presets of METHOD 4.8: 0.3 % and 0.13 % half-width in simulation (0.3 % drift with 60 s memory)."""
+"""The presets of METHOD 4.8. With one segment a visit they give 0.31 % and 0.14 % half-width in simulation (0.3 % drift
+with 60 s memory, `python -m benchmarks.spread simulate`); a visit that measures GEMMs and training is longer, and
+rougher."""
 
 
 def canonical(document: Any) -> str:

@@ -328,6 +328,9 @@ class RecipeResult(Record):
     quantization_tax: float | None = Field(
         None, ge=0, le=1, description="Quantisation kernels' share of the time of GEMM and quantisation kernels."
     )
+    gradient_quantization_share: float | None = Field(
+        None, ge=0, le=1, description="Quantisation's share of the data gradients' kernel time, of the GEMMs alone."
+    )
     cpu_bound: bool | None = Field(None, description="The GPU was busy less than 95 % of the wall time.")
     training: Training | None = None
     throttle: tuple[ThrottleShare, ...] = Field((), max_length=8)

@@ -80,8 +80,14 @@ def test_the_head_stays_in_bf16_whatever_the_recipe() -> None:
 def test_what_no_hardware_could_run_is_refused_with_a_reason(
     recipe: Recipe, case: GemmCase | TrainingCase, reason: str | None
 ) -> None:
-    refused = refusal_of(case, Arm(recipe, recipe))
+    refused = refusal_of(case, Arm(recipe, recipe), "torch-cuda")
     assert (refused.reason if refused else None) == reason
+
+
+def test_delayed_scaling_is_prequantized_where_the_backend_knows_the_kernels_share() -> None:
+    case, arm = gemm(mode="prequantized"), Arm("fp8_delayed", "fp8_delayed")
+    assert refusal_of(case, arm, "replay")
+    assert refusal_of(case, arm, "transformer-engine") is None
 
 
 ARMS = tuple(Arm(recipe, recipe) for recipe in RECIPE_NAMES)

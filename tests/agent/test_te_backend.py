@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from precision_agent.backends.protocol import Inspection, LossPlan, LossTrack, Profile, Refusal, Sample
+from precision_agent.backends.protocol import Backend, Inspection, LossPlan, LossTrack, Profile, Refusal, Sample
 from precision_agent.backends.te.api import NEEDS
+from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
@@ -385,3 +387,25 @@ def test_an_arm_whose_process_ended_is_measured_without_having_been_prepared() -
     bench = Bench()
     assert sample(bench.backend.measure(bench.gemm("qkv", "wgrad"), bench.arm("nvfp4"), 0.0))
     assert sample(bench.backend.measure(bench.training, bench.arm("nvfp4"), 0.0))
+
+
+def test_by_nvidias_method_a_recipe_is_a_forward_pass_that_quantises_both_operands_each_time() -> None:
+    bench = Bench()
+    case = bench.gemm("qkv", "dgrad")
+
+    def by_method(recipe: Any, of: GemmCase = case) -> float | Failure:
+        return plain(bench.backend._api, bench.engine, of, recipe, 2, 5, lead=64)
+
+    found = by_method("fp8_current")
+    assert isinstance(found, float)
+    assert us(found) == pytest.approx(GEMM["fp8_current"][1] + 2 * QUANTISE[1])
+    assert isinstance(by_method("bf16"), float)
+    for other in (replace(case, mode="prequantized"), replace(case, groups=8)):
+        refused = by_method("fp8_current", other)
+        assert isinstance(refused, Failure)
+        assert refused.reason == "not_available"
+
+
+def test_the_backend_is_what_the_agent_calls_a_backend() -> None:
+    methods = {name for name, value in vars(Backend).items() if callable(value) and not name.startswith("_")}
+    assert methods <= set(dir(TransformerEngine))

@@ -24,12 +24,12 @@ from precision_agent.sensors import nvml, sampling
 from precision_agent.sensors.watch import SampledSensors, Sensing
 from precision_agent.trial import on_cpu
 from precision_agent.worker_crew import PATIENCE, Patience, WorkerCrew
-from precision_api.exits import DEVICE_MISSING, GPU_UNHEALTHY, INVALID_REQUEST
+from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, GPU_UNHEALTHY, INVALID_REQUEST
 from precision_api.request import MeasurementRequest
 from precision_api.result import Failure
 
 BACKENDS = ("auto", "replay", "torch", "transformer-engine")
-"""`auto` is Transformer Engine where it is installed and a GPU is measured, else torch."""
+"""`auto` is Transformer Engine where it is installed and can be loaded and a GPU is measured, else torch."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -53,6 +53,8 @@ class Opened:
     crew: Crew
     sensing: Sensing
     closers: tuple[Callable[[], None], ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the result's reader must know, such as which backend could not be loaded."""
 
     def close(self) -> None:
         """Ends all that was begun."""
@@ -84,7 +86,6 @@ def backend_of(name: str) -> str:
 
 
 def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
-    place = wanted.places[backend_of(wanted.backend)]
     promised = 1 if wanted.gpu else request.node.gpus
     reading = nvml.read()
     if reading.failure and reading.failure.reason == "nvml_failed":  # there is a driver, and it says that a GPU is bad
@@ -92,8 +93,8 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     if reading.failure or os.environ.get(VISIBLE) == "":
         # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
         failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
-        opening = Opening(place, request, "cuda")
-        return Opened(WorkerCrew([opening], promised, stop, wanted.patience), Sensing(failure=failure))
+        crew, notes = _crew(wanted, request, [None], promised, stop)
+        return Opened(crew, Sensing(failure=failure), notes=notes)
     uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
     if len(uuids) < promised:
         raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
@@ -103,8 +104,30 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     if refused:
         raise Refusal(*refused)
     sensing, closers = _sensing(uuids, health, wanted.idle_seconds, stop)
-    openings = [Opening(place, request, "cuda", uuid) for uuid in uuids]
-    return Opened(WorkerCrew(openings, promised, stop, wanted.patience), sensing, closers)
+    crew, notes = _crew(wanted, request, uuids, promised, stop)
+    return Opened(crew, sensing, closers, notes)
+
+
+def _crew(
+    wanted: Wanted, request: MeasurementRequest, uuids: Sequence[str | None], promised: int, stop: Stop
+) -> tuple[Crew, tuple[str, ...]]:
+    """A process a GPU, and what to note. Where `auto` finds a Transformer Engine that can't be loaded, torch's."""
+
+    def crew_of(name: str) -> WorkerCrew:
+        openings = [Opening(wanted.places[name], request, "cuda", uuid) for uuid in uuids]
+        return WorkerCrew(openings, promised, stop, wanted.patience)
+
+    name = backend_of(wanted.backend)
+    crew = crew_of(name)
+    if wanted.backend != "auto" or name == "torch":
+        return crew, ()
+    try:
+        crew.machine()
+    except Refusal as refusal:
+        crew.close()  # its processes begin anew when the run asks: another refusal is told there
+        if refusal.exit == BACKEND_UNAVAILABLE and not stop():
+            return crew_of("torch"), (f"measured by torch-cuda: {refusal.message}"[:1024],)
+    return crew, ()
 
 
 def chosen(uuids: Sequence[str], visible: str | None, gpu: str | None) -> list[str]:

@@ -127,12 +127,15 @@ class Profile:
 class Inspection:
     """What shows from inside that the precision ran: quantizer flags, relative errors, bytes saved for backward.
 
-    `saved_bytes_ratio` is over BF16's.
+    `saved_bytes_ratio` is over BF16's. `gradient_quantization_share`: of the data gradients' kernel time, what
+    quantises the incoming gradient. `left_out`: what of the model the training step does not have.
     """
 
     flags: Mapping[str, bool] = field(default_factory=dict)
     errors: NumericErrors | None = None
     saved_bytes_ratio: float | None = None
+    gradient_quantization_share: float | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,21 +30,23 @@ from precision_agent.backends.te import probe as probing
 from precision_agent.backends.te import recipes, sizes
 from precision_agent.backends.te.api import Api, Unusable, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
-from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, sample_of, shape_of
+from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, gradient_share, sample_of, shape_of
 from precision_agent.backends.te.graphs import fatal
 from precision_agent.backends.te.loss_runs import loss_run
 from precision_agent.backends.te.machine import device_of
 from precision_agent.backends.te.modules import LinearShape, told_modules
+from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.saved import saved_bytes_ratio
 from precision_agent.backends.te.trace import busy, kernels, launches
 from precision_agent.backends.te.training_tier import ArmModel, Shared, regions_of
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase, cases_of, refusal_of
 from precision_agent.phase_lock import pauses
 from precision_agent.sensors import nvml
 from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest
+from precision_api.resolution import resolve
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, Memory
 
@@ -82,6 +84,7 @@ class TransformerEngine:
         self._shared: Shared | None = None
         self._trial: sizes.Trial | None = None
         self._memory: dict[str, Memory] = {}
+        self._asked: set[str] = set()
 
     def device(self) -> Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
@@ -109,12 +112,10 @@ class TransformerEngine:
         """The arm's training step, else its GEMMs in turn."""
         self._taken.clear()
         with self._engine.stream():
-            model = self._models.get(arm.label)
+            model = self._made(arm)
             if model:
                 return _training_sample(model, seconds)
-            units = [
-                unit for key, unit in self._units.items() if key[0] in (arm.label, SHARED) and isinstance(unit, Unit)
-            ]
+            units = self._units_of(arm.label, SHARED)
             if not units:
                 return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
             loops = [unit.measure(seconds / len(units)) for unit in units]
@@ -174,10 +175,10 @@ class TransformerEngine:
     def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
         """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
         with self._engine.stream():
-            model = self._models.get(arm.label)
+            model = self._made(arm)
             if model:
                 return self._profile_of(model, trace)
-            units = [unit for key, unit in self._units.items() if key[0] == arm.label and isinstance(unit, Unit)]
+            units = self._units_of(arm.label)
             if not units:
                 return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
             rows = tuple(kernel for unit in units for kernel in unit.kernels())
@@ -188,16 +189,14 @@ class TransformerEngine:
     def inspect(self, arm: Arm) -> Inspection:
         """Flags of the arm's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
         with self._engine.stream():
-            units = [
-                unit for key, unit in self._units.items()
-                if key[0] == arm.label and key[2] == arm.recipe and isinstance(unit, Unit)
-            ]  # fmt: skip
-            model = self._models.get(arm.label)
+            model = self._made(arm)
+            units = [unit for unit in self._units_of(arm.label) if unit.recipe == arm.recipe]
             flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
             worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
             ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, arm.recipe))
         found = ratio if isinstance(ratio, float) else None
-        return Inspection(flags, worst.errors if worst else None, found)
+        left_out = model.shared.plans[0].left_out if model else ()
+        return Inspection(flags, worst.errors if worst else None, found, gradient_share(units), left_out)
 
     def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""
@@ -212,10 +211,30 @@ class TransformerEngine:
         """Peaks of the arm's model as it warmed up: its own and the shared part; reserved and used are the process'."""
         return self._memory.get(arm.label, Memory())
 
+    def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
+        """Mean seconds of a forward call by NVIDIA's method."""
+        with self._engine.stream():
+            return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
+
+    def _made(self, arm: Arm) -> ArmModel | None:
+        """The arm's model, if it has one. All that the request asks of an arm is built where a new process has none."""
+        if arm.label not in self._asked:
+            cases = cases_of(self._request, resolve(self._request.workload))
+            for case in cases.all:
+                if isinstance(case, GemmCase) and not refusal_of(case, arm, self.name):
+                    self._unit(case, arm)
+            if cases.training:
+                self._model(arm)
+        return self._models.get(arm.label)
+
+    def _units_of(self, *labels: str) -> list[Unit]:
+        return [unit for key, unit in self._units.items() if key[0] in labels and isinstance(unit, Unit)]
+
     def _key(self, case: GemmCase, arm: Arm) -> Key:
         return (arm.label if case.quantized else SHARED, shape_of(case), case.recipe_of(arm))
 
     def _unit(self, case: GemmCase, arm: Arm) -> Unit | Failure:
+        self._asked.add(arm.label)
         key = self._key(case, arm)
         known = self._cases.setdefault((arm.label, *key[1:]), [])
         if case not in known:
@@ -236,6 +255,7 @@ class TransformerEngine:
             return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
 
     def _model(self, arm: Arm) -> ArmModel | Failure:
+        self._asked.add(arm.label)
         if arm.label in self._models:
             return self._models[arm.label]
         problem = self._problem

@@ -77,7 +77,7 @@ def ask(profile: ProfileView, observed: Observed) -> Ask | Refusal:
         resolved = resolve(workload)
     except ValueError as error:
         return refusal("InvalidWorkload", detail=error)
-    misfit = _misfit(resolved, spec.recipes)
+    misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.kept_higher_layers)
     if misfit:
         return refusal("InvalidWorkload", detail=misfit)
     return Ask(resolved.workload, resolved, image, _run(spec, resolved))
@@ -99,6 +99,7 @@ def request(profile: ProfileView, asked: Ask, facts: NodeFacts, run: str, attemp
         recipes=tuple(dict.fromkeys((benchmarks.baseline, *recipes))),
         baseline=benchmarks.baseline,
         recipe_scope=benchmarks.scope,
+        kept_higher_layers=benchmarks.kept_higher_layers,
         loss=LossRuns(steps=benchmarks.loss.steps, seeds=benchmarks.loss.seeds) if benchmarks.loss.enabled else None,
         may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
         gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),
@@ -187,6 +188,14 @@ def _misfit(resolved: ResolvedWorkload, recipes: tuple[Recipe, ...]) -> str | No
         if errors:
             return f"recipe {recipe}: {errors[0]} (change the shape, or take {recipe} out of spec.recipes)"
     return None
+
+
+def _too_many_kept(resolved: ResolvedWorkload, kept: int) -> str | None:
+    """Why no layer would be left for the recipes; None where some are."""
+    layers = resolved.model.num_hidden_layers if resolved.model else None
+    if not kept or layers is None or kept < layers:
+        return None
+    return f"benchmarks.keptHigherLayers is {kept}, and the model has {layers} layers: keep fewer of them higher"
 
 
 def too_large(document: MeasurementRequest) -> Refusal | None:

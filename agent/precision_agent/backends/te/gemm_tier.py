@@ -6,7 +6,7 @@ gradient are three regions of its program, so that one loop gives the samples of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,12 +47,6 @@ class Told:
 
     kernels: Mapping[Pass, Shares]
     busy: float | None
-
-    @property
-    def gradient_quantization(self) -> float | None:
-        """Share of the data gradient's region that the quantisation of the incoming gradient takes."""
-        share = self.kernels["dgrad"].gemm_share
-        return None if share is None else 1.0 - share
 
 
 def sample_of(case: GemmCase, timings: Timings, told: Told, program: Program, rotated: int) -> Sample | Failure:
@@ -300,3 +294,10 @@ def _relative(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 def _finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor).all()) and bool(tensor.abs().sum() > 0)
+
+
+def gradient_share(units: Sequence[Unit]) -> float | None:
+    """Over the units that quantise: quantisation's share of their data gradients' kernel time; None without kernels."""
+    found = [unit.told.kernels["dgrad"] for unit in units if recipes.CALLS[unit.recipe] is not None]
+    whole = sum(share.gemm + share.other for share in found)
+    return sum(share.other for share in found) / whole if whole > 0 else None

@@ -1,0 +1,115 @@
+"""Transformer Engine's backend under a whole run: what a new process has to build, memory that ends, what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from precision_agent.backends.open import Opened, Wanted
+from precision_agent.backends.protocol import Profile, Sample
+from precision_agent.backends.te import probe as probing
+from precision_agent.backends.te.probe import Ended
+from precision_agent.backends.transformer_engine import TransformerEngine
+from precision_agent.cases import Arm
+from precision_agent.crew import LocalCrew, Stop
+from precision_agent.run import Outcome, Surroundings, run_wanted
+from precision_agent.sensors.watch import Sensing
+from precision_api.recipes import Recipe
+from precision_api.request import MeasurementRequest, Timing, request_json
+from precision_api.result import Failure, MeasurementResult, RecipeResult
+from tests.agent.test_te_backend import MODEL, Bench, request
+from tests.support.te_fake import fake_api
+
+pytestmark = pytest.mark.torch
+
+DELAYED = Arm("fp8_delayed", "fp8_delayed")
+QUICK = Timing(passes=2, segment_seconds=0.0005, discard_seconds=0.0)
+THIN = MODEL | {"numHiddenLayers": 1}
+SHORT = {"recipes": ("bf16", "fp8_delayed"), "timing": QUICK}
+
+
+class Probed(Bench):
+    """A backend whose probes run in this process, on a GPU of their own."""
+
+    def __init__(self, asked: MeasurementRequest) -> None:
+        super().__init__(asked=asked)
+
+        def ask(recipe: Recipe) -> Ended:
+            apart = Bench()
+            return Ended(0, json.dumps(probing.run(fake_api("v2.20", apart.world), apart.engine, recipe)), "")
+
+        self.backend = TransformerEngine(asked, "cuda", api=fake_api("v2.20", self.world), engine=self.engine, ask=ask)
+
+
+def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest], None] = lambda b, r: None) -> Outcome:
+    """A whole run on one made-up GPU; `limit` says what fits, from the request as it is tried."""
+
+    def opener(wanted: Wanted, tried: MeasurementRequest, stop: Stop) -> Opened:
+        bench = Probed(tried)
+        limit(bench, tried)
+        return Opened(LocalCrew([bench.backend]), Sensing())
+
+    return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), Surroundings(opener=opener))
+
+
+def of(outcome: Outcome, recipe: Recipe) -> RecipeResult:
+    assert outcome.result, outcome.message
+    result: MeasurementResult = outcome.result
+    return next(row for row in result.recipes if row.recipe == recipe)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_new_process_builds_what_the_first_order_of_an_arm_needs(training: bool) -> None:
+    asked = request(training=training, recipes=("bf16", "fp8_delayed"), workload={"model": THIN})
+    assert isinstance(Bench(asked=asked).backend.settle(DELAYED, 0.0), Sample)
+    profile = Bench(asked=asked).backend.profile(DELAYED)
+    assert isinstance(profile, Profile)
+    assert profile.kernels
+    inside = Bench(asked=asked).backend.inspect(DELAYED)
+    assert inside.errors is not None
+    window = Bench(asked=asked).backend.power_window(DELAYED, "layers", 0.0, 0.0, 1)
+    assert isinstance(window, Sample)
+    assert isinstance(Bench(asked=asked).backend.measure(Bench().training, DELAYED, 0.0), Sample)
+
+
+def test_what_was_tried_and_failed_is_not_built_again_at_each_visit() -> None:
+    bench = Bench()
+    bench.world.most_layers = 0
+    assert isinstance(bench.backend.prepare(bench.training, DELAYED), Failure)
+    assert bench.backend.prepare(bench.gemm("qkv", "fprop"), DELAYED) is None
+    tried = bench.engine.released
+    assert isinstance(bench.backend.settle(DELAYED, 0.0), Sample)
+    assert bench.engine.released == tried
+
+
+def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantisation() -> None:
+    outcome = ran(request(**SHORT))
+    delayed = of(outcome, "fp8_delayed")
+    assert {part.mode: part.failure for part in delayed.sums} == {"autocast": None, "prequantized": None}
+    assert delayed.gradient_quantization_share == pytest.approx(1 / 7)  # 1 us beside a GEMM of 6 us
+    assert of(outcome, "bf16").gradient_quantization_share is None
+
+
+def test_what_the_layer_has_no_switch_for_is_in_the_notes() -> None:
+    model = THIN | {"qkvBias": True}
+    outcome = ran(request(workload={"model": model}, **SHORT))
+    assert any("the training step is without" in note for note in of(outcome, "bf16").notes)
+    assert not any("is without" in note for note in of(ran(request(**SHORT)), "bf16").notes)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_out_of_memory_halves_the_micro_batch_only_if_the_request_allows_it(allowed: bool) -> None:
+    def limit(bench: Probed, tried: MeasurementRequest) -> None:
+        bench.world.most_layers = 0 if tried.workload.micro_batch_size == 2 else 8
+
+    asked = request(workload={"microBatchSize": 2, "model": THIN}, may_halve_micro_batch=allowed, **SHORT)
+    found = of(ran(asked, limit), "bf16")
+    assert found.training is not None
+    if allowed:
+        assert found.training.tokens_per_second is not None
+        assert any("the micro batch was halved to 1" in note for note in found.notes)
+    else:
+        assert found.training.failure is not None
+        assert found.training.failure.reason == "out_of_memory"
