@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
+from precision_agent.cli import app as agent
 from precision_operator.cli import COMMANDS, app
+from precision_operator.cli import app as plugin
 from precision_operator.core.reasons import REASONS, Kind
 from precision_operator.core.reasons_page import SECTIONS, page
 from precision_operator.exporter.families import FAMILIES
@@ -126,6 +130,45 @@ def test_what_the_plugin_is_shown_to_print_is_what_it_prints() -> None:
     assert runs
     for command, output in runs:
         assert CliRunner().invoke(app, shlex.split(command)[1:]).output == output
+
+
+WRONG_USE = typer.BadParameter.__mro__[1]
+"""click's UsageError, of the click that typer brings along."""
+PROGRAMS = {"kubectl precision": plugin, "kubectl-precision": plugin, "precision-agent": agent}
+
+
+def documented_commands() -> list[tuple[str, str]]:
+    """(program, arguments) of every command line of ours that stands in a fenced block."""
+    lines = (
+        line for path in PAGES for block in blocks(text_of(path)) for line in block.replace("\\\n", " ").splitlines()
+    )
+    plain = (line.strip().removeprefix("$ ").removeprefix(".venv/bin/") for line in lines)
+    return sorted({(name, line[len(name) + 1 :]) for line in plain for name in PROGRAMS if line.startswith(f"{name} ")})
+
+
+@pytest.mark.parametrize(("program", "rest"), documented_commands())
+def test_every_command_that_a_page_shows_is_understood(program: str, rest: str) -> None:
+    """Command, options and their values, up to the point where it would begin to work."""
+    assert understood(program, rest)
+
+
+def understood(program: str, rest: str) -> bool:
+    arguments = list(takewhile(lambda word: word not in ("|", ">"), shlex.split(rest, comments=True)))
+    group = typer.main.get_command(PROGRAMS[program])
+    try:
+        with group.make_context(program, arguments) as context:
+            name, command, left = group.resolve_command(context, [*context._protected_args, *context.args])
+            command.make_context(name, left, parent=context)
+    except typer.Exit as end:  # --help
+        return end.exit_code == 0
+    except WRONG_USE:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("rest", ["nodes --no-such-option", "no-such-command", "nodes -o no-such-form"])
+def test_a_command_that_does_not_exist_is_seen(rest: str) -> None:
+    assert not understood("kubectl precision", rest)
 
 
 def test_every_kind_of_reason_has_a_section() -> None:
