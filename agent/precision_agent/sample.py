@@ -43,6 +43,12 @@ class Metering:
     sensor_seconds: float
 
 
+DEPTH_CHANGED = Failure(
+    reason="depth_changed",
+    message="the short model ran with other numbers of layers on some GPU or after a restart: memory was short",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """What the complete palindromes gave: for each palindrome one value a device, in the order of the crew's names.
@@ -258,6 +264,8 @@ class _Taking:
     def _frozen(self, ended: Failure | None) -> Samples:
         keys = {key for taken in self.passes for key in taken.visits} - self.failures.keys()
         whole = {key: [taken.visits[key] for taken in self.passes if key in taken.visits] for key in keys}
+        failures = self.failures | {key: DEPTH_CHANGED for key, passes in whole.items() if _depth_changed(passes)}
+        whole = {key: passes for key, passes in whole.items() if key not in failures}
         timed: dict[str, list[Window]] = {}
         for taken in self.passes:
             for label, windows in taken.timed().items():
@@ -265,7 +273,7 @@ class _Taking:
         return Samples(
             passes=len(self.passes),
             seconds={key: tuple(_device_means(visits) for visits in passes) for key, passes in whole.items()},
-            failures=dict(self.failures),
+            failures=failures,
             regions={
                 key[0]: tuple(_device_regions(visits) for visits in passes)
                 for key, passes in whole.items()
@@ -281,6 +289,11 @@ class _Taking:
             ended=ended,
             repeated=self.repeated,
         )
+
+
+def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
+    """Whether the short model had another depth on some device or in some visit: its regions can't be put together."""
+    return len({sample.layers_measured for visits in passes for visit in visits for sample in visit}) > 1
 
 
 def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from precision_agent.assess import Evidence, control_ratio, recipe_result
-from precision_agent.backends.protocol import Probe
+from precision_agent.backends.protocol import Probe, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
 from precision_agent.metered import NodeDraw
 from precision_agent.power_reasons import COUNTER_DISAGREES
@@ -189,3 +190,28 @@ def test_each_segment_begins_with_the_arms_own_load() -> None:
     take(crew_of(backend), cases, cases.arms, TIMING, lambda: None)
     assert len(backend.settled) == TIMING.passes * 2 * len(cases.arms)
     assert {seconds for _, seconds in backend.settled} == {1.0}
+
+
+class _Shallower(FakeBackend):
+    """A device whose memory grew short: after some steps its model has one layer less."""
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+        found = super().measure(case, arm, seconds)
+        if isinstance(case, TrainingCase) and isinstance(found, Sample) and arm == NVFP4 and len(self.asked) > 30:
+            assert found.layers_measured is not None
+            return replace(found, layers_measured=found.layers_measured - 1)
+        return found
+
+
+def test_a_model_that_grew_shallower_on_the_way_gives_no_training_figure_but_a_reason() -> None:
+    asked, cases = request(recipes=("nvfp4",)), tiny()
+    crew = crew_of(FakeBackend(twice_as_fast, uuid="GPU-0"), _Shallower(twice_as_fast, uuid="GPU-1"))
+    samples = take(crew, cases, cases.arms, TIMING, lambda: None)
+    run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
+    found = recipe_result(NVFP4, run, Evidence(VERIFIED, Metering(DRAW, {})))
+    assert found.training is not None
+    assert found.training.failure is not None
+    assert found.training.failure.reason == "depth_changed"
+    baseline = recipe_result(cases.baseline, run, Evidence(VERIFIED, Metering(DRAW, {})))
+    assert baseline.training is not None
+    assert baseline.training.tokens_per_second is not None
