@@ -32,16 +32,20 @@ def png(given: Given) -> bytes:
     heights = [len(_shown(pool)) for pool in drawn]
     canvas = Canvas(figsize=(8, 1.0 + sum(0.9 + INCHES_A_ROW * rows for rows in heights)), layout="constrained")
     axes = canvas.subplots(len(drawn), 1, squeeze=False, gridspec_kw={"height_ratios": [rows + 1 for rows in heights]})
-    canvas.suptitle(f"{given.subject}: training speedup, 95 % intervals", fontsize=12)
+    marked = f" ({given.watermark})" if given.watermark else ""
+    canvas.suptitle(f"{given.subject}: training speedup, 95 % intervals{marked}", fontsize=12)
     for axis, pool in zip(axes[:, 0], drawn, strict=True):
         _draw(axis, pool)
-    if given.watermark:
-        canvas.text(
-            0.5, 0.5, given.watermark, fontsize=48, color="black", alpha=0.11, rotation=18, ha="center", va="center"
-        )
+        if given.watermark:  # on each pool: a picture may be cut
+            _mark(axis, given.watermark)
     out = io.BytesIO()
     canvas.savefig(out, format="png", dpi=DPI, metadata={"Software": "precision-profiler"})
     return out.getvalue()
+
+
+def _mark(axis: Any, word: str) -> None:
+    place: dict[str, Any] = {"ha": "center", "va": "center", "transform": axis.transAxes}
+    axis.text(0.5, 0.5, word, fontsize=36, color="black", alpha=0.13, rotation=12, **place)
 
 
 def _shown(pool: Pool) -> list[Row]:
