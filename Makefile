@@ -53,7 +53,7 @@ check-generated: $(STAMP) ## Fail if a generated file differs from what the code
 
 lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra build pyproject.toml -o requirements/dev.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator --extra planner pyproject.toml -o requirements/operator.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt requirements/agent.in -o requirements/agent.txt
 

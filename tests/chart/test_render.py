@@ -159,6 +159,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"exporter": {"metricsLevel": "nodes"}},
         'exporter.metricsLevel is "nodes": choose pool or node or detail.',
     ),
+    "rules without what they read": (
+        {"rules": {"enabled": True}, "exporter": {"enabled": False}},
+        "rules.enabled needs exporter.enabled",
+    ),
     "no shard": ({"exporter": {"shards": 0}}, "exporter.shards is 0: choose 1 to 64."),
     "too many shards": ({"exporter": {"shards": 65}}, "exporter.shards is 65: choose 1 to 64."),
     "half a shard": ({"exporter": {"shards": 1.5}}, "at '/exporter/shards': got number, want integer"),

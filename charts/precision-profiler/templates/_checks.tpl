@@ -10,6 +10,9 @@
 {{- if or (lt $shards 1) (gt $shards 64) -}}
 {{- fail (printf "exporter.shards is %d: choose 1 to 64. One shard holds about 1,500 nodes; 10,000 nodes need 7." $shards) -}}
 {{- end -}}
+{{- if and (eq (toString .Values.rules.enabled) "true") (not .Values.exporter.enabled) -}}
+{{- fail "rules.enabled needs exporter.enabled: every rule reads what the exporter shows, and its absence is an alert." -}}
+{{- end -}}
 {{- range $name, $_ := .Values.extraLabels -}}
 {{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "helm.sh/" $name) -}}
 {{- fail (printf "extraLabels.%s: the chart sets labels of app.kubernetes.io and helm.sh itself; choose another name." $name) -}}
