@@ -83,20 +83,26 @@ def recipe_result(arm: Arm, run: Measured, evidence: Evidence) -> RecipeResult:
 
 def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[RecipeResult, ...]:
     """The same results, each told what it means against the baseline."""
-    share, floor = gemm_share(results, run), stats.noise_floor(run.control)
-    return tuple(
-        result.model_copy(update={"meaning": meaning(facts_of(result, run.cases.baseline.recipe, share, floor))})
-        if result.availability in ("ok", "emulated")
-        else result
-        for result in results
-    )
+    share, floor, baseline = gemm_share(results, run), stats.noise_floor(run.control), run.cases.baseline.recipe
+
+    def told(result: RecipeResult) -> RecipeResult:
+        facts = facts_of(result, baseline, share, floor, _kept_share(result, run))
+        return result.model_copy(update={"meaning": meaning(facts)})
+
+    return tuple(told(result) if result.availability in ("ok", "emulated") else result for result in results)
+
+
+def _kept_share(result: RecipeResult, run: Measured) -> float:
+    """Share of the model's layers that the recipe leaves to the baseline's."""
+    kept, model = run.kept_by(Arm(result.recipe, result.recipe)), run.workload.model
+    return kept / model.num_hidden_layers if kept and model else 0.0
 
 
 def gemm_share(results: tuple[RecipeResult, ...], run: Measured) -> float | None:
     """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both."""
     steps = steps_of(run.cases.baseline, run)
     baseline = next((result for result in results if result.recipe == run.cases.baseline.recipe), None)
-    if isinstance(steps, Failure) or baseline is None:
+    if isinstance(steps, Failure) or steps.missing or baseline is None:
         return None
     sums = {part.mode: part.seconds.value for part in baseline.sums if part.seconds}
     seconds = sums.get("prequantized", sums.get("autocast"))

@@ -108,7 +108,7 @@ def _evidence(arm: Arm, found: Found) -> Evidence:
         probe=probe,
         metering=_metering(arm, found),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
-        verification=verification_of(arm.recipe, found.request, probe, profile, inside),
+        verification=verification_of(arm.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
         quantization_tax=quantization_tax(arm.recipe, profile.kernels) if profile else None,

@@ -10,9 +10,10 @@ from precision_agent.kernels import EMULATION_RULE, Classified, classify, emulat
 from precision_agent.verification import verdict
 from precision_api.recipes import RECIPES, Recipe
 from precision_api.request import MeasurementRequest
-from precision_api.result import KernelSeen, Verification
+from precision_api.result import Backend, KernelSeen, Verification
 
 KERNELS_TOLD = 24
+READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})
 CPU_BOUND = 0.95
 """METHOD 4.6: below this share of the wall time in which the GPU was busy, the CPU set the pace."""
 _QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
@@ -45,10 +46,15 @@ def cpu_bound(profile: Profile) -> bool | None:
 
 
 def verification_of(
-    recipe: Recipe, request: MeasurementRequest, probe: Probe, profile: Profile | None, inside: Inspection
+    recipe: Recipe,
+    request: MeasurementRequest,
+    probe: Probe,
+    profile: Profile | None,
+    inside: Inspection,
+    backend: Backend,
 ) -> Verification:
-    """The verdict on the recipe with all its evidence; the probe's own where no step was profiled."""
-    found = probe.verification if profile is None else _by_kernels(recipe, request, profile, inside)
+    """The verdict on the recipe with all its evidence; without a profiled step the probe's, no `verified` on a GPU."""
+    found = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification, backend)
     return found.model_copy(
         update={
             "kernels": _told(profile.kernels) if profile else found.kernels,
@@ -57,6 +63,13 @@ def verification_of(
             "saved_bytes_ratio": inside.saved_bytes_ratio or found.saved_bytes_ratio,
         }
     )
+
+
+def _by_probe(found: Verification, backend: Backend) -> Verification:
+    """A tiny probe may get other kernels than the model's shapes do: where kernels can be read, it verifies nothing."""
+    if backend not in READS_KERNELS or found.verdict != "verified":
+        return found
+    return found.model_copy(update={"verdict": "unknown", "message": "no measured step was profiled"})
 
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from precision_api.recipes import Recipe
 from precision_api.result import Difference, Interval, Meaning, RecipeResult, Verdict
 from precision_api.stats import LEAST_DIFFERENCE
+from precision_api.summary import complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class Facts:
     quantization_tax: float | None = None
     noise_floor: float = LEAST_DIFFERENCE
     tax_in_speedup: bool = False
+    kept_share: float = 0.0
+    """Share of the layers that stay in the baseline's recipe: their GEMMs gain nothing."""
+
+    def of_all_layers(self, speedup: float) -> float:
+        """`speedup` of the low-precision GEMMs -> that of all layers' GEMMs, the kept ones among them."""
+        return 1 / ((1 - self.kept_share) / speedup + self.kept_share)
 
 
 def expected_speedup(gemm_share: float, gemm_speedup: float) -> float:
@@ -71,16 +78,16 @@ def _no_gain(speedup: Interval, noise_floor: float) -> bool:
 
 
 def _held_against(facts: Facts, share: float, speedup: Interval, measured: Interval) -> Meaning:
-    expected = expected_speedup(share, speedup.value)
-    least = expected_speedup(share, speedup.lower)
-    gap = measured.upper < least and measured.value < expected * (1 - facts.noise_floor)
+    expected = expected_speedup(share, facts.of_all_layers(speedup.value))
+    least = expected_speedup(share, facts.of_all_layers(speedup.lower))
+    gap = expected - 1 > 1e-9 and measured.upper < least and measured.value < expected * (1 - facts.noise_floor)
     if gap:
         return _overhead(facts, share, speedup.value, measured.value, expected)
     told = f"{facts.recipe} trains {measured.value:.2f}x as fast as {facts.baseline}"
     if facts.difference == "no_difference":
         said = f"{told}, which is within the noise; its GEMMs, {share:.0%} of the step, allow {expected:.2f}x."
         return _with_figures(facts, "no_difference", said)
-    if measured.lower > expected_speedup(share, speedup.upper) * (1 + facts.noise_floor):
+    if measured.lower > expected_speedup(share, facts.of_all_layers(speedup.upper)) * (1 + facts.noise_floor):
         said = f"{told}, more than the {expected:.2f}x that its GEMMs explain: other kernels are faster too."
         return _with_figures(facts, "gemm_bound", said)
     said = f"{told}, as its GEMMs allow ({expected:.2f}x): they are {share:.0%} of the step and {speedup.value:.2f}x"
@@ -113,7 +120,7 @@ def _quantization(facts: Facts, share: float, speedup: float, saved: float, gap:
     if tax is None or not 0 <= tax < 1:
         return None
     # the recipe's GEMM kernels last share / speedup of a baseline step; tax is a share of them and quantisation
-    return min(share / speedup * tax / (1 - tax) / saved, gap)
+    return min(share * (1 - facts.kept_share) / speedup * tax / (1 - tax) / saved, gap)
 
 
 def _with_figures(
@@ -127,7 +134,9 @@ def _with_figures(
             "sentence": sentence[:1024],
             "gemm_share": facts.gemm_share,
             "gemm_speedup": speedup,
-            "expected_speedup": expected_speedup(facts.gemm_share or 0.0, speedup or 1.0) if both else None,
+            "expected_speedup": expected_speedup(facts.gemm_share or 0.0, facts.of_all_layers(speedup or 1.0))
+            if both
+            else None,
             "quantization_part": quantization,
             "other_part": other,
         }
@@ -135,7 +144,11 @@ def _with_figures(
 
 
 def facts_of(
-    result: RecipeResult, baseline: Recipe, gemm_share: float | None, noise_floor: float = LEAST_DIFFERENCE
+    result: RecipeResult,
+    baseline: Recipe,
+    gemm_share: float | None,
+    noise_floor: float = LEAST_DIFFERENCE,
+    kept_share: float = 0.0,
 ) -> Facts:
     """The facts of a finished recipe result; `gemm_share` is the baseline's.
 
@@ -143,7 +156,7 @@ def facts_of(
     """
     speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
     alone = speedups.get("prequantized")
-    training = result.training
+    training = complete(result.training)
     return Facts(
         recipe=result.recipe,
         baseline=baseline,
@@ -155,4 +168,5 @@ def facts_of(
         quantization_tax=result.quantization_tax,
         noise_floor=noise_floor,
         tax_in_speedup=alone is None,
+        kept_share=kept_share,
     )

@@ -24,6 +24,8 @@ UNEVEN_SHARE = 0.05
 2.5 % for a draw that swings by half its mean, less where edges are soft."""
 PAUSED_UNEVEN_SHARE = 0.15
 """[try] The same with random pauses, which spread the looks: by simulation, locks weaker than this vanish in them."""
+DRIFT = 0.01
+"""[try] How far a step may drift between the one that pauses are chosen by and those of the window."""
 LONGEST_PAUSES_SECONDS = (0.025, 0.05)
 """METHOD 7's pauses of 0 to 25 ms lengthen the mean step by 12.5 ms. That can lead from one lock into the next (293 ms
 to 305 ms at a sensor of 100 ms, 391 to 403): then twice as long ones don't."""
@@ -54,6 +56,20 @@ def longest_pause(step_seconds: float, sensor_seconds: float) -> float | None:
     """
     choices = (0.0, *LONGEST_PAUSES_SECONDS)
     return next((pause for pause in choices if not lock_with_pauses(step_seconds, sensor_seconds, pause)), None)
+
+
+def sure_pause(step_seconds: float, sensor_seconds: float) -> float:
+    """Seconds: a longest pause that also helps where the steps of the window to come are a little longer or shorter.
+
+    Without that margin a step just outside a lock gets no pauses, and the window's own steps, 0.3 % away, lie inside.
+    """
+    near = [step_seconds * factor for factor in (1 - DRIFT, 1.0, 1 + DRIFT)]
+    choices = (0.0, *LONGEST_PAUSES_SECONDS)
+    helping = (p for p in choices if not any(lock_with_pauses(step, sensor_seconds, p) for step in near))
+    pause = next(helping, None)
+    if pause is None:
+        pause = longest_pause(step_seconds, sensor_seconds)
+    return LONGEST_PAUSES_SECONDS[-1] if pause is None else pause
 
 
 def uneven_share(ratio: Fraction, duty: float = DUTY) -> float:

@@ -8,7 +8,7 @@ from precision_agent.loss import diverged_step
 from precision_api import stats
 from precision_api.recipes import RECIPES, Recipe
 from precision_api.result import Interval, Provenance, RecipeResult, Recommendation
-from precision_api.summary import USABLE
+from precision_api.summary import USABLE, complete
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
@@ -45,9 +45,10 @@ def _width(recipe: Recipe) -> int:
 
 
 def _speedup(result: RecipeResult) -> Interval | None:
-    """Of the training step, else of the GEMMs with their quantisation."""
-    if result.training and result.training.speedup:
-        return result.training.speedup
+    """Of the complete training step, else of the GEMMs with their quantisation."""
+    training = complete(result.training)
+    if training and training.speedup:
+        return training.speedup
     return next((part.speedup for part in result.sums if part.mode == "autocast" and part.speedup), None)
 
 
@@ -62,7 +63,8 @@ def _ranked(usable: Sequence[RecipeResult], control: Interval | None) -> list[Re
 
 
 def _tokens_per_joule(result: RecipeResult) -> float | None:
-    energy = result.training.energy if result.training else None
+    training = complete(result.training)
+    energy = training.energy if training else None
     return energy.tokens_per_joule if energy and energy.valid else None
 
 
@@ -84,7 +86,7 @@ def _sentence(
     provenance: Provenance,
     baseline: Recipe,
 ) -> str:
-    trained = any(result.training and result.training.speedup for result in usable)
+    trained = any((training := complete(result.training)) and training.speedup for result in usable)
     what = "trains" if trained else "runs these GEMMs"
     if not ranked:
         said = f"Stay with {baseline}: no verified recipe {what} faster than it beyond the noise."

@@ -10,7 +10,7 @@ from precision_agent.backends.protocol import Part, RegionName, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
 from precision_agent.crew import Crew, Order, Stop
 from precision_agent.order import palindromes
-from precision_agent.phase_lock import LONGEST_PAUSES_SECONDS, longest_pause
+from precision_agent.phase_lock import sure_pause
 from precision_agent.power import Window
 from precision_api.request import Timing
 from precision_api.result import Backend, Failure
@@ -170,7 +170,6 @@ class _Taking:
         self.passes: list[_Pass] = []
         self.failures: dict[Key, Failure] = {}
         self.power_failures: dict[str, Failure] = {}
-        self.visited: dict[str, int] = {}
         self.repeated = 0
         self.done = 0
 
@@ -227,7 +226,9 @@ class _Taking:
             return None
         taken.visits.setdefault(key, []).append(answers)
         if isinstance(case, TrainingCase) and self.metering:
-            return self._power(arm, answers, taken, self.metering)
+            # by complete palindromes: one that is measured again replays the same parts
+            number = 2 * len(self.passes) + len(taken.visits[key]) - 1
+            return self._power(arm, answers, taken, self.metering, number)
         return None
 
     def _seconds(self, case: Case) -> float:
@@ -237,16 +238,14 @@ class _Taking:
             return segment / len(self.cases.gemms)
         return segment * (1 - POWER_SHARE) if self.metering else segment
 
-    def _power(self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: Metering) -> Failure | None:
-        """One power window of the visit; why the run must end, or None."""
-        number = self.visited[arm.label] = self.visited.get(arm.label, -1) + 1
+    def _power(self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: Metering, number: int) -> Failure | None:
+        """The power window of the arm's visit `number`; why the run must end, or None."""
         part = POWER_PARTS[number % len(POWER_PARTS)]
         seconds = self.timing.segment_seconds * POWER_SHARE
         if part not in parts_of(step[0].regions):
             part = "layers"
         period = parts_of(step[0].regions).get(part, step[0].seconds)
-        pause = longest_pause(period, metering.sensor_seconds)
-        pause = LONGEST_PAUSES_SECONDS[-1] if pause is None else pause
+        pause = sure_pause(period, metering.sensor_seconds)
         arguments = (arm, part, seconds, pause, self.timing.seed + number)
         answers = self.crew.all(Order("power_window", arguments, seconds, arm))
         failure = first_failure(self.names, answers)

@@ -236,7 +236,11 @@ class PlanSpec(Document):
     """Jobs, and what they may use."""
 
     fleet: PlanFleet = Field(PlanFleet(), description="Which measured figures to use.")
-    start: Time | None = Field(None, description="When jobs start. Default: when the plan was created.")
+    start: Time | None = Field(
+        None,
+        description="When jobs start, ten years from now at most. Default: when the plan was created, or the current "
+        "day at 0:00 UTC where that is later; deadlineDays moves with it.",
+    )
     objective: Annotated[tuple[Objective, ...], Field(min_length=1)] | None = Field(
         None,
         max_length=3,

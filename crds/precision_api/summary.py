@@ -21,6 +21,7 @@ from precision_api.result import (
     RecipeSummary,
     Software,
     Summary,
+    Training,
     Verdict,
 )
 
@@ -98,7 +99,7 @@ def _diverged_step(recipe: RecipeResult) -> int | None:
 
 
 def _summary_of(recipe: RecipeResult) -> RecipeSummary:
-    training, throttled = recipe.training, recipe.throttled
+    training, throttled = complete(recipe.training), recipe.throttled
     energy = (training.energy if training else None) or Energy(valid=False, reasons=("not_measured",))
     return RecipeSummary(
         recipe=recipe.recipe,
@@ -123,17 +124,24 @@ def _summary_of(recipe: RecipeResult) -> RecipeSummary:
     )
 
 
+def complete(training: Training | None) -> Training | None:
+    """The training figure, unless the step was measured without its head or optimizer: that is no full-depth rate."""
+    return None if training is None or training.missing else training
+
+
 BY_NATURE = frozenset({"no_prequantized_mode"})
 """Reasons for an absent figure that are no failure: the recipe has no such thing."""
 
 
 def first_failure(recipe: RecipeResult) -> Failure | None:
-    """What failed first for this recipe: its probe, a GEMM or a sum, its training figure; None when all is there."""
+    """What failed first for this recipe: its probe, a GEMM or a sum, a training figure, or what it lacks; else None."""
     if recipe.availability in ("unsupported", "probe_failed"):
         return Failure(reason=recipe.availability, message=recipe.availability_reason)
     parts = (*recipe.gemms, *recipe.sums, *((recipe.training,) if recipe.training else ()))
     failures = (part.failure for part in parts if part.failure)
-    return next((failure for failure in failures if failure.reason not in BY_NATURE), None)
+    lacking = ", ".join(recipe.training.missing) if recipe.training else ""
+    incomplete = Failure(reason="incomplete", message=f"without {lacking}") if lacking else None
+    return next((failure for failure in failures if failure.reason not in BY_NATURE), incomplete)
 
 
 def _told(failure: Failure | None) -> str | None:

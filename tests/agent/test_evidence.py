@@ -6,13 +6,14 @@ import pytest
 
 from precision_agent.backends.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_agent.evidence import KERNELS_TOLD, cpu_bound, quantization_tax, verification_of
-from precision_api.result import NumericErrors, Verification
+from precision_api.result import Backend, NumericErrors, Verification
 from tests.support.result_objects import request
 
 FP8 = "nvjet_qqtst_128x256_128x6_2x1_v_bz_TNT"
 BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT"
 CAST = "void transformer_engine::cast_transpose_kernel<float>(int)"
 NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<float>(int)"
+TE: Backend = "transformer-engine"
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
 
@@ -43,36 +44,39 @@ def test_what_quantises_is_told_by_its_rule(name: str, counts: bool) -> None:
 
 def test_the_head_is_no_part_of_the_claim() -> None:
     seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 3.0, "forward", "head"))
-    assert verification_of("fp8_current", request(), PROBED, seen, Inspection()).verdict == "verified"
+    assert verification_of("fp8_current", request(), PROBED, seen, Inspection(), TE).verdict == "verified"
 
 
 def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> None:
     seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 1.0, "forward", "attention"))
-    whole = verification_of("fp8_current", request(), PROBED, seen, Inspection())
+    whole = verification_of("fp8_current", request(), PROBED, seen, Inspection(), TE)
     assert whole.verdict == "partial"
-    assert verification_of("fp8_current", request(recipe_scope="mlp"), PROBED, seen, Inspection()).verdict == "verified"
+    assert (
+        verification_of("fp8_current", request(recipe_scope="mlp"), PROBED, seen, Inspection(), TE).verdict
+        == "verified"
+    )
 
 
 def test_a_recipe_that_ran_in_bf16_is_a_fallback_with_its_kernels_told() -> None:
-    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(BF16, 1.0)), Inspection())
+    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(BF16, 1.0)), Inspection(), TE)
     assert found.verdict == "fallback"
     assert [(kernel.name, kernel.class_, kernel.rule) for kernel in found.kernels] == [(BF16, "bf16", "cublas-nvjet")]
 
 
 def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
     inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
-    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(FP8, 1.0)), inside)
+    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(FP8, 1.0)), inside, TE)
     assert found.verdict == "fallback", "y is too exact for FP8"
     assert (found.flags, found.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
 
 
 def test_without_a_profile_the_probes_word_stands() -> None:
-    assert verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
+    assert verification_of("bf16", request(), PROBED, None, Inspection(), TE).message == "probe"
 
 
 def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
     kernels = [ProfiledKernel(f"kernel_{n}", float(n)) for n in range(40)] + [ProfiledKernel("kernel_0", 99.0)]
-    found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection()).kernels
+    found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection(), TE).kernels
     assert len(found) == KERNELS_TOLD
     assert [kernel.name for kernel in found[:2]] == ["kernel_0", "kernel_39"]
 
@@ -80,3 +84,19 @@ def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
 @pytest.mark.parametrize(("busy", "expected"), [(0.5, True), (0.96, False), (None, None)])
 def test_a_gpu_that_waits_is_bound_by_its_cpu(busy: float | None, expected: bool | None) -> None:
     assert cpu_bound(profile(busy=busy)) is expected
+
+
+@pytest.mark.parametrize(
+    ("backend", "verdict"),
+    [("transformer-engine", "unknown"), ("torch-cuda", "unknown"), ("torch-cpu", "verified"), ("replay", "verified")],
+)
+def test_where_kernels_can_be_read_a_probe_alone_verifies_nothing(backend: Backend, verdict: str) -> None:
+    probed = Probe("ok", verification=Verification(verdict="verified", message="probe"))
+    found = verification_of("fp8_current", request(), probed, None, Inspection(), backend)
+    assert found.verdict == verdict
+    assert found.message == ("no measured step was profiled" if verdict == "unknown" else "probe")
+
+
+def test_a_probe_that_saw_a_fallback_keeps_its_word_on_a_gpu() -> None:
+    probed = Probe("ok", verification=Verification(verdict="fallback", message="probe"))
+    assert verification_of("fp8_current", request(), probed, None, Inspection(), TE).verdict == "fallback"

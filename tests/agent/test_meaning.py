@@ -143,3 +143,18 @@ def test_without_them_the_autocast_sum_stands_in_and_says_so() -> None:
 def test_a_recipe_without_training_has_no_measured_speedup() -> None:
     failed = recipe_result("nvfp4", training=Training(failure=Failure(reason="not_requested")))
     assert facts_of(failed, "bf16", 0.7).measured is None
+
+
+def test_layers_that_are_kept_higher_gain_nothing_and_lower_the_expectation() -> None:
+    half = facts(gemm_share=0.8, gemm_speedup=ratio(2.0, 1e-5), measured=ratio(1.25, 0.01), kept_share=0.5)
+    found = meaning(half)
+    assert found.expected_speedup == pytest.approx(1 / (0.2 + 0.8 * 0.75))
+    assert found.kind == "gemm_bound"
+    assert meaning(replace(half, kept_share=0.0)).kind == "overhead"
+
+
+def test_a_step_without_its_optimizer_is_not_held_against_the_gemms() -> None:
+    whole = with_sums(AUTOCAST, PREQUANTIZED)
+    assert whole.training
+    without = whole.training.model_copy(update={"missing": ("optimizer",)})
+    assert facts_of(whole.model_copy(update={"training": without}), "bf16", 0.7).measured is None

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_agent import power_reasons as why
-from precision_agent.phase_lock import lock, lock_with_pauses, longest_pause, pauses, uneven_share
+from precision_agent.phase_lock import lock, lock_with_pauses, longest_pause, pauses, sure_pause, uneven_share
 from precision_agent.power import (
     LIMITS,
     CounterReading,
@@ -437,3 +437,16 @@ def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
     found = draw(machine.trace(), [SEEN], Load(step, longest_pause_seconds=0.025))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
+
+
+@given(step=st.floats(0.02, 1.0), drift=st.floats(-0.005, 0.005), sensor=st.sampled_from([0.02, 0.05, 0.1]))
+def test_a_chosen_pause_holds_when_the_windows_steps_drift_a_little(step: float, drift: float, sensor: float) -> None:
+    pause = sure_pause(step, sensor)
+    if not any(lock_with_pauses(step * factor, sensor, pause) for factor in (0.99, 1.0, 1.01)):
+        assert lock_with_pauses(step * (1 + drift), sensor, pause) is None
+
+
+def test_nearly_every_step_has_a_pause_that_holds() -> None:
+    steps = [thousandth / 1000 for thousandth in range(20, 1000)]
+    held = [not any(lock_with_pauses(s * f, 0.1, sure_pause(s, 0.1)) for f in (0.995, 1.0, 1.005)) for s in steps]
+    assert sum(held) / len(held) > 0.995

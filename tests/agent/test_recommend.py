@@ -69,3 +69,13 @@ def test_invalid_energy_takes_no_part() -> None:
 
 def test_figures_that_nobody_measured_are_called_so() -> None:
     assert "simulated, not measured" in recommend(recipes(mxfp8=1.3), None, "simulated").sentence
+
+
+def test_a_step_without_its_head_recommends_nothing_by_speed_or_energy() -> None:
+    whole = recipes(mxfp8=1.3)
+    training = whole[1].training
+    assert training
+    without = training.model_copy(update={"missing": ("head",)})
+    found = recommend([whole[0], whole[1].model_copy(update={"training": without, "sums": ()})], None, "measured")
+    assert (found.by_speed, found.by_energy) != ("mxfp8", "mxfp8")
+    assert found.by_energy is None

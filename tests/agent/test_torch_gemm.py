@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from precision_agent.backends.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
-from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm
+from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm, kernels_of
 from precision_agent.backends.torch_step import _Multiply
 from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
 from precision_agent.loss import divergence
@@ -208,3 +209,21 @@ def test_a_gpu_node_needs_cuda_unless_the_cpu_is_asked_for_by_name() -> None:
     assert TorchGemm(request(product="GB200"), "cpu").device().product == "CPU"
     with pytest.raises(Refusal, match="known are auto, cuda and cpu"):
         TorchGemm(request(), "tpu")
+
+
+def test_of_a_profile_only_the_kernels_rows_count_not_the_operators_that_launched_them() -> None:
+    kind = torch.autograd.DeviceType
+    rows = [
+        SimpleNamespace(key="aten::mm", self_device_time_total=8e6, device_type=kind.CPU),
+        SimpleNamespace(key="nvjet_tst", self_device_time_total=8e6, device_type=kind.CUDA),
+        SimpleNamespace(key="memset", self_device_time_total=0.0, device_type=kind.CUDA),
+    ]
+    assert [(kernel.name, kernel.seconds) for kernel in kernels_of(rows, 4)] == [("nvjet_tst", 2.0)]
+
+
+def test_tensor_parallel_layers_have_no_training_figure_here() -> None:
+    asked = request()
+    workload = asked.workload.model_copy(update={"tensor_parallel": 2})
+    refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Arm("bf16", "bf16"))
+    assert isinstance(refused, Failure)
+    assert (refused.reason, refused.message) == ("not_available", "tensorParallel: plain torch measures whole layers")

@@ -457,3 +457,15 @@ def test_every_figure_and_note_survives_the_way(bounds: list[float], note: str, 
     published = encode(sent)
     summary = read_message(published.message)
     assert read_log("\n".join(published.lines), summary.detail, HASH) == sent
+
+
+@pytest.mark.parametrize("lacking", [("head",), ("head", "optimizer")])
+def test_a_step_without_its_head_or_optimizer_has_no_rate_in_the_summary(lacking: tuple[str, ...]) -> None:
+    whole = recipe_result("nvfp4", 1.6, sums=(), gemms=())
+    assert whole.training
+    without = whole.model_copy(update={"training": whole.training.model_copy(update={"missing": lacking})})
+    detail = summarize(result(recipes=(without,)), Detail(bytes=1, sha256="0" * 64, lines=1)).recipes[0]
+    figures = (detail.tokens_per_second, detail.speedup, detail.difference, detail.gpu_spread, detail.watts)
+    assert figures == (None,) * 5
+    assert detail.power_invalid == ("not_measured",)
+    assert detail.failure == f"incomplete: without {', '.join(lacking)}"

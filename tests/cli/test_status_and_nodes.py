@@ -271,3 +271,12 @@ def test_nothing_is_coloured(api: Api) -> None:
 def test_json_is_one_document_on_stdout_and_notes_stay_off_it(api: Api) -> None:
     story(api)
     json.loads(api.run("nodes", "-o", "json").stdout)
+
+
+def test_reports_without_a_training_rate_are_no_fleet_to_plan_with(api: Api) -> None:
+    api.profiles(profile_object())
+    api.hold(paths.NODES, {"metadata": {"name": "a", "uid": "uid-a", "labels": {}}})
+    api.reports(report_object("a", status=report_status([recipe_row("bf16", tokensPerSecond=None)])))
+    ended = api.run("fleet")
+    assert ended.exit_code == 5
+    assert "no report has a training rate" in ended.output

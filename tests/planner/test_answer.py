@@ -8,9 +8,10 @@ import pytest
 
 from precision_api.capacity_plan import PlanStatus
 from precision_operator.planner.document import status
+from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.planning import plan
-from precision_operator.planner.what_if import what_ifs
+from precision_operator.planner.what_if import _changed, what_ifs
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 FULL: dict[str, Any] = {
@@ -186,3 +187,24 @@ def test_recipes_whose_shapes_do_not_fit_the_model_are_left_out() -> None:
     odd = {"name": "odd", "model": model, "microBatchSize": 1, "sequenceLength": 8192}
     known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=4)))
     assert told(known, jobs=[job(workload=odd)]).jobs[0].recipe == "bf16"
+
+
+def test_nodes_that_are_added_to_a_pool_named_by_product_stay_with_that_pool() -> None:
+    known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
+    asked = spec(
+        pools=[{"name": "H100", "dollarsPerGPUHour": "2"}],
+        whatIfs=[
+            {
+                "name": "more",
+                "addNodes": {"pool": "rackA", "nodes": 4},
+                "prices": [{"pool": "H100", "dollarsPerGPUHour": "3"}],
+            }
+        ],
+    )
+    base = plan(asked, known, NOW)
+    assert base.terms is not None
+    (question,) = asked.what_ifs or ()
+    changed = _changed(question, known, base, base.terms)
+    after = {found.name: found for found in pools(changed.fleet, changed.terms, NOW)}
+    assert {name: found.nodes for name, found in after.items()} == {"rackA": 20, "rackB": 16}
+    assert {found.terms.dollars_per_gpu_hour for found in after.values()} == {3.0}

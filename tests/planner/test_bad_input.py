@@ -31,6 +31,9 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown pool": ({"pools": [{"name": "H1OO"}]}, "spec.pools", "correct the name"),
     "a job for an unknown pool": ({"jobs": [job(pools=["B300"])]}, "spec.jobs[train]", "no such pool"),
     "a deadline in the past": ({"jobs": [job(deadline="2026-11-01T00:00:00Z")]}, "deadline", "give a later one"),
+    "a start at the end of time": ({"start": "9999-12-31T23:00:00Z"}, "spec.start", "ten years"),
+    "a start beyond the end of time": ({"start": "9999-12-31T23:00:00-05:00"}, "spec.start", ""),
+    "a start long ago": ({"start": "1999-12-31T00:00:00Z"}, "spec.start", "leave it out"),
     "a deadline that is no time": ({"jobs": [job(deadline="soon")]}, "deadline", "RFC 3339"),
     "a price of zero": ({"pools": [{"name": "H100", "dollarsPerGPUHour": "0"}]}, "dollarsPerGPUHour", "leave it out"),
     "an absurd price": ({"pools": [{"name": "H100", "dollarsPerGPUHour": "9000"}]}, "dollarsPerGPUHour", "unit"),
@@ -219,3 +222,26 @@ def test_no_result_holds_nan_or_infinity(rates: list[float], error: float, token
     assert "NaN" not in text
     assert "Infinity" not in text
     assert '"inf' not in text
+
+
+@pytest.mark.parametrize("own", [{"nodes": 4}, {"powerBudget": "1MW"}, {"committedGPUHours": "100"}])
+def test_what_is_of_one_pool_is_refused_for_a_product_of_several(own: dict[str, Any]) -> None:
+    known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
+    power_terms = {"pue": "1.2", "overhead": {"gpu": "1.5"}}
+    shown = told(known, pools=[{"name": "H100"} | own], power=power_terms)
+    assert "spec.pools: H100 is the product of rackA, rackB: name a pool" in shown
+
+
+def test_a_price_may_be_shared_by_all_pools_of_a_product() -> None:
+    known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
+    priced = spec(pools=[{"name": "H100", "dollarsPerGPUHour": "2"}], objective=["cost"])
+    assert plan(priced, known, NOW).solution is not None
+
+
+def test_electricity_that_is_not_known_is_not_free() -> None:
+    known = fleet(pool("H100", node(rates=[rate(watts=None)], count=16)))
+    own = {"pools": [{"name": "H100", "dollarsPerGPUHour": "2"}], "power": {"dollarsPerKilowattHour": "0.1"}}
+    assert "its power is not known" in told(known, objective=["cost"], **own)
+    found = plan(spec(objective=["time"], **own), known, NOW)
+    assert found.totals is not None
+    assert found.totals.dollars is None

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from precision_api.names import API_VERSION, PLAN_KIND
 from precision_operator.cluster import ApiError
+from precision_operator.planner.work import Work, start_of
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.leadership import Alone
+from precision_operator.shell.leadership import Alone, LeaseLost
 from precision_operator.shell.planning import Planning
 from tests.support.report_objects import profile_object, report_object
 
@@ -167,3 +169,46 @@ def test_what_the_other_process_runs_imports_nothing_that_talks_to_a_cluster() -
     program = "import sys, precision_operator.planner.work; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert {"kopf", "kubernetes", "aiohttp"} & set(loaded) == set()
+
+
+class Refusing(Written):
+    """A cluster whose writes fail with `error`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error, self.tries = error, 0
+
+    async def patch(self, path: str, body: Any, kind: str = "merge") -> dict[str, Any]:
+        self.tries += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ApiError(500, "InternalError", "no"), OverflowError("date value out of range")])
+async def test_a_plan_that_fails_is_left_alone_for_a_while_unless_it_is_changed(error: Exception) -> None:
+    cluster: Any = Refusing(error)
+    loop = Planning(cluster, Cache(), ("ml",))
+    await loop.see({"type": "ADDED", "object": plan_object(1, jobs=[])})
+    await loop.look()
+    await loop.look()
+    assert cluster.tries == 1
+    await loop.see({"type": "MODIFIED", "object": plan_object(2, jobs=[])})
+    await loop.look()
+    assert cluster.tries == 2
+
+
+async def test_a_lost_lease_ends_planning() -> None:
+    cluster: Any = Refusing(LeaseLost("another one leads"))
+    loop = Planning(cluster, Cache(), ("ml",))
+    await loop.see({"type": "ADDED", "object": plan_object(1, jobs=[])})
+    with pytest.raises(LeaseLost):
+        await loop.look()
+
+
+def test_without_a_start_jobs_start_today_or_when_the_plan_is_made() -> None:
+    now = datetime(2026, 12, 1, 9, tzinfo=UTC)
+
+    def start(created: str) -> datetime:
+        return start_of(Work("", created, "", (), (), {}, now))
+
+    assert start("2026-10-01T06:00:00Z") == datetime(2026, 12, 1, tzinfo=UTC)
+    assert start("2026-12-01T06:00:00Z") == datetime(2026, 12, 1, 6, tzinfo=UTC)

@@ -147,3 +147,24 @@ def test_a_file_by_hand_in_which_nobody_judged_is_judged_by_the_same_rule() -> N
     assert found.slow == {"odd"}
     (few,) = pools(fleet(pool("H100", alike[0], odd)), terms(spec(), NOW), NOW)
     assert few.slow == set(), "of two nobody can say which one is the odd one"
+
+
+@pytest.mark.parametrize("order", [("One", "All"), ("All", "One")])
+def test_each_result_is_divided_by_the_gpus_that_ran_for_it(order: tuple[str, str]) -> None:
+    whole, single = report_status(), report_status()
+    single["hardware"] = {**single["hardware"], "gpus": 1, "limitWatts": "1200"}
+    told = {"All": report_object("a", status=whole), "One": report_object("a", status=single)}
+    ((node,),) = [found.nodes for found in fleet_from(*(told[name] for name in order)).pools]
+    assert node.gpus == 4
+    assert node.limit_watts == fleet_from(told["All"]).pools[0].nodes[0].limit_watts
+    assert sorted(result.gpus or 0 for result in node.results) == [1, 4]
+
+
+def test_rates_of_one_gpu_are_not_divided_by_the_nodes_gpus() -> None:
+    whole = node(rates=[rate(tokens_per_second=10_000.0, watts=700.0)])
+    single = whole.model_copy(update={"results": (whole.results[0].model_copy(update={"gpus": 1}),)})
+    known = fleet(pool("H100", single))
+    (found,) = pools(known, terms(spec(), NOW), NOW)
+    (sample,) = found.samples.values()
+    assert sample.rates.tolist() == [10_000.0]
+    assert sample.watts_per_gpu == 700.0

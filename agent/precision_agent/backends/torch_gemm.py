@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import torch
 
@@ -169,8 +170,7 @@ class TorchGemm:
         if trace:
             trace.parent.mkdir(parents=True, exist_ok=True)
             seen.export_chrome_trace(str(trace))
-        rows = [(str(row.key), row.self_device_time_total / 1e6 / PROFILED_STEPS) for row in seen.key_averages()]
-        kernels = tuple(ProfiledKernel(name, seconds) for name, seconds in rows if seconds > 0)
+        kernels = kernels_of(seen.key_averages(), PROFILED_STEPS)
         busy = min(1.0, math.fsum(kernel.seconds for kernel in kernels) / spent)
         return Profile(kernels, spent, PROFILED_STEPS, busy)
 
@@ -223,6 +223,8 @@ class TorchGemm:
 
     def _model(self, arm: Arm) -> ShortModel | Failure:
         if arm.label not in self._models:
+            if self._workload.workload.tensor_parallel > 1:
+                return Failure(reason="not_available", message="tensorParallel: plain torch measures whole layers")
             wrong = self._no_training(arm)
             if wrong:
                 return wrong
@@ -322,6 +324,13 @@ class TorchGemm:
 
     def _synchronised(self) -> None:
         torch.cuda.synchronize(self._device)
+
+
+def kernels_of(rows: Iterable[Any], steps: int) -> tuple[ProfiledKernel, ...]:
+    """The profiler's kernel rows, seconds a step; a CPU operator's row holds its kernels' time once more."""
+    device = torch.autograd.DeviceType.CUDA
+    chosen = [(str(row.key), row.self_device_time_total / 1e6 / steps) for row in rows if row.device_type == device]
+    return tuple(ProfiledKernel(name, seconds) for name, seconds in chosen if seconds > 0)
 
 
 def _nothing() -> None:

@@ -45,6 +45,11 @@ def fleet(
         end(
             NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"
         )
+    if not rows(found) and output not in (Form.JSON, Form.YAML):
+        end(
+            NO_ANSWER,
+            "no report has a training rate: see what failed with kubectl precision nodes, and measure again",
+        )
     typer.echo(printed(saved(found), output, lambda _: as_columns(rows(found)), rows(found)))
 
 
@@ -94,6 +99,6 @@ def _grouped(nodes: Sequence[Any]) -> dict[tuple[str, str], tuple[list[float], s
             for rate in result.rates:
                 if rate.synchronous_tokens_per_second is not None:
                     values, kinds = groups.setdefault((result.workload, rate.recipe), ([], set()))
-                    values += [rate.synchronous_tokens_per_second / node.gpus] * node.count
+                    values += [rate.synchronous_tokens_per_second / (result.gpus or node.gpus)] * node.count
                     kinds.add(result.provenance)
     return groups

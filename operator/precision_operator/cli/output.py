@@ -70,7 +70,12 @@ def _cell(value: Any) -> Any:
 
 
 def as_columns(rows: Sequence[Row]) -> str:
-    """`rows` in aligned columns under a header in capitals, numbers to the right, as kubectl prints; `-` for None."""
+    """`rows` in aligned columns under a header in capitals, numbers to the right, as kubectl prints; `-` for None.
+
+    Nothing where there are no rows.
+    """
+    if not rows:
+        return ""
     header = list(rows[0])
     cells = [["-" if row[key] in (None, "") else str(row[key]) for key in header] for row in rows]
     widths = [max(len(title), *(len(line[at]) for line in cells)) for at, title in enumerate(header)]

@@ -22,6 +22,7 @@ from precision_api.stats import Z_975, t_quantile
 from precision_operator.core.clock import parse_time
 from precision_operator.core.outliers import Measured, judged
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.quantities import Problem, Unusable
 from precision_operator.planner.straggler import Rates, Straggler, quiet
 from precision_operator.planner.terms import PoolTerms, Terms
 
@@ -117,7 +118,11 @@ class Pool:
 
 
 def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[Pool, ...]:
-    """All pools that can be planned with, by name; one without any usable figure is kept, to say why."""
+    """All pools that can be planned with, by name; one without any usable figure is kept, to say why.
+
+    Raises Unusable where an entry of the spec can't be told to one pool.
+    """
+    _one_each(fleet, terms)
     workloads = {workload.key: workload for workload in fleet.workloads}
     measured = {facts.name: _measured(facts, terms, workloads, now) for facts in fleet.pools}
     declared = {name: _declared(own) for name, own in terms.pools.items() if own.name not in _known(fleet)}
@@ -126,6 +131,23 @@ def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[Pool, ...]:
 
 def _known(fleet: Fleet) -> set[str]:
     return {name for pool in fleet.pools for name in (pool.name, pool.product)}
+
+
+def _one_each(fleet: Fleet, terms: Terms) -> None:
+    """Raises Unusable for entries whose nodes, power or paid hours would count once for each of several pools."""
+    problems = []
+    for entry, own in terms.pools.items():
+        named = [
+            pool.name
+            for pool in fleet.pools
+            if pool.name == entry or (pool.product == entry and pool.name not in terms.pools)
+        ]
+        if len(named) > 1 and (own.nodes or own.power_watts or own.committed_gpu_hours):
+            text = f"{entry} is the product of {', '.join(sorted(named))}: name a pool"
+            remedy = "nodes, powerBudget and committedGPUHours are of one pool, so give each its own entry"
+            problems.append(Problem("spec.pools", f"{text} ({remedy})"))
+    if problems:
+        raise Unusable(*problems)
 
 
 def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
@@ -231,7 +253,9 @@ def _take(
         if hard is not None:
             refused[hard] += node.count
             continue
-        row = _Row(node, result, rate, rate.synchronous_tokens_per_second / node.gpus, age, tuple(doubts))
+        row = _Row(
+            node, result, rate, rate.synchronous_tokens_per_second / (result.gpus or node.gpus), age, tuple(doubts)
+        )
         held = rows.setdefault((result.workload, rate.recipe), {})
         before = held.get(node.name)
         if before is None or before.days > age:
@@ -262,7 +286,7 @@ def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
         for result in node.results:
             if result.slow is not None or result.stale:
                 continue
-            like = "/".join(map(str, (result.profile, result.workload, node.gpus, node.limit_watts)))
+            like = "/".join(map(str, (result.profile, result.workload, result.gpus or node.gpus, node.limit_watts)))
             status = ReportStatus.model_construct(results=tuple(map(_report_row, result.rates)))
             for number in range(node.count):
                 name = f"{node.name}/{number}"
@@ -332,7 +356,11 @@ def _watts(rows: list[_Row], terms: Terms) -> tuple[float | None, str, int]:
     valid = [row for row in rows if row.rate.watts is not None and not row.rate.power_invalid]
     scopes = Counter(row.rate.power_scope or "gpu" for row in valid)
     scope = max(scopes, key=lambda name: (scopes[name], name), default="gpu")
-    draws = [(row.rate.watts or 0.0) / row.node.gpus for row in valid if (row.rate.power_scope or "gpu") == scope]
+    draws = [
+        (row.rate.watts or 0.0) / (row.result.gpus or row.node.gpus)
+        for row in valid
+        if (row.rate.power_scope or "gpu") == scope
+    ]
     if draws:
         return float(median(draws)), scope, 0
     limits = [row.node.limit_watts / row.node.gpus for row in rows if row.node.limit_watts]

@@ -58,6 +58,8 @@ class ResultFacts(Record):
     """Whether the operator calls the node slow (core/outliers); None where nobody has judged: then the planner does."""
     passes: Annotated[int, Field(ge=2)] | None = None
     """Independent repetitions behind an interval: decides which t quantile its half-width holds."""
+    gpus: Annotated[int, Field(ge=1)] | None = None
+    """GPUs that ran together for these rates and watts; None is all of the node."""
     rates: tuple[RateFacts, ...] = ()
 
 

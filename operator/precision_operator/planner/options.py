@@ -191,6 +191,12 @@ def _problem(option: Option, terms: Terms) -> str:
     """Why a choice can't be made whatever the others are; empty where it can."""
     if option.days > MOST_DAYS:
         return f"{option.gpus} GPUs would take {option.days / 365:.0f} years"
+    unpaid = option.dollars is None and ("cost" in terms.objectives or terms.limits.dollars is not None)
+    if unpaid and option.gpu_dollars_per_hour is not None:
+        return (
+            "its power is not known, so dollarsPerKilowattHour can't be counted: measure it again, "
+            "or give priceIncludesPower"
+        )
     if option.dollars is None and "cost" in terms.objectives:
         return "has no price: give dollarsPerGPUHour, or order by time or energy"
     if option.dollars is None and terms.limits.dollars is not None:
@@ -264,7 +270,7 @@ def _option(job: JobTerms, dish: _Dish, terms: Terms) -> Option:
     free = own.price_includes_power or price is None
     electricity = 0.0 if free else None if energy is None else energy * 1000 * (price or 0.0)
     dollars = None if own.dollars_per_gpu_hour is None else dish.gpus * hours * own.dollars_per_gpu_hour
-    dollars = None if dollars is None else dollars + (electricity or 0.0)
+    dollars = None if dollars is None or electricity is None else dollars + electricity
     watts = None if electric.limit is None else electric.limit * dish.gpus
     slowest = days(job.tokens, made.low)
     return Option(

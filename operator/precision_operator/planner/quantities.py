@@ -72,7 +72,7 @@ def moment(text: str, field: str) -> datetime:
     """A time. Raises Unusable for what is none."""
     try:
         return parse_time(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Unusable(
             Problem(field, f"{text!r} is no time: write RFC 3339, for example 2027-01-31T00:00:00Z")
         ) from None

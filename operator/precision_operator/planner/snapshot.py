@@ -97,7 +97,8 @@ def fleet_of(
         products.setdefault(pool, product)
         before = nodes.get((pool, node.name))
         if before is not None:
-            node = node.model_copy(update={"results": (*before.results, *node.results)})
+            larger = node if node.gpus > before.gpus else before
+            node = larger.model_copy(update={"results": (*before.results, *node.results)})
         nodes[pool, node.name] = node
     by_pool: dict[str, list[NodeFacts]] = defaultdict(list)
     for (pool, _), node in sorted(nodes.items()):
@@ -178,6 +179,7 @@ def _node(
         stale=report.stale,
         slow=(report.namespace, report.profile, report.node) in slow,
         passes=owner.passes if owner else None,
+        gpus=hardware.gpus or 1,
         rates=tuple(_rate(row) for row in report.status.results),
     )
     watts = None if hardware.limit_watts is None else float(hardware.limit_watts)

@@ -21,6 +21,8 @@ MOST_TOKENS = 1e16
 """Six hundred times the largest training run that was ever told of: beyond it, a unit is wrong."""
 MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
 MOST_DAYS = 3_650.0
+FIRST_YEAR = 2000
+"""No plan starts earlier: a time before is a mistake."""
 MOST_FACTOR = 5.0
 """Of PUE and overhead: nothing that computes is built worse."""
 
@@ -113,7 +115,7 @@ def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms
     """The spec as numbers; `start` is used where the spec names none. Raises Unusable with all problems."""
     found = _Collector()
     told = spec.start
-    begin = (found.of(partial(moment, told, "spec.start")) if told else start) or now
+    begin = (found.of(partial(_start, told, now)) if told else start) or now
     pools = [found.of(partial(_pool, p, f"spec.pools[{i}]")) for i, p in enumerate(spec.pools)]
     jobs = [found.of(partial(_job, j, f"spec.jobs[{i}]", begin, now)) for i, j in enumerate(spec.jobs)]
     found.add(*_names(spec), *_order(spec))
@@ -121,6 +123,15 @@ def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms
     if found.problems or made is None:
         raise Unusable(*found.problems)
     return made
+
+
+def _start(text: str, now: datetime) -> datetime:
+    start, at = moment(text, "spec.start"), "spec.start"
+    if start.year < FIRST_YEAR:
+        raise Unusable(Problem(at, f"{text} is before the year {FIRST_YEAR}: give a later one, or leave it out"))
+    if start - now > timedelta(days=MOST_DAYS):
+        raise Unusable(Problem(at, f"{text} is over ten years from now: give an earlier one, or leave it out"))
+    return start
 
 
 class _Collector:

@@ -161,7 +161,7 @@ def _more(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
         return made
     pool = _named(asked, base.pools, question.name)
     own = own_terms(pool.name, pool.product, made.terms)
-    own = replace(own, nodes=(own.nodes or pool.nodes) + asked.nodes)
+    own = replace(own, name=pool.name, nodes=(own.nodes or pool.nodes) + asked.nodes)
     terms = replace(made.terms, pools={**made.terms.pools, own.name: own})
     text = f"with {asked.nodes} nodes ({asked.nodes * pool.gpus_per_node} GPUs) more in {pool.name}"
     return replace(made, terms=terms, what=_said(made.what, text))
@@ -197,8 +197,10 @@ def _prices(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
         dollars = float(price.dollars_per_gpu_hour)
         if dollars <= 0:
             raise Unusable(Problem(f"spec.whatIfs[{question.name}].prices", NO_PRICE))
-        mine = own_terms(price.pool, price.pool, made.terms)
-        own[mine.name] = replace(mine, dollars_per_gpu_hour=dollars)
+        for pool in base.pools:
+            if price.pool in (pool.name, pool.product):
+                mine = own_terms(pool.name, pool.product, made.terms)
+                own[pool.name] = replace(mine, name=pool.name, dollars_per_gpu_hour=dollars)
         words.append(f"{price.pool} at {dollars:g} dollars a GPU hour")
     if not words:
         return made

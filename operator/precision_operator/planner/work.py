@@ -33,9 +33,14 @@ def solved(work: Work) -> str:
     """The answer as JSON of a status, without conditions; runs in the other process."""
     spec = PlanSpec.model_validate_json(work.spec)
     fleet = fleet_of(work.reports, work.campaigns, work.racks, work.now, work.source)
-    found = plan(spec, fleet, work.now, start=parse_time(work.created))
+    found = plan(spec, fleet, work.now, start=start_of(work))
     told = status(found, what_ifs(spec, fleet, found, work.now))
     return told.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def start_of(work: Work) -> datetime:
+    """When jobs start that name no start: at the plan's creation, or today at 0:00 UTC where that is later."""
+    return max(parse_time(work.created), work.now.replace(hour=0, minute=0, second=0, microsecond=0))
 
 
 def inputs_of(work: Work) -> str:

@@ -30,7 +30,7 @@ from precision_operator.planner.conditions import events, finished, refused, sta
 from precision_operator.planner.snapshot import campaign, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.leadership import Office
+from precision_operator.shell.leadership import LeaseLost, Office
 
 _log = logging.getLogger(__name__)
 Raw = Mapping[str, Any]
@@ -42,6 +42,7 @@ PAUSE_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 """unless its last answer is older than this."""
 RETRY_SECONDS = 30.0
+"""For so long a plan is left alone after it could not be solved or written, unless it is changed itself."""
 CHUNK = 50
 """Reports that are read in one go (20 microseconds each): the loop goes on in between."""
 
@@ -66,6 +67,8 @@ class Planning:
         self._facts = _Facts()
         self._told: dict[str, str] = {}
         self._solved_at: dict[str, float] = {}
+        self._waits: dict[str, tuple[float, int | None]] = {}
+        """By plan that failed, until when it is left alone, and the generation that failed."""
         self._looked: dict[str, int] = {}
         """By plan, what the world looked like when its answer was last found to be up to date."""
         self._moved = asyncio.Event()
@@ -77,6 +80,7 @@ class Planning:
         uid = raw["metadata"]["uid"]
         if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
             self._plans.pop(uid, None)
+            self._waits.pop(uid, None)
         else:
             self._plans[uid] = raw
         self._moved.set()
@@ -102,16 +106,34 @@ class Planning:
         await self._read_reports()
         for uid in [*self._plans]:
             raw = self._plans.get(uid)
-            try:
-                if raw is not None:
-                    await self._one(uid, raw)
-            except ApiError as error:
-                if error.status == 404:
-                    self._plans.pop(uid, None)
-                _log.warning("plan %s: %s", raw and raw["metadata"]["name"], error)
-            except BrokenProcessPool:
-                _log.warning("the planner's process ended; it is started anew")
-                self.end()
+            if raw is not None and not self._waiting(uid, raw):
+                await self._try(uid, raw)
+
+    async def _try(self, uid: str, raw: Raw) -> None:
+        """Bring one plan up to date; what fails is logged and tried again later, and never ends the operator."""
+        try:
+            await self._one(uid, raw)
+            return
+        except LeaseLost:
+            raise
+        except ApiError as error:
+            if error.status == 404:
+                self._plans.pop(uid, None)
+                self._waits.pop(uid, None)
+                return
+            _log.warning("plan %s: %s", raw["metadata"]["name"], error)
+        except BrokenProcessPool:
+            _log.warning("the planner's process ended at plan %s; it is started anew", raw["metadata"]["name"])
+            self.end()
+        except Exception:
+            _log.exception("plan %s could not be solved", raw["metadata"]["name"])
+        until = asyncio.get_running_loop().time() + RETRY_SECONDS
+        self._waits[uid] = (until, raw["metadata"].get("generation"))
+
+    def _waiting(self, uid: str, raw: Raw) -> bool:
+        """Whether the plan failed a short while ago, and its spec is still the same."""
+        until, generation = self._waits.get(uid, (0.0, None))
+        return generation == raw["metadata"].get("generation") and asyncio.get_running_loop().time() < until
 
     async def _read_reports(self) -> None:
         """Take in reports that are new or have changed, a few at a time; forget those that are gone."""

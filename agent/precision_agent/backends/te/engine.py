@@ -152,6 +152,7 @@ class CudaEngine:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
             if keep is not None:
+                keep.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, keep)
             trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         return trace
