@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from precision_agent.metered import clocks, held_back, node_draws, power_trace
+from precision_agent.metered import Sensed, clocks, held_back, node_draws, power_trace
 from precision_agent.power import Window
 from precision_agent.sample import POWER_PARTS, PowerWindow
 from precision_agent.sensors import sampling
@@ -69,7 +69,7 @@ def statistics_cost(gpus: int, seconds: float) -> dict[str, float]:
     began = time.process_time()
     for windows in arms:
         spans = [one.window for one in windows]
-        node_draws(found, windows, list(found), {}, 0.1)
+        node_draws(found, windows, list(found), Sensed({}, 0.1))
         held_back(found, spans)
         clocks(found, spans)
     assessed = time.process_time() - began

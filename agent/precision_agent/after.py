@@ -12,12 +12,17 @@ from precision_agent.cases import Arm
 from precision_agent.crew import Crew, Order, Stop
 from precision_agent.full_depth import Values, depth_check, depth_of
 from precision_agent.loss import loss_of, loss_run, source
-from precision_agent.train import Measured, steps_of
+from precision_agent.sample import first_failure
+from precision_agent.train import Measured, Steps, steps_of
 from precision_api.request import TIMINGS, MeasurementRequest
 from precision_api.result import Failure, Loss
 
 LOSS_SECONDS = 120.0
 """What a loss run is expected to take at most; a hung one is killed at three times that."""
+SECOND_DEPTH_SECONDS = 1.0
+"""Of timed steps at the second depth: enough for a check that allows 3 %."""
+Notes = Mapping[str, tuple[str, ...]]
+"""By an arm's label, what its reader must know."""
 Told = Callable[[str, float], None]
 """Hears a phase's name and the share of it that is done."""
 
@@ -30,7 +35,9 @@ class After:
     inspections: Mapping[str, Inspection] = field(default_factory=dict)
     losses: Mapping[str, Loss] = field(default_factory=dict)
     depth_checks: Mapping[str, float] = field(default_factory=dict)
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of the GPU that was predicted worst."""
+    notes: Notes = field(default_factory=dict)
+    """Why something is left out: what fails here is told, though no figure fails with it."""
 
 
 def look(
@@ -44,15 +51,16 @@ def look(
 ) -> After:
     """All of it for the arms that run, the control left out; a stop ends it with what is there."""
     chosen = [arm for arm in arms if arm != run.cases.control]
-    profiles, inspections, notes = _verified(crew, chosen, stop, told, trace)
-    checks = {} if stop() else _second_depths(crew, request, run, chosen)
+    profiles, inspections, unseen = _verified(crew, chosen, stop, told, trace)
+    checks, unchecked = _second_depths(crew, request, run, chosen, told)
     losses = {} if stop() else _losses(crew, request, run, chosen, told)
+    notes = {arm.label: (*unseen.get(arm.label, ()), *unchecked.get(arm.label, ())) for arm in chosen}
     return After(profiles, inspections, losses, checks, notes)
 
 
 def _verified(
     crew: Crew, arms: Sequence[Arm], stop: Stop, told: Told, trace: Path | None
-) -> tuple[dict[str, Profile], dict[str, Inspection], dict[str, tuple[str, ...]]]:
+) -> tuple[dict[str, Profile], dict[str, Inspection], Notes]:
     told("verify", 0.0)
     if stop():
         return {}, {}, {}
@@ -62,10 +70,9 @@ def _verified(
     inspections = crew.spread([Order("inspect", (arm,), arm=arm) for arm in arms])
     told("verify", 1.0)
     labels = [arm.label for arm in arms]
-    notes: dict[str, tuple[str, ...]] = {
-        label: (f"no kernels were seen: {found.reason}: {found.message}"[:1024],)
-        for label, found in zip(labels, profiles, strict=True)
-        if isinstance(found, Failure) and found.reason != "not_available"
+    notes = {
+        label: (*_note("no kernels were seen", seen), *_note("nothing was seen of the quantizers", inside))
+        for label, seen, inside in zip(labels, profiles, inspections, strict=True)
     }
     return (
         {label: found for label, found in zip(labels, profiles, strict=True) if isinstance(found, Profile)},
@@ -74,27 +81,57 @@ def _verified(
     )
 
 
-def _second_depths(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm]) -> dict[str, float]:
-    """Predicted over measured step at a second depth, in `standard` and longer; the first GPU stands for all."""
-    if run.cases.training is None or request.timing.passes < TIMINGS["standard"].passes:
-        return {}
-    seconds = request.timing.segment_seconds
-    found = crew.spread([Order("second_depth", (arm, seconds), seconds, arm) for arm in arms])
+def _note(what: str, found: object) -> tuple[str, ...]:
+    """A failure in words; nothing of what a backend does not have at all."""
+    if not isinstance(found, Failure) or found.reason == "not_available":
+        return ()
+    return (f"{what}: {found.reason}: {found.message}"[:1024],)
+
+
+def _second_depths(
+    crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told
+) -> tuple[dict[str, float], Notes]:
+    """Predicted over measured step at a second depth, in `standard` and longer; why an arm has none is a note.
+
+    As the palindromes were: all GPUs at once, each held against its own first depth; the worst one is told.
+    """
     checks: dict[str, float] = {}
-    for arm, sample in zip(arms, found, strict=True):
+    notes: dict[str, tuple[str, ...]] = {}
+    if run.cases.training is None or request.timing.passes < TIMINGS["standard"].passes:
+        return checks, notes
+    seconds = SECOND_DEPTH_SECONDS
+    for place, arm in enumerate(arms):
+        told("second_depth", place / len(arms))
         steps = steps_of(arm, run)
-        if not isinstance(sample, Sample) or isinstance(steps, Failure) or not sample.layers_measured:
-            continue
-        passes = run.samples.regions[arm.label]
-        first: Values = {
-            name: (fmean(device[name] for devices in passes for device in devices),) for name in passes[0][0]
-        }
-        second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
-        depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
-        ratio = depth_check(first, steps.depth, second, depth)
-        if not isinstance(ratio, Failure):
-            checks[arm.label] = ratio
-    return checks
+        if isinstance(steps, Failure):
+            continue  # told already, and nothing to check
+        answers = crew.all(Order("second_depth", (arm, seconds), seconds, arm))
+        found = first_failure(run.names, answers) or _worst(arm, steps, run, answers)
+        if isinstance(found, Failure):
+            notes[arm.label] = _note("a second depth was not checked", found)
+        else:
+            checks[arm.label] = found
+    return checks, notes
+
+
+def _worst(arm: Arm, steps: Steps, run: Measured, samples: Sequence[Sample]) -> float | Failure:
+    """The ratio that is furthest from 1 among the devices; a Failure as soon as one of them has none."""
+    ratios = [_checked(arm, steps, run, place, sample) for place, sample in enumerate(samples)]
+    failed = first_failure(run.names, ratios)
+    known = [ratio for ratio in ratios if not isinstance(ratio, Failure)]
+    return failed or max(known, key=lambda ratio: abs(ratio - 1))
+
+
+def _checked(arm: Arm, steps: Steps, run: Measured, place: int, sample: Sample) -> float | Failure:
+    """One device's ratio, from its own palindromes' means."""
+    if not sample.layers_measured or sample.layers_measured == steps.depth.measured:
+        told = f"the second model had {sample.layers_measured or 'no known number of'} layers"
+        return Failure(reason="no_other_depth", message=told)
+    passes = [devices[place] for devices in run.samples.regions[arm.label]]
+    first: Values = {name: (fmean(one[name] for one in passes),) for name in passes[0]}
+    second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
+    depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
+    return depth_check(first, steps.depth, second, depth)
 
 
 def _losses(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told) -> dict[str, Loss]:

@@ -68,7 +68,7 @@ def recipe_result(arm: Arm, run: Measured, evidence: Evidence) -> RecipeResult:
         verification=evidence.verification or probe.verification,
         gemms=tuple(_gemm(arm, case, run) for case in run.cases.gemms),
         sums=sums,
-        quantization_tax=_tax(sums) if evidence.quantization_tax is None else evidence.quantization_tax,
+        quantization_tax=_tax(arm, run) if evidence.quantization_tax is None else evidence.quantization_tax,
         gradient_quantization_share=evidence.gradient_quantization_share,
         cpu_bound=evidence.cpu_bound,
         training=training_of(arm, run, evidence.metering, evidence.depth_check),
@@ -83,10 +83,11 @@ def recipe_result(arm: Arm, run: Measured, evidence: Evidence) -> RecipeResult:
 
 def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[RecipeResult, ...]:
     """The same results, each told what it means against the baseline."""
-    share, floor, baseline = gemm_share(results, run), stats.noise_floor(run.control), run.cases.baseline.recipe
+    share, floor, baseline = gemm_share(run), stats.noise_floor(run.control), run.cases.baseline.recipe
 
     def told(result: RecipeResult) -> RecipeResult:
-        facts = facts_of(result, baseline, share, floor, _kept_share(result, run))
+        speedups = gemm_speedups(Arm(result.recipe, result.recipe), run)
+        facts = facts_of(result, baseline, share, floor, _kept_share(result, run), speedups)
         return result.model_copy(update={"meaning": meaning(facts)})
 
     return tuple(told(result) if result.availability in ("ok", "emulated") else result for result in results)
@@ -98,26 +99,42 @@ def _kept_share(result: RecipeResult, run: Measured) -> float:
     return kept / model.num_hidden_layers if kept and model else 0.0
 
 
-def gemm_share(results: tuple[RecipeResult, ...], run: Measured) -> float | None:
+def gemm_share(run: Measured) -> float | None:
     """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both."""
-    steps = steps_of(run.cases.baseline, run)
-    baseline = next((result for result in results if result.recipe == run.cases.baseline.recipe), None)
-    if isinstance(steps, Failure) or steps.missing or baseline is None:
+    baseline = run.cases.baseline
+    steps = steps_of(baseline, run)
+    if isinstance(steps, Failure) or steps.missing:
         return None
-    sums = {part.mode: part.seconds.value for part in baseline.sums if part.seconds}
-    seconds = sums.get("prequantized", sums.get("autocast"))
+    found = (_totals(baseline, mode, run, in_a_step=True) for mode in sorted(run.cases.modes, reverse=True))
+    seconds = next((fmean(totals) for totals in found if not isinstance(totals, Failure)), None)
     if seconds is None:
         return None
     step = fmean(value for values in steps.seconds.values() for value in values)
     return min(1.0, seconds / step)
 
 
-def _tax(sums: tuple[GemmSum, ...]) -> float | None:
+def gemm_speedups(arm: Arm, run: Measured) -> dict[Mode, Interval]:
+    """Baseline over recipe of all GEMMs of a step, by mode: where activations are recomputed, forward ones twice.
+
+    A mode in which one of the two has no sum is left out.
+    """
+    found: dict[Mode, Interval] = {}
+    for mode in run.cases.modes:
+        mine, base = (_totals(one, mode, run, in_a_step=True) for one in (arm, run.cases.baseline))
+        if not isinstance(mine, Failure) and not isinstance(base, Failure):
+            found[mode] = stats.paired_ratio(base, mine)
+    return found
+
+
+def _tax(arm: Arm, run: Measured) -> float | None:
     """Where no kernels were seen: what the GEMMs alone are below the GEMMs with their quantisation, as a share."""
-    seconds = {part.mode: part.seconds.value for part in sums if part.seconds}
-    if len(seconds) < 2 or not sums[0].speedup:
+    modes: tuple[Mode, Mode] = ("prequantized", "autocast")
+    if arm.recipe == run.cases.baseline.recipe or set(modes) - set(run.cases.modes):
         return None
-    return min(1.0, max(0.0, 1 - seconds["prequantized"] / seconds["autocast"]))
+    alone, whole = (_totals(arm, mode, run, in_a_step=True) for mode in modes)
+    if isinstance(alone, Failure) or isinstance(whole, Failure):
+        return None
+    return min(1.0, max(0.0, 1 - fmean(alone) / fmean(whole)))
 
 
 def control_ratio(run: Measured) -> Interval | None:
@@ -159,8 +176,11 @@ def _gemm(arm: Arm, case: GemmCase, run: Measured) -> GemmResult:
     )
 
 
-def _totals(arm: Arm, mode: Mode, run: Measured) -> tuple[float, ...] | Failure:
-    """Seconds of all GEMMs of one mode, one value a palindrome; a Failure as soon as one part has failed."""
+def _totals(arm: Arm, mode: Mode, run: Measured, in_a_step: bool = False) -> tuple[float, ...] | Failure:
+    """Seconds of all GEMMs of one mode, one value a palindrome; a Failure as soon as one part has failed.
+
+    Each counts as often as the model has it, or as often as a step runs it.
+    """
     parts: list[tuple[float, ...]] = []
     chosen = [case for case in run.cases.gemms if case.mode == mode]
     for case in chosen:
@@ -169,7 +189,16 @@ def _totals(arm: Arm, mode: Mode, run: Measured) -> tuple[float, ...] | Failure:
             message = f"{case.name} {case.pass_}: {values.reason}: {values.message}"[:1024]
             return values if values.reason in NAMED else Failure(reason="part_failed", message=message)
         parts.append(values)
-    return stats.sums(parts, [case.count for case in chosen])
+    return stats.sums(parts, [case.count * (_runs(case, run) if in_a_step else 1) for case in chosen])
+
+
+def _runs(case: GemmCase, run: Measured) -> int:
+    """How often a step runs a GEMM of the model: a forward one again where activations are recomputed, but the head's.
+
+    The head's activations are used at once and kept.
+    """
+    again = run.workload.workload.recompute == "Full" and case.pass_ == "fprop" and case.quantized
+    return 2 if again else 1
 
 
 def _sum(arm: Arm, mode: Mode, run: Measured) -> GemmSum:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -25,6 +27,36 @@ IDLE_SECONDS = 3.0
 HALF_WAVE_SECONDS = 0.37
 """Off every small ratio of a 100 ms sensor."""
 WAVES = 10
+EDGE_UPDATES = 2
+"""Sensor periods after the end of a load in which a reading may still hold some of it."""
+LEAST_REST_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """When a square-wave load ran: the whole, and its stretches without load."""
+
+    window: Window
+    rests: tuple[Window, ...]
+
+
+def rest_watts(trace: Trace, rests: Iterable[Window], sensor_seconds: float) -> float | None:
+    """What a GPU draws when it has nothing to do for a moment: the median reading of `rests`, their first readings left
+    out; None below five readings.
+
+    It is warm, our context is on it and its clocks are up, so this is above its idle draw, by tens of watts. In a pause
+    of some milliseconds it may draw a little more still, which no sensor of 100 ms can show; with pauses of a ninth of
+    the time 30 W of it are 4 W of the step's draw.
+    """
+    watts: list[float] = []
+    for rest in rests:
+        start = bisect_left(trace.power, rest.start + EDGE_UPDATES * sensor_seconds, key=_at)
+        watts += [sample.watts for sample in trace.power[start : bisect_right(trace.power, rest.end, key=_at)]]
+    return median(watts) if len(watts) >= LEAST_REST_SAMPLES else None
+
+
+def _at(sample: PowerSample) -> float:
+    return sample.at
 
 
 def idle_watts(
@@ -49,17 +81,20 @@ def square_wave(
     stop: Stop,
     waves: int = WAVES,
     sleep: Callable[[float], None] = time.sleep,
-) -> Window | None:
-    """Loads all GPUs on and off; the window of the whole, or None where the load failed or the run must end."""
+) -> Wave | None:
+    """Loads all GPUs on and off; when that was, or None where the load failed or the run must end."""
     start = time.monotonic()
+    rests: list[Window] = []
     for _ in range(waves):
         answers = crew.all(Order("settle", (arm, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, arm))
         if stop() or any(not hasattr(answer, "seconds") for answer in answers):
             return None
+        ended = time.monotonic()
         sleep(HALF_WAVE_SECONDS)
+        rests.append(Window(ended, time.monotonic()))
     end = time.monotonic()
     sleep(0.3)  # the samples around the end: a window's edge lies between two of them
-    return Window(start, end)
+    return Wave(Window(start, end), tuple(rests))
 
 
 def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:

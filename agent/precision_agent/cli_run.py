@@ -64,6 +64,7 @@ def run(
     preset: Annotated[str | None, typer.Option(help="A model by name, for example llama3-8b.")] = None,
     hf_config: Annotated[Path | None, typer.Option(help="A Hugging Face config.json.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="A forward GEMM as MxKxN; may be repeated.")] = None,
+    name: Annotated[str | None, typer.Option(help="What the workload is called in the result.")] = None,
     micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
     tensor_parallel: Annotated[int | None, typer.Option(help="GPUs that share each layer's matrices.")] = None,
@@ -74,10 +75,21 @@ def run(
     recipe: Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")] = None,
     baseline: Annotated[str, typer.Option(help="Recipe that speedups are held against.")] = "bf16",
     scope: Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")] = "all",
+    kept_higher_layers: Annotated[
+        int, typer.Option(help="First and last layers, together, that stay in the baseline's recipe; computed.")
+    ] = 0,
+    gemm: Annotated[bool, typer.Option(help="Measure the GEMMs, not training alone.")] = True,
+    mode: Annotated[
+        list[str] | None, typer.Option(help="Modes of the GEMMs: autocast, prequantized; left out, both.")
+    ] = None,
     timing: Annotated[str, typer.Option(help="quick or standard.")] = "quick",
     segment_seconds: Annotated[float | None, typer.Option(help="Of one recipe's turn; left out, the timing's.")] = None,
     training: Annotated[bool, typer.Option(help="Measure training, not the GEMMs alone.")] = True,
+    may_halve_micro_batch: Annotated[
+        bool, typer.Option("--may-halve-micro-batch", help="Out of memory halves the micro batch for all recipes.")
+    ] = False,
     loss_steps: Annotated[int | None, typer.Option(help="Also short loss runs of so many steps.")] = None,
+    loss_seeds: Annotated[int, typer.Option(help="Loss runs of each recipe, each with its own seed: 1 to 3.")] = 1,
     replay_scale: Annotated[float, typer.Option(help="Replayed node's speed; 0.8 is 20 % slow.")] = 1.0,
     replay_seed: Annotated[int, typer.Option(help="Seed of the replayed noise.")] = 0,
     replay_fault: Annotated[str | None, typer.Option(help=f"One of {', '.join(FAULTS)}.")] = None,
@@ -91,8 +103,12 @@ def run(
         recompute=recompute,
     )
     asked = local.Asked(
-        preset, hf_config, tuple(shape or ()), micro_batch_size, sequence_length, step,
-        local.recipes_of(recipe or ()), baseline, scope, timing, segment_seconds, training, loss_steps, gpu,
+        preset=preset, hf_config=hf_config, shapes=tuple(shape or ()), name=name,
+        micro_batch_size=micro_batch_size, sequence_length=sequence_length, step=step,
+        recipes=local.names_of(recipe or ()), baseline=baseline, scope=scope, kept_higher_layers=kept_higher_layers,
+        modes=(local.names_of(mode or ()) or local.GEMM_MODES) if gemm else (), timing=timing,
+        segment_seconds=segment_seconds, training=training, may_halve_micro_batch=may_halve_micro_batch,
+        loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
     )  # fmt: skip
     options = ReplayOptions(replay_scale, replay_seed, replay_fault)
     order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)

@@ -15,7 +15,7 @@ from precision_agent.cases import Arm
 from precision_agent.crew import Machine
 from precision_agent.evidence import cpu_bound, quantization_tax, verification_of
 from precision_agent.full_depth import depth_agrees
-from precision_agent.metered import NodeDraw, clocks, held_back, node_draws, power_trace, used_bytes
+from precision_agent.metered import NodeDraw, Sensed, clocks, held_back, node_draws, power_trace, used_bytes
 from precision_agent.power_reasons import COUNTER_DISAGREES, Reason
 from precision_agent.recommend import recommend
 from precision_agent.sample import Samples
@@ -111,13 +111,18 @@ def _evidence(arm: Arm, found: Found) -> Evidence:
         verification=verification_of(arm.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
-        quantization_tax=quantization_tax(arm.recipe, profile.kernels) if profile else None,
+        quantization_tax=quantization_tax(arm.recipe, profile.kernels, _forwards(found.run)) if profile else None,
         gradient_quantization_share=inside.gradient_quantization_share,
         cpu_bound=cpu_bound(profile) if profile else _busy(arm, found.run),
         loss=found.after.losses.get(arm.label),
         depth_check=found.after.depth_checks.get(arm.label),
         notes=_notes(arm, found),
     )
+
+
+def _forwards(run: Measured) -> int:
+    """How often a training step runs the layers' forward pass."""
+    return 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
 
 
 def _busy(arm: Arm, run: Measured) -> bool | None:
@@ -182,7 +187,8 @@ def _draw(arm: Arm, found: Found) -> NodeDraw | tuple[Reason, ...] | Failure:
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(arm.label, ())
-    return node_draws(found.recordings.gpus, windows, found.run.names, sensing.modules, sensing.sensor_seconds)
+    known = Sensed(sensing.modules, sensing.sensor_seconds, sensing.rests)
+    return node_draws(found.recordings.gpus, windows, found.run.names, known)
 
 
 def _health(sensing: Sensing) -> tuple[GpuHealth, ...]:

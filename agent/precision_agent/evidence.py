@@ -30,11 +30,16 @@ def quantises(kernel: Classified) -> bool:
     return kernel.rule == "transformer-engine" and bool(_TE_QUANTISES.search(kernel.name.lower()))
 
 
-def quantization_tax(recipe: Recipe, kernels: Sequence[ProfiledKernel]) -> float | None:
-    """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16."""
+def quantization_tax(recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1) -> float | None:
+    """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16.
+
+    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one.
+    """
     if RECIPES[recipe].format == "bf16":
         return None
-    read = [(classify(kernel.name), kernel.seconds) for kernel in kernels]
+    read = [
+        (classify(kernel.name), kernel.seconds * (forwards if kernel.pass_ == "forward" else 1)) for kernel in kernels
+    ]
     gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))
     tax = sum(seconds for kernel, seconds in read if quantises(kernel))
     return tax / (gemms + tax) if gemms > 0 else None

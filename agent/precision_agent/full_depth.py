@@ -96,17 +96,18 @@ def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> Fu
     `higher`: the baseline's regions of the same palindromes, needed where layers are kept higher. A head or optimizer
     that did not fit is named in `missing`; every other failed region fails the whole.
     """
-    failed = _failed(values) or (_failed(higher or {}, "the kept layers: ") if depth.kept_higher else None)
+    kept = (higher or {},) if depth.kept_higher else ()
+    failed = _failed(values) or next((_failed(whose, "the kept layers: ") for whose in kept), None)
     if failed:
         return failed
-    terms = [(_layer(values, depth), float(depth.layers - depth.kept_higher))]
-    if depth.kept_higher:
-        terms.append((_layer(higher or {}, depth), float(depth.kept_higher)))
     weights: dict[RegionName, float] = {"head": 1.0, "optimizer": _optimizer_weight(depth)}
     there = {name: found for name in weights if not isinstance(found := values.get(name), Failure) and found}
-    terms += [(tuple(found), weights[name]) for name, found in there.items()]
-    if len({len(part) for part, _ in terms}) != 1:
+    layers = [whose[name] for whose in (values, *kept) for name in REGIONS if PART_OF[name] == "layers"]
+    if len({len(found) for found in (*there.values(), *layers) if not isinstance(found, Failure)}) != 1:
         return Failure(reason="regions_differ", message="regions were timed in different numbers of palindromes")
+    terms = [(_layer(values, depth), float(depth.layers - depth.kept_higher))]
+    terms += [(_layer(whose, depth), float(depth.kept_higher)) for whose in kept]
+    terms += [(tuple(found), weights[name]) for name, found in there.items()]
     summed = stats.sums([part for part, _ in terms], [weight for _, weight in terms])
     return FullDepth(summed, tuple(name for name in weights if name not in there))
 
@@ -121,7 +122,7 @@ def _layer(values: Values, depth: Depth) -> tuple[float, ...]:
     assert not isinstance(forward, Failure)
     assert not isinstance(backward, Failure)
     again = 2 if depth.recompute == "Full" else 1
-    return tuple((again * f + b) / depth.measured for f, b in zip(forward, backward, strict=False))
+    return tuple((again * f + b) / depth.measured for f, b in zip(forward, backward, strict=True))
 
 
 def _failed(values: Values, whose: str = "") -> Failure | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -19,8 +19,8 @@ from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
 from precision_api.products import part
 from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
-from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, RequestNode, Timing
-from precision_api.resolution import resolve
+from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing
+from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.workload import Workload, parse_shape
 
 CPU = "CPU"
@@ -31,6 +31,7 @@ CPU_FLOPS_PER_SECOND = 20e9
 """A slow core or two: enough to tell seconds from hours."""
 LONGEST_CPU_CALL_SECONDS = 5.0
 CPU_TRIAL = "precision-agent run --local --device cpu"
+GEMM_MODES: tuple[str, ...] = get_args(Mode)
 LEAST_DEADLINE_SECONDS, DEADLINE_FACTOR = 900, 3
 """A local run ends by itself: after three times its plan, at the earliest after 15 minutes."""
 
@@ -42,6 +43,8 @@ class Asked:
     preset: str | None = None
     hf_config: Path | None = None
     shapes: tuple[str, ...] = ()
+    name: str | None = None
+    """What the workload is called in the result, other than by its preset or file."""
     micro_batch_size: int | None = None
     sequence_length: int | None = None
     step: dict[str, Any] = field(default_factory=dict)
@@ -49,11 +52,16 @@ class Asked:
     recipes: tuple[str, ...] = ()
     baseline: str = "bf16"
     scope: str = "all"
+    kept_higher_layers: int = 0
+    modes: tuple[str, ...] = GEMM_MODES
+    """Of the GEMMs; none: training alone."""
     timing: str = "quick"
     segment_seconds: float | None = None
     """Other than the timing's own; the discarded stretch shrinks with it."""
     training: bool = True
+    may_halve_micro_batch: bool = False
     loss_steps: int | None = None
+    loss_seeds: int = 1
     gpu: str | None = None
     """UUID of the one GPU to measure; None: all."""
 
@@ -100,8 +108,12 @@ def workload_of(asked: Asked, cpu: bool) -> Workload:
         told = "say what to measure: --preset llama3-8b, --hf-config config.json or --shape 8192x4096x12288"
         raise Refusal(INVALID_REQUEST, told)
     fields: dict[str, Any] = dict(asked.step)
-    sizes = {"micro_batch_size": asked.micro_batch_size, "sequence_length": asked.sequence_length}
-    fields |= {name: size for name, size in sizes.items() if size is not None}
+    given_fields = {
+        "name": asked.name,
+        "micro_batch_size": asked.micro_batch_size,
+        "sequence_length": asked.sequence_length,
+    }
+    fields |= {name: value for name, value in given_fields.items() if value is not None}
     try:
         return Workload.model_validate(_source(asked) | fields)
     except ValidationError as error:
@@ -146,13 +158,16 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
                 "recipes": asked.recipes or machine.recipes,
                 "baseline": asked.baseline,
                 "recipe_scope": asked.scope,
+                "kept_higher_layers": asked.kept_higher_layers,
+                "gemm_modes": asked.modes,
                 "training": asked.training and workload.shapes is None,
-                "loss": LossRuns(steps=asked.loss_steps) if asked.loss_steps else None,
+                "may_halve_micro_batch": asked.may_halve_micro_batch,
+                "loss": LossRuns(steps=asked.loss_steps, seeds=asked.loss_seeds) if asked.loss_steps else None,
                 "timing": _timing(asked),
                 "deadline_seconds": 86_400,
             }
         )
-        resolve(workload)
+        _refuse_what_leaves_nothing(request, resolve(workload))
     except ValidationError as error:
         raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
     except ValueError as error:
@@ -161,6 +176,17 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
         _refuse_too_long_for_a_cpu(request)
     seconds = max(LEAST_DEADLINE_SECONDS, math.ceil(DEADLINE_FACTOR * total_seconds(phases(request))))
     return request.model_copy(update={"deadline_seconds": min(seconds, 86_400)})
+
+
+def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedWorkload) -> None:
+    """ValueError where no GEMM and no training is left to measure, or no layer to run in a recipe."""
+    if not request.gemm_modes and not request.training:
+        raise ValueError("nothing to measure: leave out --no-gemm, or give a model and leave out --no-training")
+    kept, layers = request.kept_higher_layers, workload.model.num_hidden_layers if workload.model else None
+    if kept and layers is None:
+        raise ValueError("--kept-higher-layers: shapes have no layers: give a model, or leave it out")
+    if layers is not None and kept >= layers:
+        raise ValueError(f"--kept-higher-layers {kept}: the model has {layers} layers: keep fewer of them higher")
 
 
 def _timing(asked: Asked) -> Timing:
@@ -211,6 +237,6 @@ def step_fields(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def recipes_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Recipes given one by one or with commas between them."""
+def names_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Recipes or modes given one by one or with commas between them."""
     return tuple(dict.fromkeys(part for text in texts for part in text.split(",") if part))

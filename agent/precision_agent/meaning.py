@@ -6,9 +6,11 @@ What was measured is held against that: as fast as the GEMMs allow, or slower be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from precision_api.recipes import Recipe
+from precision_api.request import Mode
 from precision_api.result import Difference, Interval, Meaning, RecipeResult, Verdict
 from precision_api.stats import LEAST_DIFFERENCE
 from precision_api.summary import complete
@@ -149,12 +151,15 @@ def facts_of(
     gemm_share: float | None,
     noise_floor: float = LEAST_DIFFERENCE,
     kept_share: float = 0.0,
+    speedups: Mapping[Mode, Interval] | None = None,
 ) -> Facts:
     """The facts of a finished recipe result; `gemm_share` is the baseline's.
 
-    GEMM kernels alone are the prequantized sum; where that failed, the autocast sum stands in, tax and all.
+    GEMM kernels alone are the prequantized sum; where that failed, the autocast sum stands in, tax and all. `speedups`:
+    of the GEMMs as a step runs them; left out, those of the result's sums, in which each counts once.
     """
-    speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
+    if speedups is None:
+        speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
     alone = speedups.get("prequantized")
     training = complete(result.training)
     return Facts(

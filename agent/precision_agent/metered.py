@@ -13,8 +13,9 @@ from statistics import fmean
 
 from precision_agent import power_reasons as why
 from precision_agent.backends.protocol import Part
+from precision_agent.calibrate import rest_watts
 from precision_agent.phase_lock import lock_with_pauses
-from precision_agent.power import Draw, Limits, Load, Trace, Window, draw
+from precision_agent.power import Draw, Limits, Load, Trace, Window, draw, without_pauses
 from precision_agent.power_reasons import Reason
 from precision_agent.sample import PowerWindow
 from precision_agent.sensors.sampling import Recording
@@ -29,7 +30,8 @@ TRACE_POINTS = 600
 
 @dataclass(frozen=True, slots=True)
 class NodeDraw:
-    """The node's draw by part of the step, watts; the windows together, and the fewest updates that a sensor had."""
+    """The node's draw by part of the step, watts while it ran; the windows together, and the fewest updates that a
+    sensor had."""
 
     watts: Mapping[Part, float]
     seconds: float
@@ -37,12 +39,17 @@ class NodeDraw:
     scope: PowerScope
 
 
+@dataclass(frozen=True, slots=True)
+class Sensed:
+    """What is known of the sensors: the board of each GPU (UUIDs), their period, and when the GPUs were at rest."""
+
+    modules: Mapping[str, str]
+    sensor_seconds: float
+    rests: tuple[Window, ...] = ()
+
+
 def node_draws(
-    recordings: Mapping[str, Recording],
-    windows: Sequence[PowerWindow],
-    names: Sequence[str],
-    modules: Mapping[str, str],
-    sensor_seconds: float,
+    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], known: Sensed
 ) -> NodeDraw | tuple[Reason, ...]:
     """The draw of all GPUs (`names`, UUIDs) while an arm's parts were replayed, or every reason why there is none."""
     if not windows:
@@ -53,15 +60,15 @@ def node_draws(
     traces = {name: _trace(recordings[name]) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
-    whole = _over_gpus(traces, windows, modules, sensor_seconds, Limits())
-    locked = [why.PHASE_LOCKED] if any(_locked(one, sensor_seconds) for one in windows) else []
+    whole = _whole(traces, windows, known)
+    locked = [why.PHASE_LOCKED] if any(_locked(one, known.sensor_seconds) for one in windows) else []
     reasons = tuple(dict.fromkeys((*whole.reasons, *locked)))
     if reasons:
         return reasons
     watts: dict[Part, float] = {}
     for part in dict.fromkeys(one.part for one in windows):
         chosen = [one for one in windows if one.part == part]
-        found = _over_gpus(traces, chosen, modules, sensor_seconds, PART_LIMITS)
+        found = _steps(traces, chosen, known)
         if found.watts is None:
             return found.reasons
         watts[part] = found.watts
@@ -73,17 +80,31 @@ def _trace(recording: Recording) -> Trace:
     return recording.module if recording.module.power and not recording.gpu.power else recording.gpu
 
 
-def _over_gpus(
-    traces: Mapping[str, Trace],
-    windows: Sequence[PowerWindow],
-    modules: Mapping[str, str],
-    sensor_seconds: float,
-    limits: Limits,
-) -> Draw:
-    load = Load(windows[0].step_seconds, windows[0].longest_pause_seconds, sensor_seconds)
-    spans = [one.window for one in windows]
-    draws = {name: draw(trace, spans, load, limits) for name, trace in traces.items()}
-    return node_draw(meters_of(draws, modules), traces)
+def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
+    """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
+    draws = {name: _drawn(trace, windows, known, Limits()) for name, trace in traces.items()}
+    return node_draw(meters_of(draws, known.modules), traces)
+
+
+def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
+    """The node while the steps of one part's windows ran, its pauses taken off."""
+    draws = {}
+    for name, trace in traces.items():
+        paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
+        rest = rest_watts(trace, known.rests, known.sensor_seconds) if paused else None
+        draws[name] = without_pauses(_drawn(trace, windows, known, PART_LIMITS), paused, rest)
+    return node_draw(meters_of(draws, known.modules), traces)
+
+
+def _drawn(trace: Trace, windows: Sequence[PowerWindow], known: Sensed, limits: Limits) -> Draw:
+    load = Load(windows[0].step_seconds, windows[0].longest_pause_seconds, known.sensor_seconds)
+    return draw(trace, [one.window for one in windows], load, limits)
+
+
+def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:
+    """Of the windows together, mean of the GPUs by these names: a module's sensor sees all of its own."""
+    paused = [one for one in windows if one.longest_pause_seconds]
+    return math.fsum(one.window.seconds * (1 - fmean(one.running.get(name, 1.0) for name in names)) for one in paused)
 
 
 def _locked(one: PowerWindow, sensor_seconds: float) -> bool:

@@ -1,7 +1,7 @@
 """How long a run takes, phase by phase, before it begins: what `run --plan` prints and the progress bar counts with.
 
-Palindromes are known to the second, for their length is asked for. All else is an allowance: a bound where the phase
-has a limit of its own, and what one H200 or a like machine is expected to need where it has none. Pure.
+Palindromes are known but for a moment of each visit, for their length is asked for. All else is an allowance: a bound
+where the phase has a limit of its own, and what one H200 or a like machine is expected to need where it has none. Pure.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from precision_agent.cases import arms_of
-from precision_api.request import MeasurementRequest
+from precision_agent.visit import visit_of
+from precision_api.request import TIMINGS, MeasurementRequest
 
 START_SECONDS = 10.0
 """Importing torch and Transformer Engine, and a CUDA context, on all GPUs at once."""
 PREFLIGHT_SECONDS = 1.0
 PROBES_START_SECONDS, PROBE_SECONDS = 8.0, 3.0
-"""A process beside each GPU's own imports both again; then one forward and backward pass of each recipe, GPUs side by
-side."""
+"""A process beside each GPU's own imports both again, once; then one forward and backward pass of each recipe, on all
+GPUs side by side."""
 IDLE_SECONDS, SENSOR_SECONDS = 3.0, 8.0
 WARM_UP_SECONDS = 30.0
 """Usual; ended by the slope test, at the latest after 180 s."""
@@ -29,7 +30,7 @@ VERIFY_SECONDS_AN_ARM = 2.5
 SECOND_DEPTH_SECONDS_AN_ARM = 3.0
 LOSS_SECONDS_A_STEP = 0.25
 PUBLISH_SECONDS = 1.0
-SECOND_DEPTH_FROM_PASSES = 8
+SECOND_DEPTH_FROM_PASSES = TIMINGS["standard"].passes
 """A second depth is checked in `standard` runs only."""
 
 
@@ -72,14 +73,16 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
 def _palindromes(request: MeasurementRequest, arms: int) -> Phase:
     """Each palindrome has every arm twice: a discarded stretch, a segment of GEMMs, one of training."""
     timing = request.timing
-    segments = bool(request.gemm_modes) + request.training
+    metered = request.training and request.node.product != "CPU"
+    visit = visit_of(timing, bool(request.gemm_modes), request.training, metered)
     visits = timing.passes * 2 * arms
-    timed = visits * segments * timing.segment_seconds
+    named = ((visit.gemms, "GEMMs"), (visit.training, "training"), (visit.power, "power windows"))
+    parts = "".join(f" + {seconds:.3g} s {name}" for seconds, name in named if seconds)
     why = (
         f"{timing.passes} palindromes x 2 x {arms} arms (a control among them) x "
-        f"({timing.discard_seconds:g} s discarded + {segments} x {timing.segment_seconds:g} s)"
+        f"({visit.discarded:g} s discarded{parts} + an allowance of {visit.between:g} s)"
     )
-    return Phase("measure", timed + visits * timing.discard_seconds, timed, why)
+    return Phase("measure", visits * visit.seconds, visits * visit.timed, why)
 
 
 def total_seconds(found: Sequence[Phase]) -> float:

@@ -34,7 +34,7 @@ class Limits:
     seconds: float = 10.0
     disagreement: float = 0.05
     gap_seconds: float = 0.5
-    """[try] Ten samples at 20 Hz, five updates of a sensor: a hole this long in a 3 s segment is a sixth of it."""
+    """[try] Ten samples at 20 Hz, five updates of a sensor: this hole is a third of the shortest power window."""
 
 
 LIMITS = Limits()
@@ -133,6 +133,20 @@ def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = L
         reasons.append(why.COUNTER_DISAGREES)
     told = tuple(dict.fromkeys(reasons))
     return Draw(None if told else joules, seconds, renewed, trace.scope, told)
+
+
+def without_pauses(found: Draw, paused_seconds: float, rest_watts: float | None) -> Draw:
+    """The draw of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
+
+    Void where the draw at rest is not known or not below the windows' mean.
+    """
+    if found.joules is None or paused_seconds <= 0:
+        return found
+    if rest_watts is None:
+        return replace(found, joules=None, reasons=(why.REST_UNKNOWN,))
+    if rest_watts * found.seconds >= found.joules:
+        return replace(found, joules=None, reasons=(why.REST_ABOVE_LOAD,))
+    return replace(found, joules=found.joules - rest_watts * paused_seconds, seconds=found.seconds - paused_seconds)
 
 
 def near(trace: Trace, window: Window, limits: Limits = LIMITS) -> Trace:

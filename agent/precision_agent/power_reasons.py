@@ -34,6 +34,12 @@ PHASE_LOCKED = Reason(
 MODULE_SHARED = Reason(
     "module_shared", "A module's watts hold a GPU that was not measured, or one that was counted twice."
 )
+REST_UNKNOWN = Reason(
+    "rest_unknown", "Steps were paused against phase lock, and what the GPU draws in a pause was not measured."
+)
+REST_ABOVE_LOAD = Reason(
+    "rest_above_load", "The GPU drew no less at rest than in windows with steps: its pauses can't be taken off."
+)
 NO_TOKENS = Reason("no_tokens", "No token was trained in the windows: there is nothing to divide.")
 IDLE_UNKNOWN = Reason("idle_unknown", "Idle power was not measured: only gross figures stand.")
 IDLE_ABOVE_LOAD = Reason("idle_above_load", "Idle power is not below the power under load: it can't be subtracted.")
@@ -54,6 +60,8 @@ REASONS: tuple[Reason, ...] = (
     TOO_SHORT,
     PHASE_LOCKED,
     MODULE_SHARED,
+    REST_UNKNOWN,
+    REST_ABOVE_LOAD,
     NO_TOKENS,
     IDLE_UNKNOWN,
     IDLE_ABOVE_LOAD,

@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -176,19 +177,25 @@ class _Run:
             self.request, self.notes = _resolved(lambda: fitted(request))
 
     def outcome(self) -> Outcome:
-        """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed."""
-        while True:
-            self.around.progress("preflight", 0.0, math.nan)
-            opened = self.around.opener(self.wanted, self.request, self.stop)
-            try:
-                return self._measured(opened)
-            except _OutOfMemory as error:
-                smaller = halved(self.request)
-                assert smaller is not None, "out of memory is raised only where the micro batch can be halved"
-                self.request = smaller
-                self.notes = (f"the micro batch was halved to {smaller.workload.micro_batch_size}: {error}"[:1024],)
-            finally:
-                opened.close()
+        """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed.
+
+        Anew is a new crew; the sensors go on, with the health and the idle draw from before the first one.
+        """
+        wanted = self.wanted
+        with ExitStack() as ends:
+            while True:
+                self.around.progress("preflight", 0.0, math.nan)
+                opened = self.around.opener(wanted, self.request, self.stop)
+                ends.callback(opened.close)
+                try:
+                    return self._measured(opened)
+                except _OutOfMemory as error:
+                    smaller = halved(self.request)
+                    assert smaller is not None, "out of memory is raised only where the micro batch can be halved"
+                    self.request = smaller
+                    self.notes = (f"the micro batch was halved to {smaller.workload.micro_batch_size}: {error}"[:1024],)
+                opened.crew.close()
+                wanted = replace(wanted, sensing=opened.sensing)
 
     def _measured(self, opened: Opened) -> Outcome:
         found = self._prepared(opened)
@@ -261,11 +268,11 @@ class _Run:
             return replace(found, steadiness=Steadiness(state="not_checked", message=message))
         arm = found.run.cases.baseline if found.run.cases.baseline in arms else arms[0]
         self.around.progress("sensor", 0.0, math.nan)
-        window = square_wave(opened.crew, arm, self.stop, self.around.waves)
-        if window:
-            sensor = calibrated(sensors.recordings().gpus, window)
+        wave = square_wave(opened.crew, arm, self.stop, self.around.waves)
+        if wave:
+            sensor = calibrated(sensors.recordings().gpus, wave.window)
             seconds = sensor.counter_update_seconds or sensor.power_update_seconds or sensing.sensor_seconds
-            sensing = replace(sensing, sensor=sensor, sensor_seconds=seconds)
+            sensing = replace(sensing, sensor=sensor, sensor_seconds=seconds, rests=wave.rests)
         plan = self.around.warm_up
         longest = min(plan.longest_seconds, LONGEST_SECONDS, WARM_UP_SHARE * self.request.deadline_seconds)
 
@@ -281,8 +288,9 @@ class _Run:
         sensors = opened.sensing.sensors
         began = self.around.clock.monotonic()
 
+        keep = self.around.checkpoint
+
         def after_pass(samples: Samples) -> None:
-            keep = self.around.checkpoint
             if keep and LEAST_PALINDROMES <= samples.passes < self.request.timing.passes:
                 so_far = self._up_to_now(opened, partial_of(found, samples), arms)
                 keep(_outcome(result_of(so_far, self.around.clock.wall())))
@@ -297,7 +305,7 @@ class _Run:
             self.around.progress("measure", min(1.0, done / of), left)
 
         metering = Metering(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
-        hooks = Hooks(after_pass, hot, before_visit)
+        hooks = Hooks(after_pass if keep else None, hot, before_visit)
         return take(opened.crew, found.run.cases, arms, self.request.timing, self.stop, metering, hooks, failures)
 
     def _up_to_now(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:

@@ -10,8 +10,9 @@ from precision_agent.backends.protocol import Part, RegionName, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
 from precision_agent.crew import Crew, Order, Stop
 from precision_agent.order import palindromes
-from precision_agent.phase_lock import sure_pause
+from precision_agent.phase_lock import calls_between_pauses, sure_pause
 from precision_agent.power import Window
+from precision_agent.visit import visit_of
 from precision_api.request import Timing
 from precision_api.result import Backend, Failure
 
@@ -20,20 +21,22 @@ Key = tuple[str, Case]
 LEAST_PALINDROMES = 2
 """One palindrome has no spread, so no interval, and a number without an interval is not a result."""
 STOPPED = frozenset({"terminated", "deadline"})
-POWER_SHARE = 0.6
-"""Of a training segment, for its power window: 6 windows of 1.8 s make the 10 s that a quick profile's energy needs."""
 POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "layers", "layers")
 """Which part of the step an arm's visits replay in turn: the layers are most of a full-depth step."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerWindow:
-    """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs."""
+    """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs.
+
+    `running`: by device, the share of it in which steps ran; the rest were pauses.
+    """
 
     part: Part
     window: Window
     step_seconds: float
     longest_pause_seconds: float
+    running: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Metering:
 
 DEPTH_CHANGED = Failure(
     reason="depth_changed",
-    message="the short model ran with other numbers of layers on some GPU or after a restart: memory was short",
+    message="the short model was another one on some GPU or after a restart (layers, parts or weights of the "
+    "optimizer differ): memory was short",
 )
 
 
@@ -110,7 +114,7 @@ class _Pass:
 class Hooks:
     """What the run does between palindromes: `hot` says of the arms' windows that a figure of them would be marked."""
 
-    after_pass: Callable[[Samples], None] = lambda samples: None
+    after_pass: Callable[[Samples], None] | None = None
     hot: Callable[[Sequence[Sequence[Window]]], bool] = lambda windows: False
     before_visit: Callable[[int, int], None] = lambda done, of: None
 
@@ -166,6 +170,7 @@ class _Taking:
     ) -> None:
         self.crew, self.cases, self.timing, self.stop = crew, cases, timing, stop
         self.metering, self.hooks, self.arms = metering, hooks, arms
+        self.visit = visit_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
         self.names = crew.machine().names
         self.passes: list[_Pass] = []
         self.failures: dict[Key, Failure] = {}
@@ -188,7 +193,8 @@ class _Taking:
             if taken.ended:
                 return self._frozen(taken.ended)
             self.passes.append(taken)
-            self.hooks.after_pass(self._frozen(None))
+            if self.hooks.after_pass:
+                self.hooks.after_pass(self._frozen(None))
         return self._frozen(None)
 
     def _hot(self, taken: _Pass) -> bool:
@@ -199,7 +205,7 @@ class _Taking:
         for arm in palindrome:
             self.hooks.before_visit(self.done, 2 * len(self.arms) * self.timing.passes)
             self.done += 1
-            if self.timing.discard_seconds:
+            if self.visit.discarded:
                 self._settle(arm)
             for case in self.cases.all:
                 taken.ended = self.stop() or self._case(case, arm, taken)
@@ -208,7 +214,7 @@ class _Taking:
         return taken
 
     def _settle(self, arm: Arm) -> None:
-        seconds = self.timing.discard_seconds
+        seconds = self.visit.discarded
         self.crew.all(Order("settle", (arm, seconds), seconds, arm))
 
     def _case(self, case: Case, arm: Arm, taken: _Pass) -> Failure | None:
@@ -233,20 +239,19 @@ class _Taking:
 
     def _seconds(self, case: Case) -> float:
         """Of one case in one visit: the GEMMs share a segment, the training step has one with its power window."""
-        segment = self.timing.segment_seconds
         if isinstance(case, GemmCase):
-            return segment / len(self.cases.gemms)
-        return segment * (1 - POWER_SHARE) if self.metering else segment
+            return self.visit.gemms / len(self.cases.gemms)
+        return self.visit.training
 
     def _power(self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: Metering, number: int) -> Failure | None:
         """The power window of the arm's visit `number`; why the run must end, or None."""
         part = POWER_PARTS[number % len(POWER_PARTS)]
-        seconds = self.timing.segment_seconds * POWER_SHARE
+        seconds = self.visit.power
         if part not in parts_of(step[0].regions):
             part = "layers"
         period = parts_of(step[0].regions).get(part, step[0].seconds)
         pause = sure_pause(period, metering.sensor_seconds)
-        arguments = (arm, part, seconds, pause, self.timing.seed + number)
+        arguments = (arm, part, seconds, pause, self.timing.seed + number, calls_between_pauses(period))
         answers = self.crew.all(Order("power_window", arguments, seconds, arm))
         failure = first_failure(self.names, answers)
         if failure:
@@ -257,7 +262,8 @@ class _Taking:
         window = intersection(answers)
         if window:
             period = fmean(answer.seconds for answer in answers)
-            taken.windows.setdefault(arm.label, []).append(PowerWindow(part, window, period, pause))
+            running = {name: answer.running for name, answer in zip(self.names, answers, strict=True)}
+            taken.windows.setdefault(arm.label, []).append(PowerWindow(part, window, period, pause, running))
         return None
 
     def _frozen(self, ended: Failure | None) -> Samples:
@@ -283,7 +289,7 @@ class _Taking:
                 for label in {label for taken in self.passes for label in taken.windows}
             },
             timed={label: tuple(windows) for label, windows in timed.items()},
-            facts={key: passes[0][0][0] for key, passes in whole.items()},
+            facts={key: _fact(passes) for key, passes in whole.items()},
             power_failures=dict(self.power_failures),
             ended=ended,
             repeated=self.repeated,
@@ -291,8 +297,22 @@ class _Taking:
 
 
 def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
-    """Whether the short model had another depth on some device or in some visit: its regions can't be put together."""
-    return len({sample.layers_measured for visits in passes for visit in visits for sample in visit}) > 1
+    """Whether the short model was another one on some device or in some visit: its regions can't be put together."""
+    found = {
+        (sample.layers_measured, sample.optimizer_parameters, frozenset(sample.regions))
+        for visits in passes
+        for visit in visits
+        for sample in visit
+    }
+    return len(found) > 1
+
+
+def _fact(passes: Sequence[Sequence[Sequence[Sample]]]) -> Sample:
+    """What stands for all samples of a case: the first, but eager where one of them was, and as busy as the least."""
+    samples = [sample for visits in passes for visit in visits for sample in visit]
+    ran = next((sample for sample in samples if sample.execution == "eager"), samples[0])
+    busy = min((sample.busy for sample in samples if sample.busy is not None), default=None)
+    return replace(samples[0], execution=ran.execution, execution_reason=ran.execution_reason, busy=busy)
 
 
 def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:

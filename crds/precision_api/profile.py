@@ -134,7 +134,7 @@ class Benchmarks(Document):
     )
 
     preset: Literal["quick", "standard"] = Field(
-        "quick", description="quick: 3 passes of 3 s segments; standard: 8 passes of 5 s segments."
+        "quick", description="quick: 4 passes of 1.75 s segments; standard: 12 passes of 2.8 s segments."
     )
     gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
     training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")

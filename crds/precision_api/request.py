@@ -38,10 +38,10 @@ class RequestNode(Record):
 
 
 class Timing(Record):
-    """How long to measure (METHOD 4.8): `passes` palindromes of one segment for each arm and direction."""
+    """How long to measure: `passes` palindromes; in each an arm is visited twice, a segment for each kind of figure."""
 
-    passes: Annotated[int, Field(ge=2, le=64)] = 3
-    segment_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
+    passes: Annotated[int, Field(ge=2, le=64)] = 4
+    segment_seconds: Annotated[float, Field(gt=0, le=60)] = 1.75
     discard_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
     seed: int = 0
 
@@ -86,12 +86,12 @@ class MeasurementRequest(Record):
 
 
 TIMINGS: dict[str, Timing] = {
-    "quick": Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0),
-    "standard": Timing(passes=8, segment_seconds=5.0, discard_seconds=1.0),
+    "quick": Timing(passes=4, segment_seconds=1.75, discard_seconds=1.0),
+    "standard": Timing(passes=12, segment_seconds=2.8, discard_seconds=1.0),
 }
-"""The presets of METHOD 4.8. With one segment a visit they give 0.31 % and 0.14 % half-width in simulation (0.3 % drift
-with 60 s memory, `python -m benchmarks.spread simulate`); a visit that measures GEMMs and training is longer, and
-rougher."""
+"""More and shorter palindromes than METHOD 4.8 names, in no more time: docs/decisions/0012 says why. In simulation they
+give half-widths of 0.22 % and 0.11 % for GEMMs and training alike, both in each visit (0.3 % drift with 60 s memory,
+`python -m benchmarks.spread simulate`)."""
 
 
 def canonical(document: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from precision_agent.assess import Evidence, control_ratio, recipe_result
+from precision_agent.assess import Evidence, control_ratio, recipe_result, with_meanings
 from precision_agent.backends.protocol import Probe, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
 from precision_agent.metered import NodeDraw
@@ -16,9 +16,9 @@ from precision_agent.sample import take
 from precision_agent.train import Measured, Metering
 from precision_api.request import Timing
 from precision_api.resolution import resolve
-from precision_api.result import Failure, RecipeResult
+from precision_api.result import Execution, Failure, RecipeResult
 from tests.support.fake_backend import VERIFIED, FakeBackend, crew_of, one_second
-from tests.support.result_objects import request
+from tests.support.result_objects import TINY_WORKLOAD, request
 
 TIMING = Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)
 NVFP4 = Arm("nvfp4", "nvfp4")
@@ -192,20 +192,35 @@ def test_each_segment_begins_with_the_arms_own_load() -> None:
     assert {seconds for _, seconds in backend.settled} == {1.0}
 
 
-class _Shallower(FakeBackend):
-    """A device whose memory grew short: after some steps its model has one layer less."""
+@dataclass
+class _Changed(FakeBackend):
+    """A device whose training samples the test changes; `after` so many, and of NVFP4 only, where memory grew short."""
+
+    change: Callable[[Sample], Sample] = lambda found: found
+    after: int = 0
 
     def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
         found = super().measure(case, arm, seconds)
-        if isinstance(case, TrainingCase) and isinstance(found, Sample) and arm == NVFP4 and len(self.asked) > 30:
-            assert found.layers_measured is not None
-            return replace(found, layers_measured=found.layers_measured - 1)
-        return found
+        hit = isinstance(case, TrainingCase) and (not self.after or (arm == NVFP4 and len(self.asked) > self.after))
+        return self.change(found) if hit and isinstance(found, Sample) else found
 
 
-def test_a_model_that_grew_shallower_on_the_way_gives_no_training_figure_but_a_reason() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: replace(found, layers_measured=1),
+        lambda found: replace(found, optimizer_parameters=1000),
+        lambda found: replace(found, regions=found.regions | {"optimizer": 0.1}),
+    ],
+    ids=["layers", "optimizer's weights", "parts"],
+)
+def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but_a_reason(
+    change: Callable[[Sample], Sample],
+) -> None:
     asked, cases = request(recipes=("nvfp4",)), tiny()
-    crew = crew_of(FakeBackend(twice_as_fast, uuid="GPU-0"), _Shallower(twice_as_fast, uuid="GPU-1"))
+    crew = crew_of(
+        FakeBackend(twice_as_fast, uuid="GPU-0"), _Changed(twice_as_fast, uuid="GPU-1", change=change, after=30)
+    )
     samples = take(crew, cases, cases.arms, TIMING, lambda: None)
     run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
     found = recipe_result(NVFP4, run, Evidence(VERIFIED, Metering(DRAW, {})))
@@ -215,3 +230,58 @@ def test_a_model_that_grew_shallower_on_the_way_gives_no_training_figure_but_a_r
     baseline = recipe_result(cases.baseline, run, Evidence(VERIFIED, Metering(DRAW, {})))
     assert baseline.training is not None
     assert baseline.training.tokens_per_second is not None
+
+
+def test_one_gpu_that_ran_eagerly_is_told_though_the_others_replayed_graphs() -> None:
+    cases = tiny()
+
+    def ran(execution: Execution, busy: float, reason: str = "") -> FakeBackend:
+        def change(found: Sample) -> Sample:
+            return replace(found, execution=execution, busy=busy, execution_reason=reason)
+
+        return _Changed(one_second, change=change)
+
+    crew = crew_of(ran("graph", 0.99), ran("eager", 0.7, "graph_unsupported: refused"))
+    fact = take(crew, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.all[-1]]
+    assert (fact.execution, fact.execution_reason, fact.busy) == ("eager", "graph_unsupported: refused", 0.7)
+
+
+MILLI = 1e-3
+
+
+def whole_step(found: Sample) -> Sample:
+    """With all four parts; the optimizer's comes once in 8 micro batches."""
+    return replace(found, regions={"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.5, "optimizer": 0.8})
+
+
+def quicker_forward(case: Case, arm: Arm) -> float | Failure:
+    """GEMMs of a millisecond, NVFP4's forward ones of a quarter."""
+    if isinstance(case, TrainingCase):
+        return 1.0
+    quick = arm.recipe == "nvfp4" and case.pass_ == "fprop" and case.quantized
+    return MILLI / 4 if quick else MILLI
+
+
+@pytest.mark.parametrize("recompute", ["None", "Full"])
+def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(recompute: str) -> None:
+    workload = TINY_WORKLOAD.model_copy(update={"recompute": recompute})
+    asked = request(recipes=("nvfp4",), workload=workload)
+    cases = cases_of(asked, resolve(asked.workload))
+    crew = crew_of(_Changed(quicker_forward, uuid="GPU-0", change=whole_step))
+    run = Measured(
+        cases, take(crew, cases, cases.arms, TIMING, lambda: None), resolve(asked.workload), crew.machine().names
+    )
+    evidence = Evidence(VERIFIED, Metering(DRAW, {}))
+    results = tuple(recipe_result(Arm(name, name), run, evidence) for name in ("bf16", "nvfp4"))
+    found = with_meanings(results, run)[1]
+    gemms = [case for case in cases.gemms if case.mode == "autocast"]
+    layers = sum(case.count for case in gemms if case.pass_ == "fprop" and case.quantized)
+    once = sum(case.count for case in gemms)
+    again = 2 if recompute == "Full" else 1
+    step = again * 0.2 + 0.1 + 0.5 + 0.8 / 8
+    whole = once + (again - 1) * layers
+    assert found.meaning is not None
+    assert found.meaning.gemm_share == pytest.approx(whole * MILLI / step)
+    assert found.meaning.gemm_speedup == pytest.approx(whole / (whole - again * layers * 3 / 4))
+    assert found.sums[0].seconds is not None
+    assert found.sums[0].seconds.value == pytest.approx(MILLI * (once - layers * 3 / 4)), "a sum counts each GEMM once"

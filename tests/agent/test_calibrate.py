@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from precision_agent.calibrate import calibrated, disagrees, idle_watts
+from precision_agent.calibrate import calibrated, disagrees, idle_watts, square_wave
+from precision_agent.cases import Arm
 from precision_agent.power import Window
 from precision_agent.sensors.sampling import Row, recordings
-from precision_api.result import Sensor
+from precision_api.result import Failure, Sensor
+from tests.support.fake_backend import FakeBackend, crew_of
 
 WINDOW = Window(1.0, 9.0)
+BF16 = Arm("bf16", "bf16")
 
 
 def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) -> list[Row]:
@@ -25,6 +30,20 @@ def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) ->
                 module_milliwatts=module)
         )  # fmt: skip
     return found
+
+
+def test_a_square_wave_tells_when_the_gpus_were_at_rest() -> None:
+    found = square_wave(crew_of(FakeBackend()), BF16, lambda: None, 3, lambda seconds: time.sleep(seconds / 100))
+    assert found is not None
+    assert len(found.rests) == 3
+    edges = [at for rest in found.rests for at in (rest.start, rest.end)]
+    assert edges == sorted(edges)
+    assert found.window.start < edges[0] < edges[-1] <= found.window.end
+
+
+def test_a_square_wave_that_must_end_tells_nothing() -> None:
+    told = Failure(reason="terminated", message="the agent was told to stop")
+    assert square_wave(crew_of(FakeBackend()), BF16, lambda: told, 3, lambda seconds: None) is None
 
 
 def test_a_counter_that_agrees_under_a_square_wave_is_calibrated() -> None:

@@ -216,7 +216,7 @@ def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) 
     assert "measuring, about" in ran.stderr
     assert f"explain {out}" in ran.stderr
     explained = called("explain", str(out))
-    assert "bf16's seconds over these, paired within each of 3 palindromes" in " ".join(explained.stdout.split())
+    assert "bf16's seconds over these, paired within each of 4 palindromes" in " ".join(explained.stdout.split())
     rows = json.loads(called("explain", str(out), "-o", "json").stdout)
     assert {"of", "figure", "value", "source"} == set(rows[0])
 

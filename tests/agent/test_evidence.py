@@ -28,6 +28,17 @@ def test_the_tax_is_the_quantisation_kernels_share_and_a_norm_is_none_of_it() ->
     assert quantization_tax("fp8_current", kernels[1:]) is None
 
 
+def test_where_activations_are_recomputed_the_tax_counts_the_layers_forward_pass_twice() -> None:
+    kernels = [
+        ProfiledKernel(FP8, 2.0, "forward", "mlp"),
+        ProfiledKernel(CAST, 1.0, "forward", "mlp"),
+        ProfiledKernel(FP8, 4.0, "backward", "mlp"),
+        ProfiledKernel(BF16, 1.0, "other", "head"),
+    ]
+    assert quantization_tax("fp8_current", kernels) == pytest.approx(1 / 8)
+    assert quantization_tax("fp8_current", kernels, forwards=2) == pytest.approx(2 / 11)
+
+
 @pytest.mark.parametrize(
     ("name", "counts"),
     [

@@ -128,6 +128,25 @@ def test_a_step_is_repeated_split_and_recomputed_as_asked(more: dict[str, Any], 
     assert found(short_model("bf16", 4), depth(32, **more)).values[0] == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("kept", [0, 3])
+@pytest.mark.parametrize("recompute", ["None", "Full"])
+@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize("accumulation", [1, 8, 64])
+@pytest.mark.parametrize("layers", [24, 32, 126])
+def test_the_step_is_the_designs_sum_whatever_is_asked_for(
+    layers: int, accumulation: int, shards: int, recompute: str, kept: int
+) -> None:
+    """METHOD 4.7, written out: L x layer + head + optimizer / (gradientAccumulation x shards)."""
+    again = 2 if recompute == "Full" else 1
+    low, high = (again * forward + backward for forward, backward in (LAYER["nvfp4"], LAYER["bf16"]))
+    optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards
+    whole = depth(
+        layers, gradient_accumulation=accumulation, optimizer_shards=shards, recompute=recompute, kept_higher=kept
+    )
+    got = found(short_model("nvfp4", 4), whole, short_model("bf16", 4) if kept else None).values[0]
+    assert got == pytest.approx((layers - kept) * low + kept * high + HEAD + optimizer, rel=1e-12)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 8, 32])
 def test_layers_kept_higher_take_the_baselines_time(kept: int) -> None:
     got = found(short_model("nvfp4", 4), depth(32, kept_higher=kept), short_model("bf16", 4)).values[0]
@@ -197,6 +216,14 @@ def test_regions_of_different_palindromes_are_not_added() -> None:
     assert full_depth(mixed, depth(32)) == Failure(
         reason="regions_differ", message="regions were timed in different numbers of palindromes"
     )
+
+
+def test_a_backward_pass_that_lacks_a_palindrome_is_not_cut_to_fit() -> None:
+    forward, backward = [0.04, 0.04, 0.04], [0.08, 0.08]
+    cut = {"layers_forward": forward, "layers_backward": backward, "head": [0.1, 0.1], "optimizer": [0.1, 0.1]}
+    failed = full_depth(cut, depth(32))  # type: ignore[arg-type]
+    assert isinstance(failed, Failure)
+    assert failed.reason == "regions_differ"
 
 
 def test_arms_that_lack_different_parts_are_not_compared() -> None:

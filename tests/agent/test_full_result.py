@@ -10,7 +10,7 @@ import pytest
 
 from precision_agent.run import run_request
 from precision_api.recipes import RECIPE_NAMES
-from precision_api.request import LossRuns, Timing
+from precision_api.request import TIMINGS, LossRuns
 from precision_api.result import (
     Clocks,
     GpuHealth,
@@ -42,7 +42,7 @@ def fullest(preset: PresetName, steps: int) -> MeasurementResult:
         workload=Workload(preset=preset),
         recipes=RECIPE_NAMES,
         product="GB200",
-        timing=Timing(passes=8, segment_seconds=5.0, discard_seconds=1.0),
+        timing=TIMINGS["standard"],
         loss=LossRuns(steps=steps, seeds=3),
         deadline_seconds=3600,
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from precision_agent.backends.protocol import Refusal
+from precision_agent.cli_run import run
 from precision_agent.local import (
     CPU_TRIAL,
     LEAST_DEADLINE_SECONDS,
@@ -17,15 +20,17 @@ from precision_agent.local import (
     box,
     hint,
     local_request,
+    names_of,
     plain_name,
-    recipes_of,
     step_fields,
 )
 from precision_agent.plan_seconds import phases, total_seconds
 from precision_agent.sensors.nvml import GpuReading, Reading
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
-from precision_api.request import TIMINGS, MeasurementRequest, request_json
+from precision_api.profile import Benchmarks
+from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, request_json
 from precision_api.result import Failure
+from precision_api.workload import Workload
 
 NOTHING = Reading(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
 CONFIG = {
@@ -118,6 +123,45 @@ def test_the_request_travels_as_any_other_and_has_the_presets_timing() -> None:
     assert MeasurementRequest.model_validate_json(request_json(found)) == found
 
 
+SAME_WORDS = {
+    "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss_steps",
+    "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
+    "preset": "timing", "baseline": "baseline", "scope": "scope", "keptHigherLayers": "kept_higher_layers",
+}  # fmt: skip
+"""Fields of a profile's `benchmarks` and the option of a local run that says the same."""
+WORKLOAD_OPTIONS = {"hugging_face_config": "hf_config", "shapes": "shape", "model": "hf_config"}
+
+
+def leaves(model: type[BaseModel], before: str = "") -> list[str]:
+    found: list[str] = []
+    for name, one in model.model_fields.items():
+        place = before + (one.alias or name)
+        nested = isinstance(one.annotation, type) and issubclass(one.annotation, BaseModel)
+        found += leaves(one.annotation, f"{place}.") if nested else [place]  # type: ignore[arg-type]
+    return found
+
+
+def test_whatever_a_profile_says_of_workload_and_benchmarks_a_local_run_has_an_option_for() -> None:
+    options = set(inspect.signature(run).parameters)
+    assert set(leaves(Benchmarks)) == set(SAME_WORDS), "a field is new: give a local run an option for it"
+    assert set(SAME_WORDS.values()) <= options
+    assert {WORKLOAD_OPTIONS.get(name, name) for name in Workload.model_fields} <= options
+
+
+def test_every_option_reaches_the_request() -> None:
+    found = made(
+        preset="llama3-8b", name="mine", baseline="fp8_current", scope="mlp", kept_higher_layers=4, modes=("autocast",),
+        may_halve_micro_batch=True, loss_steps=20, loss_seeds=2, recipes=("bf16",),
+    )  # fmt: skip
+    assert (found.workload.name, found.baseline, found.recipe_scope, found.kept_higher_layers) == (
+        "mine", "fp8_current", "mlp", 4,
+    )  # fmt: skip
+    assert (found.gemm_modes, found.may_halve_micro_batch, found.loss) == (
+        ("autocast",), True, LossRuns(steps=20, seeds=2),
+    )  # fmt: skip
+    assert made(preset="llama3-8b", modes=()).gemm_modes == ()
+
+
 def test_the_run_ends_by_itself_after_three_times_its_plan() -> None:
     standard = made(preset="llama3-8b", timing="standard")
     assert standard.deadline_seconds == pytest.approx(3 * total_seconds(phases(standard)), abs=1)
@@ -144,7 +188,14 @@ def test_a_hugging_face_config_is_read_from_its_file(tmp_path: Path) -> None:
         ({"preset": "llama3-8b", "recipes": ("fp6",)}, "recipes.0"),
         ({"preset": "llama3-8b", "baseline": "nvfp4"}, "baseline"),
         ({"preset": "llama3-8b", "scope": "some"}, "recipe_scope"),
+        ({"preset": "llama3-8b", "kept_higher_layers": 32}, "--kept-higher-layers 32: the model has 32 layers"),
+        ({"preset": "llama3-8b", "kept_higher_layers": -1}, "kept_higher_layers"),
+        ({"shapes": ("64x64x64",), "kept_higher_layers": 2}, "--kept-higher-layers: shapes have no layers"),
+        ({"preset": "llama3-8b", "modes": ("graph",)}, "gemm_modes.0"),
+        ({"preset": "llama3-8b", "modes": (), "training": False}, "nothing to measure: leave out --no-gemm"),
+        ({"shapes": ("64x64x64",), "modes": ()}, "nothing to measure"),
         ({"preset": "llama3-8b", "loss_steps": 3}, "steps"),
+        ({"preset": "llama3-8b", "loss_steps": 20, "loss_seeds": 4}, "seeds"),
         ({"preset": "llama3-8b", "step": {"tensor_parallel": 3}}, "use tensorParallel 2"),
         ({"preset": "llama3-8b", "step": {"recompute": "some"}}, "recompute"),
         ({"shapes": ("8x8x8",), "micro_batch_size": 2}, "means nothing with shapes"),
@@ -170,7 +221,7 @@ def test_a_model_is_taken_on_a_cpu_because_the_run_narrows_it() -> None:
 def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:
     assert plain_name("box 7.lab") == "box-7.lab"
     assert plain_name("") == "local"
-    assert recipes_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
+    assert names_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
     assert step_fields(a=1, b=None) == {"a": 1}
 
 

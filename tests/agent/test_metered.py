@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precision_agent.backends.protocol import Part
-from precision_agent.metered import NodeDraw, clocks, held_back, node_draws, power_trace, used_bytes
+from precision_agent.metered import NodeDraw, Sensed, clocks, held_back, node_draws, power_trace, used_bytes
 from precision_agent.power import Window
 from precision_agent.sample import POWER_PARTS, PowerWindow
 from precision_agent.sensors.sampling import Recording, Row, recordings
@@ -41,7 +41,7 @@ def recorded(
 
 
 def draws(found: dict[str, Recording], made: list[PowerWindow], modules: dict[str, str] | None = None) -> object:
-    return node_draws(found, made, list(found), modules or {}, sensor_seconds=0.1)
+    return node_draws(found, made, list(found), Sensed(modules or {}, 0.1))
 
 
 def test_each_part_has_its_own_draw_and_validity_is_pooled_over_all_of_them() -> None:
@@ -77,7 +77,7 @@ def test_one_part_that_is_locked_to_the_sensor_voids_the_draw() -> None:
 
 def test_a_gpu_without_recording_or_with_another_scope_voids_the_draw() -> None:
     both = recorded(windows())
-    assert names(node_draws(both, windows(), ["GPU-0", "GPU-1"], {}, 0.1)) == ["no_sampler"]
+    assert names(node_draws(both, windows(), ["GPU-0", "GPU-1"], Sensed({}, 0.1))) == ["no_sampler"]
     mixed = both | recorded(windows(), "GPU-1", module=True)
     assert names(draws(mixed, windows())) == ["module_shared"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from precision_agent.backends.open import Opened, Wanted
-from precision_agent.backends.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel, Sample
+from precision_agent.backends.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel
 from precision_agent.backends.replay import Replay
 from precision_agent.backends.replay_sensors import ReplaySensors, sensing
 from precision_agent.backends.replay_tables import ReplayOptions
@@ -21,7 +21,7 @@ from precision_agent.preflight import Health
 from precision_agent.run import Clock, Outcome, Surroundings, run_request, run_wanted
 from precision_agent.sensors.sampling import Recordings, Row, recordings
 from precision_agent.sensors.watch import Sensing
-from precision_api.request import LossRuns, MeasurementRequest, Timing
+from precision_api.request import LossRuns, MeasurementRequest
 from precision_api.result import Failure, MeasurementResult, RecipeResult, Sensor
 from precision_api.wire import read_message
 from tests.support.fake_backend import FakeBackend, crew_of
@@ -345,34 +345,6 @@ def test_fewer_gpus_than_promised_is_no_result() -> None:
 
     outcome = run_wanted(request_text(), Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
     assert outcome.exit_code == 12
-
-
-# --- a second depth
-
-
-def deeper(each: float) -> Callable[[Arm], Sample | Failure]:
-    """Three layers for the two of the model, at these seconds a layer."""
-    return lambda arm: Sample(
-        3 * each, 1, 0.0, 1.0, {"layers_forward": each, "layers_backward": 2 * each}, layers_measured=3
-    )
-
-
-STANDARD = {"timing": Timing(passes=8, segment_seconds=1.0, discard_seconds=0.0)}
-
-
-def test_a_second_depth_that_is_predicted_right_is_a_check_and_one_that_is_not_is_a_note() -> None:
-    right = of(on_fakes(FakeBackend(depths=deeper(0.5)), **STANDARD), "bf16")
-    assert right.training is not None
-    assert (right.training.depth_check, right.notes) == (pytest.approx(1.0), ())
-    wrong = of(on_fakes(FakeBackend(depths=deeper(0.55)), **STANDARD), "bf16")
-    assert len(wrong.notes) == 1
-    assert wrong.notes[0].startswith("a second depth was predicted at 0.909 of what it took")
-
-
-def test_a_quick_run_has_no_time_for_a_second_depth() -> None:
-    training = of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training
-    assert training is not None
-    assert training.depth_check is None
 
 
 # --- kernels

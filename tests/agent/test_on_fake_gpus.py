@@ -14,16 +14,16 @@ from precision_api.exits import exit_of
 from precision_api.request import Timing
 from precision_api.result import MeasurementResult
 from tests.support.fake_nvml import FakeNvml, compile_nvml
-from tests.support.result_objects import request_text
+from tests.support.result_objects import TINY_WORKLOAD, request_text
 
 RUN = """
 import json, sys
 from precision_agent.backends.open import Wanted
 from precision_agent.run import Surroundings, run_wanted
 from precision_agent.steady import WarmUp
-place = ("tests.support.worker_backend", "WorkerBackend")
+place = ("tests.support.worker_backend", sys.argv[4])
 wanted = Wanted("torch", "cuda", gpu=sys.argv[2] or None, idle_seconds=0.4, places={"torch": place})
-around = Surroundings(warm_up=WarmUp(longest_seconds=3.0, slice_seconds=0.1), waves=3)
+around = Surroundings(warm_up=WarmUp(longest_seconds=3.0, slice_seconds=0.05), waves=int(sys.argv[3]))
 outcome = run_wanted(sys.argv[1], wanted, around)
 print(json.dumps({"exit": outcome.exit_code, "message": outcome.message.decode(),
                   "result": outcome.result and outcome.result.model_dump(mode="json", by_alias=True)}))
@@ -42,19 +42,21 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(library: Path, tmp_path: Path) -> Run:
     """Runs a short request for two GPUs on a script."""
 
-    def go(script: str, gpu: str = "", **changes: Any) -> dict[str, Any]:
+    def go(
+        script: str, gpu: str = "", waves: int = 1, backend: str = "WorkerBackend", **changes: Any
+    ) -> dict[str, Any]:
         path = tmp_path / "script.txt"
         path.write_text(script)
-        timing = Timing(passes=2, segment_seconds=0.3, discard_seconds=0.0)
+        timing = Timing(passes=2, segment_seconds=0.12, discard_seconds=0.0)
         defaults = {"product": "H200", "gpus": 2, "recipes": ("bf16", "nvfp4"), "timing": timing}
         text = request_text(**(defaults | {"gemm_modes": ("autocast",)} | changes))
-        return dict(FakeNvml(library, path).run(RUN, text, gpu))
+        return dict(FakeNvml(library, path).run(RUN, text, gpu, str(waves), backend))
 
     return go
 
 
 def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health(run: Run) -> None:
-    found = run(TWO)
+    found = run(TWO, waves=2)
     assert found["exit"] == 0, found["message"]
     result = MeasurementResult.model_validate(found["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-a", "GPU-b"]
@@ -86,7 +88,7 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
 
 
 def test_one_gpu_can_be_measured_alone_by_its_uuid(run: Run) -> None:
-    result = MeasurementResult.model_validate(run(TWO, gpu="GPU-b")["result"])
+    result = MeasurementResult.model_validate(run(TWO, gpu="GPU-b", recipes=("bf16",))["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-b"]
 
 
@@ -111,12 +113,22 @@ def test_what_must_not_be_measured_is_refused_before_any_context(
 
 
 def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(run: Run) -> None:
-    result = MeasurementResult.model_validate(run(TWO + "lost 4.5\n")["result"])
+    result = MeasurementResult.model_validate(run(TWO + "lost 3.0\n")["result"])
     training = result.recipes[0].training
     assert training is not None
     assert training.tokens_per_second is not None
     assert training.energy is not None
     assert "sensor_lost" in training.energy.reasons
+
+
+def test_a_run_begun_anew_after_out_of_memory_is_not_refused_for_what_it_left_on_the_gpus_itself(run: Run) -> None:
+    pair = TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2})
+    found = run(TWO, backend="ShortOfMemory", recipes=("bf16",), workload=pair, may_halve_micro_batch=True)
+    assert found["exit"] == 0, found["message"]
+    result = MeasurementResult.model_validate(found["result"])
+    assert result.recipes[0].notes[0].startswith("the micro batch was halved to 1")
+    assert [gpu.memory_used_bytes for gpu in result.health] == [500_000_000, 500_000_000], "as before the first context"
+    assert result.power_trace is not None, "the sensors went on"
 
 
 def test_the_gpus_that_cuda_may_see_are_found_by_uuid_beginning_or_number() -> None:

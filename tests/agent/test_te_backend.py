@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-import torch
 
-from precision_agent.backends.protocol import Backend, Inspection, LossPlan, LossTrack, Profile, Refusal, Sample
+from precision_agent.backends.protocol import (
+    Backend,
+    Inspection,
+    LossPlan,
+    LossTrack,
+    Profile,
+    Refusal,
+    RegionName,
+    Sample,
+)
 from precision_agent.backends.te.api import NEEDS
 from precision_agent.backends.te.plain import plain
-from precision_agent.backends.te.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
-from precision_agent.full_depth import Depth, full_depth
+from precision_agent.full_depth import Depth, depth_check, depth_of, full_depth
 from precision_agent.kernels import classify
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
 from precision_api.result import Failure
 from tests.support.te_device import GEMM, NORM, QUANTISE, FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
+from tests.support.te_prober import FakeProber
 from tests.support.te_signatures import TAGS
 
 pytestmark = pytest.mark.torch
@@ -45,15 +52,6 @@ def request(**given: Any) -> MeasurementRequest:
     return MeasurementRequest.model_validate(base | given)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other over matrices as small as these take longer than the matrices."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 class Bench:
     """A backend on a made-up GPU."""
 
@@ -61,8 +59,9 @@ class Bench:
         self.request = asked or request()
         self.world = World(tag, FakeGpu())
         self.engine = FakeEngine(self.world.gpu, world=self.world, **engine)
+        self.prober = FakeProber()
         self.backend = TransformerEngine(
-            self.request, "cuda", api=fake_api(tag, self.world), engine=self.engine, ask=lambda recipe: Ended(1, "", "")
+            self.request, "cuda", api=fake_api(tag, self.world), engine=self.engine, prober=self.prober
         )
         self.cases = cases_of(self.request, resolve(self.request.workload))
 
@@ -102,7 +101,8 @@ def test_all_orders_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> Non
         assert isinstance(backend.profile(arm, tmp_path / "trace.json"), Profile)
         assert isinstance(backend.inspect(arm), Inspection)
         assert backend.memory(arm).allocated_peak_bytes
-    sample(backend.second_depth(bench.arm("nvfp4"), 0.0))
+    second = sample(backend.second_depth(bench.arm("nvfp4"), 0.0))
+    assert (second.layers_measured, set(second.regions)) == (2, set(get_args(RegionName)))
     assert isinstance(backend.loss_run(bench.arm("fp8_delayed"), LossPlan(2, 0)), LossTrack)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     listed = {symbol: set(names) for symbol, names in NEEDS.items()}
@@ -137,6 +137,17 @@ def test_prequantized_is_the_timed_step_times_the_gemms_share_of_its_kernels() -
     bench, arm = Bench(), Arm("fp8_current", "fp8_current")
     found = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), arm, 0.0))
     assert us(found.seconds) == pytest.approx(GEMM["fp8_current"][1])
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+@pytest.mark.parametrize("recipe", ["bf16", "fp8_current", "nvfp4"])
+def test_prequantized_holds_the_gemm_and_nothing_of_the_weights_cast(recipe: Any, accumulation: int) -> None:
+    """The first micro batch quantises the weight, the profiled ones do not: the two must not be mixed."""
+    bench = Bench(asked=request(workload={"gradientAccumulation": accumulation}))
+    arm = Arm(recipe, recipe)
+    for pass_ in ("fprop", "dgrad", "wgrad"):
+        found = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), arm, 1e-4))
+        assert us(found.seconds) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
 
 
 def test_kernel_only_time_is_not_told_of_a_step_that_the_host_holds_up() -> None:
@@ -291,6 +302,34 @@ def test_all_arms_train_the_same_weights_with_modules_and_recipes_of_their_own()
     assert all(mine is theirs for mine, theirs in pairs)
 
 
+def test_a_second_depth_has_all_parts_of_the_first_and_is_predicted_from_it() -> None:
+    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
+    first = sample(bench.backend.measure(bench.training, arm, 0.0))
+    second = sample(bench.backend.second_depth(arm, 0.0))
+    assert set(second.regions) == set(first.regions) == set(get_args(RegionName))
+    assert (first.layers_measured, second.layers_measured) == (4, 2)
+    workload, held = resolve(bench.request.workload), [found.optimizer_parameters or 0 for found in (first, second)]
+    one, two = (
+        (
+            {name: [value] for name, value in found.regions.items()},
+            depth_of(workload, found.layers_measured or 0, optimizer_parameters=found.optimizer_parameters),
+        )
+        for found in (first, second)
+    )
+    adam = 5e-6  # of the made-up GPU, however many weights there are
+    predicted = second.seconds + adam * held[1] / held[0]
+    assert depth_check(*one, *two) == pytest.approx(predicted / (second.seconds + adam))  # type: ignore[arg-type]
+
+
+def test_a_second_depth_that_does_not_fit_says_so() -> None:
+    bench, arm = Bench(asked=request(workload={"model": MODEL})), Arm("bf16", "bf16")
+    bench.world.most_layers = 1
+    assert sample(bench.backend.measure(bench.training, arm, 0.0)).layers_measured == 1
+    found = bench.backend.second_depth(arm, 0.0)
+    assert isinstance(found, Failure)
+    assert (found.reason, "layer 2" in found.message) == ("out_of_memory", True)
+
+
 def test_where_memory_ends_the_model_is_made_shallower_for_all_arms() -> None:
     bench = Bench()
     one, two = bench.arm("bf16"), bench.arm("fp8_current")
@@ -341,6 +380,16 @@ def test_a_power_windows_period_is_told_without_its_pauses() -> None:
     found = sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.05, 0.02, 3))
     assert found.calls > 1
     assert found.seconds * found.calls < found.end - found.start
+    assert found.running == pytest.approx(found.seconds * found.calls / (found.end - found.start))
+
+
+def test_a_power_window_pauses_after_whole_groups_of_calls_only() -> None:
+    bench = Bench()
+    bench.backend.prepare(bench.training, bench.arm("bf16"))
+    found = sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.004, 0.001, 3, 7))
+    assert found.calls % 7 == 0
+    assert found.running < 1.0
+    assert sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.004, 0.0, 3, 7)).running == 1.0
 
 
 def test_half_as_many_bytes_are_saved_where_fp8_is_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -21,6 +22,7 @@ from precision_api.request import MeasurementRequest, Timing, request_json
 from precision_api.result import Failure, MeasurementResult, RecipeResult
 from tests.agent.test_te_backend import MODEL, Bench, request
 from tests.support.te_fake import fake_api
+from tests.support.te_prober import FakeProber
 
 pytestmark = pytest.mark.torch
 
@@ -35,12 +37,16 @@ class Probed(Bench):
 
     def __init__(self, asked: MeasurementRequest) -> None:
         super().__init__(asked=asked)
+        self.backend = TransformerEngine(
+            asked, "cuda", api=fake_api("v2.20", self.world), engine=self.engine, prober=FakeProber(probed)
+        )
 
-        def ask(recipe: Recipe) -> Ended:
-            apart = Bench()
-            return Ended(0, json.dumps(probing.run(fake_api("v2.20", apart.world), apart.engine, recipe)), "")
 
-        self.backend = TransformerEngine(asked, "cuda", api=fake_api("v2.20", self.world), engine=self.engine, ask=ask)
+@cache
+def probed(recipe: Recipe) -> Ended:
+    """How a recipe's probe ends: in every run alike."""
+    apart = Bench()
+    return Ended(0, json.dumps(probing.run(fake_api("v2.20", apart.world), apart.engine, recipe)), "")
 
 
 def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest], None] = lambda b, r: None) -> Outcome:
@@ -84,19 +90,24 @@ def test_what_was_tried_and_failed_is_not_built_again_at_each_visit() -> None:
     assert bench.engine.released == tried
 
 
-def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantisation() -> None:
-    outcome = ran(request(**SHORT))
-    delayed = of(outcome, "fp8_delayed")
+@pytest.fixture(scope="module")
+def short() -> Outcome:
+    """One run in which all goes well; it is only read."""
+    return ran(request(**SHORT))
+
+
+def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantisation(short: Outcome) -> None:
+    delayed = of(short, "fp8_delayed")
     assert {part.mode: part.failure for part in delayed.sums} == {"autocast": None, "prequantized": None}
     assert delayed.gradient_quantization_share == pytest.approx(1 / 7)  # 1 us beside a GEMM of 6 us
-    assert of(outcome, "bf16").gradient_quantization_share is None
+    assert of(short, "bf16").gradient_quantization_share is None
 
 
-def test_what_the_layer_has_no_switch_for_is_in_the_notes() -> None:
+def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> None:
     model = THIN | {"qkvBias": True}
     outcome = ran(request(workload={"model": model}, **SHORT))
     assert any("the training step is without" in note for note in of(outcome, "bf16").notes)
-    assert not any("is without" in note for note in of(ran(request(**SHORT)), "bf16").notes)
+    assert not any("is without" in note for note in of(short, "bf16").notes)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
+import socket
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 
-from precision_agent.backends.te.probe import Ended, main, probe_of, run
+from precision_agent.backends.te.probe import Ended, main, probe_of, run, serve
+from precision_agent.backends.te.prober import Prober
 from tests.support.te_device import GEMM, FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_signatures import TAGS
@@ -85,7 +88,32 @@ def test_what_transformer_engine_raises_is_the_probes_answer_with_its_word_on_th
     assert "compute capability 10.0 or higher required for NVFP4" in found.reason
 
 
-def test_the_program_wants_one_known_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fp5"]) == 2
-    assert "one of bf16, fp8_delayed" in capsys.readouterr().err
-    assert sys.executable
+def test_what_is_not_a_socket_is_no_way_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fp8_current"]) == 2
+    assert "a socket on which recipes are asked for" in capsys.readouterr().err
+
+
+def test_one_process_answers_recipe_after_recipe_with_what_transformer_engine_did() -> None:
+    world = World("v2.20", FakeGpu())
+    api, engine = fake_api("v2.20", world), FakeEngine(world.gpu, world=world)
+    ours, theirs = socket.socketpair()
+    with Connection(theirs.detach()) as their_end, Connection(os.dup(ours.fileno())) as wire:
+        for asked in ("fp8_delayed", "mxfp8", "fp5"):
+            wire.send_bytes(asked.encode())
+        ours.shutdown(socket.SHUT_WR)
+        serve(their_end, lambda recipe: run(api, engine, recipe))
+        answers = [wire.recv_bytes().decode() for _ in range(3)]
+    ours.close()
+    found = [probe_of("fp8_delayed", Ended(0, answers[0], "")), probe_of("mxfp8", Ended(0, answers[1], ""))]
+    assert [(one.availability, one.verification.verdict) for one in found] == [("ok", "verified")] * 2
+    assert "no recipe is called fp5" in answers[2]
+
+
+def test_the_program_answers_where_transformer_engine_is_and_where_it_is_not() -> None:
+    prober = Prober()
+    try:
+        ended = prober.ask("bf16")
+    finally:
+        prober.end()
+    assert ended.code == 0, ended.stderr
+    assert {"error"} <= json.loads(ended.stdout).keys() or {"kernels"} <= json.loads(ended.stdout).keys()

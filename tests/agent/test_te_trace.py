@@ -82,6 +82,12 @@ def test_the_gemms_share_counts_an_unknown_kernel_as_a_gemm() -> None:
     assert Shares(0, 0).gemm_share is None
 
 
+def test_what_ends_a_gemm_is_part_of_its_time() -> None:
+    reduction = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasSplitKParams<float>)"
+    found = [Launch(BF16, 0, 6, region="wgrad"), Launch(reduction, 6, 7, region="wgrad")]
+    assert shares(found, "wgrad") == Shares(gemm=7, other=0)
+
+
 def test_busy_counts_overlapping_kernels_once() -> None:
     assert busy([Launch("a", 0, 4), Launch("b", 2, 5), Launch("c", 9, 10)]) == pytest.approx(0.6)
     assert busy([]) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -27,15 +26,6 @@ from tests.support.result_objects import TINY, request, request_text
 pytestmark = pytest.mark.torch
 
 BF16, FP8 = Arm("bf16", "bf16"), Arm("fp8_current", "fp8_current")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other on shared cores would make these tests slow."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def backend() -> TorchGemm:
@@ -118,6 +108,10 @@ def test_each_part_of_the_step_can_be_replayed_for_a_power_window(part: Part) ->
     found = one.power_window(BF16, part, 0.02, 0.001, seed=1)
     assert isinstance(found, Sample)
     assert found.calls * found.seconds <= found.end - found.start
+    assert found.running == pytest.approx(found.calls * found.seconds / (found.end - found.start))
+    whole = one.power_window(BF16, part, 0.02, 0.0, seed=1)
+    assert isinstance(whole, Sample)
+    assert whole.running == 1.0, "without pauses nothing is taken off, not even the gaps between calls"
 
 
 def test_a_model_without_a_vocabulary_has_no_head_to_replay() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from precision_agent.backends.protocol import LossPlan, LossTrack, Profile, Samp
 from precision_agent.backends.te import api, recipes
 from precision_agent.backends.te.api import Owner, load, missing
 from precision_agent.backends.te.engine import CudaEngine
-from precision_agent.backends.te.gemm_tier import Unit
+from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, sample_of
 from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm, GemmCase, cases_of
+from precision_agent.full_depth import depth_agrees, depth_check, depth_of
 from precision_agent.kernels import classify, share_by_class
 from precision_agent.loss import divergence
 from precision_agent.verification import EXPECTED_CLASS, numeric_verdict
@@ -197,6 +199,64 @@ def test_in_scope_mlp_the_attentions_kernels_are_bf16(te: api.Api) -> None:
     }
     assert by_module["attention"].get("fp8", 0.0) == 0.0
     assert by_module["mlp"].get("fp8", 0.0) > 0.98
+
+
+def test_a_refused_capture_leaves_memory_random_numbers_and_the_next_capture_whole(engine: CudaEngine) -> None:
+    with engine.stream():
+        x = torch.ones(8, device=engine.device)
+
+        def waits() -> None:
+            x.sum().item()
+
+        with pytest.raises(RuntimeError, match="captur"):
+            engine.capture(waits)
+        engine.release()
+        assert torch.randn(8, device=engine.device).isfinite().all()
+
+        def doubles() -> None:
+            x.mul_(2)
+
+        replay = engine.capture(doubles)
+        replay()
+        replay()
+        engine.synchronize()
+        assert x.tolist() == [4.0] * 8
+
+
+def test_a_second_depth_is_predicted_from_the_first(backend: TransformerEngine) -> None:
+    workload = resolve(request().workload)
+    cases = cases_of(request(), workload)
+    assert cases.training
+    arm = Arm("bf16", "bf16")
+    first = sample(backend.measure(cases.training, arm, 1.0))
+    second = sample(backend.second_depth(arm, 1.0))
+    one, two = (
+        (
+            {name: [value] for name, value in found.regions.items()},
+            depth_of(workload, found.layers_measured or 0, optimizer_parameters=found.optimizer_parameters),
+        )
+        for found in (first, second)
+    )
+    ratio = depth_check(*one, *two)  # type: ignore[arg-type]
+    assert not isinstance(ratio, Failure), ratio
+    assert depth_agrees(ratio), ratio
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp8_current"])
+def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_kernels(
+    te: api.Api, engine: CudaEngine, recipe: Any
+) -> None:
+    unit = unit_of(te, engine, recipe)
+    with engine.stream():
+        timings = unit.measure(0.5)
+    case = GemmCase("x", "fprop", SHAPE.m, SHAPE.k, SHAPE.n, 1, "autocast")
+    whole, alone = (
+        sample(sample_of(replace(case, mode=mode), timings, unit.told, unit.program, unit.rotated)).seconds  # type: ignore[arg-type]
+        for mode in ("autocast", "prequantized")
+    )
+    kernels = unit.told.kernels["fprop"].gemm / PROFILED_STEPS
+    assert alone <= 1.005 * whole
+    assert alone > 0.9 * kernels / unit.rotated
 
 
 def test_less_is_saved_for_the_backward_pass_in_fp8(backend: TransformerEngine) -> None:

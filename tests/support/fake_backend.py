@@ -77,7 +77,7 @@ class FakeBackend:
         return self._sample(found, seconds, case if isinstance(case, TrainingCase) else None)
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         self.windows.append((arm.label, part, longest_pause_seconds))
         return self._sample(0.233, seconds)

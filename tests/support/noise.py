@@ -1,72 +1,84 @@
-"""Nodes whose truth is known, thousands at once: kinds of noise, the product's own order, its pairing as arrays.
+"""Nodes whose truth is known, thousands at once: kinds of noise, the product's order and visits, its pairing as arrays.
 
 Used by the test of coverage and by the benchmark of half-widths. The pairing here is held against the product's own
-arithmetic by that test.
+arithmetic by that test. Every visit is a whole one: discarded seconds, GEMMs, training step, power window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from precision_agent.cases import Arm
 from precision_agent.order import palindromes
+from precision_agent.visit import visit_of
 from precision_api import stats
 from precision_api.request import Timing
 
 Array = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]
+Kind = Literal["gemms", "training"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""The two figures of a visit, each over its own stretch."""
 NODES = 4000
+POINTS = 3
+"""Moments at which a stretch meets what all arms share; its figure is their mean."""
 ARMS = tuple(Arm(name, "bf16") for name in ("bf16", "a", "b", "c", "d", "control"))
 BASELINE, CONTROL = 0, len(ARMS) - 1
 NOISY_ARM = 2
 SPEEDUPS = {"a": 1.6, "b": 1.3, "c": 1.002, "d": 0.9}
 BAND = (0.93, 0.97)
 """What 95 % intervals may cover: 4,000 nodes tell 95 % from 93 % with 6 standard deviations."""
+HALF_WIDTH_GOALS = {"quick": 0.003, "standard": 0.0015}
+"""Of the median node's 95 % interval, where clocks drift by 0.3 % with a memory of 60 s."""
+Shared = Callable[[Array, int, np.random.Generator], Array]
+"""(moments, nodes): what all arms of each node share at these moments."""
 
 
-def drift(moments: Array, chance: np.random.Generator) -> Array:
-    """AR(1) of 0.3 % with a memory of 60 s, which all arms of a node share."""
-    nodes, count = moments.shape
-    keep = np.exp(-np.diff(moments, axis=1) / 60.0)
-    values = np.empty_like(moments)
-    values[:, 0] = chance.normal(0, 0.003, nodes)
-    for at in range(1, count):
-        fresh = np.sqrt(1 - keep[:, at - 1] ** 2) * chance.normal(0, 0.003, nodes)
-        values[:, at] = keep[:, at - 1] * values[:, at - 1] + fresh
-    return values
+def drift(moments: Array, nodes: int, chance: np.random.Generator) -> Array:
+    """AR(1) of 0.3 % with a memory of 60 s."""
+    keep = np.exp(-np.diff(moments) / 60.0)
+    values = np.empty((len(moments), nodes))
+    values[0] = chance.normal(0, 0.003, nodes)
+    for at, kept in enumerate(keep, start=1):
+        values[at] = kept * values[at - 1] + math.sqrt(1 - kept**2) * chance.normal(0, 0.003, nodes)
+    return values.T
 
 
-def warm_up(moments: Array, chance: np.random.Generator) -> Array:
+def warm_up(moments: Array, nodes: int, chance: np.random.Generator) -> Array:
     """1 % that fades over 120 s, as from a cold start."""
-    return 0.01 * np.exp(-moments / 120.0)
+    return np.broadcast_to(0.01 * np.exp(-moments / 120.0), (nodes, len(moments)))
 
 
-def nothing(moments: Array, chance: np.random.Generator) -> Array:
-    return np.zeros_like(moments)
+def nothing(moments: Array, nodes: int, chance: np.random.Generator) -> Array:
+    return np.zeros((nodes, len(moments)))
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What moves a segment's time: something that all arms share, and chance of its own for each segment."""
+    """What moves a stretch's time: something that all arms share, and chance of its own for each stretch."""
 
-    shared: Callable[[Array, np.random.Generator], Array]
+    shared: Shared
     own: float
     of_noisy_arm: float = 1.0
 
 
+DRIFT = "AR(1) 0.3 % with 60 s memory"
 NOISES = {
-    "AR(1) 0.3 % with 60 s memory": Noise(drift, 0.001),
+    DRIFT: Noise(drift, 0.001),
     "warm-up 1 % over 120 s": Noise(warm_up, 0.001),
     "white 0.3 %": Noise(nothing, 0.003),
     "recipe noise x3": Noise(nothing, 0.003, of_noisy_arm=3.0),
 }
 
 
+@cache
 def palindrome_order(timing: Timing, nodes: int = NODES) -> Order:
     """(nodes, sweeps, arms): which arm stands where, from the product's own order; two sweeps a palindrome."""
     place = {arm: index for index, arm in enumerate(ARMS)}
@@ -74,7 +86,9 @@ def palindrome_order(timing: Timing, nodes: int = NODES) -> Order:
         [place[arm] for palindrome in palindromes(ARMS, timing.passes, seed) for arm in palindrome]
         for seed in range(nodes)
     ]
-    return np.array(drawn).reshape(nodes, 2 * timing.passes, len(ARMS))
+    order = np.array(drawn).reshape(nodes, 2 * timing.passes, len(ARMS))
+    order.flags.writeable = False
+    return order
 
 
 def repeated_order(timing: Timing) -> Order:
@@ -82,18 +96,31 @@ def repeated_order(timing: Timing) -> Order:
     return np.repeat(palindrome_order(timing)[:, :1], 2 * timing.passes, axis=1)
 
 
-def seconds_by_arm(noise: Noise, order: Order, timing: Timing, seed: int, equal: bool = False) -> Array:
-    """(nodes, sweeps, arms): seconds of each arm in each sweep, as a node with this noise would give them."""
+def moments_of(timing: Timing, visits: int) -> Array:
+    """(visits, kinds, points): seconds from the first visit's begin, for visits that follow each other at once."""
+    visit = visit_of(timing, gemms=True, training=True, metered=True)
+    begins = np.array([visit.discarded, visit.discarded + visit.gemms])
+    lengths = np.array([visit.gemms, visit.training])
+    within = begins[:, None] + lengths[:, None] * (np.arange(POINTS) + 0.5) / POINTS
+    found: Array = np.arange(visits)[:, None, None] * visit.seconds + within
+    return found
+
+
+def seconds_by_arm(noise: Noise, order: Order, timing: Timing, seed: int, equal: bool = False) -> Mapping[Kind, Array]:
+    """(nodes, sweeps, arms) of each kind: seconds of each arm in each sweep, as a node with this noise gives them."""
     chance = np.random.default_rng(seed)
     nodes, sweeps, arms = order.shape
-    length = timing.discard_seconds + timing.segment_seconds
-    moments = np.broadcast_to(np.arange(sweeps * arms) * length + timing.discard_seconds, (nodes, sweeps * arms))
-    own = noise.own * np.where(order == NOISY_ARM, noise.of_noisy_arm, 1.0) * chance.normal(size=order.shape)
-    logs = noise.shared(moments, chance).reshape(order.shape) + own
-    by_arm = np.empty_like(logs)
-    np.put_along_axis(by_arm, order, logs, axis=2)
+    moments = moments_of(timing, sweeps * arms)
+    shared = noise.shared(moments.ravel(), nodes, chance).reshape(nodes, *moments.shape).mean(axis=3)
     truth = np.array([1.0 if equal else SPEEDUPS.get(arm.label, 1.0) for arm in ARMS])
-    return np.exp(by_arm) / truth
+    found: dict[Kind, Array] = {}
+    for place, kind in enumerate(KINDS):
+        own = noise.own * np.where(order == NOISY_ARM, noise.of_noisy_arm, 1.0) * chance.normal(size=order.shape)
+        logs = shared[:, :, place].reshape(order.shape) + own
+        by_arm = np.empty_like(logs)
+        np.put_along_axis(by_arm, order, logs, axis=2)
+        found[kind] = np.exp(by_arm) / truth
+    return found
 
 
 def units_of(seconds: Array) -> Array:
@@ -118,6 +145,11 @@ def ratios(units: Array) -> Ratios:
     mean = logs.mean(axis=1)
     half = stats.t_quantile(count - 1) * logs.std(axis=1, ddof=1) / math.sqrt(count)
     return Ratios(np.exp(mean), np.exp(mean - half), np.exp(mean + half))
+
+
+def half_width(found: Ratios) -> float:
+    """The median node's, over all arms but the baseline."""
+    return float(np.median((found.upper - found.lower)[:, 1:] / 2))
 
 
 def coverage(found: Ratios) -> Array:

@@ -108,11 +108,11 @@ class _Product(torch.autograd.Function):
 
 
 def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> torch.Tensor:
-    """a b^T with an error of the recipe's size, by chance; frozen chance gives the same error again."""
-    exact = a.reshape(-1, a.shape[-1]).float() @ b.float().t()
+    """a b^T, wrong by a factor of the recipe's size and of chance; frozen chance gives the same error again."""
+    product = a.reshape(-1, a.shape[-1]).float() @ b.float().t()
     chance = torch.Generator().manual_seed(1) if world.frozen else world.chance
-    noise = torch.randn(exact.shape, generator=chance) * exact.std() * (2.0 if world.garbage else ERROR[recipe])
-    return (exact + noise).reshape(*a.shape[:-1], b.shape[0])
+    error = (2.0 if world.garbage else ERROR[recipe]) * (0.9 + 0.2 * float(torch.rand((), generator=chance)))
+    return product.mul_(1 + error).reshape(*a.shape[:-1], b.shape[0])
 
 
 class _Holder(torch.nn.Module):
@@ -168,7 +168,7 @@ def _quantizers(world: World, recipe: FakeRecipe, module: Any) -> dict[str, Any]
         return found
 
     groups = getattr(module, "groups", 1)
-    forward = [made("input")] * groups + [made("weight")] * groups + [made("input")] * groups
+    forward = [made("input"), made("weight"), made("input")] * groups
     return {"scaling_fwd": forward, "scaling_bwd": [made("gradient")] * (2 * groups)}
 
 
@@ -238,7 +238,7 @@ class _Maker:
                 given = world.bind(symbol, *arguments, **named)
                 size = (given["out_features"], given["in_features"])
                 super().__init__(world, [size] * given["num_gemms"], given.get("delay_wgrad_compute", False))
-                self._offsets = {"input": 0, "weight": given["num_gemms"], "grad_output": 0}
+                self._offsets = {"input": 0, "weight": 1, "output": 2, "grad_output": 0, "grad_input": 1}
                 self.groups = given["num_gemms"]
 
         def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:

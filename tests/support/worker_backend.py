@@ -39,7 +39,7 @@ class WorkerBackend(FakeBackend):
         return self.measure(PROBE, arm, seconds)
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         return self.measure(PROBE, arm, seconds)
 
@@ -68,3 +68,18 @@ class WorkerBackend(FakeBackend):
 
     def memory(self, arm: Arm) -> Memory:
         return Memory(process_peak_bytes=os.getpid())
+
+
+class ShortOfMemory(WorkerBackend):
+    """Holds a micro batch of one; after a larger one the fake driver says for ever how busy the GPU was."""
+
+    def __init__(self, request: MeasurementRequest, device: str) -> None:
+        super().__init__(request, device)
+        self.fits = (request.workload.micro_batch_size or 1) < 2
+
+    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+        if self.fits or not isinstance(case, TrainingCase):
+            return None
+        with open(os.environ["FAKE_NVML_SCRIPT"], "a", encoding="utf-8") as script:
+            script.write("utilisation 60\nmemory 150000000000 90000000000\n")
+        return Failure(reason="out_of_memory", message="2 GiB")

@@ -35,12 +35,17 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to open. `gpu` is the UUID of one GPU to measure alone; None means all that the request names."""
+    """What to open. `gpu` is the UUID of one GPU to measure alone; None means all that the request names.
+
+    `sensing`: sensors of these GPUs that run already. What health and idle draw they had before any context of ours
+    stays; asked again right after our own processes, the GPUs would look as if somebody else were on them.
+    """
 
     backend: str = "auto"
     device: str = "auto"
     options: ReplayOptions = field(default_factory=ReplayOptions)
     gpu: str | None = None
+    sensing: Sensing | None = None
     idle_seconds: float = IDLE_SECONDS
     patience: Patience = PATIENCE
     places: Mapping[str, tuple[str, str]] = field(default_factory=lambda: CLASSES)
@@ -99,11 +104,7 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     if len(uuids) < promised:
         raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
     uuids = uuids[:promised]
-    health = preflight.read_health(uuids)
-    refused = preflight.refusal(health)
-    if refused:
-        raise Refusal(*refused)
-    sensing, closers = _sensing(uuids, health, wanted.idle_seconds, stop)
+    sensing, closers = (wanted.sensing, ()) if wanted.sensing else _looked_at(uuids, wanted.idle_seconds, stop)
     crew, notes = _crew(wanted, request, uuids, promised, stop)
     return Opened(crew, sensing, closers, notes)
 
@@ -152,10 +153,12 @@ def _one(uuids: Sequence[str], entry: str) -> str | None:
     return next((uuid for uuid in uuids if uuid.startswith(entry)), None)
 
 
-def _sensing(
-    uuids: Sequence[str], health: tuple[preflight.Health, ...], idle_seconds: float, stop: Stop
-) -> tuple[Sensing, tuple[Callable[[], None], ...]]:
-    """A running sampler, and the idle draw while nothing of ours is on the GPUs."""
+def _looked_at(uuids: Sequence[str], idle_seconds: float, stop: Stop) -> tuple[Sensing, tuple[Callable[[], None], ...]]:
+    """A running sampler, and the idle draw while nothing of ours is on the GPUs; Refusal where they are not healthy."""
+    health = preflight.read_health(uuids)
+    refused = preflight.refusal(health)
+    if refused:
+        raise Refusal(*refused)
     modules = {gpu.uuid: gpu.module for gpu in health if gpu.module}
     folder = Path(tempfile.mkdtemp(prefix="precision-agent-"))
 

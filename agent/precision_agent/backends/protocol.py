@@ -87,7 +87,7 @@ class Sample:
     the layers that ran (`layers_measured` of them together), of the head, and of one optimizer step of the layers and
     what else is in the short model (`optimizer_parameters` weights; None: those of the layers and the head). A region
     that did not fit is left out. Nothing is recomputed, whatever the request says: that is added by arithmetic. `busy`
-    is GPU-busy over wall time.
+    is GPU-busy over wall time; `running` the share of a power window in which calls ran, the rest of it are pauses.
     """
 
     seconds: float
@@ -100,6 +100,7 @@ class Sample:
     execution: Execution | None = None
     execution_reason: str = ""
     busy: float | None = None
+    running: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +186,12 @@ class Backend(Protocol):
         """About `seconds` of calls, at least one."""
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
-        """Replays one part of the step, with uniform random pauses of 0 to that long after each call.
+        """Replays one part of the step, with uniform random pauses of 0 to that long after each group of `calls` calls.
 
-        `Sample.seconds` is the period of a call without its pause. `no_such_part` where the short model lacks it.
+        `Sample.seconds` is the period of a call without the pauses, `Sample.running` the share of the window that they
+        left. `no_such_part` where the short model lacks it.
         """
 
     def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:

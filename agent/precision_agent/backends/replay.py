@@ -151,9 +151,9 @@ class Replay:
         return Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
-        """A share of the power limit, whatever the part; a slow GPU draws as much as a quick one."""
+        """A share of the power limit, whatever the part, without pauses; a slow GPU draws as much as a quick one."""
         recipe = self._recipe(arm.recipe, arm)
         assert recipe in self._split, "power windows come after a timed step"
         start, end = self._advance(seconds)

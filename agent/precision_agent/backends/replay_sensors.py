@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from precision_agent.backends.replay import Drawn, Replay
 from precision_agent.backends.replay_tables import IDLE_SHARE, THROTTLED_SHARE
-from precision_agent.sensors.sampling import Recording, Recordings, Row, recordings
+from precision_agent.sensors.sampling import Recording, Recordings, Row, Tape
 from precision_agent.sensors.watch import Sensing
 from precision_agent.throttle import KINDS
 from precision_api.result import Sensor
@@ -54,7 +54,7 @@ class _Tape:
 
     def __init__(self, gpu: Replay) -> None:
         self._gpu, self.uuid = gpu, gpu.uuid
-        self._rows: list[Row] = []
+        self._samples = Tape()
         self._seen = 0
         self._joules = self._throttled = self._last = 0.0
         self._hot = gpu.options.fault == "throttled" and gpu.index == 0
@@ -63,9 +63,9 @@ class _Tape:
     def recording(self) -> Recording:
         """All samples so far; what was made up before stays."""
         for one in self._gpu.drawn[self._seen :]:
-            self._rows.extend(self._window(one))
+            self._samples.add(self._window(one))
         self._seen = len(self._gpu.drawn)
-        return recordings(self._rows)[self.uuid] if self._rows else Recording.empty()
+        return self._samples.recordings().get(self.uuid) or Recording.empty()
 
     def _window(self, one: Drawn) -> Iterator[Row]:
         self._joules += self._gpu.part.power_limit_watts * IDLE_SHARE * (one.start - self._last)

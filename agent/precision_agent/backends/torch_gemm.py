@@ -33,6 +33,7 @@ from precision_agent.backends.protocol import (
 from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, Call, Pass, fp8_product
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.phase_lock import pauses
 from precision_agent.sensors import nvml
 from precision_agent.verification import ERROR_BANDS, numeric_verdict
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
@@ -135,7 +136,7 @@ class TorchGemm:
             return Failure(reason=reason, message=f"{case.name} {case.pass_}: {error}"[:500])
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         """One part of the short model's step, again and again."""
         model = self._model(arm)
@@ -143,7 +144,8 @@ class TorchGemm:
             return model
         if part not in model.parts:
             return Failure(reason="no_such_part", message=f"the short model has no {part}")
-        return replayed(model, part, seconds, longest_pause_seconds, seed, self._wait)
+        waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
+        return replayed(model, part, seconds, self._wait, waits, calls)
 
     def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
         """The same model with one layer more, built for this and given up again."""

@@ -20,7 +20,6 @@ from torch.nn import functional as F  # noqa: N812 -- its usual name
 from precision_agent.backends.protocol import LossPlan, LossTrack, Part, RegionName, Sample
 from precision_agent.backends.torch_fp8 import product
 from precision_agent.loss import divergence, sequence, source
-from precision_agent.phase_lock import pauses
 from precision_api.recipes import Recipe
 from precision_api.workload import ModelSpec
 
@@ -180,6 +179,9 @@ def timed(model: ShortModel, seconds: float, wait: Callable[[], None]) -> Sample
     """
     spans: list[list[float]] = []
     optimizer: list[float] = []
+    if not model.optimizer.state:  # Adam makes its state in its first step, which takes longer than all others
+        model.step(wait)
+        _optimizer_step(model, wait)
     wait()
     start = monotonic()
     while not spans or monotonic() < start + seconds:
@@ -214,10 +216,15 @@ def _optimizer_step(model: ShortModel, wait: Callable[[], None]) -> float:
 
 
 def replayed(
-    model: ShortModel, part: Part, seconds: float, longest_pause: float, seed: int, wait: Callable[[], None]
+    model: ShortModel,
+    part: Part,
+    seconds: float,
+    wait: Callable[[], None],
+    waits: Iterator[float] | None = None,
+    calls: int = 1,
 ) -> Sample:
-    """One part of the step again and again, with random pauses; `Sample.seconds` leaves them out."""
-    waits = pauses(seed, longest_pause) if longest_pause else None
+    """One part of the step again and again, pausing as `waits` says after each group of `calls`; `Sample.seconds` is
+    without the pauses, `Sample.running` what they left."""
     spent: list[float] = []
     wait()
     start = monotonic()
@@ -226,9 +233,11 @@ def replayed(
         model.play(part)
         wait()
         spent.append(monotonic() - began)
-        if waits:
+        if waits and len(spent) % calls == 0:
             sleep(next(waits))
-    return Sample(math.fsum(spent) / len(spent), len(spent), start, monotonic())
+    end = monotonic()
+    running = math.fsum(spent) / (end - start) if waits else 1.0
+    return Sample(math.fsum(spent) / len(spent), len(spent), start, end, running=running)
 
 
 def loss_track(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -36,6 +36,7 @@ from precision_agent.backends.te.loss_runs import loss_run
 from precision_agent.backends.te.machine import device_of
 from precision_agent.backends.te.modules import LinearShape, told_modules
 from precision_agent.backends.te.plain import plain
+from precision_agent.backends.te.prober import Asks, Prober
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.saved import saved_bytes_ratio
 from precision_agent.backends.te.trace import busy, kernels, launches
@@ -69,11 +70,11 @@ class TransformerEngine:
         *,
         api: Api | None = None,
         engine: Engine | None = None,
-        ask: Callable[[Recipe], probing.Ended] = probing.ask,
+        prober: Asks | None = None,
     ) -> None:
         if device not in ("auto", "cuda"):
             raise Refusal(INVALID_REQUEST, f"device {device!r}: Transformer Engine runs on cuda only")
-        self._request, self._ask = request, ask
+        self._request, self._prober = request, prober or Prober()
         self._api = api or _loaded()
         self._engine = engine or _cuda()
         self._problem = problem_of(request)
@@ -99,11 +100,12 @@ class TransformerEngine:
         return Origin("measured")
 
     def probe(self, arm: Arm) -> Probe:
-        """One forward and backward pass in a process of its own."""
-        return probing.probe_of(arm.recipe, self._ask(arm.recipe))
+        """One forward and backward pass in a process beside this one."""
+        return probing.probe_of(arm.recipe, self._prober.ask(arm.recipe))
 
     def prepare(self, case: Case, arm: Arm) -> Failure | None:
         """The unit or model that the case needs, checked, captured and warm; it stays for the arm's later cases."""
+        self._prober.end()  # all recipes were tried: its memory is needed, and no other process may be seen at work
         with self._engine.stream():
             found = self._model(arm) if isinstance(case, TrainingCase) else self._unit(case, arm)
         return found if isinstance(found, Failure) else None
@@ -143,9 +145,9 @@ class TransformerEngine:
             return self._taken.pop((arm.label, case))
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int
+        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
-        """Calls of one part until `seconds` are over, each awaited where there are pauses."""
+        """Calls of one part until `seconds` are over; what runs before a pause is awaited."""
         with self._engine.stream():
             model = self._model(arm)
             if isinstance(model, Failure):
@@ -153,12 +155,13 @@ class TransformerEngine:
             if not model.has(part):
                 return Failure(reason="no_such_part", message=f"the short model has no {part}")
             model.refresh()
-            return self._window(model, part, seconds, longest_pause_seconds, seed)
+            waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
+            return self._window(model, part, seconds, waits, calls)
 
     def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
-        """A model of another depth, built for this sample and dropped again."""
+        """A model of another depth with the same parts, in place of all that was timed: a deeper one needs the room."""
         with self._engine.stream():
-            first = self._model(arm)
+            first = None if self._trial else self._model(arm)
             if isinstance(first, Failure):
                 return first
             assert isinstance(self._problem, Problem)
@@ -166,11 +169,10 @@ class TransformerEngine:
             depth = sizes.second_depth(self._trial.layers, self._problem.model.num_hidden_layers)
             if depth is None:
                 return Failure(reason="no_other_depth", message="the model has one layer")
-            trial = replace(self._trial, layers=depth, optimizer=False)
-            made = self._with_room(lambda: _built(self._api, self._engine, self._problem, trial, arm))
-            if isinstance(made, Failure):
-                return made
-            return made.prepare() or _training_sample(made, seconds)
+            shared = (self._api, self._engine, self._problem, replace(self._trial, layers=depth))
+            self._drop_all()
+            made = self._with_room(lambda: ArmModel(Shared(*shared), arm.recipe))
+            return made if isinstance(made, Failure) else made.prepare() or _training_sample(made, seconds)
 
     def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
         """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
@@ -213,6 +215,7 @@ class TransformerEngine:
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """Mean seconds of a forward call by NVIDIA's method."""
+        self._prober.end()
         with self._engine.stream():
             return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
 
@@ -327,23 +330,26 @@ class TransformerEngine:
         gc.collect()
         self._engine.release()
 
-    def _window(self, model: ArmModel, part: Part, seconds: float, longest_pause_seconds: float, seed: int) -> Sample:
-        engine, waits = self._engine, pauses(seed, longest_pause_seconds)
+    def _window(
+        self, model: ArmModel, part: Part, seconds: float, waits: Iterator[float] | None, paused_calls: int
+    ) -> Sample:
+        engine, group = self._engine, paused_calls if waits else model.calls_in(part, min(0.25, seconds))
         engine.synchronize()
         start = end = time.monotonic()
         calls, worked = 0, 0.0
         while not calls or end - start < seconds:
             began = time.monotonic()
-            for _ in range(1 if longest_pause_seconds else model.calls_in(part, min(0.25, seconds))):
+            for _ in range(group):
                 model.run(part)
-                calls += 1
+            calls += group
             engine.synchronize()
             end = time.monotonic()
             worked += end - began
-            if longest_pause_seconds:
+            if waits:
                 time.sleep(next(waits))
+        end = time.monotonic()
         return Sample(
-            worked / calls, calls, start, time.monotonic(),
+            worked / calls, calls, start, end, running=worked / (end - start) if waits else 1.0,
             execution=model.program.execution, execution_reason=model.program.reason,
         )  # fmt: skip
 
@@ -375,11 +381,6 @@ def _cuda() -> Engine:
     if not torch.cuda.is_available():
         raise Refusal(DEVICE_MISSING, "Transformer Engine needs a GPU, and torch sees no CUDA device")
     return CudaEngine()
-
-
-def _built(api: Api, engine: Engine, problem: Problem | Failure | None, trial: sizes.Trial, arm: Arm) -> ArmModel:
-    assert isinstance(problem, Problem)
-    return ArmModel(Shared(api, engine, problem, trial), arm.recipe)
 
 
 def _training_sample(model: ArmModel, seconds: float) -> Sample:

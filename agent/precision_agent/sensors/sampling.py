@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class Sampler:
     def __init__(self, process: subprocess.Popen[bytes], path: Path) -> None:
         self._process, self._path = process, path
         self._found: Recordings | None = None
-        self._rows: list[Row] = []
+        self._tape = Tape()
         self._read_bytes = 0
 
     @property
@@ -106,28 +106,27 @@ class Sampler:
 
     def recordings(self) -> Recordings:
         """All that was sampled so far; the process goes on."""
-        rows = self._all()
-        ended, lost = self._process.poll(), {row.gpu for row in rows if row.lost}
-        all_lost = ended == 0 and lost >= {row.gpu for row in rows}
-        return Recordings(recordings(rows), None if ended is None or all_lost else why.NO_SAMPLER)
+        found, ended = self._all(), self._process.poll()
+        all_lost = ended == 0 and all(one.lost for one in found.values())
+        return Recordings(found, None if ended is None or all_lost else why.NO_SAMPLER)
 
     def stop(self, patience: float = STOP_SECONDS) -> Recordings:
         """Ends the process, by force after `patience` seconds, and gives all that it wrote; again: the same again."""
         if self._found is None:
             failure = self.recordings().failure
             self._end(patience)
-            self._found = Recordings(recordings(self._all()), failure)
+            self._found = Recordings(self._all(), failure)
         return self._found
 
-    def _all(self) -> list[Row]:
+    def _all(self) -> dict[str, Recording]:
         """All whole rows; only what is new is read, for a run asks after each palindrome."""
         with self._path.open("rb") as file:
             file.seek(self._read_bytes)
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]  # the last line may be half written
         self._read_bytes += len(whole)
-        self._rows += [Row(**json.loads(line)) for line in whole.splitlines()]
-        return self._rows
+        self._tape.add(Row(**json.loads(line)) for line in whole.splitlines())
+        return self._tape.recordings()
 
     def _end(self, patience: float) -> None:
         assert self._process.stdin
@@ -167,10 +166,25 @@ def start(uuids: Sequence[str], folder: Path, interval: float = LEAST_INTERVAL_S
 
 def recordings(rows: Iterable[Row]) -> dict[str, Recording]:
     """The rows as recordings by UUID."""
-    by_gpu: dict[str, list[Row]] = {}
-    for row in rows:
-        by_gpu.setdefault(row.gpu, []).append(row)
-    return {uuid: _recording(many) for uuid, many in by_gpu.items()}
+    tape = Tape()
+    tape.add(rows)
+    return tape.recordings()
+
+
+class Tape:
+    """Rows as they come, kept by GPU and kind: what was added before is not gone through again."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, _Kept] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Later rows; of any GPU."""
+        for row in rows:
+            self._gpus.setdefault(row.gpu, _Kept()).add(row)
+
+    def recordings(self) -> dict[str, Recording]:
+        """All that was added, by UUID."""
+        return {uuid: kept.recording() for uuid, kept in self._gpus.items()}
 
 
 def sample(
@@ -259,26 +273,48 @@ def _ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _recording(rows: Sequence[Row]) -> Recording:
-    lost = next((row.lost for row in rows if row.lost), None)
-    power = tuple(PowerSample(row.at, row.milliwatts / 1e3) for row in rows if row.milliwatts is not None)
-    module = tuple(
-        PowerSample(row.at, row.module_milliwatts / 1e3) for row in rows if row.module_milliwatts is not None
-    )
-    counter = tuple(CounterReading(row.at, row.millijoules) for row in rows if row.millijoules is not None)
-    return Recording(
-        gpu=Trace(power, counter, lost=lost is not None),
-        module=Trace(module, scope="module", lost=lost is not None),
-        throttle=tuple(
-            ThrottleReading(row.at, {int(key): value for key, value in (row.throttle_ns or {}).items()}, row.reasons)
-            for row in rows
-            if not row.lost
-        ),
-        celsius=tuple((row.at, row.celsius) for row in rows if row.celsius is not None),
-        sm_mhz=tuple((row.at, row.sm_mhz) for row in rows if row.sm_mhz is not None),
-        used_bytes=tuple((row.at, row.used_bytes) for row in rows if row.used_bytes is not None),
-        lost=lost,
-    )
+@dataclass(slots=True)
+class _Kept:
+    """One GPU's rows by kind, as they came."""
+
+    power: list[PowerSample] = field(default_factory=list)
+    module: list[PowerSample] = field(default_factory=list)
+    counter: list[CounterReading] = field(default_factory=list)
+    throttle: list[ThrottleReading] = field(default_factory=list)
+    celsius: list[tuple[float, int]] = field(default_factory=list)
+    sm_mhz: list[tuple[float, int]] = field(default_factory=list)
+    used_bytes: list[tuple[float, int]] = field(default_factory=list)
+    lost: str | None = None
+
+    def add(self, row: Row) -> None:
+        at = row.at
+        if row.milliwatts is not None:
+            self.power.append(PowerSample(at, row.milliwatts / 1e3))
+        if row.module_milliwatts is not None:
+            self.module.append(PowerSample(at, row.module_milliwatts / 1e3))
+        if row.millijoules is not None:
+            self.counter.append(CounterReading(at, row.millijoules))
+        if row.celsius is not None:
+            self.celsius.append((at, row.celsius))
+        if row.sm_mhz is not None:
+            self.sm_mhz.append((at, row.sm_mhz))
+        if row.used_bytes is not None:
+            self.used_bytes.append((at, row.used_bytes))
+        if not row.lost:
+            counters = {int(key): value for key, value in (row.throttle_ns or {}).items()}
+            self.throttle.append(ThrottleReading(at, counters, row.reasons))
+        self.lost = self.lost or row.lost
+
+    def recording(self) -> Recording:
+        return Recording(
+            gpu=Trace(tuple(self.power), tuple(self.counter), lost=self.lost is not None),
+            module=Trace(tuple(self.module), scope="module", lost=self.lost is not None),
+            throttle=tuple(self.throttle),
+            celsius=tuple(self.celsius),
+            sm_mhz=tuple(self.sm_mhz),
+            used_bytes=tuple(self.used_bytes),
+            lost=self.lost,
+        )
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from precision_agent.power import Window
 from precision_agent.power_reasons import NO_POWER_SENSOR
 from precision_agent.preflight import Health
 from precision_agent.sensors.sampling import Recordings, Sampler
@@ -48,7 +49,7 @@ class Sensing:
     """Sensors and what is known of them. Without `sensors` there is no energy figure, and `failure` says why.
 
     `idle_watts` is what all sensors of one scope drew together before any load; `modules` says on which board each GPU
-    (UUID) sits.
+    (UUID) sits. `rests` are the moments in which warm GPUs with our contexts on them had nothing to do.
     """
 
     sensors: Sensors | None = None
@@ -60,5 +61,6 @@ class Sensing:
     modules: Mapping[str, str] = field(default_factory=dict)
     began: float = 0.0
     """When sampling began, on the samples' clock."""
+    rests: tuple[Window, ...] = ()
     warms_up: bool = False
     """Whether clocks and temperature are there to wait for."""

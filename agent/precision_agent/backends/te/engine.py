@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -103,6 +104,8 @@ class CudaEngine:
         # One pool for all graphs: they never run at the same time, and each program reads nothing that an earlier one
         # left in memory that is free, so what one has freed the next may use.
         self._pool = torch.cuda.graph_pool_handle()
+        self._refused: list[Any] = []
+        """Graphs whose capture failed: the allocator may ask them once more which stream they were for."""
 
     @contextmanager
     def stream(self) -> Iterator[None]:
@@ -130,8 +133,13 @@ class CudaEngine:
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 work()
-        finally:
+        except RuntimeError:
+            self._refused.append(graph)
             self.synchronize()
+            end_of_capture(self.device, self._pool)
+            self._pool = torch.cuda.graph_pool_handle()
+            raise
+        self.synchronize()
         replay: Work = graph.replay
         return replay
 
@@ -148,14 +156,7 @@ class CudaEngine:
         with torch.profiler.profile(activities=activities) as profiler:
             work()
             self.synchronize()
-        with tempfile.TemporaryDirectory(prefix="precision-agent-") as folder:
-            path = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(path))
-            if keep is not None:
-                keep.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, keep)
-            trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-        return trace
+        return trace_of(profiler, keep)
 
     def allocated_bytes(self) -> int:
         """By the caching allocator."""
@@ -172,3 +173,33 @@ class CudaEngine:
     def release(self) -> None:
         """Empties the allocator's cache."""
         torch.cuda.empty_cache()
+
+
+def trace_of(profiler: Any, keep: Path | None = None) -> Mapping[str, Any]:
+    """The trace of a torch.profiler.profile that has ended; a copy at `keep`, whose folder is made where it is not."""
+    with tempfile.TemporaryDirectory(prefix="precision-agent-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, keep)
+        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    return trace
+
+
+def end_of_capture(device: torch.device, pool: Any) -> None:
+    """Makes torch whole after a capture that CUDA refused.
+
+    torch.cuda.graph's exit raises there before it tells the allocator and the generator that the capture is over: the
+    next capture, the next `empty_cache` and the next random number would fail for it (torch's CUDAGraph::capture_end,
+    2.2 to 2.10). Where torch has done it already, both calls do nothing.
+    """
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    end = end or getattr(torch._C, "_cuda_endAllocateCurrentStreamToPool", None)
+    if end is not None:
+        with contextlib.suppress(RuntimeError):
+            end(device.index, pool)
+    generator = torch.cuda.default_generators[device.index]
+    if hasattr(generator, "graphsafe_set_state"):
+        with contextlib.suppress(RuntimeError):
+            generator.graphsafe_set_state(generator.clone_state())

@@ -16,7 +16,7 @@ from precision_agent.backends.protocol import ProfiledKernel, Sample
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
-from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name
+from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name, of_variant
 from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear, linear, weights_of
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.te.trace import Launch, Shares, busy, kernels, launches, range_name, shares
@@ -43,14 +43,25 @@ def shape_of(case: GemmCase) -> LinearShape:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the profiler showed of a unit: kernel seconds of each pass, and how busy the GPU was in the timed mode."""
+    """What the profiler showed of a unit: kernel seconds of each pass, and how busy the GPU was in the timed mode.
+
+    `variant` is the one that was profiled: of the micro batches that find their weights quantised already, where there
+    are such.
+    """
 
     kernels: Mapping[Pass, Shares]
     busy: float | None
+    variant: str
 
 
 def sample_of(case: GemmCase, timings: Timings, told: Told, program: Program, rotated: int) -> Sample | Failure:
-    """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM."""
+    """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM.
+
+    `autocast` is the mean micro batch of an optimizer step. `prequantized` is the GEMM kernels' share of the profiled
+    micro batches, applied to the time of the same kind: the first one's time would bring its cast of the weight along.
+    """
+    if case.mode == "prequantized":
+        timings = of_variant(timings, told.variant)
     seconds = by_name(timings, (case.pass_,))[case.pass_] / rotated / case.groups
     if case.mode == "prequantized":
         share = told.kernels[case.pass_].gemm_share
@@ -127,7 +138,7 @@ class Unit:
                 misfit = recipes.wrong_quantizers(self.recipe, recipes.quantizers(module))
                 if misfit:
                     return Failure(reason="wrong_quantizer", message=f"{self._title}: {misfit}")
-            self.told = Told(traced, self._busy())
+            self.told = Told(traced, self._busy(), self._variants[-1][0])
             self.program.pace()
         return None
 

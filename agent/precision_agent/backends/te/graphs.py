@@ -7,7 +7,7 @@ where they are rounded at random. A capture that bakes either in would be faster
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from precision_agent.backends.te.engine import Engine, Mark, Work
@@ -187,3 +187,11 @@ def by_name(timings: Timings, names: Sequence[str]) -> dict[str, float]:
         if rows:
             found[name] = sum(spent * count for spent, count in rows) / sum(count for _, count in rows)
     return found
+
+
+def of_variant(timings: Timings, variant: str) -> Timings:
+    """The same timings, of the regions of one variant alone."""
+    keys = [key for key in timings.seconds if key[1] == variant]
+    return replace(
+        timings, seconds={key: timings.seconds[key] for key in keys}, runs={key: timings.runs[key] for key in keys}
+    )

@@ -1,15 +1,18 @@
-"""Does a recipe run here? One forward and backward pass in a process of its own: a CUDA error would poison ours.
+"""Does a recipe run here? One forward and backward pass in another process: a CUDA error would poison ours.
 
-`python -m precision_agent.backends.te.probe RECIPE` prints one JSON line, the last of its stdout.
+`python -m precision_agent.backends.te.probe FD` is asked for one recipe after the other over that file descriptor and
+answers each with a JSON object.
 """
 
 from __future__ import annotations
 
+import gc
 import json
-import subprocess
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, cast, get_args
 
 import torch
@@ -45,21 +48,11 @@ SHOWN = 24
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the process of a probe ended; `code` is None where its time ran out."""
+    """How a probe ended: 0 and the answer, the code of a process that died, or None where its time ran out."""
 
     code: int | None
     stdout: str
     stderr: str
-
-
-def ask(recipe: Recipe, timeout: float = TIMEOUT_SECONDS) -> Ended:
-    """Runs the probe's process to its end."""
-    command = [sys.executable, "-m", __name__, recipe]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        return Ended(None, "", "")
-    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def probe_of(recipe: Recipe, ended: Ended) -> Probe:
@@ -143,16 +136,41 @@ def _run(api: Api, engine: Engine, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The program: the recipe is the one argument."""
-    if len(arguments) != 1 or arguments[0] not in get_args(Recipe):
-        print(f"usage: probe RECIPE, one of {', '.join(get_args(Recipe))}", file=sys.stderr)
-        return 2
+def serve(wire: Connection, tried: Callable[[Recipe], dict[str, Any]]) -> None:
+    """Answers until the other end closes."""
+    while True:
+        try:
+            asked = wire.recv_bytes().decode()
+        except EOFError:
+            return
+        known = asked in get_args(Recipe)
+        told = tried(cast(Recipe, asked)) if known else {"error": f"no recipe is called {asked[:40]}"}
+        wire.send_bytes(json.dumps(told).encode())
+
+
+def _runner() -> Callable[[Recipe], dict[str, Any]]:
     try:
-        told = run(load(), CudaEngine(), cast(Recipe, arguments[0]))
+        api, engine = load(), CudaEngine()
     except Unusable as error:
         told = {"error": str(error)}
-    print(json.dumps(told), flush=True)
+        return lambda recipe: told
+
+    def tried(recipe: Recipe) -> dict[str, Any]:
+        gc.collect()  # of the recipe before: after this one the context may be worth nothing
+        engine.release()
+        return run(api, engine, recipe)
+
+    return tried
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The program: the file descriptor is the one argument."""
+    if len(arguments) != 1 or not arguments[0].isdecimal():
+        print("usage: probe FD, a socket on which recipes are asked for", file=sys.stderr)
+        return 2
+    os.dup2(2, 1)
+    with Connection(int(arguments[0])) as wire:
+        serve(wire, _runner())
     return 0
 
 

@@ -17,7 +17,7 @@ SLOTS: Mapping[Role, tuple[str, str, int]] = {
 }
 """Where a linear module keeps its quantizers: [input, weight, output] and [grad_output, grad_input], 2.8 to 2.20.
 
-A grouped one has one of each for every GEMM, and tells by name where each kind begins.
+A grouped one has these for every GEMM in turn, and tells by name where each kind begins.
 """
 
 

@@ -51,9 +51,19 @@ def _watched(found: dict[int, int]) -> Any:
     """Writes storages that autograd saves within, by address, with their bytes."""
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.nbytes():
-            found[storage.data_ptr()] = storage.nbytes()
+        if has_own_storage(tensor):
+            storage = tensor.untyped_storage()
+            if storage.nbytes():
+                found[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+
+def has_own_storage(tensor: torch.Tensor) -> bool:
+    """Whether bytes lie behind this tensor itself.
+
+    A weight that is kept quantised between calls is saved as a subclass of torch.Tensor that only wraps its parts:
+    asking its storage where it lies is an error. What a call quantises for itself is saved part by part.
+    """
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)

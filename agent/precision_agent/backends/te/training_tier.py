@@ -191,15 +191,17 @@ class ArmModel:
         flow = self._flows[variant]
         kept = flow.y, flow.leaf, flow.dx
         passes = {"layers_forward": "forward", "layers_backward": "backward"}
-        with self._owner.present():
-            for region in self.program.regions:
-                if region.variant != variant:
-                    continue
-                module = "head" if region.name == "head" else ""
-                name = range_name(passes.get(region.name, "other"), module, region.name)
-                with self.shared.engine.annotate(name):
-                    region.work()
-        flow.y, flow.leaf, flow.dx = kept  # a graph's memory stays taken
+        try:
+            with self._owner.present():
+                for region in self.program.regions:
+                    if region.variant != variant:
+                        continue
+                    module = "head" if region.name == "head" else ""
+                    name = range_name(passes.get(region.name, "other"), module, region.name)
+                    with self.shared.engine.annotate(name):
+                        region.work()
+        finally:  # also of a step that failed half-way: a graph's memory stays taken
+            flow.y, flow.leaf, flow.dx = kept
 
     @property
     def flags(self) -> dict[str, bool]:

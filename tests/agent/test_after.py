@@ -1,0 +1,129 @@
+"""What is looked at after the palindromes: a second depth on every GPU, and nothing that fails in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from precision_agent.backends.protocol import Inspection, RegionName, Sample
+from precision_agent.cases import Arm, Case, cases_of
+from precision_api.request import TIMINGS, Timing
+from precision_api.resolution import resolve
+from precision_api.result import Failure, RecipeResult
+from tests.agent.test_node_run import of, on_fakes
+from tests.support.fake_backend import FakeBackend
+from tests.support.result_objects import TINY, TINY_WORKLOAD, request
+
+STANDARD = {"timing": Timing(passes=TIMINGS["standard"].passes, segment_seconds=1.0, discard_seconds=0.0)}
+
+
+def deeper(each: float, layers: int = 3) -> Callable[[Arm], Sample | Failure]:
+    """Three layers for the two of the model, at these seconds a layer."""
+    regions: dict[RegionName, float] = {"layers_forward": layers * each / 3, "layers_backward": layers * each * 2 / 3}
+    return lambda arm: Sample(layers * each, 1, 0.0, 1.0, regions, layers_measured=layers)
+
+
+def gpu(name: str, slowness: float, second: Callable[[Arm], Sample | Failure], **more: Any) -> FakeBackend:
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        return slowness
+
+    return FakeBackend(seconds, uuid=name, depths=second, **more)
+
+
+def checked(*devices: FakeBackend, recipe: str = "bf16") -> tuple[float | None, RecipeResult]:
+    found = of(on_fakes(*devices, **STANDARD), recipe)
+    assert found.training is not None
+    return found.training.depth_check, found
+
+
+def test_a_second_depth_that_is_predicted_right_is_a_check_and_one_that_is_not_is_a_note() -> None:
+    ratio, right = checked(FakeBackend(depths=deeper(0.5)))
+    assert (ratio, right.notes) == (pytest.approx(1.0), ())
+    _, wrong = checked(FakeBackend(depths=deeper(0.55)))
+    assert len(wrong.notes) == 1
+    assert wrong.notes[0].startswith("a second depth was predicted at 0.909 of what it took")
+
+
+def test_a_quick_run_has_no_time_for_a_second_depth() -> None:
+    training = of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training
+    assert training is not None
+    assert training.depth_check is None
+
+
+def test_each_gpu_is_held_against_its_own_first_depth() -> None:
+    """Two GPUs of which one is half as fast: a mean of both predicts neither of them."""
+    ratio, found = checked(gpu("GPU-0", 1.0, deeper(0.5)), gpu("GPU-1", 2.0, deeper(1.0)))
+    assert (ratio, found.notes) == (pytest.approx(1.0), ())
+
+
+def test_the_gpu_that_was_predicted_worst_is_told() -> None:
+    ratio, _ = checked(gpu("GPU-0", 1.0, deeper(0.505)), gpu("GPU-1", 1.0, deeper(0.625)))
+    assert ratio == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (lambda arm: Failure(reason="out_of_memory", message="no room"), "out_of_memory: GPU-1: no room"),
+        (deeper(0.5, layers=2), "no_other_depth: GPU-1: the second model had 2 layers"),
+        (
+            lambda arm: Sample(1.0, 1, 0.0, 1.0, {"layers_forward": 0.5}, layers_measured=1),
+            "region_not_measured: GPU-1: second depth: layers_backward was not timed: no full-depth figure",
+        ),
+        (
+            lambda arm: Sample(
+                1.0, 1, 0.0, 1.0, {"layers_forward": 0.5, "layers_backward": 1.0, "head": 0.1}, layers_measured=3
+            ),
+            "parts_differ: GPU-1: the two depths were measured with different parts",
+        ),
+    ],
+    ids=["failed", "same depth", "region missing", "other parts"],
+)
+def test_a_second_depth_that_fails_on_one_gpu_is_no_check_but_a_note_with_its_reason(second: Any, reason: str) -> None:
+    ratio, found = checked(gpu("GPU-0", 1.0, deeper(0.5)), gpu("GPU-1", 1.0, second))
+    assert ratio is None
+    assert found.notes == (f"a second depth was not checked: {reason}",)
+    assert found.training is not None
+    assert found.training.tokens_per_second is not None
+
+
+def test_a_backend_that_has_no_second_depth_at_all_is_not_told_of_as_a_failure() -> None:
+    ratio, found = checked(FakeBackend())
+    assert (ratio, found.notes) == (None, ())
+
+
+@pytest.mark.torch
+def test_plain_torch_times_the_same_parts_at_both_depths_and_adams_state_before_neither() -> None:
+    from precision_agent.backends.torch_gemm import TorchGemm
+    from precision_agent.backends.torch_step import ShortModel, timed
+
+    deep = TINY_WORKLOAD.model_copy(update={"model": TINY.model_copy(update={"num_hidden_layers": 4})})
+    asked = request(product="CPU", gpus=1, workload=deep)
+    training = cases_of(asked, resolve(asked.workload)).training
+    assert training is not None
+    backend = TorchGemm(asked, "cpu")
+    arm = Arm("bf16", "bf16")
+    first, second = backend.measure(training, arm, 0.0), backend.second_depth(arm, 0.0)
+    assert isinstance(first, Sample)
+    assert isinstance(second, Sample)
+    assert set(first.regions) == set(second.regions) == set(get_args(RegionName))
+    assert second.layers_measured == (first.layers_measured or 0) + 1
+    assert (second.optimizer_parameters or 0) > (first.optimizer_parameters or 0)
+
+    model = backend._short(arm, 1)
+    assert isinstance(model, ShortModel)
+    waits: list[bool] = []
+    timed(model, 0.0, lambda: waits.append(bool(model.optimizer.state)))
+    untimed = 3  # after each part of a first step
+    assert waits == [False] * untimed + [True] * (len(waits) - untimed)
+    assert len(waits) > untimed + 3, "the clock starts when the state is there"
+
+
+def test_a_look_inside_that_fails_is_a_note() -> None:
+    def inspects(arm: Arm) -> Inspection:
+        return Failure(reason="failed", message="no quantizers")  # type: ignore[return-value]
+
+    found = of(on_fakes(FakeBackend(inspects=inspects)), "nvfp4")
+    assert found.notes == ("nothing was seen of the quantizers: failed: no quantizers",)

@@ -1,0 +1,167 @@
+"""Pauses against phase lock: what a step draws is told without them, for a sensor that looks a quarter of the time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from statistics import fmean
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent import power_reasons as why
+from precision_agent.backends.protocol import Part, Sample
+from precision_agent.calibrate import rest_watts
+from precision_agent.cases import Arm, cases_of
+from precision_agent.metered import NodeDraw, Sensed, node_draws
+from precision_agent.phase_lock import (
+    LONGEST_PAUSES_SECONDS,
+    UNPAUSED_SECONDS,
+    calls_between_pauses,
+    pauses,
+    sure_pause,
+)
+from precision_agent.power import Draw, PowerSample, Trace, Window, without_pauses
+from precision_agent.power_reasons import Reason
+from precision_agent.sample import Metering, PowerWindow, take
+from precision_agent.sensors.sampling import Recording
+from precision_api.request import Timing
+from precision_api.resolution import resolve
+from precision_api.result import Failure
+from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.result_objects import request
+from tests.support.seldom_sensor import FROM, REST_WATTS, SeldomSensor, Steps
+
+SEEN = Window(FROM + 1.0, FROM + 13.0)
+
+
+def windows(gpu: SeldomSensor, steps: Steps, longest: float, name: str = "GPU-0") -> list[PowerWindow]:
+    return [PowerWindow("layers", SEEN, steps.seconds, longest, {name: gpu.running(SEEN)})]
+
+
+def told(step: float, seed: int, busy: float = 0.7) -> tuple[float, float]:
+    """Watts as told and as they were, for steps that are paused as a run pauses them."""
+    longest = sure_pause(step, 0.1)
+    assert longest, "this step is paused"
+    steps = Steps(step, busy, pauses(seed, longest), calls_between_pauses(step))
+    gpu = SeldomSensor(steps)
+    found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], Sensed({}, 0.1, gpu.rests))
+    assert isinstance(found, NodeDraw), found
+    return found.watts["layers"], steps.watts
+
+
+@pytest.mark.parametrize("step", [0.0111, 0.0333, 0.05, 0.1, 0.15, 0.2, 0.293])
+def test_what_a_step_draws_is_right_within_two_percent_though_its_windows_have_pauses(step: float) -> None:
+    errors = [watts / truth - 1 for watts, truth in (told(step, seed) for seed in range(16))]
+    assert abs(fmean(errors)) < 0.01
+    assert math.sqrt(fmean(error * error for error in errors)) < 0.02
+
+
+@pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
+def test_the_windows_mean_is_no_steps_draw(step: float) -> None:
+    steps = Steps(step, 0.7, pauses(1, 0.025))
+    gpu = SeldomSensor(steps)
+    [window] = windows(gpu, steps, 0.025)
+    found = node_draws({"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], Sensed({}, 0.1))
+    assert isinstance(found, NodeDraw)
+    assert found.watts["layers"] / steps.watts < 0.97, "this test can tell the two apart"
+
+
+def test_the_draws_of_all_gpus_lose_each_its_own_pauses() -> None:
+    made = [Steps(0.15, 0.7, pauses(1, 0.025)), Steps(0.15, 0.4, pauses(2, 0.05))]
+    gpus = {f"GPU-{n}": SeldomSensor(steps) for n, steps in enumerate(made)}
+    running = {name: gpu.running(SEEN) for name, gpu in gpus.items()}
+    window = PowerWindow("layers", SEEN, 0.15, 0.025, running)
+    recorded = {name: gpu.recording() for name, gpu in gpus.items()}
+    found = node_draws(recorded, [window], list(gpus), Sensed({}, 0.1, gpus["GPU-0"].rests))
+    assert isinstance(found, NodeDraw)
+    assert found.watts["layers"] == pytest.approx(sum(steps.watts for steps in made), rel=0.03)
+    assert found.seconds == pytest.approx(12.0), "the windows are as long as they were"
+
+
+def names(found: object) -> list[str]:
+    assert isinstance(found, tuple)
+    return [reason.name for reason in found if isinstance(reason, Reason)]
+
+
+def test_pauses_whose_draw_was_not_measured_leave_no_figure_but_the_reason() -> None:
+    steps = Steps(0.15, 0.7, pauses(1, 0.025))
+    gpu = SeldomSensor(steps)
+    recorded, made = {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.025)
+    assert names(node_draws(recorded, made, ["GPU-0"], Sensed({}, 0.1))) == ["rest_unknown"]
+    slow = Sensed({}, 0.3, gpu.rests)
+    assert rest_watts(recorded["GPU-0"].gpu, gpu.rests, 0.3) is None, "no reading is surely free of the load"
+    assert "rest_unknown" in names(node_draws(recorded, made, ["GPU-0"], slow))
+
+
+def test_without_pauses_nothing_is_taken_off_and_the_draw_at_rest_is_not_asked_for() -> None:
+    steps = Steps(0.233, 0.7, repeat(0.0))
+    gpu = SeldomSensor(steps)
+    found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], Sensed({}, 0.1))
+    assert isinstance(found, NodeDraw)
+    assert found.watts["layers"] == pytest.approx(steps.watts, rel=0.02)
+
+
+def test_the_draw_at_rest_is_read_after_the_load_has_left_the_sensor() -> None:
+    gpu = SeldomSensor(Steps(0.1, 0.7, repeat(0.0)))
+    assert rest_watts(gpu.recording().gpu, gpu.rests, 0.1) == pytest.approx(REST_WATTS)
+    assert rest_watts(gpu.recording().gpu, gpu.rests[:1], 0.1) is None, "a few readings are no level"
+    assert rest_watts(Trace(), gpu.rests, 0.1) is None
+
+
+def test_a_module_loses_the_pauses_of_all_its_gpus_in_the_mean() -> None:
+    watts = {True: 500.0, False: 200.0}
+    power = tuple(PowerSample(0.05 * n, watts[n > 100] + n % 2 / 1e3) for n in range(500))
+    module = Recording(Trace(), Trace(power, scope="module"), (), (), ())
+    window = PowerWindow("layers", Window(8.0, 20.0), 0.233, 0.025, {"GPU-0": 0.9, "GPU-1": 0.7})
+    known = Sensed({"GPU-0": "board", "GPU-1": "board"}, 0.05, (Window(0.0, 4.0),))
+    found = node_draws({"GPU-0": module, "GPU-1": module}, [window], ["GPU-0", "GPU-1"], known)
+    assert isinstance(found, NodeDraw)
+    assert found.watts["layers"] == pytest.approx((500 - 0.2 * 200) / 0.8, rel=1e-3)
+
+
+@dataclass
+class Pausing(FakeBackend):
+    """Writes down how it was asked to pause, and says that a tenth of each window was pauses."""
+
+    asked_for: list[tuple[float, int]] = field(default_factory=list)
+
+    def power_window(self, arm: Arm, part: Part, *more: Any) -> Sample | Failure:
+        _, longest, _, calls = more
+        self.asked_for.append((longest, calls))
+        found = super().power_window(arm, part, *more)
+        assert isinstance(found, Sample)
+        return replace(found, running=0.9)
+
+
+@pytest.mark.parametrize(("step", "calls"), [(0.0111, 10), (0.1, 1), (0.2, 1)])
+def test_a_run_asks_for_pauses_between_groups_and_keeps_what_each_device_says_of_them(step: float, calls: int) -> None:
+    one, other = (Pausing(lambda case, arm: step, uuid=f"GPU-{n}") for n in range(2))
+    asked = request(recipes=("bf16",), gpus=2)
+    cases = cases_of(asked, resolve(asked.workload))
+    timing = Timing(passes=2, segment_seconds=1.0, discard_seconds=0.0)
+    samples = take(crew_of(one, other), cases, cases.arms, timing, lambda: None, Metering(0.1))
+    assert set(one.asked_for) == set(other.asked_for) == {(0.025, calls)}
+    assert {tuple(window.running.items()) for window in samples.windows["bf16"]} == {(("GPU-0", 0.9), ("GPU-1", 0.9))}
+
+
+@given(st.floats(150, 700), st.floats(50, 140), st.floats(0.2, 1.0))
+def test_steps_and_pauses_add_up_to_the_window(step: float, rest: float, running: float) -> None:
+    whole = Draw(10.0 * (running * step + (1 - running) * rest), 10.0, 100)
+    assert without_pauses(whole, 10.0 * (1 - running), rest).watts == pytest.approx(step)
+
+
+def test_a_rest_that_draws_no_less_than_the_windows_is_a_reason() -> None:
+    assert without_pauses(Draw(1000.0, 10.0, 100), 1.0, 100.0).reasons == (why.REST_ABOVE_LOAD,)
+    void = Draw(None, 10.0, 0, reasons=(why.SENSOR_LOST,))
+    assert without_pauses(void, 1.0, None) is void
+
+
+@given(st.floats(0.001, 3.0))
+def test_pauses_stay_a_small_part_of_a_window(step: float) -> None:
+    work = calls_between_pauses(step) * step
+    assert UNPAUSED_SECONDS * (1 - 1e-6) <= work < UNPAUSED_SECONDS + step
+    assert max(LONGEST_PAUSES_SECONDS) / 2 / work <= 0.25 + 1e-6

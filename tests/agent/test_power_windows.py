@@ -1,0 +1,81 @@
+"""Which part of the step a power window replays: in turn by visit, the same again where a palindrome is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from precision_agent.backends.protocol import Part, RegionName, Sample
+from precision_agent.cases import Arm, Case, TrainingCase, cases_of
+from precision_agent.power import Window
+from precision_agent.sample import HOOKS, POWER_PARTS, Hooks, Metering, take
+from precision_api.request import Timing
+from precision_api.resolution import resolve
+from precision_api.result import Failure
+from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.result_objects import request
+
+TIMING = Timing(passes=4, segment_seconds=1.0, discard_seconds=0.0, seed=100)
+WHOLE: dict[RegionName, float] = {"layers_forward": 0.3, "head": 0.1, "layers_backward": 0.6, "optimizer": 0.2}
+
+
+@dataclass
+class Metered(FakeBackend):
+    """Writes down each power window: arm, part, seed."""
+
+    regions: dict[RegionName, float] = field(default_factory=lambda: WHOLE)
+    replayed: list[tuple[str, Part, int]] = field(default_factory=list)
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+        found = super().measure(case, arm, seconds)
+        if isinstance(case, TrainingCase) and isinstance(found, Sample):
+            return replace(found, regions=self.regions)
+        return found
+
+    def power_window(self, arm: Arm, part: Part, *more: Any) -> Sample | Failure:
+        self.replayed.append((arm.label, part, more[2]))
+        return super().power_window(arm, part, *more)
+
+    def of(self, label: str) -> list[tuple[Part, int]]:
+        return [(part, seed) for arm, part, seed in self.replayed if arm == label]
+
+
+def taken(device: Metered, hooks: Hooks = HOOKS) -> tuple[str, ...]:
+    """Labels of the arms, after all palindromes on this device."""
+    asked = request(recipes=("nvfp4",))
+    cases = cases_of(asked, resolve(asked.workload))
+    take(crew_of(device), cases, cases.arms, TIMING, lambda: None, Metering(0.1), hooks)
+    return tuple(arm.label for arm in cases.arms)
+
+
+def test_an_arms_visits_replay_the_parts_in_turn_each_with_a_seed_of_its_own() -> None:
+    device = Metered()
+    for label in taken(device):
+        visits = 2 * TIMING.passes
+        assert [part for part, _ in device.of(label)] == [POWER_PARTS[i % len(POWER_PARTS)] for i in range(visits)]
+        assert [seed for _, seed in device.of(label)] == [TIMING.seed + i for i in range(visits)]
+
+
+def test_every_part_has_a_window_in_the_shortest_run_that_has_an_interval() -> None:
+    assert set(POWER_PARTS[: 2 * 3]) == {"layers", "head", "optimizer"}
+
+
+def test_a_palindrome_that_is_measured_again_replays_the_same_parts() -> None:
+    device = Metered()
+    calls: list[Sequence[Sequence[Window]]] = []
+
+    def hot(windows: Sequence[Sequence[Window]]) -> bool:
+        calls.append(windows)
+        return len(calls) == 1
+
+    taken(device, Hooks(hot=hot))
+    first, again = device.of("nvfp4")[:2], device.of("nvfp4")[2:4]
+    assert first == again
+    assert device.of("nvfp4")[4][0] == POWER_PARTS[2]
+
+
+def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:
+    device = Metered(regions={"layers_forward": 0.3, "layers_backward": 0.6})
+    taken(device)
+    assert {part for part, _ in device.of("bf16")} == {"layers"}

@@ -1,0 +1,48 @@
+"""How the seconds of a visit are shared out, and that energy gets what it needs of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_agent.power import LIMITS
+from precision_agent.visit import visit_of
+from precision_api.request import TIMINGS, Timing
+
+SLOW_SENSOR_SECONDS = 0.15
+"""The slowest that METHOD 7 speaks of: 150 ms from one update to the next."""
+LATE_SECONDS = 0.05
+"""How much later than the first the last GPU of a node may begin a power window."""
+
+
+@pytest.mark.parametrize("preset", list(TIMINGS))
+def test_the_power_windows_of_an_arm_suffice_for_its_energy_where_gpus_begin_apart(preset: str) -> None:
+    timing = TIMINGS[preset]
+    windows = 2 * timing.passes
+    seconds = visit_of(timing, gemms=True, training=True, metered=True).power - LATE_SECONDS
+    assert windows * seconds >= LIMITS.seconds
+    assert windows * int(seconds / SLOW_SENSOR_SECONDS) >= LIMITS.updates
+
+
+@pytest.mark.parametrize("preset", list(TIMINGS))
+def test_the_training_step_keeps_time_for_several_micro_batches(preset: str) -> None:
+    assert visit_of(TIMINGS[preset], gemms=True, training=True, metered=True).training >= 0.4
+
+
+@given(
+    passes=st.integers(2, 64),
+    segment=st.floats(0.01, 60),
+    gemms=st.booleans(),
+    training=st.booleans(),
+    metered=st.booleans(),
+)
+def test_each_kind_of_figure_has_one_segment(
+    passes: int, segment: float, gemms: bool, training: bool, metered: bool
+) -> None:
+    visit = visit_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
+    assert visit.timed == pytest.approx(segment * (gemms + training))
+    assert visit.seconds == pytest.approx(0.5 + visit.timed + visit.between)
+    assert (visit.training > 0) == training
+    assert (visit.power > 0) == (training and metered)
+    assert not visit.power or 0.199 <= visit.training / segment <= 0.501
