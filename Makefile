@@ -21,18 +21,18 @@ help: ## Show this list.
 
 setup: $(STAMP) build-lab ## Install everything: Python packages (.venv) and the cluster's binaries (user cache).
 
-demo: setup ## Bring up a cluster with a simulated fleet of 24 nodes, profile it, show the results.
+demo: $(STAMP) ## Bring up a cluster with a simulated fleet of 24 nodes, profile it, show the results.
 	$(BIN)/precision-lab demo
 
 demo-down: $(STAMP) ## End what `make demo` left running.
 	$(BIN)/precision-lab down
 
 test: setup browser lint check-generated ## All tests: fast ones first, then those on a real control plane.
-	$(PYTEST) -m "not cluster" -n $(WORKERS) -q $(ALLOW)
+	$(PYTEST) -m "not cluster" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 	$(PYTEST) -m cluster -q $(ALLOW)
 
 test-fast: $(STAMP) browser ## Tests that need no cluster (about a minute).
-	$(PYTEST) -m "not cluster" -n $(WORKERS) -q $(ALLOW)
+	$(PYTEST) -m "not cluster" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) -m cluster -q $(ALLOW)
@@ -87,7 +87,7 @@ clean: ## Remove the virtual environment and caches of this checkout.
 .venv/bin/uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or say PYTHON=/path/to/python3"; exit 1; }
 	@echo "Setting up: Python packages take up to 10 GB of disk (torch), the cluster's binaries 1 GB."
-	@echo "The first time takes about seventeen minutes on 2 cores; later it is seconds."
+	@echo "The first time takes about seventeen minutes on 2 cores, for the tests twenty-two; later it is seconds."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
 

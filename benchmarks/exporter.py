@@ -1,9 +1,10 @@
 """What a scrape of a large fleet costs: rendered once and joined, against a custom collector of prometheus-client.
 
-    python -m benchmarks.exporter [--nodes 10000] [--shards 8] [--level node]
+    python -m benchmarks.exporter [--nodes 10000] [--pools 8] [--shards 8] [--level node]
 
 Both give the same node series of the same reports; each runs in a process of its own, so that the peak of its memory is
-its own. Ours also works out the pools, which the other leaves to Prometheus.
+its own. Ours also works out the pools, which the other leaves to Prometheus. A changed report is the dearest there is:
+the node falls behind, so that the median of its pool moves, and with it what each of its nodes is beside the others.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import gzip
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from precision_operator.exporter.body import LIMIT_BYTES, build
+from precision_operator.exporter.body import LIMIT_BYTES, Body, build
 from precision_operator.exporter.families import NODE_FAMILIES
 from precision_operator.exporter.family import LEVELS, Level, shown_at
 from precision_operator.exporter.pieces import gzipped
@@ -31,6 +32,8 @@ from tests.support.report_objects import recipe_row, report_object, report_statu
 
 RECIPES = ("bf16", "fp8_current", "fp8_block", "mxfp8", "nvfp4")
 MIB = 2**20
+STATES = ("nothing", "one report", "1 % of reports")
+"""What has changed since the scrape before."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,22 @@ class Theirs:
             yield metric
 
 
-def reports(nodes: int) -> Iterator[dict[str, Any]]:
-    """Reports of five recipes each; the nodes' rates differ a little."""
-    for index in range(nodes):
-        rows = [recipe_row(recipe, 1 + place / 10 + index % 97 / 10000) for place, recipe in enumerate(RECIPES)]
-        status = report_status(rows, workload="llama3-8b")
-        status["hardware"]["pool"] = f"pool-{index % 8}"
-        yield report_object(f"gb200-{index:05}", status=status)
+def report(index: int, pools: int, rate: float, version: int = 100) -> dict[str, Any]:
+    """A report of five recipes; `rate` is the node's over what it should be."""
+    rows = [recipe_row(recipe, (1 + place / 10) * rate) for place, recipe in enumerate(RECIPES)]
+    status = report_status(rows, workload="llama3-8b")
+    status["hardware"]["pool"] = f"pool-{index % pools}"
+    return report_object(f"gb200-{index:05}", status=status, resourceVersion=str(version))
+
+
+def reports(nodes: int, pools: int) -> Iterator[dict[str, Any]]:
+    """Reports of nodes whose rates lie within 1 %, in no order."""
+    return (report(index, pools, 1 + index * 7919 % 9973 / 1e6) for index in range(nodes))
+
+
+def fallen_behind(count: int, nodes: int, pools: int, version: int) -> Iterator[dict[str, Any]]:
+    """`count` of the same reports after another run, of nodes of all pools."""
+    return (report(index * 101 % nodes, pools, 0.97 + index / 1e6, version) for index in range(count))
 
 
 def quickest(act: Callable[[], object], times: int = 3) -> float:
@@ -78,35 +90,37 @@ def quickest(act: Callable[[], object], times: int = 3) -> float:
     return min(taken)
 
 
-def ours(nodes: int, shards: int, level: Level) -> Figures:
+def scraped(body: Body) -> list[bytes]:
+    """What a scrape of all endpoints gets, compressed."""
+    return [gzipped(body.fleet_packed), *(gzipped(shard.packed) for shard in body.shards)]
+
+
+def ours(nodes: int, pools: int, shards: int, level: Level) -> Figures:
     """Our exporter, from raw reports to all bodies of a scrape."""
     store, seconds = Store(level), {}
 
-    def fill() -> None:
-        for report in reports(nodes):
-            store.see_report(report)
+    def see(found: Iterable[dict[str, Any]]) -> None:
+        for raw in found:
+            store.see_report(raw)
 
-    seconds["read and render all reports (once in a process)"] = quickest(fill, 1)
-    seconds["put all bodies together and compress them (once)"] = quickest(lambda: build(store.view(), shards), 1)
+    seconds["read and render all reports (once in a process)"] = quickest(lambda: see(reports(nodes, pools)), 1)
+    seconds["first scrape of all bodies, gzip"] = quickest(lambda: scraped(build(store.view(), shards)), 1)
     body = build(store.view(), shards)
-
-    def scrape() -> list[bytes]:
-        return [gzipped(body.fleet_packed), *(gzipped(shard.packed) for shard in body.shards)]
-
-    seconds["scrape of all bodies, nothing changed, gzip"] = quickest(scrape)
-    seconds["scrape of all bodies, nothing changed, plain"] = quickest(lambda: [s.text() for s in body.shards])
-    changed = report_object("gb200-00000", status=report_status(), resourceVersion="101")
-    seconds["read and render one changed report"] = quickest(lambda: store.see_report(changed), 1)
-    seconds["scrape of all bodies, one report changed, gzip"] = quickest(
-        lambda: [gzipped(s.packed) for s in build(store.view(), shards, body).shards]
-    )
+    seconds[f"scrape of all bodies, {STATES[0]} changed, gzip"] = quickest(lambda: scraped(body))
+    seconds[f"scrape of all bodies, {STATES[0]} changed, plain"] = quickest(lambda: [s.text() for s in body.shards])
+    for version, (what, count) in enumerate(zip(STATES[1:], (1, nodes // 100), strict=True), 101):
+        changed = list(fallen_behind(count, nodes, pools, version))
+        seconds[f"read and render {what}"] = quickest(lambda found=changed: see(found), 1)
+        seconds[f"scrape of all bodies, {what} changed, gzip"] = quickest(
+            lambda: scraped(build(store.view(), shards, body))
+        )
     series = sum(shard.series for shard in body.shards)
     return Figures(seconds, series, peak_mib(), (body.fleet_packed.size, *(s.packed.size for s in body.shards)))
 
 
-def theirs(nodes: int, level: Level) -> Figures:
+def theirs(nodes: int, pools: int, level: Level) -> Figures:
     """A custom collector over the same parsed reports."""
-    results = [found for report in reports(nodes) if (found := read_report(report, "w"))]
+    results = [found for raw in reports(nodes, pools) if (found := read_report(raw, "w"))]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Theirs(results, level))
     seconds = {"scrape, plain": quickest(lambda: generate_latest(registry))}
@@ -131,23 +145,26 @@ def show(name: str, found: Figures) -> None:
     """Print one side's figures."""
     print(f"{name}: {found.series} node series, peak memory {found.peak_mib:.0f} MiB")
     for what, seconds in found.seconds.items():
-        print(f"  {what:<56} {seconds:8.3f} s")
+        print(f"  {what:<56} {seconds:8.4f} s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--pools", type=int, default=8)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--level", choices=LEVELS[1:], default="node")
     told = parser.parse_args()
-    mine, other = apart(ours, told.nodes, told.shards, told.level), apart(theirs, told.nodes, told.level)
-    print(f"{told.nodes} nodes, {len(RECIPES)} recipes, level {told.level}, {told.shards} shards\n")
+    mine = apart(ours, told.nodes, told.pools, told.shards, told.level)
+    other = apart(theirs, told.nodes, told.pools, told.level)
+    fleet = f"{told.nodes} nodes in {told.pools} pools"
+    print(f"{fleet}, {len(RECIPES)} recipes, level {told.level}, {told.shards} shards; seconds of CPU\n")
     show("ours", mine)
-    fleet, *bodies = mine.bodies
+    first, *bodies = mine.bodies
     sizes = ", ".join(f"{size / MIB:.1f}" for size in bodies)
-    print(f"  MiB of each shard: {sizes} (limit {LIMIT_BYTES // MIB}); /metrics: {fleet / MIB:.2f}\n")
+    print(f"  MiB of each shard: {sizes} (limit {LIMIT_BYTES // MIB}); /metrics: {first / MIB:.2f}\n")
     show("prometheus-client", other)
-    for state in ("nothing", "one report"):
+    for state in STATES:
         ratio = other.seconds["scrape, gzip"] / mine.seconds[f"scrape of all bodies, {state} changed, gzip"]
         print(f"\nours is {ratio:.0f} times as fast with {state} changed, compressed (goal: 20)")
 

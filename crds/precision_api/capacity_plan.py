@@ -311,7 +311,9 @@ class WhatIfAnswer(StatusDocument):
     dollars: Decimal | None = Field(None, description="More (or, negative, less) cost.")
     days: Decimal | None = Field(None, description="More days until the last job ends.")
     megawatt_hours: Decimal | None = Field(None, description="More energy.")
-    feasible: bool = Field(description="Whether there is a plan at all then.")
+    feasible: bool | None = Field(
+        None, description="Whether there is a plan at all then; absent: not known, the time limit ended the search."
+    )
 
 
 class PlanTotals(StatusDocument):
@@ -330,7 +332,9 @@ class PlanStatus(StatusDocument):
     """The answer; written by the operator alone."""
 
     observed_generation: int | None = Field(None, ge=0, description="Generation of the spec that was answered.")
-    phase: Literal["Solved", "Infeasible", "Refused"] | None = Field(None, description="The answer in one word.")
+    phase: Literal["Solved", "Infeasible", "Refused", "TimedOut"] | None = Field(
+        None, description="The answer in one word; TimedOut: whether there is a plan is not known."
+    )
     conditions: tuple[Condition, ...] = Field(
         (),
         max_length=8,

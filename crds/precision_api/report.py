@@ -21,6 +21,8 @@ from precision_api.result import (
 from precision_api.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
 
 _ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
+Origin = Literal["measured", "replayed", "simulated", "trial"]
+"""What a run's figures are; trial: of a CPU. One field that nobody measured makes all of them simulated."""
 
 
 class ReportSpec(Document):
@@ -48,6 +50,9 @@ class ReportHardware(StatusDocument):
     product: ShortText = Field(description="Product class, e.g. GB200.")
     gpus: int = Field(ge=0, description="Number of GPUs measured together.")
     pool: ShortText = Field(description="Pool of the node when it was measured.")
+    nvlink_domain: ShortText | None = Field(
+        None, description="NVLink domain and clique by the node's labels, a rack's as a rule; absent outside of any."
+    )
     limit_watts: int | None = Field(None, ge=0, description="Enforced power limits of all GPUs together.")
     slowest_gpu: ShortText | None = Field(
         None, alias="slowestGPU", description="UUID of the GPU that falls behind the most, where GPUs were compared."
@@ -107,7 +112,7 @@ class ReportAttempt(StatusDocument):
 
 
 class ReportPast(StatusDocument):
-    """A finished run, in short."""
+    """A finished run, in short; with its figures once it is no longer the newest, whose figures are the report's."""
 
     run: ShortText = Field(description="Identity of the run.")
     outcome: Literal["succeeded", "failed"] = Field(description="How it ended.")
@@ -115,7 +120,22 @@ class ReportPast(StatusDocument):
     finished_at: Time = Field(description="When it ended.")
     best: ShortText | None = Field(None, description="Best recipe and speedup.")
     tokens_per_second: Decimal | None = Field(None, description="Rate of the best recipe.")
-    driver: ShortText | None = Field(None, description="GPU driver, by the node's labels.")
+    driver: ShortText | None = Field(None, description="GPU driver.")
+    data: Origin | None = Field(
+        None, description="What its figures are; absent: not recorded, so unknown whether measured."
+    )
+    workload_hash: ShortText | None = Field(None, description="Hash of the workload's shapes.")
+    stack_hash: ShortText | None = Field(None, description="Hash over the software's versions but the driver's.")
+    throttled: bool | None = Field(None, description="True where heat or the power brake held the node back.")
+    recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
+        {}, max_length=7, description="Training tokens/s of the node by recipe whose precision is proved or emulated."
+    )
+    recipe_tokens_per_joule: dict[Recipe, Decimal] = Field(
+        {}, max_length=7, description="Tokens per joule of these, where power was valid."
+    )
+    rate_error: Decimal | None = Field(
+        None, description="Largest half-width of these rates' 95 % intervals, as a share; absent where one is unknown."
+    )
 
 
 class Quarantine(StatusDocument):

@@ -6,6 +6,7 @@ Two spellings, one for each reader: Kubernetes objects are camelCase (`Document`
 
 from __future__ import annotations
 
+from decimal import Decimal as Exact
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -60,7 +61,7 @@ def decimal(value: float | None, digits: int = 6) -> str | None:
     """`value` as a decimal string of at most `digits` significant digits, without exponent; None stays None."""
     if value is None:
         return None
-    text = f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
+    text = f"{Exact(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text
 
 

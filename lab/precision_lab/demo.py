@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 
-from precision_lab.binaries import cache_folder
+from precision_lab.binaries import binaries, cache_folder
 from precision_lab.demo_ending import Ending, Monitoring, next_commands, plugin_folder, where_to_look, write_report
 from precision_lab.demo_monitoring import start_monitoring
 from precision_lab.demo_view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
@@ -20,6 +20,7 @@ from precision_lab.install import NAMESPACE as SYSTEM
 from precision_lab.install import REPOSITORY, Installation, install
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.processes import ProcessError, end_named
+from precision_lab.programs import DEMO
 
 EXAMPLE = REPOSITORY / "examples" / "demo.yaml"
 NAMESPACE = "precision-demo"
@@ -48,6 +49,7 @@ def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool = Fal
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
     notice = Panel(NOTICE, title="Precision Profiler demo", border_style="yellow")
     console.print(notice)
+    binaries(DEMO)
     if end_named(name):
         console.print("The cluster of an earlier demo was still running: it was ended.")
     with start_lab(demo_fleet(), LabSettings(agent_seconds=agent_seconds, name=name)) as lab:

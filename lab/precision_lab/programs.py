@@ -27,11 +27,13 @@ class Module:
     """How long the first build takes on two cores, for people who wait."""
     ldflags: str = _STRIPPED
     tags: str = ""
+    pins: str = ""
+    """The folder below `modules/` with go.mod and go.sum, where it is another one's: what both use is built once."""
 
     @property
     def folder(self) -> Path:
         """Where go.mod and go.sum lie."""
-        return MODULES_DIR / self.name
+        return MODULES_DIR / (self.pins or self.name)
 
     @property
     def program_names(self) -> tuple[str, ...]:
@@ -64,6 +66,7 @@ MODULES: tuple[Module, ...] = (
     ),
     Module("kwok", (("kwok", "sigs.k8s.io/kwok/cmd/kwok"),), 112),
     Module("helm", (("helm", "helm.sh/helm/v3/cmd/helm"),), 107),
+    Module("helm-4", (("helm-4", "helm.sh/helm/v4/cmd/helm"),), 60, pins="helm"),
     Module(
         "prometheus",
         tuple((name, f"github.com/prometheus/prometheus/cmd/{name}") for name in ("prometheus", "promtool")),
@@ -71,12 +74,20 @@ MODULES: tuple[Module, ...] = (
         ldflags=f"{_STRIPPED} -X github.com/prometheus/common/version.Version=3.15.0",
         tags="remove_all_sd,netgo",
     ),
+    Module(
+        "prometheus-2.42",
+        (("promtool-2.42", "github.com/prometheus/prometheus/cmd/promtool"),),
+        200,
+        ldflags=f"{_STRIPPED} -X github.com/prometheus/common/version.Version=2.42.0",
+    ),
     Module("helm-unittest", (("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),), 58),
     Module("kubeconform", (("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),), 4),
 )
 
 CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 """What a cluster with a simulated fleet needs."""
+DEMO = (*CLUSTER, "helm", "prometheus")
+"""What the demo shows; the tests need all."""
 ALL = tuple(name for module in MODULES for name in module.program_names)
 
 

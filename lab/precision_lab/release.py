@@ -29,6 +29,8 @@ class Release:
     lab: Lab
     name: str = RELEASE
     namespace: str = NAMESPACE
+    program: str = "helm"
+    """Which Helm of the lab: `helm` is 3, `helm-4` is 4."""
 
     def put(self, chart: Path = CHART, **values: Any) -> str:
         """Installs the chart, or upgrades to it; returns its notes. Values that were set before are not kept."""
@@ -54,7 +56,7 @@ class Release:
 
     def helm(self, *words: str, stdin: str = "") -> str:
         """What `helm WORDS` prints, said in the repository's folder. Raises HelmError with its words when it fails."""
-        program = str(binaries(["helm"])["helm"])
+        program = str(binaries([self.program])[self.program])
         homes = {f"HELM_{kind}_HOME": str(self.lab.run_dir / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
         command = [program, *words, f"--namespace={self.namespace}", f"--kubeconfig={self.lab.kubeconfig}"]
         done = subprocess.run(
@@ -68,7 +70,7 @@ class Release:
             timeout=HELM_SECONDS,
         )
         if done.returncode != 0:
-            raise HelmError(f"helm {' '.join(words)}: {done.stderr.strip()}")
+            raise HelmError(f"{self.program} {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
 

@@ -214,7 +214,7 @@ def _report(node: Node, at: float, number: int) -> Raw:
                 {"type": "Fresh", "status": "True", "reason": "Measured", "lastTransitionTime": finished},
                 {"type": "Succeeded", "status": "True", "reason": "Measured", "lastTransitionTime": finished},
             ],
-            "hardware": {"product": node.product, "gpus": hardware.gpus, "pool": hardware.label},
+            "hardware": {"product": node.product, "gpus": hardware.gpus, "pool": hardware.label, **_domain(node)},
             "software": {"driver": node.driver, "cuda": "13.0", "transformerEngine": "2.8.0", "agent": "0.1.0"},
             "run": {
                 "run": run,
@@ -231,6 +231,11 @@ def _report(node: Node, at: float, number: int) -> Raw:
             "data": "simulated",
         },
     }
+
+
+def _domain(node: Node) -> Raw:
+    domain = f"{node.product.lower()}-rack.{node.rack + 1}"
+    return {"nvlinkDomain": domain} if HARDWARE[node.product].is_grace else {}
 
 
 def _row(node: Node, recipe: str) -> Raw:

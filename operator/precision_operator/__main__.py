@@ -10,19 +10,13 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import kopf
-from pydantic import ValidationError
 
-from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
-from precision_operator.core.agent_defaults import AgentDefaults
-from precision_operator.core.observed import Settings
-from precision_operator.core.views import spec_problem
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
@@ -30,6 +24,7 @@ from precision_operator.shell.leadership import Alone, Election, LeaseLost, Leas
 from precision_operator.shell.planning import Planning
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
+from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger("precision_operator")
@@ -40,41 +35,11 @@ FINISH_SECONDS = 20.0
 """How long actions in flight may take after SIGTERM; the rest of a pod's 30 s is for the lease and the sockets."""
 
 
-def _parts(told: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in told.split(",") if part.strip()))
-
-
-def _namespaces(told: str) -> tuple[str, ...]:
-    found = _parts(told)
-    if not found:
-        raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
-    return found
-
-
-def _agent_defaults(told: str) -> AgentDefaults:
-    try:
-        return AgentDefaults.model_validate_json(told)
-    except ValidationError as error:
-        raise argparse.ArgumentTypeError(spec_problem(error, "agent-defaults")) from error
-
-
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     parser = argparse.ArgumentParser("python -m precision_operator", description=__doc__)
     add = parser.add_argument
-    add("--watch-namespaces", type=_namespaces, required=True, metavar="A,B", help="Namespaces of the profiles.")
-    add("--agent-image", default="", help="Agent image of profiles that name none.")
-    add("--allowed-images", type=_parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
-    add("--priority-class", default=DEFAULT_PRIORITY_CLASS, help="PriorityClass of the agents: %(default)s.")
-    add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
-    add(
-        "--agent-defaults",
-        type=_agent_defaults,
-        default=AgentDefaults(),
-        metavar="JSON",
-        help="queueName, runtimeClassName and tolerations of agents whose profile names none.",
-    )
-    add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
+    add_settings(parser)
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
@@ -102,27 +67,16 @@ def terms_of(options: argparse.Namespace) -> Terms:
     return Terms(options.lease_seconds, options.renew_deadline, options.retry)
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
-    """The operator's own configuration from its command line."""
-    return Settings(
-        agent_image=options.agent_image,
-        allowed_images=options.allowed_images,
-        priority_class=options.priority_class,
-        agent_service_account=options.agent_service_account,
-        agent_defaults=options.agent_defaults,
-        disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
-    )
-
-
 async def run(options: argparse.Namespace) -> None:
     """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to, LeaseLost."""
+    configured = configured_by(options)
     cache, telemetry, stop = Cache(), Telemetry(), asyncio.Event()
     _on_signals(stop)
     async with Cluster.connect(options.kubeconfig) as cluster, office_of(options) as office:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", office.check
         cluster.answered = telemetry.requested
         telemetry.follow(lambda: office.leads, cache)
-        gatherer = Gatherer(cluster, cache, settings_of(options), options.watch_namespaces)
+        gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
         plans = Planning(cluster, cache, options.watch_namespaces)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +40,55 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_nvml(tmp_path_factory.mktemp("fake_nvml"))
 
 
+def go(
+    library: Path,
+    folder: Path,
+    script: str,
+    gpu: str = "",
+    waves: int = 1,
+    backend: str = "WorkerBackend",
+    **changes: Any,
+) -> dict[str, Any]:
+    """A short run of a request for two GPUs on a script, in a process of its own."""
+    path = folder / "script.txt"
+    path.write_text(script)
+    timing = Timing(passes=2, segment_seconds=0.12, discard_seconds=0.0)
+    defaults = {"product": "H200", "gpus": 2, "recipes": ("bf16", "nvfp4"), "timing": timing}
+    text = request_text(**(defaults | {"gemm_modes": ("autocast",)} | changes))
+    return dict(FakeNvml(library, path).run(RUN, text, gpu, str(waves), backend))
+
+
 @pytest.fixture
 def run(library: Path, tmp_path: Path) -> Run:
-    """Runs a short request for two GPUs on a script."""
-
-    def go(
-        script: str, gpu: str = "", waves: int = 1, backend: str = "WorkerBackend", **changes: Any
-    ) -> dict[str, Any]:
-        path = tmp_path / "script.txt"
-        path.write_text(script)
-        timing = Timing(passes=2, segment_seconds=0.12, discard_seconds=0.0)
-        defaults = {"product": "H200", "gpus": 2, "recipes": ("bf16", "nvfp4"), "timing": timing}
-        text = request_text(**(defaults | {"gemm_modes": ("autocast",)} | changes))
-        return dict(FakeNvml(library, path).run(RUN, text, gpu, str(waves), backend))
-
-    return go
+    return partial(go, library, tmp_path)
 
 
-def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health(run: Run) -> None:
-    found = run(TWO, waves=2)
+PAIR = TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2})
+LONG: dict[str, dict[str, Any]] = {
+    "two": {"script": TWO, "waves": 2},
+    "one alone": {"script": TWO, "gpu": "GPU-b", "recipes": ("bf16",)},
+    "one lost": {"script": TWO + "lost 3.0\n"},
+    "begun anew": {
+        "script": TWO,
+        "backend": "ShortOfMemory",
+        "recipes": ("bf16",),
+        "workload": PAIR,
+        "may_halve_micro_batch": True,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def long(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """The runs of seconds by name, begun all together: they wait nearly all their time."""
+    with ThreadPoolExecutor(len(LONG)) as pool:
+        folder = tmp_path_factory.mktemp
+        begun = {name: pool.submit(go, library, folder("run"), **given) for name, given in LONG.items()}
+        yield lambda name: begun[name].result()
+
+
+def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health(long: Run) -> None:
+    found = long("two")
     assert found["exit"] == 0, found["message"]
     result = MeasurementResult.model_validate(found["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-a", "GPU-b"]
@@ -87,8 +119,8 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     assert "too_short" in training.energy.reasons, "seconds are not the ten that energy needs"
 
 
-def test_one_gpu_can_be_measured_alone_by_its_uuid(run: Run) -> None:
-    result = MeasurementResult.model_validate(run(TWO, gpu="GPU-b", recipes=("bf16",))["result"])
+def test_one_gpu_can_be_measured_alone_by_its_uuid(long: Run) -> None:
+    result = MeasurementResult.model_validate(long("one alone")["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-b"]
 
 
@@ -112,8 +144,8 @@ def test_what_must_not_be_measured_is_refused_before_any_context(
     assert words in found["message"]
 
 
-def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(run: Run) -> None:
-    result = MeasurementResult.model_validate(run(TWO + "lost 3.0\n")["result"])
+def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(long: Run) -> None:
+    result = MeasurementResult.model_validate(long("one lost")["result"])
     training = result.recipes[0].training
     assert training is not None
     assert training.tokens_per_second is not None
@@ -121,9 +153,8 @@ def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(run: R
     assert "sensor_lost" in training.energy.reasons
 
 
-def test_a_run_begun_anew_after_out_of_memory_is_not_refused_for_what_it_left_on_the_gpus_itself(run: Run) -> None:
-    pair = TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2})
-    found = run(TWO, backend="ShortOfMemory", recipes=("bf16",), workload=pair, may_halve_micro_batch=True)
+def test_a_run_begun_anew_after_out_of_memory_is_not_refused_for_what_it_left_on_the_gpus_itself(long: Run) -> None:
+    found = long("begun anew")
     assert found["exit"] == 0, found["message"]
     result = MeasurementResult.model_validate(found["result"])
     assert result.recipes[0].notes[0].startswith("the micro batch was halved to 1")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from precision_agent.throttle import marking, shares
 from precision_agent.token_energy import TokenEnergy, meters_of, node_draw, token_energy
 from precision_api.result import Failure
 from tests.support.eventually import eventually
-from tests.support.fake_nvml import FakeNvml, compile_nvml
+from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
 
 Scripted = Callable[[str], FakeNvml]
 QUIET = Load(step_seconds=0.233)
@@ -55,14 +55,20 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_nvml(tmp_path_factory.mktemp("fake_nvml"))
 
 
+@pytest.fixture(scope="module")
+def by(library: Path) -> Iterator[subprocess.Popen[str]]:
+    with forking(library) as process:
+        yield process
+
+
 @pytest.fixture
-def scripted(library: Path, tmp_path: Path) -> Scripted:
+def scripted(library: Path, by: subprocess.Popen[str], tmp_path: Path) -> Scripted:
     """The library with a script of GPUs, each `gpu UUID` and its lines."""
 
     def write(script: str) -> FakeNvml:
         path = tmp_path / "script.txt"
         path.write_text(script)
-        return FakeNvml(library, path)
+        return FakeNvml(library, path, by)
 
     return write
 

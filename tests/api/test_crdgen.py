@@ -185,10 +185,14 @@ def test_a_generated_file_says_so_and_reads_back_as_its_definition() -> None:
 
 _TEXT = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")))
 _SCALARS = _TEXT | st.booleans() | st.integers() | st.just("two\nlines\t")
-_TREES = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(_TEXT, inner), max_leaves=20)
+_TREES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
+    max_leaves=8,
+)
 
 
-@given(document=st.dictionaries(_TEXT, _TREES, min_size=1))
+@given(document=st.dictionaries(_TEXT, _TREES, min_size=1, max_size=4))
 def test_the_yaml_writer_writes_what_a_yaml_reader_reads(document: dict[str, Any]) -> None:
     assert yaml.safe_load(yaml_text(document)) == document
 

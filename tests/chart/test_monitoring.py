@@ -42,7 +42,7 @@ def full(tmp_path: Path) -> Path:
 def rendered(helm: Helm, chart: Path, **values: Any) -> list[Manifest]:
     done = helm.run(ALL | values, chart)
     assert done.returncode == 0, done.stderr
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
+    return [item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item]
 
 
 def groups(helm: Helm, chart: Path, **rules: Any) -> list[dict[str, Any]]:

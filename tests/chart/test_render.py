@@ -82,7 +82,7 @@ def test_no_key_stands_twice_in_what_is_rendered(name: str, helm: Helm) -> None:
     assert list(yaml.load_all(helm.text(**VALUE_SETS[name]), Loader=OnceLoader))
 
 
-class OnceLoader(yaml.SafeLoader):
+class OnceLoader(yaml.CSafeLoader):
     """Refuses a mapping with a key that stands in it twice, of which YAML parsers take one or the other."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

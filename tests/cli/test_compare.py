@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,56 +16,132 @@ from tests.support.report_objects import profile_object, recipe_row, report_obje
 OLD, NEW = "570.124.06", "580.95.05"
 
 
+MEASURED = {"provenance": "measured", "simulated": [], "backend": "transformer-engine"}
+PAST = {"run": "r0", "outcome": "succeeded", "finishedAt": "2026-11-01T00:00:00Z", "best": "nvfp4 1.60x"}
+
+
 def node(
-    name: str, rate: float, driver: str = NEW, pool: str = "NVIDIA-GB200", past: float | None = None, **run: Any
+    name: str,
+    rate: float,
+    driver: str = NEW,
+    pool: str = "NVIDIA-GB200",
+    past: dict[str, Any] | None = None,
+    **run: Any,
 ) -> dict[str, Any]:
-    """A measured node; `past` is its rate under the old driver, as its report's history has it."""
+    """A measured node; `past` is the run before, as its report's history has it."""
     row = recipe_row("nvfp4", 1.6, tokensPerJoule=f"{rate / 5000:.4f}", tokensPerSecond=f"{rate:.0f}")
-    told = {"provenance": "measured", "simulated": [], "backend": "transformer-engine"} | run
-    status = report_status([row], **told) | {"data": "measured"}
+    status = report_status([row], **(MEASURED | run)) | {"data": "measured"}
     status["hardware"] = status["hardware"] | {"pool": pool}
-    status["software"] = status["software"] | {"driver": driver}
+    status["software"] = status["software"] | {"driver": driver, "stackHash": "5ac1"}
     if past is not None:
-        old = {"run": "r0", "outcome": "succeeded", "finishedAt": "2026-11-01T00:00:00Z", "best": "nvfp4 1.60x"}
-        status["history"] = [old | {"tokensPerSecond": f"{past:.0f}", "driver": OLD.rpartition(".")[0]}]
+        status["history"] = [past]
     return report_object(name, status=status)
 
 
-def upgraded(api: Api, change: float) -> None:
+def before(rate: float, **changes: Any) -> dict[str, Any]:
+    """A run under the old driver in full: two recipes, of which the newest run has one, at 5 kW."""
+    rates = {"bf16": f"{rate / 1.6:.0f}", "nvfp4": f"{rate:.0f}"}
+    joules = {recipe: f"{float(text) / 5000:.4f}" for recipe, text in rates.items()}
+    told = {"driver": OLD, "data": "measured", "workloadHash": "5ad1f0c2", "stackHash": "5ac1"}
+    return PAST | told | {"recipeTokensPerSecond": rates, "recipeTokensPerJoule": joules} | changes
+
+
+def of_an_older_operator(rate: float) -> dict[str, Any]:
+    """The same, as it was written before reports remembered more than the best recipe's rate."""
+    return PAST | {"tokensPerSecond": f"{rate:.0f}", "driver": OLD.rpartition(".")[0]}
+
+
+def upgraded(api: Api, change: float, old: Callable[[float], dict[str, Any]] = before) -> None:
     """Eight nodes that differ by 3 %, each `change` times as fast since the new driver, give or take 0.1 %."""
     api.profiles(profile_object())
     for i in range(8):
-        before = 150_000 * (1 + 0.03 * (i % 3 - 1))
-        api.reports(node(f"n{i}", before * change * (1 + 0.001 * (i % 2)), past=before))
+        rate = 150_000 * (1 + 0.03 * (i % 3 - 1))
+        api.reports(node(f"n{i}", rate * change * (1 + 0.001 * (i % 2)), past=old(rate)))
 
 
 def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api) -> None:
     upgraded(api, 0.96)
-    told = api.run("compare", f"driver/{OLD.rpartition('.')[0]}", f"driver/{NEW}")
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
     assert told.exit_code == 0
     assert told.stdout.startswith("driver 580.95.05 is slower with nvfp4.\n")
-    assert "the same 8 nodes, paired; what has changed: driver, 570.124 -> 580.95.05." in told.stdout
-    assert "nvfp4: 4.0% slower (0.960 [0.960, 0.961])" in told.stdout
-    assert "not recorded for an older run" in told.stderr
+    assert "the same 8 nodes, paired; what has changed: driver, 570.124.06 -> 580.95.05." in told.stdout
+    assert "nvfp4: 4.0% slower (0.960 [0.960, 0.961]); 4.0% fewer tokens per joule" in told.stdout
+    assert "not compared: hardware, method" in told.stderr
 
 
 def test_pairing_finds_what_the_spread_between_nodes_would_hide(api: Api) -> None:
     upgraded(api, 0.99)
-    (row,) = api.printed("compare", "driver/570.124", f"driver/{NEW}")["recipes"]
-    assert row["tokensPerSecond"]["answer"] == "less"
-    assert row["tokensPerJoule"] is None, "a report keeps no energy of an older run"
+    found = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")
+    (row,) = found["recipes"]
+    assert {row[figure]["answer"] for figure in ("tokensPerSecond", "tokensPerJoule")} == {"less"}
+    assert found["data"] == {"a": "measured", "b": "measured"}
+
+
+def test_of_an_older_operators_reports_it_is_unknown_whether_they_were_measured(api: Api) -> None:
+    upgraded(api, 0.96, of_an_older_operator)
+    told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
+    assert told.startswith("Unknown whether measured: driver 570.124. An older operator did not record")
+    assert "driver 580.95.05 is slower with nvfp4." in told
+    found = api.printed("compare", "driver/570.124", f"driver/{NEW}")
+    assert found["data"] == {"a": "unknown whether measured", "b": "measured"}
+    assert found["recipes"][0]["tokensPerJoule"] is None, "such a report keeps no energy of an older run"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"data": "simulated"}, "driver and data"),
+        ({"stackHash": "5ac0"}, "driver and software"),
+        ({"workloadHash": "0"}, "driver and workload"),
+    ],
+)
+def test_what_an_older_run_had_different_beside_the_driver_is_found(
+    api: Api, changed: dict[str, Any], said: str
+) -> None:
+    upgraded(api, 0.96, lambda rate: before(rate, **changed))
+    done = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert f"SeveralDifferences: the sides differ in 2 things at once ({said})" in done.stderr
+
+
+def test_two_older_runs_are_compared_in_all_recipes(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(3):
+        report = node(f"n{i}", 150_000)
+        report["status"]["history"] = [before(99_000 + i, run="r0b", driver=NEW), before(90_000 + i)]
+        api.reports(report)
+    found = api.printed("compare", "run/r0", "run/r0b")
+    assert found["difference"] == "driver"
+    assert [row["recipe"] for row in found["recipes"]] == ["bf16", "nvfp4"]
+    assert [row["tokensPerJoule"]["ratio"] for row in found["recipes"]] == pytest.approx([1.1, 1.1], rel=1e-3)
+
+
+def test_the_interval_of_one_node_comes_from_what_its_report_remembers(api: Api) -> None:
+    api.profiles(profile_object())
+    report = node("n0", 150_000, past=before(140_000, rateError="0.004"))
+    report["status"]["results"][0]["tokensPerSecondError"] = "0.003"
+    api.reports(report)
+    (row,) = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")["recipes"]
+    assert row["tokensPerSecond"]["upper"] == pytest.approx(150 / 140 * 1.005, rel=1e-6)
+
+
+def test_the_newest_run_is_told_by_the_report_even_where_its_history_names_another_driver(api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(*(node(f"n{i}", 150_000 + i, past=PAST | {"run": "r1", "driver": "label"}) for i in range(2)))
+    found = api.printed("compare", "driver/label", f"driver/{NEW}")
+    assert found["data"] == {"a": "measured", "b": "measured"}
 
 
 def test_no_difference_is_said_as_such(api: Api) -> None:
     upgraded(api, 1.0)
-    told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
-    assert told.startswith("driver 580.95.05 is as fast as driver 570.124: no difference beyond noise.\n")
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    assert told.startswith("driver 580.95.05 is as fast as driver 570.124.06: no difference beyond noise.\n")
 
 
 def test_a_script_can_stop_at_a_slower_driver(api: Api) -> None:
     upgraded(api, 0.96)
-    assert api.run("compare", "driver/570.124", f"driver/{NEW}", "--fail-if-slower").exit_code == 7
-    assert api.run("compare", f"driver/{NEW}", "driver/570.124", "--fail-if-slower").exit_code == 0
+    assert api.run("compare", f"driver/{OLD}", f"driver/{NEW}", "--fail-if-slower").exit_code == 7
+    assert api.run("compare", f"driver/{NEW}", f"driver/{OLD}", "--fail-if-slower").exit_code == 0
 
 
 def test_two_pools_are_two_groups(api: Api) -> None:
@@ -103,10 +180,10 @@ def saved(folder: Path, name: str, *reports: dict[str, Any]) -> str:
 
 
 def test_saved_reports_are_compared_without_a_cluster_energy_included(api: Api, tmp_path: Path) -> None:
-    before = saved(tmp_path, "before.json", *(node(f"n{i}", 100_000 + 10 * i, driver=OLD) for i in range(4)))
+    old = saved(tmp_path, "before.json", *(node(f"n{i}", 100_000 + 10 * i, driver=OLD) for i in range(4)))
     after = saved(tmp_path, "after.json", *(node(f"n{i}", 103_000 + 11 * i) for i in range(4)))
     api.port = 1
-    found = api.printed("compare", before, after)
+    found = api.printed("compare", old, after)
     assert (found["how"], found["difference"], found["was"], found["now"]) == ("paired", "driver", OLD, NEW)
     assert found["recipes"][0]["tokensPerJoule"]["ratio"] == pytest.approx(1.03, abs=0.001)
 
@@ -122,8 +199,8 @@ def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
 
 def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> None:
     api.profiles(profile_object())
-    api.reports(node("n0", 150_000, past=140_000))
-    told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
+    api.reports(node("n0", 150_000, past=before(140_000)))
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
     assert told.startswith("Whether there is a difference can't be said")
     assert "1.071 (no interval)" in told
 
@@ -131,8 +208,8 @@ def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> No
 def test_simulated_figures_are_told_first(api: Api) -> None:
     api.profiles(profile_object())
     for i in range(3):
-        api.reports(node(f"n{i}", 1.5e5 + i, past=1.4e5, provenance="simulated"))
-    assert api.run("compare", "driver/570.124", f"driver/{NEW}").stdout.startswith("SIMULATED or replayed figures")
+        api.reports(node(f"n{i}", 1.5e5 + i, past=before(1.4e5, data="simulated"), provenance="simulated"))
+    assert api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout.startswith("SIMULATED or replayed figures")
 
 
 WRONG = {
@@ -140,7 +217,7 @@ WRONG = {
     "a near name": (("n00", "n1"), 2, "did you mean n0"),
     "a difference that is none": (("n0", "n1", "--difference", "moon"), 2, "moon is none of hardware, driver"),
     "no such difference": (
-        ("driver/570.124", f"driver/{NEW}", "--difference", "workload"),
+        (f"driver/{OLD}", f"driver/{NEW}", "--difference", "workload"),
         5,
         "no node differs in workload alone: the sides differ in driver",
     ),

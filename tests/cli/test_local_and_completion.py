@@ -61,6 +61,23 @@ def test_the_agents_program_gets_all_options_and_its_exit_code_is_ours(tmp_path:
     assert (done.returncode, done.stdout) == (17, "run --local --preset llama3-8b -v\n")
 
 
+def test_help_of_a_local_run_is_the_agents_wherever_it_stands(tmp_path: Path) -> None:
+    agent = tmp_path / "precision-agent"
+    agent.write_text('#!/bin/sh\necho "$@"\n')
+    agent.chmod(0o755)
+    for words in (("--local", "--help"), ("--help", "--local")):
+        done = run_elsewhere(tmp_path, *words)
+        assert (done.returncode, done.stdout) == (0, "run --local --help\n")
+
+
+def test_help_of_run_itself_says_that_further_options_are_the_agents() -> None:
+    told = CliRunner().invoke(app, ["run", "--help"])
+    assert told.exit_code == 0
+    words = " ".join(told.stdout.split())
+    assert "Those options are the agent's: kubectl precision run --local --help shows them" in words
+    assert "--help Show this message; with --local: the agent's own options." in words
+
+
 # Completion.
 
 

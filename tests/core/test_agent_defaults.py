@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+import yaml
 
 from precision_api.profile import ProfileSpec
-from precision_operator.__main__ import arguments, settings_of
+from precision_operator.__main__ import arguments
+from precision_operator.cli.gathering import OPERATOR
 from precision_operator.core.agent_defaults import AgentDefaults, filled
+from precision_operator.core.served import served
+from precision_operator.shell.settings import configured_by, configured_in
+from tests.support.world import SETTINGS, profile
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 RACK = {"key": "rack", "operator": "Exists"}
 DEFAULTS = AgentDefaults.model_validate({"queueName": "profiling", "runtimeClassName": "nvidia", "tolerations": [RACK]})
 
@@ -35,7 +44,56 @@ def test_without_defaults_a_spec_is_what_it_was() -> None:
 
 def test_the_operator_reads_them_from_its_command_line() -> None:
     told = arguments(["--watch-namespaces=a", '--agent-defaults={"queueName":"profiling"}'])
-    assert settings_of(told).agent_defaults == AgentDefaults(queue_name="profiling")
+    assert configured_by(told).settings.agent_defaults == AgentDefaults(queue_name="profiling")
+
+
+def test_a_profile_is_served_with_them_and_one_that_cannot_be_read_stays_as_it_is() -> None:
+    settings = replace(SETTINGS, agent_defaults=DEFAULTS)
+    own = served(profile(), settings)
+    assert own.spec is not None
+    assert own.spec.agent.queue_name == "profiling"
+    assert replace(own, spec=profile().spec) == profile()
+    assert served(profile(problem="spec: x"), settings) == profile(problem="spec: x")
+
+
+def deployment(*args: str) -> dict[str, object]:
+    """The operator's, as the chart has it: one container, with these arguments."""
+    return {"spec": {"template": {"spec": {"containers": [{"name": "operator", "args": list(args)}]}}}}
+
+
+EVERYTHING = (
+    "--watch-namespaces=a,b",
+    "--agent-image=i:1",
+    "--allowed-images=a/, b/",
+    "--priority-class=low",
+    "--agent-service-account=robot",
+    '--agent-defaults={"queueName":"profiling"}',
+    "--disruption-backoff-seconds=2",
+)
+
+
+def test_who_looks_at_the_operators_deployment_reads_what_the_operator_reads() -> None:
+    seen = configured_in(deployment(*EVERYTHING, "--leader-elect", "--host=0.0.0.0", "--lease-name", "x"))
+    assert seen == configured_by(arguments(EVERYTHING))
+    assert seen.namespaces == ("a", "b")
+    assert seen.settings.agent_defaults == AgentDefaults(queue_name="profiling")
+
+
+@pytest.mark.parametrize("name", ["chart_default", "chart_everything", "chart_many_namespaces"])
+def test_the_charts_own_deployment_is_found_and_read(name: str) -> None:
+    rendered = [item for item in yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()) if item]
+    wanted = dict(pair.split("=") for pair in OPERATOR.split(","))
+    found = [d for d in rendered if d["kind"] == "Deployment" and wanted.items() <= d["metadata"]["labels"].items()]
+    (only,) = map(configured_in, found)
+    assert only.namespaces
+    assert only.settings.agent_image
+    assert (only.settings.agent_defaults != AgentDefaults()) is (name == "chart_everything")
+
+
+@pytest.mark.parametrize("args", [(), ("--watch-namespaces=a", '--agent-defaults={"newer":1}')])
+def test_a_deployment_of_another_version_is_no_end_of_the_program_that_looks(args: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"watch-namespaces|agent-defaults"):
+        configured_in(deployment(*args))
 
 
 @pytest.mark.parametrize("text", ["{", '{"queue": "x"}', '{"tolerations": [{"operator": "Exists"}]}'])

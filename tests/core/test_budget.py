@@ -113,7 +113,7 @@ HINDERED: dict[str, tuple[Turn, str]] = {
     ),
     "MaxConcurrentReached": (
         turn(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
-        "3 agents run, as many as spec.rollout.maxConcurrent allows.",
+        "As many agents run as spec.rollout.maxConcurrent allows (3).",
     ),
     "TopologyKeyMissing": (
         turn(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
@@ -128,11 +128,11 @@ HINDERED: dict[str, tuple[Turn, str]] = {
     "BackingOff": (turn(attempt=disrupted(29)), "The next one starts by itself at 2026-11-21T09:00:01Z."),
     "PoolLimitReached": (
         turn(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),
-        f"2 agents run in pool {POOL}, as many as spec.rollout.pools allows.",
+        f"As many agents run in pool {POOL} as spec.rollout.pools allows (2).",
     ),
     "TopologyLimitReached": (
         turn(profile=rolled_out(**PER_RACK), live=TWO_THERE),
-        f"2 agents run where {RACK} is r1, as many as spec.rollout.perTopology allows.",
+        f"As many agents run where {RACK} is r1 as spec.rollout.perTopology allows (2).",
     ),
     "PowerBudgetReached": (
         turn(profile=rolled_out(powerBudgetWatts=16_799), live=TWO_THERE),
@@ -141,8 +141,8 @@ HINDERED: dict[str, tuple[Turn, str]] = {
     ),
     "LimitOfAnotherProfile": (
         turn(profile=rolled_out(), elsewhere=(turn(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
-        f"Profile ml/nightly limits this place: 2 agents run where {RACK} is r1, as many as spec.rollout.perTopology "
-        "allows.",
+        f"Profile ml/nightly limits this place: as many agents run where {RACK} is r1 as spec.rollout.perTopology "
+        "allows (2).",
     ),
     "Ramping": (
         turn(profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(OTHER, "uid-n2"): NOW - timedelta(seconds=59)}),

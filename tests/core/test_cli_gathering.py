@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.report import Quarantine
 from precision_operator.cli import app
 from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
-from precision_operator.cli.gathering import Seen, gathered, settings_of_deployment, settings_told_by
+from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Seen, gathered, settings_told_by
 from precision_operator.cli.reach import explained
 from precision_operator.cli.rerun import Known, Mark, chosen, patch
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
@@ -27,14 +27,21 @@ from tests.support.world import profile, report, tried
 FORBIDDEN = ApiError(403, "Forbidden", "GET /x: you cannot list resource (403 Forbidden)")
 DEPLOYMENTS = paths.collection("apps/v1", "deployments", "precision-system")
 PRIORITY_CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+IMAGE, ALLOWED = "--agent-image=registry.example/agent:1", "--allowed-images=registry.example/"
 ROLE = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
 
 
 def deployment(*args: str) -> dict[str, Any]:
     """The operator's, with these arguments."""
-    containers = [{"name": "operator", "args": list(args)}]
+    containers = [{"name": "operator", "args": ["--watch-namespaces=ml", *args]}]
     meta = {"name": "precision-profiler-operator", "namespace": "precision-system", "labels": ROLE}
     return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
+
+
+def operated(*args: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """What an installed chart leaves to be seen: the operator's Deployment, and the PriorityClass of its agents."""
+    chosen = {"metadata": {"name": DEFAULT_PRIORITY_CLASS}}
+    return (DEPLOYMENTS, deployment(IMAGE, ALLOWED, *args)), (PRIORITY_CLASSES, chosen)
 
 
 def cluster(*objects: tuple[str, dict[str, Any]]) -> FakeCluster:
@@ -45,7 +52,6 @@ def cluster(*objects: tuple[str, dict[str, Any]]) -> FakeCluster:
 
 
 async def look(there: FakeCluster, node: str = "a") -> Seen:
-    there.objects.setdefault(paths.profiles(), {"items": []})  # the collection itself, which is asked for first
     return await gathered(there, None, node)  # type: ignore[arg-type]
 
 
@@ -71,30 +77,80 @@ async def test_the_answer_for_a_node_counts_what_is_found_busy_before_it() -> No
 async def test_reading_changes_nothing() -> None:
     there = cluster()
     await look(there)
-    assert {method for method, _ in there.requests} == {"GET", "LIST"}
+    assert {method for method, _ in there.requests} <= {"GET", "LIST"}
 
 
 async def test_the_operators_own_settings_come_from_its_deployment() -> None:
-    arguments = ("--agent-image=registry.example/agent:1", "--allowed-images=elsewhere/", "--priority-class=low")
-    there = cluster((DEPLOYMENTS, deployment(*arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
+    arguments = ("--allowed-images=elsewhere/", "--priority-class=low")
+    there = cluster((DEPLOYMENTS, deployment(IMAGE, *arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
     seen = await look(there)
     (found,) = why(seen.plan, seen.observed, "a")
     assert found.reason == "ProfileNotAccepted"
     assert "starts with none of the allowed prefixes (elsewhere/)" in found.message
 
 
-def test_arguments_that_settings_do_not_need_are_passed_over() -> None:
-    found = settings_of_deployment(
-        deployment("--leader-elect", "--agent-image=i:1", "--allowed-images=a/, b/", "--port=1")
+async def test_the_operators_defaults_for_agents_are_what_its_profiles_get() -> None:
+    there = cluster(*operated('--agent-defaults={"queueName":"profiling"}'))
+    there.fail("GET", "localqueues", ApiError(404, "NotFound", "there is none"))
+    found = why((seen := await look(there)).plan, seen.observed, "a")[0]
+    assert found.reason == "ProfileNotAccepted"
+    assert "There is no Kueue LocalQueue profiling in namespace ml" in found.message
+
+
+async def test_a_taint_that_the_operators_defaults_tolerate_keeps_nobody_away() -> None:
+    tolerated = '--agent-defaults={"tolerations":[{"key":"team","operator":"Exists"}]}'
+    tainted = node_object(name="a", taints=[{"key": "team", "value": "x", "effect": "NoSchedule"}])
+    for arguments, reason in (((), "UntoleratedTaint"), ((tolerated,), "AgentStarting")):
+        assert await reason_of(cluster(*operated(*arguments), (paths.NODES, tainted))) == reason
+
+
+async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobody() -> None:
+    elsewhere = profile_object(name="far", uid="uid-far", workload={"preset": "llama3-8b"}, status={})
+    elsewhere["metadata"]["namespace"] = "far"
+    there = cluster((paths.profiles("far"), elsewhere), *operated())
+    seen = await look(there)
+    assert [each.profile.key for each in why(seen.plan, seen.observed, "a")] == ["ml/nightly"]
+    assert seen.notes == ("profiles of far are left out: the operator does not watch these namespaces",)
+    asked = await gathered(there, "far", "a")  # type: ignore[arg-type]
+    assert {each.profile.key for each in why(asked.plan, asked.observed, "a")} == {"ml/nightly", "far/far"}
+    assert asked.notes == ("nothing starts in far: the operator does not watch it (chart value watchNamespaces)",)
+
+
+async def test_a_deployment_of_another_version_is_noted_and_no_end() -> None:
+    there = cluster((DEPLOYMENTS, deployment('--agent-defaults={"newer":1}')))
+    assert (
+        "since its Deployment is of another version than this plugin: argument --agent-defaults"
+        in ((await look(there)).notes[0])
     )
-    assert (found.agent_image, found.allowed_images) == ("i:1", ("a/", "b/"))
+
+
+async def test_a_profile_whose_config_map_may_not_be_read_is_left_out_with_a_note() -> None:
+    source = {"configMapKeyRef": {"name": "my-model", "key": "config.json"}}
+    workload = {"name": "x", "microBatchSize": 1, "sequenceLength": 64, "huggingFaceConfig": source}
+    other = profile_object(name="other", uid="uid-o", workload=workload, status={})
+    there = cluster((paths.profiles("ml"), other))
+    there.fail("GET", "configmaps", FORBIDDEN)
+    seen = await look(there)
+    assert (seen.unread, seen.notes[-1]) == (
+        frozenset({"uid-o"}),
+        "profile ml/other is left out, since you may not read ConfigMap ml/my-model",
+    )
+    assert why(seen.plan, seen.observed, "a")[0].profile.key == "ml/nightly"
+
+
+async def test_who_may_list_profiles_everywhere_but_agents_in_one_namespace_only_is_told_so() -> None:
+    there = cluster()
+    there.fail("LIST", f"{paths.jobs()}?", FORBIDDEN)
+    seen = await look(there)
+    assert "only jobs of namespace ml are known, since you may not list those of others" in seen.notes
+    assert ("LIST", f"{paths.reports()}?{LABEL_MANAGED_BY}={MANAGED_BY}&") in there.requests
 
 
 async def test_without_its_deployment_an_image_of_the_operator_is_not_taken_for_another_one() -> None:
     there = cluster((paths.reports("ml"), measured("a")))
     seen = await look(there)
     assert [each.reason for each in why(seen.plan, seen.observed, "a")] == ["Measured"]
-    assert "whether its agent image has changed is not judged" in seen.notes[0]
+    assert seen.notes == (f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen",)
 
 
 def measured(node: str) -> dict[str, Any]:
@@ -128,7 +184,7 @@ async def test_who_may_not_see_all_pods_is_told_that_nobody_knows_whether_gpus_a
 
 async def test_who_may_read_one_namespace_only_gets_the_answers_of_that_one() -> None:
     there = cluster()
-    there.fail("GET", "precisionprofiles", FORBIDDEN)
+    there.fail("LIST", "precisionprofiles", FORBIDDEN)
     seen = await look(there)
     assert "only profiles of namespace ml are known" in seen.notes[0]
     assert [each.profile.key for each in why(seen.plan, seen.observed, "a")] == ["ml/nightly"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,21 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from precision_api import names
-from precision_operator.cli import app, live
-from precision_operator.cli.dry_run import DECISIONS, rows
+from precision_operator.cli import app
+from precision_operator.cli.dry_run import DECISIONS, rows, told
+from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Question, Seen, gathered, planned
+from precision_operator.cli.output import Form
+from precision_operator.cli.reads import KUEUE
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.asking import Ask, ask
-from precision_operator.core.reasons import REASONS
+from precision_operator.core.clock import format_time
+from precision_operator.core.reasons import REASONS, sentence
+from tests.core.test_cli_gathering import operated
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import report_status
-from tests.support.world import SETTINGS, observed, profile
+from tests.support.world import observed, profile
 
 PROFILE: dict[str, Any] = {
     "apiVersion": names.API_VERSION,
@@ -99,7 +105,7 @@ def test_an_image_outside_of_the_operators_list_is_not_judged_without_the_operat
     path = profile_file(tmp_path, agent={"image": "elsewhere.example/agent:2"})
     result = run("-f", path, "--nodes", nodes_file(tmp_path, node_object()))
     assert result.exit_code == 0
-    assert "taken for idle, and the agent's image is not judged" in result.stderr
+    assert "nodes are taken for idle, and the operator's settings and other profiles are not known" in result.stderr
 
 
 SHAPES_OF_A_FILE = {
@@ -201,7 +207,7 @@ WRONG: dict[str, tuple[str, str]] = {
             PROFILE
             | {"spec": {"recipes": ["mxfp8"], "workload": {"name": "odd", "shapes": [{"m": 33, "k": 64, "n": 64}]}}}
         ),
-        "InvalidWorkload: Spec.workload can't be measured: recipe mxfp8: ",
+        "InvalidWorkload: spec.workload can't be measured: recipe mxfp8: ",
     ),
 }
 
@@ -277,6 +283,7 @@ def its_report(run_of_it: str, node: str) -> dict[str, Any]:
     assert isinstance(found, Ask)
     status["attempt"]["basis"] = {"spec": found.run, "agent": "the-operators-image"}
     meta = {"name": f"nightly-{node}", "namespace": "ml", "uid": f"uid-report-{node}"}
+    meta["labels"] = {names.LABEL_MANAGED_BY: names.MANAGED_BY}  # type: ignore[assignment]
     meta["ownerReferences"] = [{"kind": names.PROFILE_KIND, "uid": "uid-p"}]  # type: ignore[assignment]
     spec = {"profile": "nightly", "nodeName": node, "nodeUID": f"uid-{node}"}
     return {"metadata": meta, "spec": spec, "status": status}
@@ -286,7 +293,8 @@ def agent_of(owner_uid: str, node: str) -> dict[str, Any]:
     marks = {names.LABEL_APP: names.AGENT_APP, names.LABEL_PROFILE_UID: owner_uid, names.LABEL_NODE_UID: f"uid-{node}"}
     marks |= {names.LABEL_ATTEMPT: "1", names.LABEL_RUN: "r1"}
     notes = {names.ANNOTATION_NODE: node}
-    return {"metadata": {"name": f"pp-{node}", "namespace": "ml", "labels": marks, "annotations": notes}}
+    meta = {"name": f"pp-{node}", "namespace": "ml", "labels": marks, "annotations": notes}
+    return {"metadata": meta | {"creationTimestamp": format_time(datetime.now(UTC))}}
 
 
 def training_pod(node: str) -> dict[str, Any]:
@@ -294,18 +302,16 @@ def training_pod(node: str) -> dict[str, Any]:
     return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
 
 
-def question(**changes: Any) -> live.Question:
-    return live.Question(profile("nightly", uid="nightly", workload={"preset": "llama3-8b"}, **changes), SETTINGS, {})
+def question(**changes: Any) -> Question:
+    return Question(profile("nightly", uid="nightly", workload={"preset": "llama3-8b"}, **changes))
 
 
 def fleet(*found: str) -> list[tuple[str, dict[str, Any]]]:
     return [(paths.NODES, node_object(name=name)) for name in found]
 
 
-async def decided(
-    cluster: FakeCluster, asked: live.Question, notes: list[str] | None = None
-) -> dict[str, tuple[str, str]]:
-    seen = await live.planned(cluster, asked)  # type: ignore[arg-type]
+async def decided(cluster: FakeCluster, asked: Question, notes: list[str] | None = None) -> dict[str, tuple[str, str]]:
+    seen = await planned(cluster, asked)  # type: ignore[arg-type]
     if notes is not None:
         notes += seen.notes
     found = rows(seen.plan.profiles[0], seen.plan, seen.observed)
@@ -345,10 +351,104 @@ async def test_a_running_agent_of_the_profile_takes_its_place() -> None:
 async def test_a_node_that_another_profile_measures_is_queued_under_its_name() -> None:
     other = PROFILE | {"metadata": {"name": "other", "namespace": "ml", "uid": "uid-o"}}
     cluster = FakeCluster(*fleet("a"), (paths.profiles("ml"), other), (paths.jobs("ml"), agent_of("uid-o", "a")))
-    seen = await live.planned(cluster, question())  # type: ignore[arg-type]
+    seen = await planned(cluster, question())  # type: ignore[arg-type]
     row = rows(seen.plan.profiles[0], seen.plan, seen.observed)[0]
     assert (row["decision"], row["reason"]) == ("queue", "MeasuredByAnotherProfile")
     assert "Profile ml/other is measuring it" in row["message"]
+
+
+def beside(name: str, place: str = "ml", **spec: Any) -> tuple[str, dict[str, Any]]:
+    """Another profile, as it stands in the cluster, older than any that is asked about."""
+    meta = {"name": name, "namespace": place, "uid": f"uid-{place}-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return paths.profiles(place), PROFILE | {"metadata": meta, "spec": PROFILE["spec"] | spec}
+
+
+ONE_IN_THE_POOL = {"pools": [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]}
+
+
+async def test_a_limit_of_a_profile_that_is_there_binds_the_one_that_is_asked_about() -> None:
+    first = beside("first", "far", rollout=ONE_IN_THE_POOL)
+    seen = await planned(FakeCluster(*fleet("a", "b"), first), question())  # type: ignore[arg-type]
+    first_node, second = rows(seen.plan.profiles[0], seen.plan, seen.observed)
+    assert first_node["reason"] == "MeasuredByAnotherProfile", "the older one is about to start there"
+    assert (second["reason"], second["message"]) == (
+        "LimitOfAnotherProfile",
+        sentence(
+            "LimitOfAnotherProfile",
+            profile="far/first",
+            detail="as many agents run in pool NVIDIA-H100-80GB-HBM3 as spec.rollout.pools allows (1)",
+        ),
+    )
+
+
+async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of_its_name() -> None:
+    same_name = beside("nightly", "far", target={"nodeNames": ["b"]})
+    asked = question(rollout={"maxConcurrent": 9})
+    seen = await planned(FakeCluster(*fleet("a", "b"), same_name), asked)  # type: ignore[arg-type]
+    document = json.loads(told("ml/nightly", seen.plan, seen.observed, Form.JSON))
+    assert [(row["node"], row["reason"]) for row in document] == [
+        ("a", "WouldStart"),
+        ("b", "MeasuredByAnotherProfile"),
+    ]
+
+
+async def test_a_profile_in_a_file_is_the_youngest_and_another_one_than_that_whose_uid_it_carries() -> None:
+    first = beside("first", target={"nodeNames": ["a"]})
+    ahead = first[1]["metadata"] | {"creationTimestamp": "2099-01-01T00:00:00Z", "uid": "nightly"}
+    cluster = FakeCluster(*fleet("a"), (first[0], first[1] | {"metadata": ahead}))
+    assert await decided(cluster, question()) == {"a": ("queue", "MeasuredByAnotherProfile")}
+
+
+async def test_what_a_dry_run_says_is_what_the_operator_plans_once_the_profile_is_applied() -> None:
+    """Three profiles with limits of their own; then the same world with the third one applied."""
+    there = [
+        beside("first", rollout=ONE_IN_THE_POOL, target={"nodeNames": ["a", "b"]}),
+        beside("second", "far", rollout={"maxConcurrent": 2}, target={"nodeNames": ["b", "c"]}),
+    ]
+    world = (*fleet("a", "b", "c", "d"), *there, (paths.pods("team"), training_pod("d")))
+    before = await planned(FakeCluster(*world), question(rollout={"maxConcurrent": 9}))  # type: ignore[arg-type]
+    applied = beside("nightly", rollout={"maxConcurrent": 9})[1]
+    applied["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC))
+    after = await gathered(FakeCluster(*world, (paths.profiles("ml"), applied)), None, "a")  # type: ignore[arg-type]
+
+    def reasons(seen: Seen) -> dict[str, dict[str, str]]:
+        return {
+            each.profile.key: {row["node"]: row["reason"] for row in rows(each, seen.plan, seen.observed)}
+            for each in seen.plan.profiles
+        }
+
+    assert reasons(before) == reasons(after)
+    assert len(set(reasons(before)["ml/nightly"].values())) > 1, "the world is one where profiles bind each other"
+
+
+async def test_the_operators_settings_judge_the_image_and_fill_what_the_profile_does_not_say() -> None:
+    asked = question(agent={"image": "elsewhere.example/agent:2"})
+    for arguments, refused in ((("--allowed-images=elsewhere.example/",), None), ((), "ImageNotAllowed")):
+        cluster = FakeCluster(*fleet("a"), *operated(*arguments))
+        own = (await planned(cluster, asked)).plan.profiles[0]  # type: ignore[arg-type]
+        assert getattr(own.asked, "reason", None) == refused
+    queued = operated('--agent-defaults={"queueName":"profiling"}')
+    queue = (paths.collection(KUEUE, "localqueues", "ml"), {"metadata": {"name": "profiling"}})
+    seen = await planned(FakeCluster(*fleet("a"), *queued, queue), question())  # type: ignore[arg-type]
+    (row,) = rows(seen.plan.profiles[0], seen.plan, seen.observed)
+    assert row["message"].endswith("attempt 1 would be handed to Kueue's queue profiling now.")
+
+
+async def test_without_the_operators_deployment_an_image_that_it_has_refused_stays_refused() -> None:
+    condition = {"type": "Accepted", "status": "False", "reason": "ImageNotAllowed"}
+    where, other = beside("other", agent={"image": "elsewhere.example/agent:2"})
+    cluster = FakeCluster(*fleet("a"), (where, other | {"status": {"conditions": [condition]}}))
+    for image, refused in (("elsewhere.example/agent:2", "ImageNotAllowed"), ("new.example/agent", None)):
+        own = (await planned(cluster, question(agent={"image": image}))).plan.profiles[0]  # type: ignore[arg-type]
+        assert getattr(own.asked, "reason", None) == refused
+
+
+async def test_who_may_not_list_profiles_everywhere_is_told_and_gets_the_plan_beside_those_he_sees() -> None:
+    cluster = FakeCluster(*fleet("a"), beside("far", "far"), beside("near"))
+    cluster.fail("LIST", "precisionprofiles", ApiError(403, "Forbidden", "no"))
+    seen = await planned(cluster, question())  # type: ignore[arg-type]
+    assert [each.profile.key for each in seen.plan.profiles] == ["ml/nightly", "ml/near"]
+    assert seen.notes[0] == "only profiles of namespace ml are known, since you may not list those of others"
 
 
 async def test_a_node_that_is_gone_has_a_row_for_what_is_left_of_it() -> None:
@@ -362,22 +462,23 @@ async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() 
     cluster.fail("LIST", "spec.nodeName=a", ApiError(403, "Forbidden", "pods is forbidden"))
     notes: list[str] = []
     assert await decided(cluster, question(), notes) == {"a": ("run", "WouldStart")}
-    assert notes == ["nodes are taken for idle, since you may not see all pods: pods is forbidden"]
+    unjudged = f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen"
+    assert notes == [unjudged, "nodes are taken for idle, since you may not see all pods: pods is forbidden"]
 
 
 async def test_any_other_refusal_ends_the_dry_run() -> None:
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("LIST", paths.NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
     with pytest.raises(ApiError, match="nodes is forbidden"):
-        await live.planned(cluster, question())  # type: ignore[arg-type]
+        await planned(cluster, question())  # type: ignore[arg-type]
 
 
 async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_profiles_problem() -> None:
-    asked = live.Question(profile(workload=FROM_CONFIG_MAP), SETTINGS, {})
+    asked = Question(profile(workload=FROM_CONFIG_MAP))
     cluster = FakeCluster(*fleet("a"))
-    missing = (await live.planned(cluster, asked)).plan  # type: ignore[arg-type]
+    missing = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
     assert getattr(missing.profiles[0].asked, "reason", None) == "ConfigMapMissing"
     data = {"metadata": {"name": "my-model"}, "data": {"config.json": json.dumps(CONFIG)}}
     cluster = FakeCluster(*fleet("a"), (paths.config_maps("ml"), data))
-    found = (await live.planned(cluster, asked)).plan  # type: ignore[arg-type]
+    found = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
     assert isinstance(found.profiles[0].asked, Ask)

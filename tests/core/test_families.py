@@ -236,6 +236,15 @@ def test_info_says_whether_figures_were_measured(run: dict[str, Any], told: str)
     assert values(body, "precision_node_info", "data") == {told: 1.0}
 
 
+def test_info_names_the_nvlink_domain_and_nothing_else_does() -> None:
+    within, outside = report_status(), report_status()
+    within["hardware"]["nvlinkDomain"] = "5f1e9f9c.2"
+    body = body_of([report_object("n1", status=within), report_object("n2", status=outside)])
+    told = {sample.name for sample in parsed(body) if sample.labels.get("nvlink_domain")}
+    assert told == {"precision_node_info"}
+    assert values(body, "precision_node_info", "nvlink_domain") == {"5f1e9f9c.2": 1.0, "": 1.0}
+
+
 def test_a_failed_first_attempt_shows_its_time_and_no_success() -> None:
     body = body_of([report_object(status={"attempt": CRASHED})])
     names = {sample.name for sample in parsed(body) if "node" in sample.labels}

@@ -145,9 +145,9 @@ def test_a_good_result_is_read_whole() -> None:
 
 
 LOGS: dict[str, tuple[str | None, str]] = {
-    "no log": (None, "The agent's log could not be read: connection refused."),
-    "an empty log": ("", "ResultMissing: "),
-    "a rotated log": ("\n".join(GOOD.lines[:-1]), "Result"),
+    "no log": (None, "LogUnavailable: The agent's log could not be read: connection refused."),
+    "an empty log": ("", "DetailUnreadable: "),
+    "a rotated log": ("\n".join(GOOD.lines[:-1]), "DetailUnreadable: "),
     "a line that was changed": ("\n".join(GOOD.lines).replace("A", "B"), "ResultDigestMismatch: "),
 }
 
@@ -169,7 +169,7 @@ def test_a_log_of_another_run_is_not_taken_for_this_ones() -> None:
     other = encode(result(node="node-2"))
     summary = read_message(GOOD.message)
     mixed = summary.model_copy(update={"detail": read_message(other.message).detail})
-    assert finding(mixed, "\n".join(other.lines)).detail_problem.startswith("ResultForeign: ")
+    assert finding(mixed, "\n".join(other.lines)).detail_problem.startswith("DetailUnreadable: ")
 
 
 def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None:

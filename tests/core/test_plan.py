@@ -187,6 +187,14 @@ def test_a_finished_job_is_collected_into_the_pool_of_its_node() -> None:
     assert action == Collect(FINISHED, ended, report(), "NVIDIA-H100-80GB-HBM3")
 
 
+def test_a_finished_job_is_collected_with_the_nvlink_domain_of_its_node() -> None:
+    node = node_object({"nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": "5f1e9f9c.2"}, name="n1")
+    ended = pod(FINISHED, "Succeeded", message="{}")
+    action = only(observed([NIGHTLY], {"uid-n1": node}, jobs=(FINISHED,), pods=(ended,), reports=(report(),)))
+    assert isinstance(action, Collect)
+    assert (action.pool, action.nvlink_domain) == ("NVIDIA-GB200", "5f1e9f9c.2")
+
+
 def test_a_pod_of_an_earlier_job_of_the_same_name_is_not_taken_for_this_ones() -> None:
     earlier = pod(replace(FINISHED, uid="uid-of-the-one-deleted-by-hand"), "Failed", exit_code=137)
     action = only(observed([NIGHTLY], jobs=(FINISHED,), pods=(earlier,), reports=(report(),)))

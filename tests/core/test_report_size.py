@@ -17,11 +17,11 @@ from precision_operator.core.observed import JobView
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
 
-MOST_BYTES = 5376
+MOST_BYTES = 5760
 """With all seven recipes, the history of the default length and a long failure. OPERATOR 1 asks for 4,096: the names of
 the figures of seven recipes alone take half of that, so less would need another form of status.results."""
-BYTES_A_RUN = 132
-"""What each run of a longer history adds."""
+BYTES_A_RUN = 580
+"""What each run of a longer history adds: all recipes' rates and tokens per joule, so that runs can be compared."""
 DEFAULT_HISTORY = 3
 BASIS = {"spec": "84ff82e91d", "agent": "9316d69b3c", "driver": "580.159.04", "hardware": "GB200/4/189471"}
 BASIS |= {"schedule": "2026-11-21T02:00:00Z", "rerun": "3f9a1c2b4d", "rerunNode": "8d7c6b5a41"}

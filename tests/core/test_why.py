@@ -15,7 +15,7 @@ from precision_operator.core.why import Answer, why
 from tests.support.situations import SITUATIONS, Situation
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
 
-OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "due")
+OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "partial", "due")
 """Kinds of reasons that are said of one node."""
 
 each_situation = pytest.mark.parametrize(("reason", "situation"), SITUATIONS.items(), ids=SITUATIONS)
@@ -35,6 +35,10 @@ def told(situation: Situation) -> tuple[str | None, str | None]:
     if situation.told == "attempt":
         assert found.past.attempt is not None
         return found.past.attempt.reason, found.past.attempt.message
+    if situation.told == "detail":
+        assert found.past.detail_problem is not None
+        code, _, words = found.past.detail_problem.partition(": ")
+        return code, words
     return found.reason, found.message
 
 

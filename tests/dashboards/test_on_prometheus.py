@@ -106,6 +106,8 @@ def test_the_overview_tells_each_planted_story(shown: Shown) -> None:
         (planted.power, "power_invalid"),
         *((node, "throttled") for node in planted.throttled),
     }
+    hot = {s.labels.get("nvlink_domain") for s in told["Nodes that need a look"] if s.labels["fault"] == "throttled"}
+    assert hot == {"gb200-rack.2"}
     behind = {sample.labels["pool"]: sample.value for sample in told["Pools behind their best, by recipe"]}
     assert max(behind, key=lambda pool: behind[pool]) == planted.driver_pool
     assert behind[planted.driver_pool] == pytest.approx(0.04, abs=0.01)

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,12 +48,17 @@ class Plugin:
             "MPLCONFIGDIR": str(self.folder),
         }
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Starts `kubectl WORDS`; its output can be read while it runs."""
+    @contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Runs `kubectl WORDS`; its output can be read while it runs, and it ends with the block at the latest."""
         command = [str(self.kubectl), *words]
-        return subprocess.Popen(
+        with subprocess.Popen(
             command, env=self.environment, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs `kubectl precision WORDS`, whatever comes of it."""

@@ -46,6 +46,8 @@ AUTO: dict[str, Any] = {
     "extraLabels": {"cost-centre": "a17"},
     "exporter": {"replicas": 2},
 }
+SHARED: dict[str, Any] = {"crds": {"enabled": False}, "agent": {"priorityClass": {"create": False}}}
+"""Of a release that leaves to another one what a cluster has once."""
 MONITORING = ("ServiceMonitor", "PrometheusRule")
 Object = dict[str, Any]
 
@@ -238,16 +240,32 @@ def test_asked_for_all_the_same_helm_says_which_kind_is_missing(release: Release
         release.helm("upgrade", release.name, str(CHART), "--set=serviceMonitor.enabled=true", "--dry-run=server")
 
 
-def test_a_second_release_is_told_what_the_first_has_and_lives_beside_it(upgraded: Step, lab: Lab) -> None:
-    second = Release(lab, "second", lab.create_namespace("second"))
+@pytest.mark.parametrize("program", ["helm", "helm-4"])
+def test_a_second_release_is_told_what_the_first_has_and_lives_beside_it(
+    program: str, upgraded: Step, lab: Lab
+) -> None:
+    name = f"second-by-{program}"
+    second = Release(lab, name, lab.create_namespace(name), program)
     with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):
         second.put()
-    shared: dict[str, Any] = {"crds": {"enabled": False}, "agent": {"priorityClass": {"create": False}}}
     with pytest.raises(HelmError, match='namespaces "absent" not found'):
-        second.put(**shared, watchNamespaces=["absent"])
-    assert "serves the PrecisionProfiles of: second" in second.put(**shared)
+        second.put(**SHARED, watchNamespaces=["absent"])
+    assert f"serves the PrecisionProfiles of: {name}" in second.put(**SHARED)
     second.uninstall()
     assert gone(lab, upgraded.objects) == ()
+
+
+def test_helm_4_upgrades_and_uninstalls_what_helm_3_installed(upgraded: Step, lab: Lab) -> None:
+    by_helm_3 = Release(lab, "moved", lab.create_namespace("moved"))
+    by_helm_3.put(**SHARED)
+    by_helm_4 = replace(by_helm_3, program="helm-4")
+    by_helm_4.put(**SHARED, exporter={"replicas": 2}, extraLabels={"cost-centre": "a17"})
+    objects = by_helm_4.objects()
+    assert gone(lab, objects) == ()
+    exporter = lab.get("deployment/moved-exporter", "-n", "moved")
+    assert (exporter["spec"]["replicas"], exporter["metadata"]["labels"]["cost-centre"]) == (2, "a17")
+    by_helm_4.uninstall()
+    assert len(gone(lab, objects)) == len(objects)
 
 
 @pytest.mark.parametrize("component", rbac.COMPONENTS)

@@ -42,7 +42,7 @@ CASES = (
     Case("foreign-message", "ResultForeign", says="not of this agent"),
     Case("cut-message", "ResultDamaged", says="broken JSON"),
     # There is a summary, and the full result is lost.
-    Case("no-log", detail="The agent's log could not be read"),
+    Case("no-log", detail="LogUnavailable: The agent's log could not be read"),
     Case("log-without-end", detail="ResultTruncated"),
     Case("log-without-front", detail="ResultTruncated"),
     Case("damaged-log", detail="ResultDigestMismatch"),

@@ -215,3 +215,18 @@ def test_a_profile_of_the_past_is_not_found_and_a_near_one_is_named(
         done = plugin.run(command, f"{profile.name}x", "-n", profile.site.namespace)
         assert (done.returncode, done.stdout) == (2, "")
         assert f"did you mean {profile.name}" in done.stderr
+
+
+def test_a_run_that_is_over_is_compared_in_all_recipes_energy_included(
+    plugin: Plugin, fleet: tuple[Profile, list[str]]
+) -> None:
+    profile, (node, *_) = fleet
+    place = ("-n", profile.site.namespace, "--profile", profile.name)
+    old = profile.report_of(node)["status"]["run"]["run"]
+    plugin("rerun", f"node/{node}", *place)
+    new = eventually(lambda: next(iter({profile.report_of(node)["status"]["run"]["run"]} - {old}), None))
+    found = plugin.json("compare", f"run/{old}", f"run/{new}", *place)
+    assert (found["how"], found["difference"]) == ("single", None)
+    assert found["data"] == {"a": "simulated", "b": "simulated"}
+    assert {row["recipe"] for row in found["recipes"]} == {"bf16", *RECIPES}
+    assert all(row[figure] for row in found["recipes"] for figure in ("tokensPerSecond", "tokensPerJoule"))

@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from precision_api.names import ANNOTATION_RERUN
 from precision_lab.fleet import NodeSpec
 from tests.e2e.plugin import Plugin
 from tests.support.eventually import eventually
-from tests.support.site import Profile, Scene, Site, specs
+from tests.support.site import Profile, Scene, Site, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
@@ -78,6 +79,27 @@ def test_why_as_text_names_profile_reason_and_the_pod_in_the_way(scene: Scene, p
     assert f"{scene.site.namespace}/{profile.name}: waiting, Busy\n" in told
     assert "It is measured when no pod holds its GPUs." in told
     assert "  blocked by   pod " in told
+
+
+def test_a_dry_run_names_the_limit_of_another_profile_as_the_operator_does_once_it_is_applied(
+    scene: Scene, plugin: Plugin
+) -> None:
+    held, free = scene.add_nodes(NodeSpec("H100", traits=("fault:hang",)), NodeSpec("H100"))
+    pool = scene.nodes()[0]["metadata"]["labels"]["nvidia.com/gpu.product"]
+    one_in_the_pool = {"maxConcurrent": 2, "pools": [{"name": pool, "maxConcurrent": 1}]}
+    first = scene.apply(f"{scene.mark}-first", rollout=one_in_the_pool)
+    eventually(lambda: plugin.why(held, first)["reason"] == "AgentRunning")
+    second = f"{scene.mark}-second"
+    (plugin.folder / "second.yaml").write_text(yaml.safe_dump(scene.manifest(second)))
+    rows = {row["node"]: row for row in plugin.json("dry-run", "-f", "second.yaml")}
+    said = {node: (rows[node]["reason"], rows[node]["message"]) for node in (held, free)}
+    assert [said[node][0] for node in (held, free)] == ["MeasuredByAnotherProfile", "LimitOfAnotherProfile"]
+    limiting = f"Profile {scene.site.namespace}/{first.name} limits this place: as many agents run in"
+    assert said[free][1].startswith(limiting)
+    applied = scene.apply(second)
+    eventually(lambda: reasons(applied.status()) == {"LimitOfAnotherProfile": 1, "MeasuredByAnotherProfile": 1})
+    told = {node: plugin.why(node, applied) for node in (held, free)}
+    assert {node: (each["reason"], each["message"]) for node, each in told.items()} == said
 
 
 def test_a_node_that_is_not_there_gets_a_near_name_and_exit_code_2(scene: Scene, plugin: Plugin) -> None:

@@ -11,14 +11,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from precision_lab.binaries import binaries
 from precision_operator.monitoring import alerts, rules
 from precision_operator.monitoring.rule_file import text as rule_text
 
+PROMTOOLS = ("promtool", "promtool-2.42")
+"""Of the Prometheus that the lab runs, and of the oldest one that the rules are promised to."""
 TARGET = {"job": "precision-profiler-exporter", "namespace": "precision-system", "endpoint": "metrics"}
 STEP = "30m"
 """Distance of the samples of long tests."""
-FIRING = 'group by (alertname, node, pool, driver, profile, path) (ALERTS{alertstate="firing"})'
+FIRING = 'group by (alertname, node, pool, nvlink_domain, driver, profile, path) (ALERTS{alertstate="firing"})'
 
 
 def read_by_rules() -> frozenset[str]:
@@ -66,8 +67,8 @@ def with_labels(series: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{told}{',' + rest if brace else '}'}"
 
 
-def check(folder: Path, tests: Sequence[dict[str, Any]], every: str = "1m") -> tuple[int, str]:
-    """promtool's exit code and words for the rule file and these tests; rules are evaluated `every` so long.
+def check(promtool: Path, folder: Path, tests: Sequence[dict[str, Any]], every: str = "1m") -> tuple[int, str]:
+    """That promtool's exit code and words for the rule file and these tests; rules are evaluated `every` so long.
 
     That must be the samples' distance where it is 5m or more: between two samples there would be none to read.
     """
@@ -75,7 +76,7 @@ def check(folder: Path, tests: Sequence[dict[str, Any]], every: str = "1m") -> t
     order = [*(group.name for group in rules.GROUPS), alerts.GROUP]
     document = {"rule_files": ["rules.yaml"], "group_eval_order": order, "tests": list(tests)}
     (folder / "test.yaml").write_text(json.dumps(document | {"evaluation_interval": every}))
-    command = [str(binaries(["promtool"])["promtool"]), "test", "rules", str(folder / "test.yaml")]
+    command = [str(promtool), "test", "rules", str(folder / "test.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

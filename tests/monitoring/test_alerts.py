@@ -1,4 +1,4 @@
-"""Each alert fires for what it is there for, stays quiet for what looks like it, and clears. Run by promtool."""
+"""Each alert fires for what it is there for, stays quiet for what looks like it, and clears, by an old promtool too."""
 
 from __future__ import annotations
 
@@ -130,15 +130,15 @@ def named(alert: str, case: Case) -> dict[str, Any]:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("alert", FIRES_AND_CLEARS)
-def test_it_fires_after_its_time_and_clears(alert: str, tmp_path: Path) -> None:
-    code, told = check(tmp_path, [named(alert, FIRES_AND_CLEARS[alert])])
+def test_it_fires_after_its_time_and_clears(alert: str, tmp_path: Path, promtool: Path) -> None:
+    code, told = check(promtool, tmp_path, [named(alert, FIRES_AND_CLEARS[alert])])
     assert code == 0, told
 
 
 @pytest.mark.cluster
-def test_a_shard_that_is_not_scraped_is_missed(tmp_path: Path) -> None:
+def test_a_shard_that_is_not_scraped_is_missed(tmp_path: Path, promtool: Path) -> None:
     series = {**ALIVE, "precision_exporter_shards": "2x100", 'precision_exporter_shard_series{index="1"}': "9x29 _x70"}
-    code, told = check(tmp_path, [Case("PrecisionExporterDown", series, (20, 40), (60, 90)).test()])
+    code, told = check(promtool, tmp_path, [Case("PrecisionExporterDown", series, (20, 40), (60, 90)).test()])
     assert code == 0, told
 
 
@@ -165,6 +165,20 @@ QUIET: tuple[tuple[str, Case], ...] = (
             (5,),
             (20, 90),
             NODE,
+        ),
+    ),
+    (
+        "a throttled node of an NVLink domain: its alert names the domain, whichever exporter was asked",
+        Case(
+            "PrecisionThrottledInProfile",
+            {
+                THROTTLED: "0.2x100",
+                f'precision_node_info{{{N1},nvlink_domain="d.1",driver="580"}}': "1x100",
+                f'precision_node_info{{{N1},nvlink_domain="d.1",driver="590"}}': "1x100",
+            },
+            (5,),
+            (20, 90),
+            {**NODE, "nvlink_domain": "d.1"},
         ),
     ),
     (
@@ -262,8 +276,8 @@ QUIET: tuple[tuple[str, Case], ...] = (
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("case", [case for _, case in QUIET], ids=[name for name, _ in QUIET])
-def test_it_stays_quiet_for(case: Case, tmp_path: Path) -> None:
-    code, told = check(tmp_path, [case.test()])
+def test_it_stays_quiet_for(case: Case, tmp_path: Path, promtool: Path) -> None:
+    code, told = check(promtool, tmp_path, [case.test()])
     assert code == 0, told
 
 
@@ -275,7 +289,7 @@ def test_every_alert_has_a_test_that_it_fires_and_clears_and_one_that_it_stays_q
 
 
 @pytest.mark.cluster
-def test_the_words_of_an_alert_name_the_node_and_its_runbook(tmp_path: Path) -> None:
+def test_the_words_of_an_alert_name_the_node_and_its_runbook(tmp_path: Path, promtool: Path) -> None:
     (alert,) = (each for each in ALERTS if each.name == "PrecisionNodeSlow")
     case = named(alert.name, FIRES_AND_CLEARS[alert.name])
     node = "Node n1 of pool gb200 (profile ml/nightly)"
@@ -292,7 +306,7 @@ def test_the_words_of_an_alert_name_the_node_and_its_runbook(tmp_path: Path) -> 
             "exp_alerts": [{"exp_labels": {"severity": "warning", **where}, "exp_annotations": told}],
         }
     ]
-    code, said = check(tmp_path, [case])
+    code, said = check(promtool, tmp_path, [case])
     assert code == 0, said
 
 

@@ -24,8 +24,9 @@ ONE, OTHER = (
 def expected(sweep: Sweep) -> Iterator[dict[str, str]]:
     """The alerts that a sweep's stories must end in, and no other."""
 
-    def node_alert(alert: str, node: str) -> dict[str, str]:
-        return {"alertname": alert, "node": node, "pool": POOLS[node.partition("-")[0]], "profile": PROFILE}
+    def node_alert(alert: str, node: str, **further: str) -> dict[str, str]:
+        pool = POOLS[node.partition("-")[0]]
+        return {"alertname": alert, "node": node, "pool": pool, "profile": PROFILE, **further}
 
     planted = sweep.planted
     if told("slow", sweep.number, COUNT):
@@ -35,7 +36,8 @@ def expected(sweep: Sweep) -> Iterator[dict[str, str]]:
     if told("power", sweep.number, COUNT):
         yield node_alert("PrecisionPowerTelemetryBad", planted.power)
     if told("throttled", sweep.number, COUNT):
-        yield from (node_alert("PrecisionThrottledInProfile", node) for node in sorted(planted.throttled))
+        rack = {"nvlink_domain": "gb200-rack.2"}
+        yield from (node_alert("PrecisionThrottledInProfile", node, **rack) for node in sorted(planted.throttled))
     if told("driver", sweep.number, COUNT):
         pool = {"pool": planted.driver_pool, "profile": PROFILE}
         yield {"alertname": "PrecisionPoolDegraded", **pool}
@@ -53,27 +55,29 @@ def week(fleet: Sequence[Sweep], *targets: dict[str, str]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("targets", [(ONE,), (ONE, OTHER)], ids=["one exporter", "two exporters at once"])
-def test_the_planted_stories_end_in_exactly_their_alerts(tmp_path: Path, targets: tuple[dict[str, str], ...]) -> None:
-    code, told_by_promtool = check(tmp_path, [week(sweeps(24, COUNT), *targets)], STEP)
+def test_the_planted_stories_end_in_exactly_their_alerts(
+    tmp_path: Path, targets: tuple[dict[str, str], ...], promtool: Path
+) -> None:
+    code, told_by_promtool = check(promtool, tmp_path, [week(sweeps(24, COUNT), *targets)], STEP)
     assert code == 0, told_by_promtool
 
 
-def test_a_fleet_without_a_story_raises_no_alert(tmp_path: Path) -> None:
+def test_a_fleet_without_a_story_raises_no_alert(tmp_path: Path, promtool: Path) -> None:
     fleet = sweeps(24, COUNT)
     quiet = {
         "interval": STEP,
         "input_series": input_series([fleet[0].body], STEPS * COUNT, (ONE,)),
         "promql_expr_test": [firing(f"{hour}h") for hour in range(1, 24 * COUNT, 13)],
     }
-    code, told_by_promtool = check(tmp_path, [quiet], STEP)
+    code, told_by_promtool = check(promtool, tmp_path, [quiet], STEP)
     assert code == 0, told_by_promtool
 
 
-def test_a_story_that_is_not_expected_is_found(tmp_path: Path) -> None:
+def test_a_story_that_is_not_expected_is_found(tmp_path: Path, promtool: Path) -> None:
     last = sweeps(24, COUNT)[-1]
     quiet = {
         "interval": STEP,
         "input_series": input_series([last.body], STEPS, (ONE,)),
         "promql_expr_test": [firing("12h")],
     }
-    assert check(tmp_path, [quiet], STEP)[0] == 1
+    assert check(promtool, tmp_path, [quiet], STEP)[0] == 1

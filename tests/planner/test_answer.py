@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.planning import plan
+from precision_operator.planner.quantities import age
 from precision_operator.planner.what_if import _changed, what_ifs
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
@@ -142,10 +144,44 @@ def test_a_question_that_makes_the_plan_impossible_says_so() -> None:
     assert "no recipe is left" in found.what_ifs[0].answer
 
 
+@pytest.mark.parametrize(("question", "field"), [("addNodes", {"nodes": 4}), ("loseRack", {})])
+def test_a_product_of_several_pools_is_no_pool_to_ask_about(question: str, field: dict[str, Any]) -> None:
+    known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
+    (answer,) = told(known, whatIfs=[{"name": "more", question: {"pool": "H100", **field}}]).what_ifs
+    assert not answer.feasible
+    assert f"spec.whatIfs[more].{question}.pool: H100 is the product of 2 pools" in answer.answer
+    assert "write the name of one as pool: rackA, rackB" in answer.answer
+
+
+def test_a_pools_own_name_comes_before_another_pools_product() -> None:
+    known = fleet(pool("H100"), pool("other", product="H100"))
+    (answer,) = told(known, whatIfs=[{"name": "lost", "loseRack": {"pool": "H100", "rack": "r"}}]).what_ifs
+    assert "pool H100 has no rack r" in answer.answer
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (0.000809, "1 min"),
+        (0.0004, "34 s"),
+        (3.2 / 24, "3 h"),
+        (1.9, "1 day"),
+        (12.4, "12 days"),
+        (-0.1, "0 s"),
+    ],
+)
+def test_an_age_is_told_as_people_tell_it(days: float, words: str) -> None:
+    assert age(days) == words
+    finished = (NOW - timedelta(days=days)).isoformat()
+    found = told(fleet(pool("H100", node("n", count=16, finished_at=finished))))
+    assert found.jobs[0].source.endswith(f"oldest {words}")
+    assert found.pools[0].provenance.endswith(f"oldest {words}")
+
+
 def test_every_rate_carries_its_source() -> None:
     found = told()
-    assert found.jobs[0].source == "profile nightly, 16 nodes, 16 verified, oldest 1 days"
-    assert found.pools[0].provenance == "profiles nightly; 16 nodes; 16/16 figures verified; oldest 1 days"
+    assert found.jobs[0].source == "profile nightly, 16 nodes, 16 verified, oldest 1 day"
+    assert found.pools[0].provenance == "profiles nightly; 16 nodes; 16/16 figures verified; oldest 1 day"
     assert found.data == "measured"
 
 

@@ -108,6 +108,25 @@ async def test_a_plan_is_answered_and_told(scene: tuple[Planning, Cache, Written
     assert [event["reason"] for event in written.events] == ["Accepted", "PlanFound"]
 
 
+async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_named_in_it(
+    scene: tuple[Planning, Cache, Written],
+) -> None:
+    loop, cache, written = scene
+    damage: list[dict[str, Any]] = [
+        {"status": ["x"]},
+        {"spec": "x"},
+        {"status": {"run": 1, "hardware": 1, "results": 1}},
+    ]
+    damaged = [report_object(f"n{number}") | broken for number, broken in enumerate(damage)]
+    for report in damaged:
+        cache.put("reports", report)
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    status = await next_status(written)
+    assert (status["phase"], status["pools"][0]["gpus"]) == ("Solved", 4)
+    assert status["notes"][0].startswith("3 of the reports can't be read and are left out: ")
+    assert all(f"ml/{report['metadata']['name']} (" in status["notes"][0] for report in damaged)
+
+
 async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(
     scene: tuple[Planning, Cache, Written],
 ) -> None:

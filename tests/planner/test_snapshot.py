@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
+from precision_api.request import TIMINGS
 from precision_operator.core.outliers import Measured, judged
 from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
@@ -40,7 +41,7 @@ def test_a_report_becomes_a_node_with_its_rates() -> None:
     assert (pool.name, pool.product, node.name, node.gpus) == ("NVIDIA-GB200", "GB200", "a", 4)
     assert rate.synchronous_tokens_per_second == pytest.approx(95_000 * 0.9)
     assert (rate.error, rate.watts, rate.power_scope) == (0.012, 4870.5, "module")
-    assert (result.provenance, result.passes) == ("simulated", 3)
+    assert (result.provenance, result.passes) == ("simulated", TIMINGS["quick"].passes)
     assert known.workloads[0].name == "llama3-8b"
 
 
@@ -59,6 +60,41 @@ def test_a_report_of_a_node_that_is_gone_is_left_out() -> None:
 def test_a_report_without_a_result_or_damaged_is_left_out(broken: dict[str, Any]) -> None:
     told = {} if not broken else {**report_status(), **broken}
     assert fleet_from(report_object("a", status=told), report_object("b")).pools[0].nodes[0].name == "b"
+
+
+DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
+    "a field": ({"status": report_status() | {"hardware": {"gpus": "x"}}}, "hardware.product: Field required"),
+    "no mapping": ({"status": ["x"]}, "AttributeError"),
+    "conditions": ({"status": report_status() | {"conditions": ["Fresh"]}}, "AttributeError"),
+    "the spec": ({"spec": ["x"]}, "TypeError: spec is no mapping"),
+    "the time": ({"status": report_status(finishedAt="yesterday")}, "yesterday"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_report_that_cannot_be_read_is_named_in_the_plans_notes_with_the_reason(damage: str) -> None:
+    broken, why = DAMAGED[damage]
+    nodes = [node_object("a"), node_object("b")]
+    known = fleet_from(report_object("a") | broken, report_object("b"), nodes=nodes)
+    assert [node.name for node in known.pools[0].nodes] == ["b"]
+    (note,) = status(plan(spec(fleet={"allow": ["simulated"]}), known, NOW)).notes[:1]
+    assert note.startswith(
+        f"1 of the reports can't be read and are left out: ml/{report_object('a')['metadata']['name']} ("
+    )
+    assert why in note
+    assert read_fleet(known.model_dump_json(by_alias=True)).notes == (note,)
+
+
+def test_many_damaged_reports_make_one_short_note_and_are_told_without_a_plan_too() -> None:
+    known = fleet_from(*(report_object(f"n{i}", status={"status": 1, "run": [1]}) for i in range(9)), nodes=[])
+    assert known.notes == ()
+    broken = [report_object(f"n{i}") | {"status": "x" * 9999} for i in range(9)]
+    told = status(plan(spec(), fleet_from(*broken), NOW))
+    assert told.phase == "Refused"
+    (note,) = told.notes
+    assert note.startswith("9 of the reports")
+    assert "and 4 more" in note
+    assert len(note) < 1024
 
 
 def test_the_nvlink_domain_comes_before_the_rack() -> None:

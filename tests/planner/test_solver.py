@@ -7,19 +7,26 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from precision_api.capacity_plan import PlanSpec, PlanStatus
+from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.plan import ENDS
+from precision_operator.planner.conditions import finished
+from precision_operator.planner.conflict import conflict
+from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.highs import OutOfTime
 from precision_operator.planner.options import Offer, offers
-from precision_operator.planner.planning import answer, plan
+from precision_operator.planner.planning import Answer, answer, plan
 from precision_operator.planner.schedule import Slot, schedule
 from precision_operator.planner.solve import objectives_of, solve, value
 from precision_operator.planner.terms import Terms, terms
+from precision_operator.planner.what_if import what_ifs
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken
 
@@ -191,8 +198,6 @@ def test_blocks_of_an_nvlink_domain_lie_within_one_rack() -> None:
     ids=["gpus", "deadline", "power", "money"],
 )
 def test_limits_that_clash_are_named_with_the_smallest_way_out(changes: Any, clash: str, remedy: str) -> None:
-    from precision_operator.planner.document import status
-
     made = spec(**({"jobs": [job()]} | changes))
     told = status(plan(made, fleet(), NOW))
     assert told.phase == "Infeasible"
@@ -228,8 +233,52 @@ def test_an_answer_can_be_made_from_pools_that_are_known_already() -> None:
 def test_the_time_limit_covers_what_was_done_before_the_search(objective: list[str]) -> None:
     read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
     found = offers(pools(fleet(), read, NOW), read)
-    with pytest.raises(OutOfTime, match="give more time"):
+    with pytest.raises(OutOfTime, match="no answer within 10 s: raise it, or narrow the choice"):
         solve(found, read, began=time.monotonic() - read.seconds)
+
+
+def without_time(made: PlanSpec) -> tuple[Answer, PlanStatus]:
+    """The answer to a plan for which there is no time at all."""
+    read = replace(terms(made, NOW), seconds=0.0)
+    found = answer(read, pools(fleet(), read, NOW))
+    return found, status(found)
+
+
+def test_that_time_ran_out_is_no_fault_of_the_inputs_and_no_clash() -> None:
+    found, told = without_time(spec(job("a"), job("b"), objective=["energy"]))
+    assert (told.phase, told.summary, found.conflict) == ("TimedOut", "0/2", None)
+    assert told.problems[0].startswith("spec.solver.timeLimitSeconds: no answer within 0 s: raise it")
+    assert (told.recommendation or "").startswith("It is not known whether there is a plan.")
+    turned = {c.type: (c.status, c.reason) for c in finished(told, PlanStatus(), "", 1, NOW).conditions}
+    assert turned == {
+        "Accepted": ("True", "Accepted"),
+        "Solved": ("False", "TimeLimit"),
+        "DeadlinesPromised": ("False", "NoPlan"),
+    }
+    assert ENDS["TimedOut"] == NO_ANSWER
+
+
+def test_every_phase_has_its_exit_code() -> None:
+    phases = {word for part in get_args(PlanStatus.model_fields["phase"].annotation) for word in get_args(part)}
+    assert phases == ENDS.keys()
+
+
+def test_a_question_for_which_time_runs_out_is_not_called_impossible() -> None:
+    made = spec(job(), objective=["energy"], whatIfs=[{"name": "less", "denyRecipes": ["nvfp4"]}])
+    base = plan(made, fleet(), NOW)
+    assert base.terms is not None
+    hurried = replace(base, terms=replace(base.terms, seconds=0.0))
+    (told,) = status(base, what_ifs(made, fleet(), hurried, NOW)).what_ifs
+    assert told.feasible is None
+    assert told.answer.startswith("without nvfp4: not known: spec.solver.timeLimitSeconds: no answer within 0 s")
+
+
+def test_a_clash_that_is_not_found_in_time_is_not_explained_by_something_else() -> None:
+    made = spec(job(minGPUs=64), job("b", minGPUs=72))
+    found = plan(made, fleet(), NOW)
+    assert found.terms is not None
+    hurried = replace(found, conflict=conflict(found.offers, replace(found.terms, seconds=0.0)))
+    assert "which of them clash was not found in time" in status(hurried).problems[0]
 
 
 def test_the_earliest_end_has_an_answer_even_without_time_and_tells_no_better_gap_than_is_proved() -> None:

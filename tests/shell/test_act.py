@@ -172,10 +172,12 @@ async def test_what_ends_is_done_before_what_begins(scene: Scene) -> None:
 
 async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(scene: Scene) -> None:
     job, pod = await scene.ended()
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1", nvlink_domain="d.1")]) == 0
     status = scene.report().status
     assert status is not None
     assert status.run is not None
+    assert status.hardware is not None
+    assert (status.hardware.pool, status.hardware.nvlink_domain) == ("pool-1", "d.1")
     assert (status.state, status.run.detail, status.run.detail_problem) == ("Measured", f"{REPORT_NAME}-detail", None)
     detail = scene.cluster.objects[f"{DETAILS}/{REPORT_NAME}-detail"]
     full = json.loads(gzip.decompress(b64decode(detail["binaryData"]["result.json.gz"])))

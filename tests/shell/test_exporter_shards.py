@@ -86,8 +86,11 @@ def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
     changed = report_status([recipe_row("bf16", 1.001), recipe_row("mxfp8", 1.372)])
     store.see_report(report_object(NODES[7], status=changed, resourceVersion="200"))
     after = build(store.view(), 2, before)
-    anew = {at for at, group in after.groups.items() if group.pieces[0] is not before.groups[at].pieces[0]}
+    anew = {at for at, group in after.groups.items() if group is not before.groups[at]}
     assert anew == {place(NODES[7], 2)}
+    old, new = before.groups[place(NODES[7], 2)].pieces, after.groups[place(NODES[7], 2)].pieces
+    assert new[0] is old[0], "nothing that precision_node_info tells has changed"
+    assert new[1] is not old[1]
     assert b"95095" in after.text
 
 

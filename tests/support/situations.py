@@ -5,6 +5,7 @@ The node is always n1, the profile ml/nightly. What an agent left behind is read
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -13,14 +14,16 @@ from typing import Any, Literal
 from precision_api import names
 from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportRun
+from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core import ingest
 from precision_operator.core.actions import Close, Collect
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import JobView, Observed, PodView, Termination
 from precision_operator.core.plan import plan
+from tests.support.result_objects import recipe_result, result
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
 
-Told = Literal["stand", "attempt", "due"]
+Told = Literal["stand", "attempt", "due", "detail"]
 LATER = 30 * MINUTE
 NVLINK = "nvidia.com/gpu.clique"
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -28,7 +31,7 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 
 @dataclass(frozen=True)
 class Situation:
-    """A world in which `facts` fill the sentence; `told` says where: the stand, the last attempt, or what is due."""
+    """A world in which `facts` fill the sentence; `told` says where: stand, last attempt, due, or detail."""
 
     seen: Observed
     facts: Mapping[str, object]
@@ -81,6 +84,18 @@ def left(message: str = "", exit_code: int = 1, reason: str = "Error", **changes
     of = FAILED if exit_code else COMPLETE
     remains = pod(of, "Failed" if exit_code else "Succeeded", message, exit_code)
     return ended(of, replace(remains, termination=Termination(exit_code, reason, message), **changes))
+
+
+def with_log(log: str | None) -> Observed:
+    """A result of which the summary came through, and this of the agent's log."""
+    long = [f"{number:01000x}" for number in map(random.Random("notes").getrandbits, [4000] * 16)]
+    recipes = tuple(recipe_result(recipe, notes=tuple(long[n::2])) for n, recipe in enumerate(("bf16", "fp8_delayed")))
+    published = encode(result(recipes=recipes))
+    whole = "\n".join(published.lines)
+    changed = {"cut": "\n".join(published.lines[:-1]), "foreign": whole.replace("A", "B")}
+    found = ingest.finding(read_message(published.message), log and changed.get(log, log), "connection refused")
+    status = ingest.read_status(found, COMPLETE, report(), "pool", NOW)
+    return observed([profile()], reports=(report(status=status),))
 
 
 def basis_of(seen: Observed) -> dict[str, str]:
@@ -197,7 +212,7 @@ TURNS: dict[str, Situation] = {
         ),
         {
             "profile": "ml/other",
-            "detail": f"1 agents run in pool {H100}, as many as spec.rollout.pools allows",
+            "detail": f"as many agents run in pool {H100} as spec.rollout.pools allows (1)",
         },
     ),
     "TopologyKeyMissing": Situation(rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),
@@ -261,6 +276,19 @@ TURNS: dict[str, Situation] = {
     ),
 }
 """Whose turn: decided from everything that runs and has run."""
+
+WITHOUT_DETAIL: dict[str, Situation] = {
+    "ResultTruncated": Situation(with_log("cut"), {"detail": "1 of 2 lines are missing, first 2"}, "detail"),
+    "ResultDigestMismatch": Situation(with_log("foreign"), {}, "detail"),
+    "ResultTooLarge": Situation(
+        with_log(" " * (LOG_MAX_CHARACTERS + 1)),
+        {"detail": f"the log has {LOG_MAX_CHARACTERS + 1} characters"},
+        "detail",
+    ),
+    "DetailUnreadable": Situation(with_log(""), {"detail": "the log holds no line of the result"}, "detail"),
+    "LogUnavailable": Situation(with_log(None), {"detail": "connection refused"}, "detail"),
+}
+"""Measured, but the full result is lost."""
 
 ENDS: dict[str, Situation] = {
     "AgentCrashed": Situation(left(exit_code=139), {"exit_code": 139, "job": job().name}),
@@ -345,4 +373,4 @@ CHANGES: dict[str, Situation] = {
 }
 """Why a node is measured (again)."""
 
-SITUATIONS: Mapping[str, Situation] = NODES | TURNS | ENDS | CHANGES
+SITUATIONS: Mapping[str, Situation] = NODES | TURNS | ENDS | WITHOUT_DETAIL | CHANGES

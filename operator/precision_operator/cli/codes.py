@@ -22,7 +22,10 @@ WRONG_INPUT = Code(
 NO_RIGHT = Code(3, "NoRight", "A right is missing; the message names verb, resource and namespace.")
 NO_CRDS = Code(4, "NoCRDs", "The cluster has no PrecisionProfiles: the chart is not installed there.")
 NO_ANSWER = Code(
-    5, "NoAnswer", "There is nothing to tell yet (no result), or the two sides of a comparison can't be compared."
+    5,
+    "NoAnswer",
+    "There is nothing to tell yet (no result), the two sides of a comparison can't be compared, a plan's limits clash, "
+    "or its time ran out.",
 )
 NO_PROGRAM = Code(6, "NoProgram", "What this command needs is not installed; the message says how to install it.")
 SLOWER = Code(7, "Slower", "compare --fail-if-slower: B is slower than A beyond noise.")

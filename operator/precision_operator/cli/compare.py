@@ -117,6 +117,7 @@ def _document(found: Comparison) -> dict[str, Any]:
         "was": found.was or None,
         "now": found.now or None,
         "simulated": found.simulated,
+        "data": {"a": found.data[0], "b": found.data[1]},
         "verdict": list(verdict(found)),
         "recipes": [
             {"recipe": row.recipe, "tokensPerSecond": _ratio(row.rate), "tokensPerJoule": _ratio(row.tokens_per_joule)}

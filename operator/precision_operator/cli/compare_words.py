@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from precision_operator.core.compare import Answer, Comparison, Ratio, Row
+from precision_operator.core.compare import UNKNOWN, Answer, Comparison, Ratio, Row
 
 _RATE: Mapping[Answer, str] = {
     "more": "faster",
@@ -24,9 +24,20 @@ def verdict(found: Comparison) -> tuple[str, ...]:
     """The sentences; where no recipe is shared, the only one says so."""
     if not found.rows:
         return (f"{found.a} and {found.b} have no recipe in common whose figures stand.",)
-    warning = ("SIMULATED or replayed figures: this says nothing of real hardware.",) if found.simulated else ()
     how = f"{found.b} against {found.a}, {_how(found)}; what has changed: {_changed(found)}."
-    return (*warning, _headline(found), how, *map(_sentence, found.rows))
+    return (*_doubts(found), _headline(found), how, *map(_sentence, found.rows))
+
+
+def _doubts(found: Comparison) -> Iterator[str]:
+    """What keeps the figures from being those of real hardware, before anything is said of them."""
+    if found.simulated:
+        yield "SIMULATED or replayed figures: this says nothing of real hardware."
+    unknown = [name for name, data in zip((found.a, found.b), found.data, strict=True) if UNKNOWN in data]
+    if unknown:
+        yield (
+            f"{UNKNOWN.capitalize()}: {' and '.join(unknown)}. An older operator did not record whether those figures "
+            "were measured, replayed or simulated."
+        )
 
 
 def _headline(found: Comparison) -> str:

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from precision_api.names import LABEL_ATTEMPT
 from precision_api.profile import ProfileSpec
 from precision_operator.cli.failure import fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
-from precision_operator.core.actions import Start
+from precision_operator.core.actions import Close, Start
 from precision_operator.core.asking import Refusal
 from precision_operator.core.eligibility import mismatch
 from precision_operator.core.nodes import NodeFacts, node_facts
@@ -77,22 +78,30 @@ def dry_run(
         fail(str(error))
     if saved is not None:
         seen = _offline(profile, texts, saved)
-        decided = plan(seen)
+        decided, key = plan(seen), profile.key
     else:
-        seen, decided = _online(profile, texts, Reach(kubeconfig, context, request_timeout))
-    own = next(item for item in decided.profiles if item.profile.name == profile.name)
+        seen, decided, key = _online(profile, texts, Reach(kubeconfig, context, request_timeout))
+    typer.echo(told(key, decided, seen, output))
+
+
+def told(key: str, decided: Plan, seen: Observed, output: Form) -> str:
+    """What is printed of the profile `key`; ends the command with the reason where the profile can't be measured."""
+    own = next(item for item in decided.profiles if item.profile.key == key)
     if isinstance(own.asked, Refusal):
         fail(f"{own.asked.reason}: {own.asked.message}")
-    typer.echo(_text(rows(own, decided, seen), output))
+    return _text(rows(own, decided, seen), output)
 
 
 def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
     """A row for every node, matched or not, and for those that are gone; with what only -o wide shows."""
     assert own.profile.spec is not None
-    starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == own.profile.uid}
+    uid, spec = own.profile.uid, own.profile.spec
+    starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == uid}
+    closings = {a.job.node_uid: a for a in decided.actions if isinstance(a, Close) and a.job.profile_uid == uid}
     stands = {stand.facts.uid: stand for stand in own.stands}
-    facts = [node_facts(node, own.profile.spec.pool_label, seen.slices) for node in seen.nodes.values()]
-    found = [(each, *_decided(each, stands.get(each.uid), starts.get(each.uid), own.profile.spec)) for each in facts]
+    facts = [node_facts(node, spec.pool_label, seen.slices) for node in seen.nodes.values()]
+    acts = [(each, starts.get(each.uid) or closings.get(each.uid)) for each in facts]
+    found = [(each, *_decided(each, stands.get(each.uid), act, spec)) for each, act in acts]
     there = [
         {
             "node": each.name,
@@ -123,14 +132,29 @@ def _gone(answer: Answer, node: str) -> dict[str, Any]:
     return row | {"product": "", "gpus": 0, "pool": "", "due": ""}
 
 
-def _decided(facts: NodeFacts, stand: Stand | None, start: Start | None, spec: ProfileSpec) -> tuple[str, str]:
-    if start is not None:
-        attempt = start.job["metadata"]["labels"]["precisionprofiler.io/attempt"]
-        again = f" ({due})" if (due := _due(stand)) else ""
-        return WOULD_START, f"{facts.gpus} whole {facts.product} GPUs, idle: attempt {attempt} would start now{again}."
+def _decided(facts: NodeFacts, stand: Stand | None, act: Start | Close | None, spec: ProfileSpec) -> tuple[str, str]:
+    """(reason, message): what is about to happen to the node first, then where it stands."""
+    if isinstance(act, Start):
+        return WOULD_START, _would_start(facts, stand, act, spec)
     if stand is None:
         return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
-    return stand.reason, stand.message
+    return (act.reason, act.message) if act is not None else (stand.reason, stand.message)
+
+
+def _would_start(facts: NodeFacts, stand: Stand | None, start: Start, spec: ProfileSpec) -> str:
+    attempt = start.job["metadata"]["labels"][LABEL_ATTEMPT]
+    idle = ", idle" if spec.idle.required else ""
+    queue = spec.agent.queue_name
+    does = f"be handed to Kueue's queue {queue}" if queue else "start"
+    due = _due(stand)
+    again = f" ({due}: {_what(due, stand)})" if due else ""
+    return f"{facts.gpus} whole {facts.product} GPUs{idle}: attempt {attempt} would {does} now{again}."
+
+
+def _what(due: str, stand: Stand | None) -> str:
+    """The sentence of `due` without its next step: the node would be measured at once."""
+    message = stand.current.message if stand is not None and stand.current is not None else ""
+    return message.removesuffix(REASONS[due].next_step).strip().removesuffix(".")
 
 
 def _due(stand: Stand | None) -> str | None:
@@ -163,20 +187,15 @@ def _config_maps(profile: ProfileView, given: Sequence[str]) -> dict[tuple[str, 
     return found
 
 
-def _settings(profile: ProfileView) -> Settings:
-    """Settings that allow whatever image is named: the operator's own are not known outside of it."""
-    image = (profile.spec.agent.image if profile.spec else None) or _DEFAULT_IMAGE
-    return Settings(_DEFAULT_IMAGE, (image, _DEFAULT_IMAGE), priority_class="", agent_service_account="")
-
-
 def _offline(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], nodes: Iterable[Mapping[str, Any]]
 ) -> Observed:
-    note("without a cluster nodes are taken for idle, and the agent's image is not judged")
+    note("without a cluster nodes are taken for idle, and the operator's settings and other profiles are not known")
+    image = (profile.spec.agent.image if profile.spec else None) or _DEFAULT_IMAGE
     by_uid = {str(node["metadata"].get("uid") or node["metadata"]["name"]): node for node in nodes}
     return Observed(
         now=profile.created,
-        settings=_settings(profile),
+        settings=Settings(_DEFAULT_IMAGE, (image,), priority_class="", agent_service_account=""),
         profiles=(profile,),
         nodes=by_uid,
         occupancy={str(node["metadata"]["name"]): Occupancy(None) for node in by_uid.values()},
@@ -186,21 +205,21 @@ def _offline(
 
 def _online(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
-) -> tuple[Observed, Plan]:
-    from precision_operator.cli import live  # only here: saved nodes need no Kubernetes client
-    from precision_operator.cli.gathering import Seen
+) -> tuple[Observed, Plan, str]:
+    """The world with the profile in it, the plan for it, and the profile's key there."""
+    from precision_operator.cli.gathering import Question, Seen, planned  # only here: it needs the Kubernetes client
     from precision_operator.cli.reach import asked
     from precision_operator.cluster import Cluster
 
-    async def ask(cluster: Cluster) -> Seen:
+    async def ask(cluster: Cluster) -> tuple[Seen, str]:
         placed = replace(profile, namespace=profile.namespace or cluster.namespace)
         given = {(placed.namespace, name): data for (_, name), data in texts.items()}
-        return await live.planned(cluster, live.Question(placed, _settings(profile), given))
+        return await planned(cluster, Question(placed, given)), placed.key
 
-    seen = asked(reach, ask)
-    for told in seen.notes:
-        note(told)
-    return seen.observed, seen.plan
+    seen, key = asked(reach, ask)
+    for each in seen.notes:
+        note(each)
+    return seen.observed, seen.plan, key
 
 
 def _text(found: Sequence[Mapping[str, Any]], output: Form) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from precision_operator.cli.codes import NO_ANSWER
-from precision_operator.cli.failure import end
+from precision_operator.cli.failure import end, note
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -41,6 +41,8 @@ def fleet(
         return await gathered_fleet(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
 
     found = asked(Reach(kubeconfig, context, request_timeout), look)
+    for told in found.notes:
+        note(told)
     if not found.pools:
         end(
             NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"

@@ -1,14 +1,15 @@
 """The world as the operator sees it, as far as the user may look, and what the operator would plan now.
 
-What a user may not read is left out and said so, where an answer is possible without it; else it is an error.
+What a user may not read is left out and said so, where an answer is possible without it; else it is an error. A profile
+that stands in a file is put in among those that are there: it is planned for beside them, as the operator would.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.reads import (
@@ -22,18 +23,34 @@ from precision_operator.cli.reads import (
     wanted_texts,
 )
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observed import Observed, Occupancy, ProfileView, Raw, Settings
+from precision_operator.core.observed import JobView, Observed, Occupancy, PodView, ProfileView, ReportView, Settings
 from precision_operator.core.plan import Plan, plan
+from precision_operator.core.served import served
 from precision_operator.core.views import job_view, pod_view, profile_view, report_view
+from precision_operator.shell.settings import Configured, configured_in
 
-EVERYWHERE = ""
-"""As a namespace: all of them."""
+T = TypeVar("T", ProfileView, JobView, PodView, ReportView)
+Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
+
 LOOKS_PER_ANSWER = 256
 """How many nodes are looked at for one answer: a bound, for a fleet that is busy throughout."""
 OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/component=operator"
 UNKNOWN_IMAGE = "the-operators-own"
+NOT_APPLIED = "not-applied-yet"
+"""UID of a profile that stands in a file only: what is written there may be the UID of another one."""
 AGENTS = f"{LABEL_APP}={AGENT_APP}"
 REPORTS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+UNKNOWN_SETTINGS = (
+    "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A profile as it stands in a file, and the texts of ConfigMaps that came with it, by (namespace, name)."""
+
+    profile: ProfileView
+    config_maps: Texts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,8 @@ class Seen:
     observed: Observed
     plan: Plan
     notes: tuple[str, ...]
+    unread: frozenset[str] = frozenset()
+    """UIDs of profiles that are known by name alone: no answer is given for them."""
 
 
 async def gathered(cluster: Cluster, namespace: str | None, node: str) -> Seen:
@@ -50,29 +69,106 @@ async def gathered(cluster: Cluster, namespace: str | None, node: str) -> Seen:
 
     All namespaces are read, since agents of other profiles count; who may not, sees `namespace` (or the context's).
     """
+    seen, notes, unread = await _world(cluster, namespace, None)
+    wanted = [node] if any(raw["metadata"]["name"] == node for raw in seen.nodes.values()) else []
+    return replace(await _looked(cluster, seen, wanted, notes), unread=unread)
+
+
+async def planned(cluster: Cluster, question: Question) -> Seen:
+    """The world and the plan with the profile in it. Raises ApiError.
+
+    Who may not list pods everywhere is told so, and sees idle nodes: a plan is what was asked for.
+    """
+    seen, notes, unread = await _world(cluster, question.profile.namespace, question)
+    return replace(await _looked(cluster, seen, (), notes, taken_for_idle=True), unread=unread)
+
+
+async def _world(
+    cluster: Cluster, namespace: str | None, question: Question | None
+) -> tuple[Observed, list[str], frozenset[str]]:
+    """The world before any node is looked at, what could not be seen of it, and the profiles that can't be judged."""
     notes: list[str] = []
-    place = await _place(cluster, namespace, notes)
-    profiles = tuple(p for p in await views(cluster, paths.profiles(place), profile_view) if not p.deleting)
-    settings, profiles = await _judged(cluster, profiles, notes)
+    now = datetime.now(UTC)
+    reader = _Reader(cluster, namespace or cluster.namespace, notes)
+    there = tuple(p for p in await reader.all("profiles", profile_view) if not p.deleting)
+    asked = question.profile if question is not None else None
+    profiles = there if asked is None else put_in(there, asked, now)
+    told = await _configured(cluster, reader.own, notes)
+    settings = told.settings if told is not None else settings_told_by(there, asked)
+    if told is not None:
+        reader.only, profiles = _served_places(told, profiles, namespace, notes)
+    else:
+        profiles = tuple(map(without_agent_change, profiles))
+    profiles = tuple(served(profile, settings) for profile in profiles)
     nodes, _ = await cluster.list_all(paths.NODES)
+    config_maps, unread = await _texts(cluster, profiles, question, notes)
     seen = Observed(
-        now=datetime.now(UTC),
+        now=now,
         settings=settings,
-        profiles=profiles,
+        profiles=tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles),
         nodes={str(raw["metadata"]["uid"]): raw for raw in nodes},
-        jobs=tuple(await views(cluster, paths.jobs(place), job_view, AGENTS)),
-        pods=tuple(await views(cluster, paths.pods(place), pod_view, AGENTS)),
-        reports=tuple(await views(cluster, paths.reports(place), report_view, REPORTS)),
-        config_maps={key: await texts(cluster, *key) for key in wanted_texts(profiles)},
+        jobs=await reader.all("jobs", job_view),
+        pods=await reader.all("pods", pod_view),
+        reports=await reader.all("reports", report_view),
+        config_maps=config_maps,
         priority_class_exists=await _has_priority_class(cluster, settings.priority_class),
         queues={key: await has_queue(cluster, *key) for key in wanted_queues(profiles)},
         slices=await slices(cluster),
     )
-    wanted = [node] if any(raw["metadata"]["name"] == node for raw in nodes) else []
-    return await looked(cluster, seen, wanted, notes)
+    return seen, notes, unread
 
 
-async def looked(
+_COLLECTIONS: Mapping[str, tuple[Callable[[str | None], str], str | None]] = {
+    "profiles": (paths.profiles, None),
+    "jobs": (paths.jobs, AGENTS),
+    "pods": (paths.pods, AGENTS),
+    "reports": (paths.reports, REPORTS),
+}
+"""Path and label selector of what is read in all namespaces that count."""
+
+
+@dataclass
+class _Reader:
+    """Reads a kind in all namespaces where the user may, else in his own one, which is noted."""
+
+    cluster: Cluster
+    own: str
+    notes: list[str]
+    everywhere: bool = True
+    only: frozenset[str] | None = None
+    """Namespaces that count; None: all."""
+
+    async def all(self, kind: str, view: Callable[[Any], T | None]) -> tuple[T, ...]:
+        path, selector = _COLLECTIONS[kind]
+        try:
+            found = await views(self.cluster, path(None if self.everywhere else self.own), view, selector)
+        except ApiError as error:
+            if error.status != 403 or not self.everywhere:
+                raise
+            found = await views(self.cluster, path(self.own), view, selector)
+            told = f"only {kind} of namespace {self.own} are known, since you may not list those of others"
+            self.notes.append(told)
+            self.everywhere = kind != "profiles"  # who may not list these elsewhere gets answers for his own alone
+        return tuple(item for item in found if self.only is None or item.namespace in self.only)
+
+
+def put_in(profiles: Sequence[ProfileView], asked: ProfileView, now: datetime) -> tuple[ProfileView, ...]:
+    """The profiles with one more, or with another in the place of the one of its name, as `kubectl apply` would.
+
+    One that replaces another keeps its identity, so that what that one has measured counts; a new one is the youngest,
+    whatever this machine's clock says.
+    """
+    there = next((other for other in profiles if other.key == asked.key), None)
+    others = tuple(other for other in profiles if other is not there)
+    if there is None:
+        youngest = max([now, *(other.created + timedelta(seconds=1) for other in others)])
+        return (replace(asked, uid=NOT_APPLIED, created=youngest), *others)
+    rerun = asked.rerun or there.rerun
+    applied = replace(asked, uid=there.uid, created=there.created, status=there.status, rerun=rerun)
+    return (applied, *others)
+
+
+async def _looked(
     cluster: Cluster, seen: Observed, wanted: Sequence[str], notes: list[str], taken_for_idle: bool = False
 ) -> Seen:
     """Plans, looks at the nodes that the plan asks about, and plans again, as the operator does.
@@ -100,63 +196,57 @@ async def looked(
             return Seen(seen, decided, tuple(notes))
 
 
-async def _place(cluster: Cluster, namespace: str | None, notes: list[str]) -> str:
-    """All namespaces, or the one that the user may read."""
+async def _configured(cluster: Cluster, namespace: str, notes: list[str]) -> Configured | None:
+    """How the operator is configured by its Deployment, that which serves `namespace` first; None: can't be told."""
     try:
-        await cluster.get(paths.profiles(), {"limit": "1"})
+        deployments, _ = await cluster.list_all(paths.collection("apps/v1", "deployments"), OPERATOR)
     except ApiError as error:
         if error.status != 403:
             raise
-        own = namespace or cluster.namespace
-        notes.append(f"only profiles of namespace {own} are known, since you may not list those of others")
-        return own
-    return EVERYWHERE
-
-
-async def _judged(
-    cluster: Cluster, profiles: tuple[ProfileView, ...], notes: list[str]
-) -> tuple[Settings, tuple[ProfileView, ...]]:
-    """The operator's settings, and the profiles as far as they can be judged with them."""
+        deployments = []
     try:
-        found, _ = await cluster.list_all(paths.collection("apps/v1", "deployments"), OPERATOR)
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        found = []
-    if found:
-        return settings_of_deployment(found[0]), profiles
-    if any(profile.spec is not None and profile.spec.agent.image is None for profile in profiles):
-        notes.append("the operator's Deployment is not to be seen: whether its agent image has changed is not judged")
-    return settings_told_by(profiles), tuple(map(without_agent_change, profiles))
+        found = [configured_in(deployment) for deployment in deployments]
+    except ValueError as error:
+        notes.append(f"{UNKNOWN_SETTINGS}, since its Deployment is of another version than this plugin: {error}")
+        return None
+    if not found:
+        notes.append(f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen")
+        return None
+    return next((each for each in found if namespace in each.namespaces), found[0])
 
 
-def settings_of_deployment(deployment: Raw) -> Settings:
-    """The operator's settings from its command line; what it doesn't name is as the operator has it by default."""
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    args = [str(arg) for container in containers for arg in container.get("args") or []]
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--agent-image", default="")
-    parser.add_argument("--allowed-images", default="")
-    parser.add_argument("--priority-class", default=DEFAULT_PRIORITY_CLASS)
-    told, _ = parser.parse_known_args(args)
-    allowed = tuple(part.strip() for part in told.allowed_images.split(",") if part.strip())
-    return Settings(told.agent_image, allowed, told.priority_class, agent_service_account="")
+def _served_places(
+    told: Configured, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
+) -> tuple[frozenset[str], tuple[ProfileView, ...]]:
+    """The namespaces that count - those that the operator serves, and that which is asked for - and profiles there."""
+    asked = {namespace} if namespace else set()
+    for name in asked - set(told.namespaces):
+        notes.append(f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)")
+    only = frozenset({*told.namespaces, *asked})
+    left_out = sorted({profile.namespace for profile in profiles} - only)
+    if left_out and namespace is None:
+        notes.append(f"profiles of {', '.join(left_out)} are left out: the operator does not watch these namespaces")
+    return only, tuple(profile for profile in profiles if profile.namespace in only)
 
 
-def settings_told_by(profiles: Iterable[ProfileView]) -> Settings:
+def settings_told_by(profiles: Iterable[ProfileView], asked: ProfileView | None = None) -> Settings:
     """Settings that fit what the operator has said of its profiles: an image counts as allowed unless it was refused.
 
-    The image that the operator takes by default stays unknown; that it has none, a refusal tells.
+    The image that the operator takes by default stays unknown; that it has none, a refusal tells. So does `asked`'s,
+    which it has said nothing of yet.
     """
-    refusals = {profile.uid: _refused_for(profile) for profile in profiles}
-    images = [
-        profile.spec.agent.image
-        for profile in profiles
-        if profile.spec is not None and profile.spec.agent.image and refusals[profile.uid] != "ImageNotAllowed"
-    ]
-    default = "" if "ImageMissing" in refusals.values() else UNKNOWN_IMAGE
-    priority_class = DEFAULT_PRIORITY_CLASS if "PriorityClassMissing" in refusals.values() else ""
-    return Settings(default, (UNKNOWN_IMAGE, *images), priority_class, agent_service_account="")
+    told = [(profile, _refused_for(profile)) for profile in profiles]
+    known = [*(profile for profile, _ in told), *([asked] if asked is not None else [])]
+    refused = {_image(profile) for profile, reason in told if reason == "ImageNotAllowed"}
+    images = {image for image in map(_image, known) if image} - refused
+    reasons = {reason for _, reason in told}
+    default = "" if "ImageMissing" in reasons else UNKNOWN_IMAGE
+    priority_class = DEFAULT_PRIORITY_CLASS if "PriorityClassMissing" in reasons else ""
+    return Settings(default, (UNKNOWN_IMAGE, *sorted(images)), priority_class, agent_service_account="")
+
+
+def _image(profile: ProfileView) -> str:
+    return (profile.spec.agent.image if profile.spec is not None else None) or ""
 
 
 def _refused_for(profile: ProfileView) -> str:
@@ -170,6 +260,29 @@ def without_agent_change(profile: ProfileView) -> ProfileView:
         return profile
     causes = tuple(cause for cause in profile.spec.rerun_on if cause != "AgentChange")
     return replace(profile, spec=profile.spec.model_copy(update={"rerun_on": causes}))
+
+
+async def _texts(
+    cluster: Cluster, profiles: Sequence[ProfileView], question: Question | None, notes: list[str]
+) -> tuple[Texts, frozenset[str]]:
+    """The ConfigMaps that models are taken from, and the UIDs of the profiles whose ConfigMap may not be read."""
+    found = dict(question.config_maps) if question is not None else {}
+    unread: set[str] = set()
+    for profile in profiles:
+        for key in wanted_texts([profile]) - found.keys():
+            try:
+                found[key] = await texts(cluster, *key)
+            except ApiError as error:
+                if error.status != 403 or (question is not None and profile.key == question.profile.key):
+                    raise
+                unread.add(profile.uid)
+                notes.append(f"profile {profile.key} is left out, since you may not read ConfigMap {'/'.join(key)}")
+    return found, frozenset(unread)
+
+
+def _by_name_alone(profile: ProfileView) -> ProfileView:
+    """A profile that can't be judged: known by name where it holds a node, without a turn of its own in this plan."""
+    return replace(profile, spec=None, problem="its ConfigMap may not be read")
 
 
 async def _has_priority_class(cluster: Cluster, name: str) -> bool:

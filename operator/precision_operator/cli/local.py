@@ -16,17 +16,26 @@ from precision_operator.cli.failure import end, fail
 
 PROGRAM = "precision-agent"
 INSTALL = "pip install 'precision-profiler[agent]' (or [agent-cpu] for a trial without a GPU)"
-CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""All that this command does not know is the agent's; --help is whose command it stands behind."""
 
 
 def run(
     context: typer.Context,
     local: Annotated[bool, typer.Option("--local", help="Measure this machine, without a cluster.")] = False,
+    show_help: Annotated[
+        bool, typer.Option("--help", help="Show this message; with --local: the agent's own options.")
+    ] = False,
 ) -> None:
-    """Measure this machine (--local) with precision-agent, which gets all other options: precision-agent run --help.
+    """Measure this machine (--local) with the program precision-agent, which gets all further options.
+
+    Those options are the agent's: kubectl precision run --local --help shows them.
 
     In a cluster nothing is run by hand: apply a PrecisionProfile, or measure again with kubectl precision rerun.
     """
+    if show_help and not local:
+        typer.echo(context.get_help())
+        return
     if not local:
         fail(
             "run measures this machine, with --local. In a cluster apply a PrecisionProfile (kubectl explain pp.spec), "
@@ -35,7 +44,7 @@ def run(
     program = found_program()
     if program is None:
         end(NO_PROGRAM, f"the program {PROGRAM} is not installed here: {INSTALL}")
-    raise typer.Exit(executed([program, "run", "--local", *context.args]))
+    raise typer.Exit(executed([program, "run", "--local", *context.args, *(["--help"] if show_help else [])]))
 
 
 def found_program() -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_KIND
-from precision_operator.cli.codes import NO_ANSWER, WRONG_INPUT
+from precision_operator.cli.codes import DONE, NO_ANSWER, WRONG_INPUT, Code
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.fleet import gathered_fleet
 from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
@@ -27,6 +27,14 @@ from precision_operator.planner.page import page
 from precision_operator.planner.planning import Answer, plan
 from precision_operator.planner.table import flat, lines, narrow, wide
 from precision_operator.planner.what_if import what_ifs
+
+ENDS: Mapping[str | None, Code] = {
+    "Solved": DONE,
+    "Refused": WRONG_INPUT,
+    "Infeasible": NO_ANSWER,
+    "TimedOut": NO_ANSWER,
+}
+"""How the command ends, by the answer's phase."""
 
 
 class Form(StrEnum):
@@ -73,7 +81,7 @@ def plan_jobs(
     if told.phase != "Solved":
         for problem in told.problems:
             typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit((WRONG_INPUT if told.phase == "Refused" else NO_ANSWER).number)
+        raise typer.Exit(ENDS.get(told.phase, NO_ANSWER).number)
 
 
 def _asked_for(file: str) -> tuple[PlanSpec, str, str]:

@@ -10,16 +10,17 @@ from pydantic import ValidationError
 
 from precision_api.names import REPORT_KIND
 from precision_api.recipes import Recipe
-from precision_api.report import RecipeReport, ReportPast, ReportStatus
+from precision_api.report import RecipeReport, ReportPast, ReportRun, ReportStatus
 from precision_api.result import MeasurementResult
 from precision_api.summary import USABLE
 from precision_operator.cli.results import finished, pool_of
 from precision_operator.cli.saved import objects
 from precision_operator.core.compare import Figure, Point, Setting, Side
+from precision_operator.core.history import origin
 from precision_operator.core.observed import ReportView
 from precision_operator.core.outliers import throttled
 from precision_operator.core.views import report_view
-from precision_operator.report.facts import node_of_result, origin
+from precision_operator.report.facts import node_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")
 Reports = Sequence[ReportView]
@@ -62,17 +63,18 @@ def _now(report: ReportView) -> Point | None:
 
 
 def _then(report: ReportView, kind: str, name: str) -> Point | None:
-    """The newest result of that driver or run: the whole of it where it is the report's, else its best rate."""
+    """The newest result of that driver or run: the report's own figures, else what it remembers of an older run."""
     status = report.status
     if status is None:
         return None
-    told = _driver(status) if kind == "driver" else status.run.run if status.run else None
+    newest = status.run.run if status.run else None
+    told = _driver(status) if kind == "driver" else newest
     if told is not None and _same(kind, told, name):
         return _now(report)
     for past in status.history:
         told = past.driver if kind == "driver" else past.run
         if told is not None and past.outcome == "succeeded" and _same(kind, told, name):
-            return _past_point(report.node_name, past, pool_of(report))
+            return _now(report) if past.run == newest else _past_point(report.node_name, past, status)
     return None
 
 
@@ -85,12 +87,33 @@ def _driver(status: ReportStatus | None) -> str | None:
     return status.software.driver if status and status.software else None
 
 
-def _past_point(node: str, past: ReportPast, pool: str) -> Point | None:
+def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | None:
+    """An older run as the report remembers it; one that an older operator wrote has its best recipe's rate alone."""
+    figures = _past_figures(past)
+    newest = status.run
+    alike = newest is not None and newest.workload_hash == past.workload_hash
+    setting = Setting(
+        driver=past.driver,
+        software=past.stack_hash,
+        workload=_workload(newest) if alike else past.workload_hash,
+        data=past.data,
+    )
+    return Point(node, setting, figures, bool(past.throttled)) if figures else None
+
+
+def _past_figures(past: ReportPast) -> tuple[Figure, ...]:
+    if past.recipe_tokens_per_second:
+        error, joules = _number(past.rate_error), past.recipe_tokens_per_joule
+        rates = past.recipe_tokens_per_second.items()
+        return tuple(Figure(recipe, float(rate), error, _number(joules.get(recipe))) for recipe, rate in rates)
     recipe = (past.best or "").partition(" ")[0]
     if past.tokens_per_second is None or recipe not in get_args(Recipe):
-        return None
-    figure = Figure(recipe, float(past.tokens_per_second))  # type: ignore[arg-type]
-    return Point(node, Setting(driver=past.driver), (figure,))
+        return ()
+    return (Figure(recipe, float(past.tokens_per_second)),)  # type: ignore[arg-type]
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def _point(node: str, status: ReportStatus) -> Point | None:
@@ -101,9 +124,8 @@ def _point(node: str, status: ReportStatus) -> Point | None:
 def _figure(row: RecipeReport) -> Figure | None:
     if row.verdict not in USABLE or row.tokens_per_second is None:
         return None
-    error = float(row.tokens_per_second_error) if row.tokens_per_second_error is not None else None
-    joules = None if row.power_invalid or row.tokens_per_joule is None else float(row.tokens_per_joule)
-    return Figure(row.recipe, float(row.tokens_per_second), error, joules)
+    joules = None if row.power_invalid else _number(row.tokens_per_joule)
+    return Figure(row.recipe, float(row.tokens_per_second), _number(row.tokens_per_second_error), joules)
 
 
 def setting_of(status: ReportStatus) -> Setting:
@@ -115,10 +137,14 @@ def setting_of(status: ReportStatus) -> Setting:
         else None,
         driver=software.driver if software else None,
         software=(software.stack_hash or software.transformer_engine) if software else None,
-        workload=f"{run.workload or 'unnamed'} ({run.workload_hash})" if run else None,
+        workload=_workload(run) if run else None,
         method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,
         data=origin(run) if run else None,
     )
+
+
+def _workload(run: ReportRun | None) -> str | None:
+    return f"{run.workload or 'unnamed'} ({run.workload_hash})" if run else None
 
 
 def _watts(limit: int | None) -> str:

@@ -39,7 +39,8 @@ def why_node(
     seen = asked(Reach(kubeconfig, context, request_timeout), lambda cluster: gathered(cluster, namespace, node))
     for told in seen.notes:
         note(told)
-    answers = [a for a in why(seen.plan, seen.observed, node) if namespace in (None, a.profile.namespace)]
+    known = [answer for answer in why(seen.plan, seen.observed, node) if answer.profile.uid not in seen.unread]
+    answers = [answer for answer in known if namespace in (None, answer.profile.namespace)]
     chosen = [answer for answer in answers if profile in (None, answer.profile.name)]
     _check(node, namespace, profile, seen)
     rows = [row(node, answer) for answer in chosen]
@@ -104,6 +105,8 @@ def _lines(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "last attempt", _attempt(answer.past.attempt)
     if answer.past.result_at is not None:
         yield "last result", f"{answer.past.result_at}, in {answer.past.report}"
+    if answer.past.detail_problem is not None:
+        yield "no detail", answer.past.detail_problem
     if answer.past.stale is not None:
         yield (
             "stale since",
@@ -146,6 +149,7 @@ COLUMNS = (
     "attempt",
     "resultAt",
     "report",
+    "detailProblem",
     "stale",
     "quarantine",
     "judged",
@@ -168,6 +172,7 @@ def row(node: str, answer: Answer) -> dict[str, Any]:
         "attempt": _json(attempt),
         "resultAt": answer.past.result_at,
         "report": answer.past.report,
+        "detailProblem": answer.past.detail_problem,
         "stale": _json(stale),
         "quarantine": _json(held),
         "judged": answer.judged,

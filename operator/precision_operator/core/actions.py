@@ -43,6 +43,7 @@ class Collect:
     report: ReportView | None
     pool: str
     keeping: Keeping = DEFAULT_KEEPING
+    nvlink_domain: str | None = None
     reason: str = "AgentFinished"
     message: str = "the agent ended: its result is read"
 

@@ -32,9 +32,10 @@ class Setting:
     method: str | None = None
     """Baseline, scope and backend."""
     data: str | None = None
-    """measured, replayed or simulated."""
+    """measured, replayed, simulated or a trial; None is unknown, and never taken for measured."""
 
 
+UNKNOWN = "unknown whether measured"
 DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Setting))
 
 
@@ -114,6 +115,8 @@ class Comparison:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     simulated: bool = False
+    data: tuple[str, str] = (UNKNOWN, UNKNOWN)
+    """What the figures of A and of B are; UNKNOWN where that was not recorded."""
 
 
 def compare(a: Side, b: Side, allowed: str | None = None) -> Comparison | Refused:
@@ -215,7 +218,8 @@ def _told(
         notes.append(f"not recorded for an older run, so not compared: {missing}")
     was, now = (_valued(side, difference) for side in points)
     simulated = any(p.setting.data not in (None, "measured") for side in points for p in side)
-    return Comparison(a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated)
+    data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
+    return Comparison(a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated, (data[0], data[1]))
 
 
 def _valued(points: Sequence[Point], difference: str | None) -> str:

@@ -31,9 +31,10 @@ from precision_api.wire import AgentRefused, WireError, agree, read_log, read_me
 from precision_operator.core.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
+from precision_operator.core.history import remembered
 from precision_operator.core.observed import JobView, PodView, ReportView
 from precision_operator.core.outliers import best_of
-from precision_operator.core.reasons import sentence
+from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
 MESSAGE_LIMIT = 512
@@ -122,21 +123,34 @@ def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> 
 def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding:
     """The full result from the log, held against its summary; without it the summary stands alone, marked so."""
     if log is None:
-        return Finding(summary, None, sentence("LogUnavailable", detail=log_problem))
+        return Finding(summary, None, _without_detail("LogUnavailable", log_problem))
     try:
         result = read_log(log, summary.detail, summary.request_hash)
         agree(summary, result)
     except WireError as error:
-        return Finding(summary, None, f"{error.code}: {error.message}. The summary stands.")
+        code = error.code if REASONS[error.code].kind == "partial" else "DetailUnreadable"
+        return Finding(summary, None, _without_detail(code, error.message))
     return Finding(summary, result)
 
 
+def _without_detail(code: str, detail: str) -> str:
+    """A reason of kind `partial` with its sentence."""
+    return f"{code}: {sentence(code, detail=detail)}"
+
+
 def read_status(
-    found: Finding, job: JobView, report: ReportView, pool: str, now: datetime, keeping: Keeping = DEFAULT_KEEPING
+    found: Finding,
+    job: JobView,
+    report: ReportView,
+    pool: str,
+    now: datetime,
+    keeping: Keeping = DEFAULT_KEEPING,
+    nvlink_domain: str | None = None,
 ) -> ReportStatus:
     """The report after a summary was read: succeeded, or failed when it holds what no report can (1e300 watts)."""
     try:
-        return _succeeded_status(found, job, report, pool, now, keeping)
+        hardware = _hardware(found, pool, nvlink_domain)
+        return _succeeded_status(found, job, report, hardware, now, keeping)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         detail = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
@@ -144,8 +158,21 @@ def read_status(
         return failed_status(problem, job, report, now, keeping)
 
 
+def _hardware(found: Finding, pool: str, nvlink_domain: str | None) -> ReportHardware:
+    summary = found.summary
+    return ReportHardware(
+        product=summary.product,
+        gpus=summary.gpus,
+        pool=pool[:253] or summary.product,
+        nvlink_domain=nvlink_domain,
+        limit_watts=_limit_watts(found.result),
+        slowest_gpu=summary.slowest_gpu,
+        sensor_accuracy=summary.sensor_accuracy,
+    )
+
+
 def _succeeded_status(
-    found: Finding, job: JobView, report: ReportView, pool: str, now: datetime, keeping: Keeping
+    found: Finding, job: JobView, report: ReportView, hardware: ReportHardware, now: datetime, keeping: Keeping
 ) -> ReportStatus:
     """Figures, versions, recommendation, conditions, and kubectl's columns."""
     summary = found.summary
@@ -166,20 +193,13 @@ def _succeeded_status(
             condition(before, names.FRESH, True, "Measured", "", now),
             condition(before, names.SUCCEEDED, True, state, summary.partial or "", now),
         ),
-        hardware=ReportHardware(
-            product=summary.product,
-            gpus=summary.gpus,
-            pool=pool[:253] or summary.product,
-            limit_watts=_limit_watts(found.result),
-            slowest_gpu=summary.slowest_gpu,
-            sensor_accuracy=summary.sensor_accuracy,
-        ),
+        hardware=hardware,
         software=_software(summary),
         run=_run(found, job, report, now),
         attempt=_attempt(job, "succeeded", now, failures=_failures(job, report)),
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
-        history=_history(report, past, keeping),
+        history=remembered(report.status, past, keeping.retention.history),
         best=_best_text(best),
         tokens_per_joule=decimal(float(best.tokens_per_joule), 3) if best and best.tokens_per_joule else None,
         data=summary.provenance,
@@ -212,7 +232,8 @@ def failed_status(
 def _run_failed(before: ReportStatus, report: ReportView, attempt: ReportAttempt, keeping: Keeping) -> dict[str, Any]:
     past = ReportPast(run=attempt.run, outcome="failed", reason=attempt.reason, finished_at=attempt.finished_at)
     runs = before.failed_runs + 1
-    changes: dict[str, Any] = {"failed_runs": runs, "history": _history(report, past, keeping)}
+    history = remembered(report.status, past, keeping.retention.history)
+    changes: dict[str, Any] = {"failed_runs": runs, "history": history}
     if runs >= QUARANTINE_RUNS:
         reason, message = attempt.reason or "Failed", attempt.message or ""
         changes["quarantine"] = Quarantine(since=attempt.finished_at, reason=reason, message=message)
@@ -238,12 +259,6 @@ def _failures(job: JobView, report: ReportView) -> int:
     """Failed attempts of the job's run before this one."""
     old = report.status.attempt if report.status is not None else None
     return old.failures if old is not None and old.run == job.run else 0
-
-
-def _history(report: ReportView, past: ReportPast, keeping: Keeping) -> tuple[ReportPast, ...]:
-    """The last runs, newest first, each once, as many as the profile keeps."""
-    before = report.status.history if report.status is not None else ()
-    return (past, *(old for old in before if old.run != past.run))[: keeping.retention.history]
 
 
 def _limit_watts(result: MeasurementResult | None) -> int | None:

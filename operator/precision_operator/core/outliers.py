@@ -38,6 +38,19 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparable:
+    """What one node is judged by, worked out of its report once."""
+
+    node: str
+    likeness: tuple[str, ...]
+    """Nodes of one likeness are held against each other; its first part is the pool."""
+    best: Recipe | None
+    rates: Mapping[Recipe, float]
+    """Synchronous tokens/s by recipe."""
+    throttled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A node's rate over the median of its like; `slow` when it is too far below."""
 
@@ -49,16 +62,33 @@ class Judged:
 
 def judged(nodes: Iterable[Measured], slow_node_percent: float) -> tuple[Judged, ...]:
     """Every node that can be compared, the slowest first; nodes without a figure or without their like are left out."""
-    groups: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
+    return compared(map(comparable, nodes), slow_node_percent)
+
+
+def compared(nodes: Iterable[Comparable], slow_node_percent: float) -> tuple[Judged, ...]:
+    """The same of nodes whose reports were looked at before."""
+    groups: dict[tuple[str, ...], list[Comparable]] = defaultdict(list)
     for node in nodes:
-        groups[_likeness(node)].append(node)
+        groups[node.likeness].append(node)
     found = (one for group in groups.values() for one in _judge(group, slow_node_percent))
     return tuple(sorted(found, key=lambda one: (one.relative, one.node)))
 
 
+def comparable(node: Measured) -> Comparable:
+    """What the node is judged by."""
+    best = best_of(node.status.results)
+    rows = {row.recipe: row for row in reversed(node.status.results)}
+    rates = {recipe: rate for recipe, row in rows.items() if (rate := synchronous_rate(row)) is not None}
+    return Comparable(node.node, _likeness(node), best.recipe if best else None, rates, throttled(node.status))
+
+
 def best_recipe(statuses: Iterable[ReportStatus], by: Figure = "tokens_per_second") -> Recipe | None:
     """The recipe that is best on most nodes; ties go to the first by name."""
-    votes = Counter(best.recipe for status in statuses if (best := best_of(status.results, by)) is not None)
+    return _most(best.recipe for status in statuses if (best := best_of(status.results, by)) is not None)
+
+
+def _most(recipes: Iterable[Recipe]) -> Recipe | None:
+    votes = Counter(recipes)
     return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
 
 
@@ -100,23 +130,13 @@ def _likeness(node: Measured) -> tuple[str, ...]:
     )
 
 
-def _judge(group: Sequence[Measured], slow_node_percent: float) -> Iterable[Judged]:
-    best = best_recipe(node.status for node in group)
-    rates: dict[str, float] = {}
-    for node in group:
-        row = row_of(node.status, best)
-        rate = synchronous_rate(row) if row else None
-        if rate is not None:
-            rates[node.node] = rate
-    held_back = {node.node for node in group if throttled(node.status)}
-    reference = _reference(rates, held_back)
+def _judge(group: Sequence[Comparable], slow_node_percent: float) -> Iterable[Judged]:
+    best = _most(node.best for node in group if node.best is not None)
+    rates = [(node, node.rates[best]) for node in group if best is not None and best in node.rates]
+    reference = [rate for node, rate in rates if not node.throttled]
     if len(reference) < LEAST_REFERENCE:
         return ()
     center = middle(reference)
     margin = max(center * slow_node_percent / 100, SLOW_DEVIATIONS * ROBUST_SIGMA * mad(reference))
-    pool = group[0].pool
-    return [Judged(node, pool, rate / center, rate < center - margin) for node, rate in rates.items()]
-
-
-def _reference(rates: Mapping[str, float], held_back: set[str]) -> list[float]:
-    return [rate for node, rate in rates.items() if node not in held_back]
+    pool = group[0].likeness[0]
+    return [Judged(node.node, pool, rate / center, rate < center - margin) for node, rate in rates]

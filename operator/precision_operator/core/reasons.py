@@ -27,6 +27,8 @@ Kind = Literal[
 """skipped: can't be measured as it is; waiting: will be, by itself, when something passes; queued: its turn comes;
 partial: measured, but the full result is lost and the summary stands alone; profile: said of the profile as a whole."""
 
+_FIELD = re.compile(r"[a-z]\w*\.\w")
+"""A field's path, which keeps its letters where a sentence begins with it."""
 _FACT_LENGTH = 300
 
 
@@ -146,7 +148,7 @@ _ROWS = (
     Reason(
         "MaxConcurrentReached",
         "queued",
-        "{limit} agents run, as many as spec.rollout.maxConcurrent allows",
+        "as many agents run as spec.rollout.maxConcurrent allows ({limit})",
         "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
     ),
     Reason(
@@ -170,13 +172,13 @@ _ROWS = (
     Reason(
         "PoolLimitReached",
         "queued",
-        "{limit} agents run in pool {pool}, as many as spec.rollout.pools allows",
+        "as many agents run in pool {pool} as spec.rollout.pools allows ({limit})",
         "It is measured when one of them is done.",
     ),
     Reason(
         "TopologyLimitReached",
         "queued",
-        "{limit} agents run where {key} is {group}, as many as spec.rollout.perTopology allows",
+        "as many agents run where {key} is {group} as spec.rollout.perTopology allows ({limit})",
         "It is measured when one of them is done.",
     ),
     Reason(
@@ -417,7 +419,7 @@ _ROWS = (
     Reason(
         "ResultTruncated",
         "partial",
-        "only {found} of the {expected} lines of the full result are in the agent's log",
+        "the agent's log does not hold all lines of the full result: {detail}",
         "The summary stands. For the full result raise containerLogMaxSize of the kubelet and measure again.",
     ),
     Reason(
@@ -429,8 +431,14 @@ _ROWS = (
     Reason(
         "ResultTooLarge",
         "partial",
-        "the full result is larger than {limit} bytes",
+        "the full result is too large: {detail}",
         "The summary stands. Measure fewer shapes or recipes in one profile.",
+    ),
+    Reason(
+        "DetailUnreadable",
+        "partial",
+        "the full result in the agent's log can't be used: {detail}",
+        "The summary stands. If it repeats, check that spec.agent.image is the image of this version.",
     ),
     Reason(
         "LogUnavailable",
@@ -477,7 +485,7 @@ _ROWS = (
         "there is no Kueue LocalQueue {name} in namespace {namespace}",
         "Create it, or correct spec.agent.queueName.",
     ),
-    Reason("InvalidSchedule", "profile", "{detail}", "The profile goes on by itself then."),
+    Reason("InvalidSchedule", "profile", "{detail}", "Correct spec.schedule; the profile then goes on by itself."),
     Reason(
         "NoNodesMatch",
         "profile",
@@ -521,7 +529,8 @@ def sentence(code: str, **facts: object) -> str:
     reason = REASONS[code]
     shown = {name: _one_line(value) for name, value in facts.items()}
     what = reason.template.format_map(shown)
-    return f"{what[:1].upper()}{what[1:].removesuffix('.')}. {reason.next_step.format_map(shown)}"
+    begin = what if _FIELD.match(what) else what[:1].upper() + what[1:]
+    return f"{begin.removesuffix('.')}. {reason.next_step.format_map(shown)}"
 
 
 def _one_line(value: object) -> str:

@@ -49,7 +49,8 @@ def _of_job(
     keeping = _keeping(owner)
     if job.finished is not None:
         facts = owner.nodes.get(job.node_uid)
-        return Collect(job, pod, report, facts.pool if facts else "", keeping)
+        pool, domain = (facts.pool, facts.clique) if facts else ("", None)
+        return Collect(job, pod, report, pool, keeping, domain)
     if job.node_uid not in observed.nodes:
         return Close(job, report, "failed", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
     return _stuck(job, pod, report, owner, observed.now)

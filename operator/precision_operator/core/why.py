@@ -36,6 +36,8 @@ class Past:
     stale: Condition | None = None
     """The condition Fresh where it is False."""
     quarantine: Quarantine | None = None
+    detail_problem: str | None = None
+    """Why the full result of that good result is missing, where it is."""
 
 
 NOTHING = Past()
@@ -145,6 +147,7 @@ def _past(report: ReportView | None) -> Past:
         result_at=status.run.finished_at if status.run is not None else None,
         stale=next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None),
         quarantine=status.quarantine,
+        detail_problem=status.run.detail_problem if status.run is not None else None,
     )
 
 

@@ -1,15 +1,19 @@
 """The texts of one scrape: each family once, its samples together, from lines that are already rendered.
 
-`/metrics` has pools, profiles and plans, a shard the nodes that fall to it. A shard is made of groups of nodes, and a
-group is joined and compressed again only when one of its reports has changed.
+`/metrics` has pools, profiles and plans, a shard the nodes that fall to it. Everything is kept compressed, in the
+smallest parts that change at once: a family of a group of nodes, since their reports change one by one, or of a pool's
+nodes in the shard, since what they are beside each other changes for all of them together. A new body takes over every
+part of the one before that still holds, and differs in no byte from one that was made without it.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Protocol
 
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each
 from precision_operator.exporter.families import (
@@ -20,8 +24,9 @@ from precision_operator.exporter.families import (
     STANDING_FAMILIES,
 )
 from precision_operator.exporter.family import Family
-from precision_operator.exporter.pieces import Piece, joined, piece
-from precision_operator.exporter.pools import Beside, Pool, pools
+from precision_operator.exporter.pieces import LAST_BLOCK, NOTHING, Piece, joined, piece
+from precision_operator.exporter.pools import Beside, Pool, pools, same
+from precision_operator.exporter.reading import Standing
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import View
 from precision_operator.exporter.text import header, sample_template, samples
@@ -30,34 +35,50 @@ LIMIT_BYTES = 16 * 2**20
 """What vmagent takes at most (-promscrape.maxScrapeSize); Prometheus has no limit unless body_size_limit sets one."""
 NEAR = 0.8
 
-_NODE_HEADS: tuple[Family[Any], ...] = (*NODE_FAMILIES, *STANDING_FAMILIES)
 _SHARD_SERIES = "precision_exporter_shard_series"
 _SHARD_HELP = "Node series in this shard; index is its number."
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """A pool with its lines by family, and those that its nodes have for standing beside each other."""
+class Counted(Protocol):
+    """Whatever knows the number of its series."""
 
-    pool: Pool
-    lines: tuple[bytes, ...]
-    standing_lines: Mapping[str, tuple[bytes, ...]] = field(repr=False)
+    @property
+    def series(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Group:
-    """Some nodes of a shard: their lines by family, and the same compressed; empty for a family without lines."""
+    """Some nodes of a shard: their lines by family, compressed."""
 
     entries: tuple[Entry, ...]
-    standing_lines: tuple[bytes, ...]
     pieces: tuple[Piece, ...]
     series: int
 
-    def text(self, family: int) -> bytes:
-        """The lines of the family at this place of the table."""
-        if family < len(NODE_FAMILIES):
-            return b"".join(entry.lines[family] for entry in self.entries)
-        return self.standing_lines[family - len(NODE_FAMILIES)]
+
+@dataclass(frozen=True)
+class Standings:
+    """What the nodes of a pool that are in one shard are beside each other: their lines by family, compressed."""
+
+    pieces: tuple[Piece, ...]
+    series: int
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A pool with its lines by family, and its nodes' standings by shard."""
+
+    pool: Pool
+    lines: tuple[bytes, ...]
+    series: int
+    standings: Mapping[int, Standings] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One family of a shard: the lines of all nodes in parts, and as one under the family's head."""
+
+    parts: tuple[Piece, ...]
+    packed: Piece
 
 
 @dataclass(frozen=True)
@@ -65,22 +86,14 @@ class Shard:
     """The nodes of one scrape endpoint."""
 
     index: int
-    groups: tuple[Group, ...]
+    columns: tuple[Column, ...]
     packed: Piece
-
-    @property
-    def series(self) -> int:
-        """Number of node series."""
-        return sum(group.series for group in self.groups)
+    series: int
+    """Number of node series."""
 
     def text(self) -> bytes:
-        """The whole text, joined now: scrapers take the compressed one."""
-        parts: list[bytes] = []
-        for number, family in enumerate(_NODE_HEADS):
-            lines = [text for group in self.groups if (text := group.text(number))]
-            if lines:
-                parts += (family.head, *lines)
-        return b"".join((*parts, shard_series(self.index, self.series)))
+        """The whole text, unpacked now: scrapers take the compressed one."""
+        return zlib.decompress(b"".join((*self.packed.blocks, LAST_BLOCK)), -zlib.MAX_WBITS)
 
 
 @dataclass(frozen=True)
@@ -116,21 +129,16 @@ class Body:
 
 
 def build(view: View, shards: int = 1, before: Body | None = None) -> Body:
-    """The body of what the store held; half a second or so for 10,000 nodes, so not in the event loop.
+    """The body of what the store held; seconds for 10,000 nodes that are all new, so not in the event loop.
 
     What has not changed is taken over from the body `before`, if that had as many shards.
     """
+    known = before if before is not None and len(before.shards) == shards else None
     reports, replaced = newest_of_each(view.reports)
-    profiles, _ = newest_of_each(view.profiles)
-    plans, _ = newest_of_each(view.plans)
-    percents = {entry.key: entry.percent for entry in view.profiles}
-    results = [entry.result for entry in reports if entry.result is not None]
-    old = before.pools if before is not None else {}
-    found = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
-    rendered = {pool.labels: _rendered(pool, old.get(pool.labels)) for pool in found}
-    known = before.groups if before is not None and len(before.shards) == shards else {}
-    groups = _groups(reports if view.level != "pool" else (), rendered.values(), shards, known)
-    made = tuple(_shard(index, groups) for index in range(shards))
+    profiles, plans = (_in_order(newest_of_each(of)[0]) for of in (view.profiles, view.plans))
+    rendered = _pools(view, reports, 0 if view.level == "pool" else shards, known)
+    groups = _groups(reports if view.level != "pool" else (), shards, known)
+    made = tuple(_shard(index, groups, rendered, known) for index in range(shards))
     fleet = b"".join(
         (
             *_families(POOL_FAMILIES, [each.lines for each in rendered.values()]),
@@ -146,7 +154,7 @@ def build(view: View, shards: int = 1, before: Body | None = None) -> Body:
         shards=made,
         groups=groups,
         pools=rendered,
-        series=sum(shard.series for shard in made) + _samples(fleet),
+        series=_series(made, rendered.values(), profiles, plans),
         nodes=len({entry.key[2] for entry in reports}),
         replaced_reports=replaced,
         shown_reports=len(reports),
@@ -185,60 +193,90 @@ def shard_series(index: int, series: int) -> bytes:
     return header(_SHARD_SERIES, _SHARD_HELP, "gauge") + samples(template, [((str(index),), float(series))])
 
 
-def _groups(
-    reports: Sequence[Entry],
-    rendered: Iterable[Rendered],
-    shards: int,
-    known: Mapping[tuple[int, int], Group],
-) -> dict[tuple[int, int], Group]:
-    lines = {(*each.pool.labels[:2], node): told for each in rendered for node, told in each.standing_lines.items()}
+def _in_order(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entries, key=attrgetter("key"))
+
+
+def _pools(view: View, reports: Iterable[Entry], shards: int, known: Body | None) -> dict[tuple[str, ...], Rendered]:
+    """The pools by labels, in order; with the standings of their nodes where there are shards to show them."""
+    old = known.pools if known is not None else {}
+    percents = {entry.key: entry.percent for entry in view.profiles}
+    results = (entry.result for entry in reports if entry.result is not None)
+    found = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
+    return {pool.labels: _rendered(pool, shards, old.get(pool.labels)) for pool in found}
+
+
+def _rendered(pool: Pool, shards: int, known: Rendered | None) -> Rendered:
+    if known is not None and known.pool is pool:
+        return known
+    members: dict[int, list[Standing]] = defaultdict(list)
+    for node in sorted(pool.standings) if shards else ():
+        members[place(node, shards)[0]].append(pool.standings[node])
+    lines = tuple(family.render(pool) for family in POOL_FAMILIES)
+    return Rendered(pool, lines, count_lines(lines), {at: _standings(found) for at, found in members.items()})
+
+
+def _standings(found: Sequence[Standing]) -> Standings:
+    lines = [family.render(*found) for family in STANDING_FAMILIES]
+    return Standings(tuple(map(piece, lines)), count_lines(lines))
+
+
+def _groups(reports: Iterable[Entry], shards: int, known: Body | None) -> dict[tuple[int, int], Group]:
+    """The groups by their place."""
     members: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     for entry in reports:
         members[place(entry.key[2], shards)].append(entry)
-    return {at: _group(tuple(members[at]), lines, known.get(at)) for at in sorted(members)}
+    old = known.groups if known is not None else {}
+    return {at: _group(members[at], old.get(at)) for at in sorted(members)}
 
 
-def _group(
-    entries: tuple[Entry, ...], standing_lines: Mapping[tuple[str, ...], tuple[bytes, ...]], known: Group | None
-) -> Group:
-    """The group, or as much of the known one as still holds: pools move more often than single reports."""
-    compared = [told for entry in entries if (told := standing_lines.get(entry.key)) is not None]
-    lines = tuple(b"".join(told[number] for told in compared) for number in range(len(STANDING_FAMILIES)))
-    unchanged = known is not None and _same(known.entries, entries)
-    if known is not None and unchanged and known.standing_lines == lines:
+def _group(members: Sequence[Entry], known: Group | None) -> Group:
+    if known is not None and same(known.entries, members):
         return known
-    if known is not None and unchanged:
-        pieces = known.pieces[: len(NODE_FAMILIES)]
+    lines = _by_family(members)
+    if known is None:
+        pieces = [piece(b"".join(each)) for each in lines]
     else:
-        numbers = range(len(NODE_FAMILIES))
-        pieces = tuple(piece(b"".join(entry.lines[number] for entry in entries)) for number in numbers)
-    series = sum(entry.series for entry in entries) + count_lines(lines)
-    return Group(entries, lines, (*pieces, *map(piece, lines)), series)
+        old = zip(_by_family(known.entries), known.pieces, strict=True)
+        pieces = [
+            packed if before == now else piece(b"".join(now)) for now, (before, packed) in zip(lines, old, strict=True)
+        ]
+    return Group(tuple(members), tuple(pieces), sum(entry.series for entry in members))
 
 
-def _same(before: Sequence[object], now: Sequence[object]) -> bool:
-    return len(before) == len(now) and all(old is new for old, new in zip(before, now, strict=True))
+def _by_family(members: Iterable[Entry]) -> list[tuple[bytes, ...]]:
+    """The lines of each family by node: some, such as versions, stay the same in a new report."""
+    return list(zip(*(entry.lines for entry in _in_order(members)), strict=True))
 
 
-def _shard(index: int, groups: Mapping[tuple[int, int], Group]) -> Shard:
-    mine = tuple(group for (shard, _), group in groups.items() if shard == index)
-    parts: list[Piece] = []
-    for number, head in enumerate(_HEADS):
-        lines = [group.pieces[number] for group in mine if group.pieces[number].size]
-        if lines:
-            parts += (head, *lines)
-    own = piece(shard_series(index, sum(group.series for group in mine)))
-    return Shard(index, mine, joined((*parts, own)))
+def _shard(
+    index: int, groups: Mapping[tuple[int, int], Group], rendered: Mapping[tuple[str, ...], Rendered], body: Body | None
+) -> Shard:
+    mine = [group for (shard, _), group in groups.items() if shard == index]
+    standings = [found for pool in rendered.values() if (found := pool.standings.get(index)) is not None]
+    known = body.shards[index].columns if body is not None else (None,) * len(_HEADS)
+    parts = (
+        *(tuple(group.pieces[number] for group in mine) for number in range(len(NODE_FAMILIES))),
+        *(tuple(each.pieces[number] for each in standings) for number in range(len(STANDING_FAMILIES))),
+    )
+    columns = tuple(map(_column, _HEADS, parts, known))
+    series = _series(mine, standings)
+    own = piece(shard_series(index, series))
+    return Shard(index, columns, joined((*(column.packed for column in columns), own)), series)
 
 
+_NODE_HEADS: tuple[Family[Any], ...] = (*NODE_FAMILIES, *STANDING_FAMILIES)
 _HEADS = tuple(piece(family.head) for family in _NODE_HEADS)
 
 
-def _rendered(pool: Pool, known: Rendered | None) -> Rendered:
-    if known is not None and known.pool is pool:
+def _series(*parts: Iterable[Counted]) -> int:
+    return sum(each.series for part in parts for each in part)
+
+
+def _column(head: Piece, parts: tuple[Piece, ...], known: Column | None) -> Column:
+    if known is not None and same(known.parts, parts):
         return known
-    nodes = {node: tuple(f.render(standing) for f in STANDING_FAMILIES) for node, standing in pool.standings.items()}
-    return Rendered(pool, tuple(family.render(pool) for family in POOL_FAMILIES), nodes)
+    return Column(parts, joined((head, *parts)) if any(part.size for part in parts) else NOTHING)
 
 
 def _families(families: Sequence[Family[Any]], subjects: Sequence[tuple[bytes, ...]]) -> list[bytes]:
@@ -249,7 +287,3 @@ def _families(families: Sequence[Family[Any]], subjects: Sequence[tuple[bytes, .
         if lines:
             parts += (family.head, *lines)
     return parts
-
-
-def _samples(text: bytes) -> int:
-    return sum(1 for line in text.splitlines() if not line.startswith(b"#"))

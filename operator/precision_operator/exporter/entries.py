@@ -95,16 +95,20 @@ def resource_version(value: object) -> int:
 
 
 def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
-    """The entries with lines in the order of their keys, one for each key, and how many older ones gave way.
+    """The entries with lines, one for each key, and how many older ones gave way.
 
     A node that came back under its old name has a new UID and so a second report; both would give the same series.
     """
-    shown: dict[tuple[str, ...], Entry] = {}
+    newest: dict[tuple[str, ...], Entry] = {}
     replaced = 0
-    for entry in sorted((entry for entry in entries if entry.shown), key=lambda it: (it.key, it.created, it.uid)):
-        replaced += entry.key in shown
-        shown[entry.key] = entry
-    return list(shown.values()), replaced
+    for entry in entries:
+        if not entry.shown:
+            continue
+        other = newest.setdefault(entry.key, entry)
+        if other is not entry:
+            replaced += 1
+            newest[entry.key] = max(other, entry, key=lambda it: (it.created, it.uid))
+    return list(newest.values()), replaced
 
 
 def _identity(raw: Raw, workload: str) -> Entry:

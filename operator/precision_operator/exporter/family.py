@@ -51,9 +51,9 @@ class Family(Generic[Subject]):
     def _sampler(self) -> Sampler:
         return Sampler(self.name, self.labels)
 
-    def render(self, subject: Subject) -> bytes:
-        """This family's lines of one object; empty when it has none. Raises ValueError for a time that is not one."""
-        return self._sampler.lines(self.rows(subject))
+    def render(self, *subjects: Subject) -> bytes:
+        """This family's lines of some objects; empty when they have none. Raises ValueError for what is no time."""
+        return self._sampler.lines(row for subject in subjects for row in self.rows(subject))
 
 
 def shown_at(level: Level, family_level: Level) -> bool:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 
 from precision_api.report import RecipeReport, ReportAttempt, ReportRun
 from precision_operator.exporter.family import NODE, RECIPE, Family
-from precision_operator.exporter.pools import Standing
-from precision_operator.exporter.reading import NodeResult, seconds
+from precision_operator.exporter.reading import NodeResult, Standing, seconds
 from precision_operator.exporter.text import Row
 
 Figure = Callable[[RecipeReport], str | float | None]
 Rows = Callable[[NodeResult], Iterator[Row]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
-INFO = ("gpu_product", "gpus", "driver", "cuda", "te", "data", "backend")
+INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
 
 
 def node_labels(result: NodeResult) -> tuple[str, ...]:
@@ -107,6 +106,7 @@ def _info(result: NodeResult) -> Iterator[Row]:
     told = (
         hardware.product,
         str(hardware.gpus),
+        hardware.nvlink_domain or "",
         *(version or "" for version in versions),
         provenance(run),
         run.backend,
@@ -125,7 +125,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
     Family(
         "precision_node_info",
         "Always 1; what the node's newest result was measured on and with. data is measured, replayed or simulated: "
-        "only measured figures are this hardware's own.",
+        "only measured figures are this hardware's own. nvlink_domain is a rack as a rule, empty outside of any.",
         (*NODE, *INFO),
         "node",
         _info,

@@ -16,7 +16,7 @@ _LEVEL = 1
 """Metric text shrinks to a twentieth at level 1 (measured); level 6 takes twice the time for a thirtieth."""
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 """Deflate, no name, no time (equal texts give equal bytes), fastest, unknown system (RFC 1952 2.3)."""
-_LAST_BLOCK = b"\x03\x00"
+LAST_BLOCK = b"\x03\x00"
 """An empty final deflate block."""
 _POLYNOMIAL = 0xEDB88320
 
@@ -25,12 +25,12 @@ _POLYNOMIAL = 0xEDB88320
 class Piece:
     """A text as deflate blocks, with what the trailer of a gzip member needs to know of it."""
 
-    blocks: bytes
+    blocks: tuple[bytes, ...]
     crc: int
     size: int
 
 
-NOTHING = Piece(b"", 0, 0)
+NOTHING = Piece((), 0, 0)
 
 
 def piece(text: bytes) -> Piece:
@@ -38,25 +38,27 @@ def piece(text: bytes) -> Piece:
     if not text:
         return NOTHING
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return Piece(compressor.compress(text) + compressor.flush(zlib.Z_FULL_FLUSH), zlib.crc32(text), len(text))
+    blocks = compressor.compress(text) + compressor.flush(zlib.Z_FULL_FLUSH)
+    return Piece((blocks,), zlib.crc32(text), len(text))
 
 
 def joined(pieces: Iterable[Piece]) -> Piece:
-    """The pieces as one."""
-    blocks, crc, size = [], 0, 0
+    """The pieces as one; nothing is copied."""
+    blocks: list[bytes] = []
+    crc, size = 0, 0
     for each in pieces:
         if each.size:
-            blocks.append(each.blocks)
+            blocks += each.blocks
             crc = combined(crc, each.crc, each.size)
             size += each.size
-    return Piece(b"".join(blocks), crc, size)
+    return Piece(tuple(blocks), crc, size)
 
 
 def gzipped(*pieces: Piece) -> bytes:
     """One gzip member with the pieces' texts in it."""
     whole = joined(pieces)
     trailer = whole.crc.to_bytes(4, "little") + (whole.size & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"".join((_HEADER, whole.blocks, _LAST_BLOCK, trailer))
+    return b"".join((_HEADER, *whole.blocks, LAST_BLOCK, trailer))
 
 
 def combined(first: int, second: int, second_size: int) -> int:

@@ -13,7 +13,7 @@ from precision_operator.exporter.text import Row
 
 PLAN = ("plan_namespace", "plan")
 PLAN_POOL = (*PLAN, "pool")
-PHASES = ("Solved", "Infeasible", "Refused")
+PHASES = ("Solved", "Infeasible", "TimedOut", "Refused")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _solved(shown: PlanShown) -> Iterator[Row]:
 PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
     Family(
         "precision_plan_phase",
-        "1 for the plan's phase: Solved, Infeasible or Refused.",
+        f"1 for the plan's phase: {', '.join(PHASES[:-1])} or {PHASES[-1]}.",
         (*PLAN, "phase"),
         "pool",
         _phase,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 
 from precision_api.stats import middle, percentile
-from precision_operator.core.outliers import fell_back, throttled
+from precision_operator.exporter import measures
 from precision_operator.exporter.family import POOL, POOL_OF, POOL_RECIPE, Family
-from precision_operator.exporter.node_families import provenance, where_power_holds
-from precision_operator.exporter.pools import Arm, Member, Pool
-from precision_operator.exporter.reading import NodeResult
+from precision_operator.exporter.measures import FREE, Measure
+from precision_operator.exporter.pools import Pool
 from precision_operator.exporter.text import Row, Spread
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -21,132 +21,72 @@ BOUNDS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 1.
 """Of the rate over the pool's: fine around 1, where a healthy fleet lies within 1 to 2 %."""
 LEAST_NODES_OF_A_DRIVER = 5
 """Below that a median says more of the nodes than of the driver (OBSERVABILITY 3)."""
+STATES = ("fresh", "stale", "failed")
 MARKS = ("slow", "fallback", "throttled", "power_invalid", "simulated")
 
 Rows = Callable[[Pool], Iterator[Row]]
-_watts = where_power_holds(lambda recipe: recipe.watts)
-_tokens_per_joule = where_power_holds(lambda recipe: recipe.tokens_per_joule)
+Fold = Callable[[Sequence[float]], float | Spread | None]
+"""What a family shows of all nodes' values, which are in ascending order and at least one; None: nothing."""
 
 
-def state_of(result: NodeResult) -> str:
-    """fresh, stale or failed: whether the newest attempt gave figures, and whether they still hold."""
-    attempt = result.status.attempt
-    if attempt is not None and attempt.outcome == "failed":
-        return "failed"
-    return "fresh" if result.fresh else "stale"
+def _each(measure: Measure, fold: Fold) -> Rows:
+    """A row for each set of labels that a node gave the figure under."""
 
-
-def _states(pool: Pool) -> Iterator[Row]:
-    counts = Counter(map(state_of, pool.results))
-    yield from (((*pool.labels, state), float(counts[state])) for state in ("fresh", "stale", "failed"))
-
-
-def marks_of(pool: Pool, result: NodeResult) -> Iterator[str]:
-    """What is to be said of a node, by the words of `MARKS`."""
-    status, standing = result.status, pool.standings.get(result.node)
-    if standing is not None and standing.slow:
-        yield "slow"
-    if fell_back(status):
-        yield "fallback"
-    if throttled(status):
-        yield "throttled"
-    if any(recipe.power_invalid for recipe in status.results):
-        yield "power_invalid"
-    if status.run is not None and provenance(status.run) != "measured":
-        yield "simulated"
-
-
-def _marked(pool: Pool) -> Iterator[Row]:
-    counts = Counter(mark for result in pool.results for mark in marks_of(pool, result))
-    yield from (((*pool.labels, mark), float(counts[mark])) for mark in MARKS)
-
-
-def _spread(values: Iterable[float], quantiles: Sequence[float] = QUANTILES, total: bool = False) -> Spread | None:
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    parts = tuple((quantile, percentile(ordered, quantile)) for quantile in quantiles)
-    return Spread("quantile", parts, sum(ordered) if total else None, len(ordered) if total else None)
-
-
-def _rates(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        rates = (float(row.tokens_per_second) for _, row in arm.members if row.tokens_per_second is not None)
-        found = _spread(rates, TAIL_QUANTILES, total=True)
-        if found:
-            yield arm.labels, found
-
-
-def _reference(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        rates = [float(row.tokens_per_second) for _, row in arm.free if row.tokens_per_second is not None]
-        if rates:
-            yield arm.labels, middle(rates)
-
-
-def _gpus(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        counts = [
-            result.status.hardware.gpus
-            for result, row in arm.members
-            if row.tokens_per_second is not None and result.status.hardware
-        ]
-        if counts:
-            yield arm.labels, float(sum(counts))
-
-
-def _split(arm: Arm, members: Iterable[Member], by: Callable[[Member], Hashable]) -> Iterator[tuple[str, list[Member]]]:
-    """The members by one more label, in its order."""
-    groups: dict[str, list[Member]] = defaultdict(list)
-    for member in members:
-        groups[str(by(member))].append(member)
-    yield from sorted(groups.items(), key=lambda item: item[0])
-
-
-def _powered(arm: Arm) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    """By power scope: (tokens/s, W) of each node with a valid power reading."""
-    members = [m for m in arm.members if _watts(m[1]) is not None and m[1].tokens_per_second is not None]
-    for scope, group in _split(arm, members, lambda member: member[1].power_scope or ""):
-        yield scope, [(float(row.tokens_per_second or 0), float(row.watts or 0)) for _, row in group]
-
-
-def _power_sum(index: int) -> Rows:
     def rows(pool: Pool) -> Iterator[Row]:
-        for arm in pool.arms:
-            for scope, pairs in _powered(arm):
-                yield (*arm.labels, scope), sum(pair[index] for pair in pairs)
+        found = pool.figures[measure]
+        for labels in sorted(found):
+            value = fold(found[labels])
+            if value is not None:
+                yield (*pool.labels, *labels), value
 
     return rows
 
 
-def _joules(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        for scope, group in _split(arm, arm.free, lambda member: member[1].power_scope or ""):
-            found = _spread(float(value) for _, row in group if (value := _tokens_per_joule(row)) is not None)
-            if found:
-                yield (*arm.labels, scope), found
+def _free(measure: Measure, fold: Fold) -> Rows:
+    """The same of the nodes that were not throttled, or of all where there are no others of the recipe."""
+
+    def rows(pool: Pool) -> Iterator[Row]:
+        found, members = pool.figures[measure], pool.figures[measures.member]
+        for labels in sorted(found):
+            *told, mark = labels
+            value = fold(found[labels]) if mark == FREE or (*told[:2], FREE) not in members else None
+            if value is not None:
+                yield (*pool.labels, *told), value
+
+    return rows
 
 
-def _speedups(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        members = [m for m in arm.free if m[0].status.run is not None and m[1].speedup is not None]
-        for against, group in _split(arm, members, _held_against):
-            found = _spread(float(row.speedup or 0) for _, row in group)
-            if found:
-                yield (*arm.labels, *against.split("/")), found
+def _quantiles(values: Sequence[float], quantiles: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    ordered = list(values)
+    return tuple((quantile, percentile(ordered, quantile)) for quantile in quantiles)
 
 
-def _held_against(member: Member) -> str:
-    run = member[0].status.run
-    return f"{run.scope}/{run.baseline}" if run else "/"
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread("quantile", _quantiles(values, QUANTILES))
 
 
-def _gemm_speedups(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        for mode in ("autocast", "prequantized"):
-            found = _spread(float(row.gemm_speedup[mode]) for _, row in arm.free if mode in row.gemm_speedup)
-            if found:
-                yield (*arm.labels, mode), found
+def _tail_spread(values: Sequence[float]) -> Spread:
+    return Spread("quantile", _quantiles(values, TAIL_QUANTILES), math.fsum(values), len(values))
+
+
+def _driver_median(values: Sequence[float]) -> float | None:
+    return middle(values) if len(values) >= LEAST_NODES_OF_A_DRIVER else None
+
+
+def _count(values: Sequence[float]) -> float:
+    return float(len(values))
+
+
+def _states(pool: Pool) -> Iterator[Row]:
+    found = pool.figures[measures.state]
+    yield from (((*pool.labels, state), _count(found.get((state,), ()))) for state in STATES)
+
+
+def _marked(pool: Pool) -> Iterator[Row]:
+    found = pool.figures[measures.mark]
+    counts = {mark: _count(found.get((mark,), ())) for mark in MARKS}
+    counts["slow"] = float(sum(standing.slow for standing in pool.standings.values()))
+    yield from (((*pool.labels, mark), counts[mark]) for mark in MARKS)
 
 
 def _gemm_seconds(pool: Pool) -> Iterator[Row]:
@@ -156,16 +96,7 @@ def _gemm_seconds(pool: Pool) -> Iterator[Row]:
         for each in gemms:
             times[workloads[node], each.recipe, each.gemm, each.pass_, each.mode].append(each.seconds)
     for key in sorted(times):
-        found = _spread(times[key], (0.5,))
-        if found:
-            yield (*pool.labels, *key), found
-
-
-def _taxes(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        found = _spread(float(row.quantization_tax) for _, row in arm.free if row.quantization_tax is not None)
-        if found:
-            yield arm.labels, found
+        yield (*pool.labels, *key), Spread("quantile", ((0.5, middle(times[key])),))
 
 
 def _by_workload(pool: Pool) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
@@ -180,7 +111,7 @@ def _relative(pool: Pool) -> Iterator[Row]:
         ratios = sorted(ratio for ratio, _ in found)
         parts = tuple((bound, float(bisect_right(ratios, bound))) for bound in BOUNDS)
         whole = (*parts, (float("inf"), float(len(ratios))))
-        yield (*pool.labels, workload), Spread("le", whole, sum(ratios), len(ratios))
+        yield (*pool.labels, workload), Spread("le", whole, math.fsum(ratios), len(ratios))
 
 
 def _slowest(pool: Pool) -> Iterator[Row]:
@@ -191,27 +122,8 @@ def _slowest(pool: Pool) -> Iterator[Row]:
             yield (*pool.labels, workload, "not_slow"), min(others)
 
 
-def _driver(result: NodeResult) -> str:
-    return (result.status.software and result.status.software.driver) or ""
-
-
-def _energy_by_driver(pool: Pool) -> Iterator[Row]:
-    for arm in pool.arms:
-        members = [m for m in arm.free if _tokens_per_joule(m[1]) is not None and _driver(m[0])]
-        for both, group in _split(arm, members, lambda m: f"{m[1].power_scope or ''}/{_driver(m[0])}"):
-            if len(group) >= LEAST_NODES_OF_A_DRIVER:
-                median = middle([float(row.tokens_per_joule or 0) for _, row in group])
-                yield (*arm.labels, *both.split("/", 1)), median
-
-
-def _driver_nodes(pool: Pool) -> Iterator[Row]:
-    counts = Counter(driver for result in pool.results if (driver := _driver(result)))
-    yield from (((*pool.labels, driver), float(counts[driver])) for driver in sorted(counts))
-
-
 def _driver_orders(pool: Pool) -> Iterator[Row]:
-    drivers = sorted({driver for result in pool.results if (driver := _driver(result))})
-    yield from (((*pool.labels, driver), driver_order(driver)) for driver in drivers)
+    yield from (((*pool.labels, driver), driver_order(driver)) for (driver,) in sorted(pool.figures[measures.driver]))
 
 
 def driver_order(version: str) -> float:
@@ -245,7 +157,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "0 is the slowest node. _sum is what the nodes give together, without communication.",
         POOL_RECIPE,
         "pool",
-        _rates,
+        _each(measures.rate, _tail_spread),
         "tokens/s",
         "summary",
     ),
@@ -254,7 +166,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Median training tokens per second of the nodes that were not throttled: what a node of the pool should give.",
         POOL_RECIPE,
         "pool",
-        _reference,
+        _free(measures.free_rate, middle),
         "tokens/s",
     ),
     Family(
@@ -262,7 +174,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "GPUs of the nodes behind precision_pool_training_tokens_per_second.",
         POOL_RECIPE,
         "pool",
-        _gpus,
+        _each(measures.gpus, math.fsum),
         "GPUs",
     ),
     Family(
@@ -270,7 +182,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Training tokens per second of the nodes with a valid power reading, together.",
         (*POOL_RECIPE, "power_scope"),
         "pool",
-        _power_sum(0),
+        _each(measures.powered_rate, math.fsum),
         "tokens/s",
     ),
     Family(
@@ -279,7 +191,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "precision_pool_training_powered_tokens_per_second over this, never a mean of ratios.",
         (*POOL_RECIPE, "power_scope"),
         "pool",
-        _power_sum(1),
+        _each(measures.powered_watts, math.fsum),
         "W",
     ),
     Family(
@@ -287,7 +199,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Training tokens per joule of a node, over the nodes that were not throttled and have a valid power reading.",
         (*POOL_RECIPE, "power_scope"),
         "pool",
-        _joules,
+        _free(measures.free_tokens_per_joule, _spread),
         "tokens/J",
         "summary",
     ),
@@ -296,7 +208,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Training speedup of a node over the baseline recipe, over the nodes that were not throttled.",
         (*POOL_RECIPE, "scope", "baseline"),
         "pool",
-        _speedups,
+        _free(measures.free_speedup, _spread),
         "ratio",
         "summary",
     ),
@@ -306,7 +218,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "autocast includes quantisation, prequantized does not.",
         (*POOL_RECIPE, "mode"),
         "pool",
-        _gemm_speedups,
+        _free(measures.free_gemm_speedup, _spread),
         "ratio",
         "summary",
     ),
@@ -326,7 +238,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "throttled.",
         POOL_RECIPE,
         "pool",
-        _taxes,
+        _free(measures.free_tax, _spread),
         "ratio",
         "summary",
     ),
@@ -353,7 +265,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
         (*POOL_RECIPE, "power_scope", "driver"),
         "pool",
-        _energy_by_driver,
+        _free(measures.free_driver_tokens_per_joule, _driver_median),
         "tokens/J",
     ),
     Family(
@@ -361,7 +273,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Nodes by the GPU driver of their newest result.",
         (*POOL_OF, "driver"),
         "pool",
-        _driver_nodes,
+        _each(measures.driver, _count),
         "nodes",
     ),
     Family(

@@ -1,4 +1,4 @@
-"""All reports of one pool looked at together: who is slow, what the others give, and how much power they draw.
+"""All reports of one pool looked at together: who is slow, and the figures of all nodes by what they have in common.
 
 Pure. Who is slow is the core's decision, the same one that kubectl shows.
 """
@@ -6,37 +6,15 @@ Pure. Who is slow is the core's decision, the same one that kubectl shows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 
 from precision_api.profile import Thresholds
-from precision_api.report import RecipeReport
-from precision_operator.core.outliers import PROVED, Measured, judged, throttled
-from precision_operator.exporter.reading import GemmTime, NodeResult
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One node beside its like: its rate over their median, and whether that is too little."""
-
-    result: NodeResult
-    relative: float
-    slow: bool
-
-
-Member = tuple[NodeResult, RecipeReport]
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One recipe of one workload in a pool: the nodes whose precision is proved, each with its figures."""
-
-    labels: tuple[str, ...]
-    """(namespace, profile, pool, workload, recipe)"""
-    members: Sequence[Member]
-    free: Sequence[Member]
-    """The members that were not throttled, or all if there are no others: what medians are made of."""
+from precision_operator.core.outliers import compared
+from precision_operator.exporter.measures import NONE, Figures, updated
+from precision_operator.exporter.reading import GemmTime, NodeResult, Standing
 
 
 @dataclass(frozen=True)
@@ -51,6 +29,7 @@ class Pool:
     """The profile's threshold for slow nodes."""
     gemms: Mapping[str, tuple[GemmTime, ...]] = field(default_factory=dict)
     """By node: the GEMM times of those whose full results were read."""
+    figures: Figures = field(default_factory=lambda: NONE, repr=False)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -61,23 +40,8 @@ class Pool:
     def standings(self) -> Mapping[str, Standing]:
         """By node: those that can be compared. Nodes are held against others of their pool only."""
         by_node = {result.node: result for result in self.results}
-        fresh = (Measured(result.node, self.pool, result.status) for result in self.results if result.fresh)
-        return {one.node: Standing(by_node[one.node], one.relative, one.slow) for one in judged(fresh, self.percent)}
-
-    @cached_property
-    def arms(self) -> tuple[Arm, ...]:
-        """Its recipes by workload, in order."""
-        found: dict[tuple[str, str], list[Member]] = defaultdict(list)
-        held_back = {result.node for result in self.results if throttled(result.status)}
-        for result in self.results:
-            for row in result.status.results:
-                if row.verdict in PROVED:
-                    found[result.workload, row.recipe].append((result, row))
-        return tuple(_arm((*self.labels, *key), found[key], held_back) for key in sorted(found))
-
-
-def _arm(labels: tuple[str, ...], members: Sequence[Member], held_back: Set[str]) -> Arm:
-    return Arm(labels, members, [member for member in members if member[0].node not in held_back] or members)
+        fresh = [found for result in self.results if (found := result.comparable) is not None]
+        return {one.node: Standing(by_node[one.node], one.relative, one.slow) for one in compared(fresh, self.percent)}
 
 
 Known = Mapping[tuple[str, ...], Pool]
@@ -107,10 +71,16 @@ def _pool(key: tuple[str, str, str], results: tuple[NodeResult, ...], beside: Be
     percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
     found = {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
     gemms = {node: times for node, times in found.items() if times}
-    if known is not None and (known.percent, known.gemms) == (percent, gemms) and _same(known.results, results):
+    if known is None:
+        return Pool(*key, results, percent, gemms, updated(NONE, (), results))
+    if (known.percent, known.gemms) == (percent, gemms) and same(known.results, results):
         return known
-    return Pool(*key, results, percent, gemms)
+    before, now = set(map(id, known.results)), set(map(id, results))
+    gone = [result for result in known.results if id(result) not in now]
+    come = [result for result in results if id(result) not in before]
+    return Pool(*key, results, percent, gemms, updated(known.figures, gone, come))
 
 
-def _same(before: Sequence[object], now: Sequence[object]) -> bool:
-    return len(before) == len(now) and all(old is new for old, new in zip(before, now, strict=True))
+def same(before: Sequence[object], now: Sequence[object]) -> bool:
+    """Whether the very same objects are in both, in the same order."""
+    return len(before) == len(now) and all(map(is_, before, now))

@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from precision_api.names import FRESH
 from precision_api.profile import ProfileStatus, Thresholds
 from precision_api.report import ReportStatus
+from precision_operator.core.outliers import Comparable, Measured, comparable
 
 Raw = Mapping[str, Any]
 """A Kubernetes object as decoded JSON."""
@@ -30,7 +32,7 @@ class NodeResult:
     workload: str
     status: ReportStatus
 
-    @property
+    @cached_property
     def pool(self) -> str:
         """The node's pool when it was measured; empty before the first result."""
         return self.status.hardware.pool if self.status.hardware else ""
@@ -41,6 +43,20 @@ class NodeResult:
         attempt = self.status.attempt
         outdated = any(c.type == FRESH and c.status == "False" for c in self.status.conditions)
         return not outdated and self.status.run is not None and (attempt is None or attempt.outcome == "succeeded")
+
+    @cached_property
+    def comparable(self) -> Comparable | None:
+        """What it is judged by beside its like; None while it is out of date."""
+        return comparable(Measured(self.node, self.pool, self.status)) if self.fresh else None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One node beside its like: its rate over their median, and whether that is too little."""
+
+    result: NodeResult
+    relative: float
+    slow: bool
 
 
 @dataclass(frozen=True, slots=True)

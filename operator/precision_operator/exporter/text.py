@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from prometheus_client.utils import floatToGoString
 
@@ -51,7 +52,7 @@ class Sampler:
         yield samples(self._template, plain)
 
     @cached_property
-    def _template(self) -> str:
+    def _template(self) -> Template:
         return sample_template(self.name, self.labels)
 
     def _spread(self, labels: tuple[str, ...], value: Spread) -> Iterator[bytes]:
@@ -69,18 +70,29 @@ def header(name: str, help_text: str, kind: str) -> bytes:
     return f"# HELP {name} {told}\n# TYPE {name} {kind}\n".encode()
 
 
-def sample_template(name: str, labels: Sequence[str]) -> str:
-    """A format string for one sample: {0}, {1} ... are escaped label values in the order of `labels`, {v} the value.
+class Template(NamedTuple):
+    """How one sample is written."""
+
+    line: str
+    """With %s for each label's value and the sample's own."""
+    order: tuple[int, ...]
+    """The places of the label values in a row, as they stand in the line."""
+
+
+def sample_template(name: str, labels: Sequence[str]) -> Template:
+    """How a sample with these labels is written.
 
     Labels are written in alphabetical order, as prometheus-client does, so that the two outputs can be compared.
     """
-    pairs = ",".join(f'{label}="{{{labels.index(label)}}}"' for label in sorted(labels))
-    return f"{name}{{{{{pairs}}}}} {{v}}\n"
+    ordered = sorted(labels)
+    pairs = ",".join(f'{label}="%s"' for label in ordered)
+    return Template(f"{name}{{{pairs}}} %s\n", tuple(map(labels.index, ordered)))
 
 
-def samples(template: str, rows: Iterable[tuple[tuple[str, ...], float]]) -> bytes:
-    """The lines of one family and one object; empty when there is no row."""
-    lines = (template.format(*map(escape, labels), v=number(value)) for labels, value in rows)
+def samples(template: Template, rows: Iterable[tuple[tuple[str, ...], float]]) -> bytes:
+    """The lines of one family, in the order of the rows; empty when there is none."""
+    line, order = template
+    lines = [line % (*[escape(labels[at]) for at in order], number(value)) for labels, value in rows]
     return "".join(lines).encode("utf-8", errors="replace")
 
 
@@ -89,6 +101,7 @@ def number(value: float) -> str:
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
+@lru_cache(maxsize=1 << 15)
 def escape(value: str) -> str:
-    """A label value as it stands between quotes."""
+    """A label value as it stands between quotes; the same few come again in every line of a node."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

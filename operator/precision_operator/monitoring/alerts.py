@@ -49,8 +49,19 @@ def _node_fault(fault: str, further: str = "") -> str:
     return " ".join(part for part in (matched("precision:node_fault", fault=fault), further, UNLESS_POOL) if part)
 
 
+def _node_fault_in_domain(fault: str) -> str:
+    """The same with the NVLink domain as a label where there is one, so that a rack's alerts can go in one message.
+
+    The join adds a label, and never takes an alert away.
+    """
+    found = matched("precision:node_fault", fault=fault)
+    info = f"topk by ({NODE}) (1, {one('precision_node_info')})"
+    return f"({found} * on({NODE}) group_left(nvlink_domain) {info} or on({NODE}) {found}) {UNLESS_POOL}"
+
+
 _WHERE = "profile {{ $labels.profile_namespace }}/{{ $labels.profile }}"
 _NODE = f"Node {{{{ $labels.node }}}} of pool {{{{ $labels.pool }}}} ({_WHERE})"
+_DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _POOL = f"Pool {{{{ $labels.pool }}}} ({_WHERE})"
 
 ALERTS: tuple[Alert, ...] = (
@@ -83,12 +94,12 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionThrottledInProfile",
-        _node_fault("throttled"),
+        _node_fault_in_domain("throttled"),
         "10m",
         "warning",
         "{{ $labels.node }} was throttled while it was measured",
-        f"{_NODE}: heat or the power brake held its clocks back for more than 0.1 % of the measured time. Its figures "
-        "are left out of the pool's medians.",
+        f"{_NODE}{_DOMAIN}: heat or the power brake held its clocks back for more than 0.1 % of the measured time. Its "
+        "figures are left out of the pool's medians.",
     ),
     Alert(
         "PrecisionProfileStale",

@@ -15,6 +15,8 @@ from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 
 _WARN = {(names.ACCEPTED, "False"), (names.SOLVED, "False"), (names.DEADLINES_PROMISED, "False")}
+_UNSOLVED = {"Infeasible": "LimitsClash", "TimedOut": "TimeLimit"}
+"""Why there is no plan, by phase."""
 
 
 def status_before(raw: Mapping[str, Any]) -> PlanStatus:
@@ -57,13 +59,12 @@ def _accepted(answer: PlanStatus) -> tuple[bool, str, str]:
 def _solved(answer: PlanStatus) -> tuple[bool, str, str]:
     if answer.phase == "Solved":
         return True, "PlanFound", answer.recommendation or ""
-    reason = "LimitsClash" if answer.phase == "Infeasible" else "InputsUnusable"
-    return False, reason, "; ".join(answer.problems)
+    return False, _UNSOLVED.get(answer.phase or "", "InputsUnusable"), "; ".join(answer.problems)
 
 
 def _promised(answer: PlanStatus) -> tuple[bool, str, str]:
     if answer.phase != "Solved":
-        return False, "NoPlan", "There is no plan."
+        return False, "NoPlan", "There is no plan that could promise any."
     wanted = [job for job in answer.jobs if job.deadline != "none"]
     missed = [job for job in wanted if job.deadline != "promised"]
     if not wanted:

@@ -42,6 +42,8 @@ class Conflict:
     clashing: tuple[Group, ...]
     smallest: Relaxation | None
     others: tuple[Relaxation, ...]
+    out_of_time: bool = False
+    """Whether the search for what clashes ended before it had found anything."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,14 @@ def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
     """What keeps these jobs from being placed. Every offer has an option."""
     program = Program(tuple(offers), terms)
     groups = tuple(row.group for row in program.rows if row.group is not None)
-    together = _relaxed(program, groups, terms)
+    try:
+        together = _relaxed(program, groups, terms)
+    except OutOfTime:
+        return Conflict((), None, (), out_of_time=True)
     if together is None or not together.parts:
         return Conflict((), None, ())
     tested = sorted(groups, key=lambda group: (group not in {g for g, _ in together.parts}, group.kind == "deadline"))
-    alone = [found for group in tested[:MOST_TESTS] if (found := _relaxed(program, (group,), terms)) is not None]
+    alone = [found for group in tested[:MOST_TESTS] if (found := _alone(program, group, terms)) is not None]
     alone.sort(key=lambda relaxation: relaxation.share)
     clashing = tuple(relaxation.parts[0][0] for relaxation in alone if relaxation.parts)
     every = [together, *alone]
@@ -80,14 +85,19 @@ def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
     )
 
 
-def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms) -> Relaxation | None:
-    """The smallest relaxation of these limits; None where they do not help, or time ran out."""
-    elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose)
-    wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
+def _alone(program: Program, group: Group, terms: Terms) -> Relaxation | None:
+    """The smallest relaxation of one limit; None where it does not help, or time ran out."""
     try:
-        found = run(elastic, wanted, 0.01, time.monotonic() + terms.seconds / MOST_TESTS)
+        return _relaxed(program, (group,), terms)
     except OutOfTime:
         return None
+
+
+def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms) -> Relaxation | None:
+    """The smallest relaxation of these limits; None where they do not help. Raises OutOfTime."""
+    elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose)
+    wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
+    found = run(elastic, wanted, 0.01, time.monotonic() + terms.seconds / MOST_TESTS)
     if found is None:
         return None
     shares = found[0][elastic.width :]

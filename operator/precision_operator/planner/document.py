@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from decimal import Decimal
 
 from precision_api.capacity_plan import (
     JobPlan,
@@ -14,11 +13,12 @@ from precision_api.capacity_plan import (
     PoolUse,
     WhatIfAnswer,
 )
+from precision_api.schema import decimal
 from precision_operator.core.clock import format_time
-from precision_operator.planner.conflict import named, told
+from precision_operator.planner.conflict import Conflict, named, told
 from precision_operator.planner.evidence import Pool
 from precision_operator.planner.planning import Answer, binding, greedy_text
-from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.schedule import SLACK, Slot, ends, peak, schedule, watts
 from precision_operator.planner.what_if import Difference, in_words
 
@@ -59,32 +59,33 @@ def _refused(answer: Answer) -> PlanStatus:
     found = answer.conflict
     if found is not None:
         clash = " and ".join(named(group) for group in found.clashing)
-        problems.append(f"These limits clash: {clash}" if clash else "Jobs that wait find no room before deadlines")
+        problems.append(f"These limits clash: {clash}" if clash else _unexplained(found))
         if found.smallest is not None:
             problems.append(f"The smallest relaxation that would do: {told(found.smallest)}")
         others = [told(other) for other in found.others if other != found.smallest]
         if others:
             problems.append(f"Or by one limit alone: {'; '.join(others)}")
     jobs = len(answer.terms.jobs) if answer.terms else 0
+    begins = "It is not known whether there is a plan. " if answer.out_of_time else "There is no plan. "
     return PlanStatus(
-        phase="Infeasible" if found is not None else "Refused",
-        recommendation=_cut("There is no plan. " + ". ".join(problems[:3])),
+        phase="TimedOut" if answer.out_of_time else "Infeasible" if found is not None else "Refused",
+        recommendation=_cut(begins + ". ".join(problems[:3])),
         problems=tuple(_cut(problem) for problem in problems[:LINES]),
         notes=tuple(_cut(note) for note in answer.notes[:LINES]),
         summary=f"0/{jobs}" if jobs else None,
     )
 
 
+def _unexplained(found: Conflict) -> str:
+    if found.out_of_time:
+        return (
+            "The limits can't all hold; which of them clash was not found in time: raise spec.solver.timeLimitSeconds"
+        )
+    return "Jobs that wait find no room before deadlines"
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= LONG else text[: LONG - 3] + "..."
-
-
-def _number(value: float | None, digits: int = 6) -> str | None:
-    """A decimal string of so many significant digits, twelve places at most; None stays None."""
-    if value is None:
-        return None
-    text = f"{Decimal(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
-    return "0" if text in ("-0", "") else text
 
 
 def _money(value: float | None) -> str | None:
@@ -93,7 +94,7 @@ def _money(value: float | None) -> str | None:
 
 def _always(value: float) -> str:
     """A figure that is always there."""
-    return _number(value) or "0"
+    return decimal(value) or "0"
 
 
 def _totals(answer: Answer) -> PlanTotals:
@@ -102,12 +103,12 @@ def _totals(answer: Answer) -> PlanTotals:
     assert solution is not None
     gap = solution.gap if solution.gap < 1e6 else None
     return PlanTotals(
-        days=_number(known.days),
+        days=decimal(known.days),
         dollars=_money(known.dollars),
-        megawatt_hours=_number(known.megawatt_hours),
-        peak_megawatts=_number(known.peak_megawatts),
-        gpu_hours=_number(known.gpu_hours),
-        gap_percent=None if gap is None else _number(round(gap * 100, 4)),
+        megawatt_hours=decimal(known.megawatt_hours),
+        peak_megawatts=decimal(known.peak_megawatts),
+        gpu_hours=decimal(known.gpu_hours),
+        gap_percent=None if gap is None else decimal(round(gap * 100, 4)),
         greedy=greedy_text(answer),
     )
 
@@ -131,13 +132,13 @@ def _job(answer: Answer, slot: Slot, slots: Sequence[Slot]) -> JobPlan:
         days=PlanDays(low=_always(option.days_low), mid=_always(option.days), high=_always(option.days_high)),
         tokens_per_second=_always(option.speed.tokens_per_second),
         straggler=_always(round(option.speed.straggler, 5)),
-        megawatts=_number(None if option.limit_watts is None else option.limit_watts / WATTS_PER_MEGAWATT),
-        megawatt_hours=_number(energy),
+        megawatts=decimal(None if option.limit_watts is None else option.limit_watts / WATTS_PER_MEGAWATT),
+        megawatt_hours=decimal(energy),
         dollars=_money(option.dollars),
-        dollars_per_million_tokens=_number(
+        dollars_per_million_tokens=decimal(
             None if option.dollars is None else option.dollars / option.job.tokens * 1e6
         ),
-        tokens_per_joule=_number(None if not joules else option.job.tokens / joules),
+        tokens_per_joule=decimal(None if not joules else option.job.tokens / joules),
         basis=option.source.basis,
         upper_bound=option.source.upper_bound,
         deadline=_deadline(answer, slot),
@@ -175,7 +176,7 @@ def _pool(answer: Answer, pool: Pool, slots: Sequence[Slot]) -> PoolUse:
         gpus=pool.gpus,
         peak_gpus=round(peak(mine, lambda option: float(option.gpus))),
         gpu_hours=_always(sum(slot.option.gpu_hours for slot in mine)),
-        megawatts=_number(peak(mine, watts) / WATTS_PER_MEGAWATT) if known else None,
+        megawatts=decimal(peak(mine, watts) / WATTS_PER_MEGAWATT) if known else None,
         slow_nodes=len(pool.slow),
         data=_pool_data(pool)[:253],
         provenance=_cut(provenance(pool)),
@@ -200,7 +201,7 @@ def provenance(pool: Pool) -> str:
         profiles = sorted({name for sample in samples for name in sample.profiles})
         parts.append(
             f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "
-            f"{verified}/{figures} figures verified; oldest {max(s.oldest_days for s in samples):.3g} days"
+            f"{verified}/{figures} figures verified; oldest {age(max(s.oldest_days for s in samples))}"
         )
     if pool.refused:
         parts.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")
@@ -224,9 +225,9 @@ def _what_if(difference: Difference) -> WhatIfAnswer:
         name=difference.name,
         answer=_cut(in_words(difference)),
         dollars=_money(difference.dollars),
-        days=_number(difference.days),
-        megawatt_hours=_number(difference.megawatt_hours),
-        feasible=difference.totals is not None,
+        days=decimal(difference.days),
+        megawatt_hours=decimal(difference.megawatt_hours),
+        feasible=None if difference.out_of_time else difference.totals is not None,
     )
 
 

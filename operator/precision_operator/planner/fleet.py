@@ -93,6 +93,8 @@ class Fleet(Record):
     """Where the facts come from, for people."""
     workloads: tuple[WorkloadFacts, ...] = ()
     pools: tuple[PoolFacts, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is missing here, and why: for whoever reads a plan made from it."""
 
 
 def read_fleet(text: str) -> Fleet:

@@ -17,7 +17,10 @@ class OutOfTime(Unusable):
     """HiGHS found no plan at all within its time; whether there is one is not known."""
 
     def __init__(self, seconds: float) -> None:
-        text = f"no plan was found in {seconds:g} s: give more time, or fewer pools, recipes or sizes to choose from"
+        text = (
+            f"no answer within {seconds:g} s: raise it, or narrow the choice with jobs[].pools, jobs[].recipes, "
+            "jobs[].minGPUs and maxGPUs"
+        )
         super().__init__(Problem("spec.solver.timeLimitSeconds", text))
 
 

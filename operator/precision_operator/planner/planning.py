@@ -12,6 +12,7 @@ from precision_operator.planner.conflict import Conflict, conflict
 from precision_operator.planner.evidence import Pool, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
+from precision_operator.planner.highs import OutOfTime
 from precision_operator.planner.options import Offer, Option, offers
 from precision_operator.planner.program import cost, energy
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
@@ -33,7 +34,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Answer:
-    """A plan, or why there is none: `problems` with the inputs, or a `conflict` of limits."""
+    """A plan, or why there is none: `problems` with the inputs, a `conflict` of limits, or no time to find one."""
 
     terms: Terms | None = None
     pools: tuple[Pool, ...] = ()
@@ -43,6 +44,8 @@ class Answer:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     greedy: tuple[Slot, ...] | None = None
+    out_of_time: bool = False
+    """Whether there is a plan is not known: the search ended before it had one. `problems` says what to do."""
 
     @property
     def totals(self) -> Totals | None:
@@ -54,9 +57,10 @@ def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = N
     """The answer; never raises for what a user gave. `start` stands for a spec that names none."""
     try:
         read = terms(spec, now, start)
-        return answer(read, pools(fleet, read, now))
+        made = answer(read, pools(fleet, read, now))
     except Unusable as error:
-        return Answer(problems=error.problems)
+        made = Answer(problems=error.problems)
+    return replace(made, notes=(*fleet.notes, *made.notes))
 
 
 def answer(read: Terms, found: Sequence[Pool]) -> Answer:
@@ -67,7 +71,11 @@ def answer(read: Terms, found: Sequence[Pool]) -> Answer:
     problems += [offer.problem(f"spec.jobs[{offer.job.name}]") for offer in made if not offer.options]
     if problems:
         return Answer(read, tuple(found), made, problems=tuple(problems))
-    solution = solve(made, read, began)
+    try:
+        solution = solve(made, read, began)
+    except OutOfTime as error:
+        notes = tuple(_notes(read, found, None))
+        return Answer(read, tuple(found), made, problems=error.problems, notes=notes, out_of_time=True)
     known = Answer(read, tuple(found), made, solution, notes=tuple(_notes(read, found, solution)))
     if solution is None:
         return replace(known, conflict=conflict(made, read))

@@ -68,6 +68,16 @@ def share(text: str, field: str) -> float:
     return value
 
 
+def age(days: float) -> str:
+    """How old something is, in the largest unit of which it is at least one: `40 s`, `1 min`, `3 h`, `12 days`."""
+    seconds = max(0.0, days * SECONDS_PER_DAY)
+    for unit, length in (("days", SECONDS_PER_DAY), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= length:
+            count = math.floor(seconds / length)
+            return "1 day" if (count, unit) == (1, "days") else f"{count} {unit}"
+    return f"{math.floor(seconds)} s"
+
+
 def moment(text: str, field: str) -> datetime:
     """A time. Raises Unusable for what is none."""
     try:

@@ -25,7 +25,7 @@ from precision_api.stats import Z_975
 from precision_operator.planner.evidence import Pool, Sample
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.predict import Target, Transfer, shape_problem, transfer
-from precision_operator.planner.quantities import SECONDS_PER_DAY
+from precision_operator.planner.quantities import SECONDS_PER_DAY, age
 from precision_operator.planner.straggler import Straggler, fastest, straggler, stretched
 from precision_operator.planner.terms import JobRateTerms, JobTerms, Terms
 
@@ -157,7 +157,7 @@ def _told(sample: Sample) -> str:
     marks = "".join(f", {word.upper()} ({number}/{len(sample.rates)})" for word, number in sorted(sample.marks.items()))
     return (
         f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {sample.verified} verified, "
-        f"oldest {sample.oldest_days:.3g} days{marks}"
+        f"oldest {age(sample.oldest_days)}{marks}"
     )
 
 

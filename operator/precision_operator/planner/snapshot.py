@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from precision_api.profile import ProfileSpec, Thresholds
 from precision_api.report import RecipeReport, ReportHardware, ReportRun, ReportStatus
 from precision_api.request import TIMINGS
 from precision_api.resolution import resolve
-from precision_operator.core.clock import format_time
+from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.outliers import Measured, judged, synchronous_rate
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
@@ -24,6 +24,10 @@ from precision_operator.planner.workloads import measured_workload
 Raw = Mapping[str, Any]
 RACK_LABELS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack")
 """NVLink domain first: a block lies within one."""
+NAMED = 5
+"""Damaged reports that a note names,"""
+LONGEST = 150
+"""and characters that it spends on each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +70,42 @@ def racks(nodes: Iterable[Raw]) -> dict[str, str]:
 
 
 def report_facts(raw: Raw) -> bytes:
-    """One report as compact JSON, to be read by `fleet_of`; empty where it has no result, or can't be read.
+    """One report as compact JSON, to be read by `fleet_of`; empty where it has no result.
 
-    Fast on purpose, without validation: an operator does this for thousands of reports in its loop.
+    Fast on purpose, without validation: an operator does this for thousands of reports in its loop. It never raises:
+    a report that can't be read becomes the reason why, and no other report suffers from it.
     """
+    try:
+        return _facts(raw)
+    except Exception as error:  # whatever stands in the object: the fleet says which one, and why
+        return json.dumps({"report": _named(raw), "problem": f"{type(error).__name__}: {error}"[:LONGEST]}).encode()
+
+
+def _problem(report: str, error: ValueError) -> str:
+    """A damaged report by its name, with the first thing that is wrong."""
+    text = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{report} ({text[:LONGEST]})"
+
+
+def _named(raw: object) -> str:
+    """namespace/name of an object of any form."""
+    meta = raw.get("metadata") if isinstance(raw, Mapping) else None
+    found = meta if isinstance(meta, Mapping) else {}
+    return f"{found.get('namespace', '?')}/{found.get('name', '?')}"
+
+
+def _facts(raw: Raw) -> bytes:
     spec, status, meta = raw.get("spec") or {}, raw.get("status") or {}, raw.get("metadata") or {}
+    if not isinstance(spec, Mapping):
+        raise TypeError("spec is no mapping")
     if not status.get("run") or not status.get("hardware") or not status.get("results"):
         return b""
     kept = {key: status[key] for key in ("run", "hardware", "results") if key in status}
     kept["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == FRESH]
-    return json.dumps([meta.get("namespace"), spec, kept], separators=(",", ":")).encode()
+    return json.dumps([meta.get("namespace"), spec, kept, meta.get("name")], separators=(",", ":")).encode()
 
 
 def fleet_of(
@@ -85,15 +115,24 @@ def fleet_of(
     now: datetime,
     source: str,
 ) -> Fleet:
-    """The fleet of these reports. Reports of nodes that `rack_of` does not know, and damaged ones, are left out."""
+    """The fleet of these reports. Those of nodes that `rack_of` does not know are left out, as are damaged ones.
+
+    `notes` names the damaged ones, each with its reason.
+    """
     known = {(each.namespace, each.name): each for each in campaigns}
     workloads: dict[str, WorkloadFacts] = {}
     nodes: dict[tuple[str, str], NodeFacts] = {}
     products: dict[str, str] = {}
-    read = [found for text in reports if text and (found := _read(json.loads(text), rack_of)) is not None]
+    told = [_read(json.loads(text), rack_of) for text in reports if text]
+    read = [found for found in told if isinstance(found, _Report)]
+    problems = [found for found in told if isinstance(found, str)]
     slow = _slow(read, known)
     for report in read:
-        pool, product, node = _node(report, known, rack_of, workloads, slow)
+        try:
+            pool, product, node = _node(report, known, rack_of, workloads, slow)
+        except ValueError as error:
+            problems.append(_problem(f"{report.namespace}/{report.name}", error))
+            continue
         products.setdefault(pool, product)
         before = nodes.get((pool, node.name))
         if before is not None:
@@ -108,7 +147,18 @@ def fleet_of(
         source=source,
         workloads=tuple(workloads[key] for key in sorted(workloads)),
         pools=tuple(PoolFacts(name=n, product=products[n], nodes=tuple(by_pool[n])) for n in sorted(by_pool)),
+        notes=tuple(_unread(sorted(problems))),
     )
+
+
+def _unread(problems: Sequence[str]) -> Iterator[str]:
+    if problems:
+        more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
+        shown = "; ".join(problems[:NAMED])
+        yield (
+            f"{len(problems)} of the reports can't be read and are left out: {shown}{more}. "
+            "Delete such a report, and its node is measured again"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +166,7 @@ class _Report:
     """One report that has a result and can be read."""
 
     namespace: str
+    name: str
     profile: str
     node: str
     uid: str
@@ -129,21 +180,23 @@ class _Report:
         return next((c.reason for c in self.status.conditions if c.type == FRESH and c.status == "False"), "")
 
 
-def _read(document: Any, rack_of: Mapping[str, str]) -> _Report | None:
-    namespace, spec, kept = document
+def _read(document: Any, rack_of: Mapping[str, str]) -> _Report | str | None:
+    """One report, or why it can't be read, with its name; None where its node is gone or it has no GPUs."""
+    if isinstance(document, dict):
+        return f"{document['report']} ({document['problem']})"
+    namespace, spec, kept, name = document
     uid = str(spec.get("nodeUID", ""))
     if uid not in rack_of:
         return None
     try:
         status = ReportStatus.model_validate(kept)
-    except ValidationError:
-        return None
+    except ValidationError as error:
+        return _problem(f"{namespace}/{name}", error)
     run, hardware = status.run, status.hardware
     if run is None or hardware is None or not hardware.gpus:
         return None
-    return _Report(
-        str(namespace), str(spec.get("profile", "")), str(spec.get("nodeName", "")), uid, status, run, hardware
-    )
+    owner, node = str(spec.get("profile", "")), str(spec.get("nodeName", ""))
+    return _Report(str(namespace), str(name), owner, node, uid, status, run, hardware)
 
 
 def _slow(read: Iterable[_Report], known: Mapping[tuple[str, str], Campaign]) -> set[tuple[str, str, str]]:
@@ -166,8 +219,9 @@ def _node(
     workloads: dict[str, WorkloadFacts],
     slow: set[tuple[str, str, str]],
 ) -> tuple[str, str, NodeFacts]:
-    """(pool, product, node) of one report; its workload is added to `workloads`."""
+    """(pool, product, node) of one report; its workload is added to `workloads`. ValueError where it makes no sense."""
     run, hardware = report.run, report.hardware
+    parse_time(run.finished_at)
     owner = known.get((report.namespace, report.profile))
     workload = _workload(report.status, owner)
     workloads.setdefault(workload.key, workload)

@@ -29,6 +29,8 @@ class Difference:
     dollars: float | None = None
     megawatt_hours: float | None = None
     problem: str = ""
+    out_of_time: bool = False
+    """Whether there is a plan then is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def _difference(question: WhatIf, fleet: Fleet, base: Answer, read: Terms, now: 
     before, after = base.totals, made.totals
     if before is None or after is None:
         why = "; ".join(map(str, made.problems)) or "there is no plan then"
-        return Difference(question.name, changed.what, None, problem=why)
+        return Difference(question.name, changed.what, None, problem=why, out_of_time=made.out_of_time)
     return Difference(
         name=question.name,
         what=changed.what,
@@ -183,11 +185,17 @@ def _lost(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
 
 
 def _named(asked: MoreNodes | LostRack, found: Sequence[Pool], name: str) -> Pool:
-    pool = next((pool for pool in found if asked.pool in (pool.name, pool.product)), None)
-    if pool is None:
-        text = f"there is no pool {asked.pool}: name one of {', '.join(pool.name for pool in found)}"
-        raise Unusable(Problem(f"spec.whatIfs[{name}]", text))
-    return pool
+    """The pool that is meant, by its name, or by a product that no other pool has. Raises Unusable."""
+    field = f"spec.whatIfs[{name}].{'addNodes' if isinstance(asked, MoreNodes) else 'loseRack'}.pool"
+    named = [pool for pool in found if pool.name == asked.pool] or [p for p in found if p.product == asked.pool]
+    if not named:
+        known = ", ".join(pool.name for pool in found)
+        raise Unusable(Problem(field, f"there is no pool {asked.pool}: name one of {known}"))
+    if len(named) > 1:
+        several = ", ".join(pool.name for pool in named)
+        text = f"{asked.pool} is the product of {len(named)} pools: write the name of one as pool: {several}"
+        raise Unusable(Problem(field, text))
+    return named[0]
 
 
 def _prices(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
@@ -210,7 +218,8 @@ def _prices(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
 def in_words(difference: Difference) -> str:
     """The answer in one sentence."""
     if difference.problem:
-        return f"{difference.what or difference.name}: no plan: {difference.problem}"
+        verdict = "not known" if difference.out_of_time else "no plan"
+        return f"{difference.what or difference.name}: {verdict}: {difference.problem}"
     figures = ((difference.days, "days", 3), (difference.dollars, "dollars", 0), (difference.megawatt_hours, "MWh", 3))
     parts = [_signed(value, unit, places) for value, unit, places in figures if value is not None]
     return f"{difference.what}: {', '.join(parts) or 'nothing changes'}"

@@ -11,14 +11,14 @@ from typing import Literal
 
 from precision_api.profile import Thresholds
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.report import RecipeReport, ReportHardware, ReportRun, ReportSoftware, ReportStatus
+from precision_api.report import Origin, RecipeReport, ReportHardware, ReportRun, ReportSoftware, ReportStatus
 from precision_api.result import Detail, MeasurementResult
 from precision_api.stats import middle
 from precision_api.summary import USABLE, summarize
+from precision_operator.core.history import origin
 from precision_operator.core.ingest import recipe_report
 from precision_operator.core.outliers import Judged, Measured, judged
 
-Data = Literal["measured", "replayed", "simulated", "trial"]
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
 WATERMARKS = {"measured": "", "replayed": "REPLAYED", "simulated": "SIMULATED", "trial": "CPU TRIAL"}
 
@@ -51,9 +51,9 @@ class Given:
     price: float | None = None
 
     @property
-    def data(self) -> Data:
+    def data(self) -> Origin:
         """The weakest origin of any figure on the page."""
-        found = {origin(node.status.run) for node in self.nodes} | ({result_origin(self.result)} - {None})
+        found = {origin(node.status.run) for node in self.nodes if node.status.run} | {result_origin(self.result)}
         return next((kind for kind in ("simulated", "replayed", "trial") if kind in found), "measured")
 
     @cached_property
@@ -234,18 +234,7 @@ def median_spread(values: Sequence[float]) -> Spread:
     return Spread(middle(ordered), ordered[below], ordered[n - 1 - below], n, "interval")
 
 
-def origin(run: ReportRun | None) -> Data:
-    """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
-    if run is None:
-        return "measured"
-    if run.simulated or run.provenance == "simulated":
-        return "simulated"
-    if run.provenance == "replayed":
-        return "replayed"
-    return "trial" if run.backend == "torch-cpu" else "measured"
-
-
-def result_origin(result: MeasurementResult | None) -> Data | None:
+def result_origin(result: MeasurementResult | None) -> Origin | None:
     """The same of a full result."""
     if result is None:
         return None

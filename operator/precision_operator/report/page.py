@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from precision_operator.report.facts import Given, Node, origin
+from precision_operator.core.history import origin
+from precision_operator.report.facts import Given, Node
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.figure import Figure
 from precision_operator.report.svg import HATCH
@@ -112,7 +113,7 @@ def _node_row(node: Node) -> tuple[str, ...]:
         node.pool,
         status.best or "–",
         status.tokens_per_joule or "–",
-        origin(status.run),
+        origin(status.run) if status.run else "–",
         (status.software.driver if status.software else None) or "–",
         status.run.finished_at if status.run else "–",
         node.stale,

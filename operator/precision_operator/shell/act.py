@@ -156,7 +156,7 @@ class Actor:
         report = action.report or await self._new_report(job)
         if found.result is not None:
             await self._write_detail(report, found.result)
-        status = ingest.read_status(found, job, report, action.pool, _now(), action.keeping)
+        status = ingest.read_status(found, job, report, action.pool, _now(), action.keeping, action.nvlink_domain)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
 

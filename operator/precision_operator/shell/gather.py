@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.agent_defaults import filled
 from precision_operator.core.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
+from precision_operator.core.served import served
 from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.shell.cache import KINDS, Cache, Kind
 
@@ -85,8 +85,7 @@ class Gatherer:
 
     def _profile(self, raw: Raw) -> ProfileView:
         """A profile, with the operator's defaults for its agents."""
-        view = profile_view(raw)
-        return replace(view, spec=view.spec and filled(view.spec, self._settings.agent_defaults))
+        return served(profile_view(raw), self._settings)
 
     async def look(self, nodes: Sequence[str]) -> None:
         """Look up who holds GPUs on `nodes`: one list of pods each, a few at a time."""

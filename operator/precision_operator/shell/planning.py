@@ -264,7 +264,7 @@ def _work_of(
     """All that the solve of one plan needs."""
     places = set(spec.fleet.namespaces) or {meta["namespace"]}
     mine = {
-        uid: (facts, str((raw.get("spec") or {}).get("nodeUID", "")))
+        uid: (facts, _node_uid(raw))
         for uid, (raw, facts) in known
         if facts and raw["metadata"].get("namespace") in places
     }
@@ -280,6 +280,12 @@ def _work_of(
         racks=racks(node for uid, node in nodes if uid in measured),
         now=now,
     )
+
+
+def _node_uid(raw: Raw) -> str:
+    """The node of a report; empty where it can't be read, which `report_facts` has told."""
+    spec = raw.get("spec")
+    return str(spec.get("nodeUID", "")) if isinstance(spec, Mapping) else ""
 
 
 def _hash(text: bytes) -> str:

@@ -41,6 +41,13 @@ def _chosen(matchers: tuple[str, ...]) -> str:
     return f"{{{', '.join(matchers or (CHOSEN_POOL,))}}}"
 
 
+def with_domain(expr: str) -> str:
+    """Series of nodes with a result, each with its NVLink domain as a label where it is in one."""
+    node = f"{PROFILE}, pool, node"
+    info = one("precision_node_info", CHOSEN_POOL)
+    return f"({expr}) * on ({node}) group_left (nvlink_domain) topk by ({node}) (1, {info})"
+
+
 def over_pool_median(*matchers: str) -> str:
     """Each node's training rate over the median of its pool, by recipe; 1 is the median."""
     rate = one("precision_node_training_tokens_per_second", *matchers)

@@ -14,6 +14,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     RECIPE_CHOICE,
     one,
     recorded,
+    with_domain,
 )
 from precision_operator.monitoring.dashboards.panel import (
     Annotation,
@@ -136,15 +137,17 @@ def _nodes() -> tuple[Panel, ...]:
         Panel(
             "table",
             "Nodes that need a look",
-            "Which nodes they are, at most 100. Choose a node's name to see all of its recipes.",
+            "Which nodes they are, at most 100, and in which NVLink domain: that of a rack as a rule, so nodes that "
+            "throttle in one domain share their cooling or power feed. Choose a node's name to see all of its recipes.",
             "nodes",
             "no node has a fault",
-            (Query(f"topk (100, max by (node, pool, fault) ({CAUSES}))"),),
+            (Query(f"topk (100, max by (node, pool, nvlink_domain, fault) ({with_domain(CAUSES)}))"),),
             width=8,
             height=9,
             columns=(
                 Column("fault", "Fault", marks=FAULTS, sort="asc"),
                 Column("node", "Node", link=NODE_UID),
+                Column("nvlink_domain", "NVLink domain"),
                 Column("pool", "Pool"),
             ),
             empty="no node is slow, throttled, without valid power, or falls back",

@@ -235,8 +235,8 @@ def _history() -> tuple[Panel, ...]:
             NO_RESULT,
             (
                 Query(
-                    "max by (profile, pool, workload, gpu_product, gpus, driver, cuda, te, data, backend) "
-                    f"({one('precision_node_info', ONE_NODE)})"
+                    "max by (profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, data, "
+                    f"backend) ({one('precision_node_info', ONE_NODE)})"
                 ),
             ),
             width=24,
@@ -247,6 +247,7 @@ def _history() -> tuple[Panel, ...]:
                 Column("pool", "Pool"),
                 Column("gpu_product", "GPU"),
                 Column("gpus", "GPUs"),
+                Column("nvlink_domain", "NVLink domain"),
                 Column("driver", "Driver"),
                 Column("cuda", "CUDA"),
                 Column("te", "Transformer Engine"),

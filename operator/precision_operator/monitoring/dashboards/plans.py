@@ -15,7 +15,7 @@ ANY = 'plan=~".+"'
 BY_PLAN = "max by (plan_namespace, plan)"
 BY_POOL = "max by (plan_namespace, plan, pool)"
 PLAN = "{{plan_namespace}}/{{plan}}"
-PHASES = (Mark("Solved", "green"), Mark("Infeasible", "red"), Mark("Refused", "orange"))
+PHASES = (Mark("Solved", "green"), Mark("Infeasible", "red"), Mark("TimedOut", "orange"), Mark("Refused", "orange"))
 
 
 def _of_plan(name: str) -> str:
@@ -32,7 +32,7 @@ def _answers() -> tuple[Panel, ...]:
             "table",
             "Answers of the plans",
             "Each CapacityPlan's phase, 1 where it holds. Infeasible: its limits clash, and its status says which. "
-            "Refused: its inputs can't be used.",
+            "TimedOut: no answer within its time limit. Refused: its inputs can't be used.",
             "count",
             NO_PLAN,
             (Query(f"max by (plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"),),

@@ -1,0 +1,348 @@
+"""What one pass of the operator costs on a large fleet: reading, planning and status by stage, and how long it holds up.
+
+    python -m benchmarks.operator [--nodes 10000]
+
+Two profiles want the same fleet; one of them limits each rack and has a power budget. Most nodes are measured, some
+agents run, some nodes wait, the rest is queued. The first world is worked through stage by stage. The second one is
+the operator's own loop on an API server in memory: what blocks the loop blocks probes and the lease too. Each runs in
+a process of its own, so that its memory is its own. Seconds are of CPU unless they are called wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.exporter import RECIPES, apart, peak_mib
+from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
+from precision_lab.fleet import NodeSpec, manifests
+from precision_operator.cluster import paths
+from precision_operator.core.ingest import status_json
+from precision_operator.core.observed import Observed, Occupancy
+from precision_operator.core.plan import Plan, plan
+from precision_operator.core.rollup import profile_status
+from precision_operator.shell.act import Actor
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.reconcile import Reconciler
+from precision_operator.shell.telemetry import Telemetry
+from tests.support.fake_cluster import FakeCluster
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+from tests.support.world import SETTINGS
+
+RACK = "topology.kubernetes.io/rack"
+SPECS: Mapping[str, tuple[dict[str, Any], float]] = {
+    "nightly": ({"rollout": {"maxConcurrent": 64}}, 0.7),
+    "weekly": (
+        {
+            "rollout": {
+                "maxConcurrent": "10%",
+                "perTopology": [{"key": RACK, "max": 1}],
+                "powerBudgetWatts": 1_000_000,
+                "rampSeconds": 30,
+            }
+        },
+        0.5,
+    ),
+}
+"""Each profile's spec, and the share of the nodes that it has measured."""
+STATES = ("nothing", "one node", "one report", "1 % of reports")
+"""What has changed since the pass before."""
+
+
+class Server(FakeCluster):
+    """The API server in memory; each request gives the loop a turn, as a real one does, and patches are counted."""
+
+    def __init__(self) -> None:
+        super().__init__(("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": SETTINGS.priority_class}}))
+        self.patches: list[int] = []
+        """Bytes of each."""
+
+    async def list_all(self, *told: Any, **more: Any) -> tuple[list[dict[str, Any]], str]:
+        await asyncio.sleep(0)
+        return await super().list_all(*told, **more)
+
+    async def get(self, *told: Any, **more: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return await super().get(*told, **more)
+
+    async def create(self, *told: Any, **more: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return await super().create(*told, **more)
+
+    async def patch(self, path: str, body: Any, *told: Any, **more: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        self.patches.append(len(json.dumps(body)))
+        return await super().patch(path, body, *told, **more)
+
+
+@dataclass(frozen=True)
+class World:
+    """What the operator knows, and what it talks to."""
+
+    cache: Cache
+    server: Server
+    gatherer: Gatherer
+    nodes: tuple[dict[str, Any], ...]
+
+
+def world(count: int) -> World:
+    """`count` nodes of three products, and what two profiles have found so far."""
+    cache, server = Cache(), Server()
+    nodes = tuple(fleet(count))
+    for node in nodes:
+        cache.put("nodes", node)
+    for name, (spec, share) in SPECS.items():
+        server._store(f"{paths.profiles('ml')}/{name}", profile(name, spec))
+        cache.put("profiles", server.objects[f"{paths.profiles('ml')}/{name}"])
+        for index, node in enumerate(nodes):
+            if index * 7919 % 1000 < share * 1000:
+                cache.put("reports", report(node["metadata"], name, index))
+    cluster: Any = server
+    return World(cache, server, Gatherer(cluster, cache, SETTINGS, ["ml"]), nodes)
+
+
+def fleet(count: int) -> Iterator[dict[str, Any]]:
+    """Nodes as their API server has them: one in fifty is cordoned, one in a hundred is cut into MIG slices."""
+    part = count // 100
+    specs = [NodeSpec("GB200", 40 * part), NodeSpec("GB300", 30 * part), NodeSpec("H100", count - 73 * part)]
+    odd = [NodeSpec("H100", 2 * part, ("cordoned",)), NodeSpec("H100", part, ("mig-single",))]
+    for index, node in enumerate(manifests([*specs, *odd])):
+        stamp = {"uid": f"uid-{index:08}-0000-0000-0000-000000000000", "resourceVersion": "10"}
+        yield {**node, "metadata": {**node["metadata"], **stamp}}
+
+
+def profile(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile that was created just now, with the whole spec that it has."""
+    raw = profile_object(name, status={}, creationTimestamp="2026-11-20T00:00:00Z", generation=1)
+    return {**raw, "spec": raw["spec"] | dict(spec)}
+
+
+def report(node: Mapping[str, Any], owner: str, index: int, version: int = 100) -> dict[str, Any]:
+    """A node's report of five recipes; rates lie within 1 %, in no order."""
+    rate = 1 + (index + version) * 7919 % 9973 / 1e6
+    status = report_status([recipe_row(recipe, (1 + place / 10) * rate) for place, recipe in enumerate(RECIPES)])
+    status["hardware"]["limitWatts"] = 4800
+    owners = [{"kind": PROFILE_KIND, "name": owner, "uid": f"uid-ml-{owner}"}]
+    labels = {LABEL_MANAGED_BY: MANAGED_BY}
+    stamp = {"ownerReferences": owners, "labels": labels, "resourceVersion": str(version)}
+    return report_object(node["name"], owner, status=status, node_uid=node["uid"], **stamp)
+
+
+def pods_run(told: World) -> None:
+    """Each Job gets a pod that runs."""
+    for job in told.cache.all("jobs").values():
+        meta = job["metadata"]
+        labels = meta["labels"] | {"batch.kubernetes.io/job-name": meta["name"], LABEL_APP: AGENT_APP}
+        labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
+        own = {"name": f"{meta['name']}-x", "uid": f"pod-{meta['uid']}", "resourceVersion": "1", "labels": labels}
+        pod = {"metadata": meta | own, "spec": {}, "status": {"phase": "Running"}}
+        told.cache.put("pods", pod)
+
+
+def change(told: World, what: str, version: int) -> None:
+    """Show the operator what has changed, as its watches would."""
+    measured = told.nodes[:: len(told.nodes) // 100]
+    if what == "one node":
+        node = told.nodes[1]
+        meta = node["metadata"] | {"resourceVersion": str(version)}
+        told.cache.put("nodes", {**node, "metadata": meta, "spec": {**node["spec"], "unschedulable": version % 2 == 0}})
+    for name in SPECS if "report" in what else ():
+        for index, node in enumerate(measured if "%" in what else measured[:1]):
+            told.cache.put("reports", report(node["metadata"], name, index, version))
+
+
+@dataclass
+class Stages:
+    """Seconds of CPU by stage, for each state; and what was planned."""
+
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    peak_mib: float = 0.0
+
+
+async def staged(count: int) -> Stages:
+    """One world, worked through stage by stage: first with everything new, then after each change."""
+    told, found = world(count), Stages()
+    reconciler, _ = operator(told)
+    idle = {node["metadata"]["name"]: Occupancy(None) for node in told.nodes}
+    found.seconds["everything"], _ = await stages(told, idle)
+    await reconciler.once()
+    pods_run(told)
+    await stages(told, idle)
+    for place, what in enumerate(STATES):
+        taken = []
+        for version in range(1000 + 10 * place, 1003 + 10 * place):
+            change(told, what, version)
+            seconds, planned = await stages(told, idle)
+            taken.append(seconds)
+        found.seconds[what] = min(taken, key=lambda seconds: sum(seconds.values()))
+    stands = [stand for item in planned.profiles for stand in item.stands]
+    found.states = {state: sum(s.state == state for s in stands) for state in sorted({s.state for s in stands})}
+    found.peak_mib = peak_mib()
+    return found
+
+
+async def stages(told: World, idle: Mapping[str, Occupancy]) -> tuple[dict[str, float], Plan]:
+    """Seconds of observing, planning and the status of all profiles, garbage collected before and not meanwhile."""
+    gc.collect()
+    gc.disable()
+    began = time.thread_time()
+    observed = await told.gatherer.observe()
+    seen = time.thread_time()
+    planned = plan(Observed(**{**vars(observed), "occupancy": idle}))
+    decided = time.thread_time()
+    for item in planned.profiles:
+        status_json(profile_status(item, observed.now, len(observed.nodes)))
+    ended = time.thread_time()
+    gc.enable()
+    return {"observe": seen - began, "plan": decided - seen, "status": ended - decided}, planned
+
+
+def operator(told: World) -> tuple[Reconciler, Actor]:
+    """The operator's loop over this world."""
+    cluster: Any = told.server
+    actor = Actor(cluster, told.cache)
+    return Reconciler(told.cache, told.gatherer, actor, Telemetry()), actor
+
+
+@dataclass
+class Held:
+    """Of one pass: wall seconds, the longest that the loop was held, of it own work, patches and their bytes."""
+
+    seconds: float
+    longest: float
+    work: float
+    patches: int
+    bytes: int
+
+
+@dataclass
+class Passes:
+    """Each state's pass, the longest full garbage collection in seconds, and the peak of memory."""
+
+    held: dict[str, Held] = field(default_factory=dict)
+    collection: float = 0.0
+    peak_mib: float = 0.0
+
+
+@asynccontextmanager
+async def beating() -> AsyncIterator[list[tuple[float, float]]]:
+    """For how long the loop has been held, again and again: wall seconds, and seconds of this thread's work."""
+    pauses: list[tuple[float, float]] = []
+
+    async def beat() -> None:
+        while True:
+            began, worked = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(0.001)
+            pauses.append((time.perf_counter() - began, time.thread_time() - worked))
+
+    task = asyncio.create_task(beat())
+    await asyncio.sleep(0)
+    yield pauses
+    await asyncio.sleep(0.002)
+    task.cancel()
+
+
+@asynccontextmanager
+async def collections(taken: list[float]) -> AsyncIterator[None]:
+    """Adds the seconds of each full garbage collection."""
+    began = 0.0
+
+    def see(phase: str, info: Mapping[str, int]) -> None:
+        nonlocal began
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            began = time.thread_time()
+        else:
+            taken.append(time.thread_time() - began)
+
+    gc.callbacks.append(see)
+    yield
+    gc.callbacks.remove(see)
+
+
+async def passed(count: int, frozen: bool) -> Passes:
+    """The operator's loop: the first pass, which starts agents, then one after each change."""
+    told, found = world(count), Passes()
+    reconciler, _ = operator(told)
+    if frozen:
+        gc.collect()
+        gc.freeze()
+    collected: list[float] = []
+    async with collections(collected):
+        found.held["everything"] = await held(told, reconciler)
+        pods_run(told)
+        await held(told, reconciler)
+        for place, what in enumerate(STATES):
+            rows = []
+            for version in range(1000 + 10 * place, 1003 + 10 * place):
+                await asyncio.sleep(1.01)  # two statuses of a profile are a second apart
+                change(told, what, version)
+                rows.append(await held(told, reconciler))
+            found.held[what] = min(rows, key=lambda row: row.longest)
+    found.collection, found.peak_mib = max(collected, default=0.0), peak_mib()
+    return found
+
+
+async def held(told: World, reconciler: Reconciler) -> Held:
+    """One pass."""
+    told.server.patches.clear()
+    began = time.perf_counter()
+    async with beating() as pauses:
+        await reconciler.once()
+        seconds = time.perf_counter() - began
+    longest, work = max(wall for wall, _ in pauses), max(own for _, own in pauses)
+    return Held(seconds, longest, work, len(told.server.patches), sum(told.server.patches))
+
+
+def run_staged(count: int) -> Stages:
+    return asyncio.run(staged(count))
+
+
+def run_passed(count: int, frozen: bool) -> Passes:
+    return asyncio.run(passed(count, frozen))
+
+
+def show_stages(found: Stages) -> None:
+    """The first table."""
+    print(f"stands by state: {', '.join(f'{count} {state}' for state, count in found.states.items())}")
+    print(f"{'WHAT HAS CHANGED':<18}{'OBSERVE':>10}{'PLAN':>10}{'BOTH':>10}{'STATUS':>10}   (s of CPU)")
+    for what, seconds in found.seconds.items():
+        both = seconds["observe"] + seconds["plan"]
+        print(f"{what:<18}{seconds['observe']:>10.3f}{seconds['plan']:>10.3f}{both:>10.3f}{seconds['status']:>10.3f}")
+    first, again = (sum(found.seconds[what].values()) for what in ("everything", "nothing"))
+    print(f"a pass with nothing changed costs {again / first:.0%} of the first one; peak {found.peak_mib:.0f} MiB\n")
+
+
+def show_passes(name: str, found: Passes) -> None:
+    """One loop's table."""
+    print(f"{name}: longest full collection {found.collection:.3f} s, peak {found.peak_mib:.0f} MiB")
+    print(f"{'WHAT HAS CHANGED':<18}{'PASS':>10}{'HELD':>10}{'OWN WORK':>10}{'PATCHES':>10}{'BYTES':>10}   (wall s)")
+    for what, row in found.held.items():
+        print(f"{what:<18}{row.seconds:>10.3f}{row.longest:>10.3f}{row.work:>10.3f}{row.patches:>10}{row.bytes:>10}")
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    count = parser.parse_args().nodes
+    print(f"{count} nodes, {len(SPECS)} profiles; goal for observing and planning: 0.2 s\n")
+    rows: Sequence[tuple[str, Callable[[], Any]]] = ()
+    del rows
+    show_stages(apart(run_staged, count))
+    show_passes("loop", apart(run_passed, count, False))
+    show_passes("loop, with what the first lists brought kept out of garbage collection", apart(run_passed, count, True))
+
+
+if __name__ == "__main__":
+    main()

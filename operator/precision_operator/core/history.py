@@ -1,0 +1,58 @@
+"""What a report keeps of the runs before its newest one: enough to compare with them, small enough for any number."""
+
+from __future__ import annotations
+
+from precision_api.report import Origin, RecipeReport, ReportPast, ReportRun, ReportStatus
+from precision_api.summary import USABLE
+from precision_operator.core.outliers import throttled
+
+
+def origin(run: ReportRun) -> Origin:
+    """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
+    if run.simulated or run.provenance == "simulated":
+        return "simulated"
+    if run.provenance == "replayed":
+        return "replayed"
+    return "trial" if run.backend == "torch-cpu" else "measured"
+
+
+def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tuple[ReportPast, ...]:
+    """The last runs, newest first, each once, at most `keep`: `past` is the one that has just ended.
+
+    The newest result's figures stand in the report itself, so its run is told in short. Once `past` has figures of its
+    own to put in their place, that run is told in full.
+    """
+    if before is None:
+        return (past,)
+    replaced = before.run.run if before.run is not None and past.outcome == "succeeded" else None
+    older = (past_in_full(old, before) if old.run == replaced else old for old in before.history if old.run != past.run)
+    return (past, *older)[:keep]
+
+
+def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
+    """`past` with all that `status`, whose newest result is that run's, knows of it."""
+    rows = [row for row in status.results if row.verdict in USABLE and row.tokens_per_second is not None]
+    software, run = status.software, status.run
+    return past.model_copy(
+        update={
+            "driver": (software.driver if software else None) or past.driver,
+            "data": origin(run) if run else None,
+            "workload_hash": run.workload_hash if run else None,
+            "stack_hash": software.stack_hash if software else None,
+            "throttled": throttled(status) or None,
+            "recipe_tokens_per_second": {row.recipe: row.tokens_per_second for row in rows},
+            "recipe_tokens_per_joule": {
+                row.recipe: row.tokens_per_joule
+                for row in rows
+                if row.tokens_per_joule is not None and not row.power_invalid
+            },
+            "rate_error": _largest_error(rows),
+        }
+    )
+
+
+def _largest_error(rows: list[RecipeReport]) -> str | None:
+    """The one that no rate's is above; None where any is not known."""
+    errors = [row.tokens_per_second_error for row in rows]
+    known = [error for error in errors if error is not None]
+    return max(known, key=float) if known and len(known) == len(errors) else None

@@ -1,0 +1,91 @@
+"""The operator's settings on its command line: read by the operator itself, and by who looks at its Deployment."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_operator.core.agent_defaults import AgentDefaults
+from precision_operator.core.observed import Raw, Settings
+from precision_operator.core.views import spec_problem
+
+
+@dataclass(frozen=True)
+class Configured:
+    """How an operator is configured: its settings, and the namespaces whose profiles it serves."""
+
+    settings: Settings
+    namespaces: tuple[str, ...]
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `configured_by` reads."""
+    add = parser.add_argument
+    add("--watch-namespaces", type=_namespaces, required=True, metavar="A,B", help="Namespaces of the profiles.")
+    add("--agent-image", default="", help="Agent image of profiles that name none.")
+    add("--allowed-images", type=_parts, default=(), metavar="P,P", help="Prefixes of the agent images to allow.")
+    add("--priority-class", default=DEFAULT_PRIORITY_CLASS, help="PriorityClass of the agents: %(default)s.")
+    add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
+    add(
+        "--agent-defaults",
+        type=_agent_defaults,
+        default=AgentDefaults(),
+        metavar="JSON",
+        help="queueName, runtimeClassName and tolerations of agents whose profile names none.",
+    )
+    add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
+
+
+def configured_by(options: argparse.Namespace) -> Configured:
+    """What a command line with those options says."""
+    settings = Settings(
+        agent_image=options.agent_image,
+        allowed_images=options.allowed_images,
+        priority_class=options.priority_class,
+        agent_service_account=options.agent_service_account,
+        agent_defaults=options.agent_defaults,
+        disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
+    )
+    return Configured(settings, options.watch_namespaces)
+
+
+def configured_in(deployment: Raw) -> Configured:
+    """How the operator of this Deployment is configured. ValueError where it can't be, as one of another version.
+
+    Options that say nothing of its settings (ports, the election) are passed over.
+    """
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    parser = _Reader(add_help=False, allow_abbrev=False)
+    add_settings(parser)
+    options, _ = parser.parse_known_args([str(arg) for each in containers for arg in each.get("args") or []])
+    return configured_by(options)
+
+
+class _Reader(argparse.ArgumentParser):
+    """A parser of somebody else's command line: what is wrong with it does not end this program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _parts(told: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in told.split(",") if part.strip()))
+
+
+def _namespaces(told: str) -> tuple[str, ...]:
+    found = _parts(told)
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
+    return found
+
+
+def _agent_defaults(told: str) -> AgentDefaults:
+    try:
+        return AgentDefaults.model_validate_json(told)
+    except ValidationError as error:
+        raise argparse.ArgumentTypeError(spec_problem(error, "agent-defaults")) from error

@@ -1,0 +1,268 @@
+"""A dry run over all reasons that there are: each is told with its own sentence, or stands in a list with the cause why
+a dry run can't tell it. A new reason fails a test here until it is in one of the two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from precision_api import names
+from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_operator.cli.dry_run import DECISIONS, WOULD_START, told
+from precision_operator.cli.output import Form
+from precision_operator.cli.reads import KUEUE
+from precision_operator.cluster import paths
+from precision_operator.core.observed import Observed
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.why import Answer, why
+from tests.cli.api import Api
+from tests.support.node_objects import node_object
+from tests.support.situations import SITUATIONS, STUCK, Situation
+from tests.support.world import observed, profile
+
+KEY = "ml/nightly"
+
+NOT_TOLD: Mapping[str, str] = {
+    "Eligible": "no node stays so: one whose turn has come would start, any other says what it waits for",
+    "FirstRun": "attempt 1 that would start says it: there is nothing that has changed",
+    "ProfileNotAccepted": "the refusal itself ends the command, with its own reason and sentence",
+    "InvalidSpec": "the file is read field by field before anything is planned: every wrong field gets its own line",
+    "PodLost": "said of an attempt that is over: the node itself is queued again, or would start",
+    "Disrupted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
+    "ResultTruncated": "the node is Measured; that its full result is lost is said in its report",
+    "ResultDigestMismatch": "the node is Measured; that its full result is lost is said in its report",
+    "ResultTooLarge": "the node is Measured; that its full result is lost is said in its report",
+    "DetailUnreadable": "the node is Measured; that its full result is lost is said in its report",
+    "LogUnavailable": "the node is Measured; that its full result is lost is said in its report",
+    "NoNodesMatch": "a condition of the profile as a whole: here every node has its row, NotMatched with its cause",
+    "NothingEligible": "a condition of the profile as a whole: here every node has its row, and they are counted",
+    "AllMeasured": "a condition of the profile as a whole: here every node has its row, and they are counted",
+    "SomeFailed": "a condition of the profile as a whole: here every node has its row, and they are counted",
+    "SomeWaiting": "a condition of the profile as a whole: here every node has its row, and they are counted",
+}
+"""Reasons that a dry run, by its nature, does not give a node or a profile, and why."""
+
+ABOUT_TO_END: Mapping[str, Situation] = {
+    "QueueTimeout": Situation(
+        observed(
+            [profile(agent={"queueName": "gpus"}, idle={"queueTimeoutSeconds": 600})],
+            jobs=(replace(STUCK, suspended=True),),
+        ),
+        {"seconds": 600},
+    ),
+}
+"""What the operator is about to do to an attempt, where the common situation is of the time after."""
+
+STANDS: Mapping[str, Situation] = {
+    **{code: found for code, found in SITUATIONS.items() if found.told == "stand" and code not in NOT_TOLD},
+    **ABOUT_TO_END,
+}
+"""Where a node stands: told in its row, word by word as `why` does."""
+
+DUE: Mapping[str, Situation] = {
+    code: found for code, found in SITUATIONS.items() if found.told == "due" and code not in NOT_TOLD
+}
+"""Why a node is measured again: told in the row of the start that follows (WouldStart, in place of AgentStarting)."""
+
+CONFIG_MAP = {"configMapKeyRef": {"name": "my-model", "key": "config.json"}}
+OF_A_MODEL = {"name": "mine", "microBatchSize": 1, "sequenceLength": 64, "huggingFaceConfig": CONFIG_MAP}
+ODD = {"name": "odd", "shapes": [{"m": 33, "k": 64, "n": 64}]}
+IMAGE, ALLOWED = "--agent-image=registry.example/agent:1", "--allowed-images=registry.example/"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A profile that can't be measured at all: what its spec says, how the operator is set up, what is there."""
+
+    facts: Mapping[str, object]
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[str, ...] = (IMAGE, ALLOWED)
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    priority_class: str = DEFAULT_PRIORITY_CLASS
+    """The PriorityClass that there is."""
+
+
+REFUSED: Mapping[str, Refused] = {
+    "ImageNotAllowed": Refused(
+        {"image": "elsewhere.example/agent:2", "allowed": "registry.example/"},
+        {"agent": {"image": "elsewhere.example/agent:2"}},
+    ),
+    "ImageMissing": Refused({}, arguments=(ALLOWED,)),
+    "ConfigMapMissing": Refused(
+        {"name": "my-model", "namespace": "ml", "key": "config.json"}, {"workload": OF_A_MODEL}
+    ),
+    "ConfigMapKeyMissing": Refused(
+        {"name": "my-model", "key": "config.json", "keys": "a, b"},
+        {"workload": OF_A_MODEL},
+        objects={paths.item(paths.config_maps("ml"), "my-model"): {"data": {"a": "", "b": ""}}},
+    ),
+    "InvalidWorkload": Refused(
+        {
+            "detail": "recipe mxfp8: 33x64x64: mxfp8 needs dimensions that are multiples of 32, but m=33; use m=64, "
+            "or leave mxfp8 out (change the shape, or take mxfp8 out of spec.recipes)"
+        },
+        {"workload": ODD, "recipes": ["mxfp8"]},
+    ),
+    "PriorityClassMissing": Refused({"name": DEFAULT_PRIORITY_CLASS}, priority_class="of-another-name"),
+    "QueueMissing": Refused(
+        {"name": "profiling", "namespace": "ml"},
+        arguments=(IMAGE, ALLOWED, '--agent-defaults={"queueName":"profiling"}'),
+    ),
+    "InvalidSchedule": Refused(
+        {
+            "detail": "spec.schedule.timeZone Mars/Base is no time zone that is known: write an IANA name such as "
+            "Europe/Berlin or UTC"
+        },
+        {"schedule": {"cron": "0 2 * * 6", "timeZone": "Mars/Base"}},
+    ),
+}
+"""Why a profile is refused as a whole: told on stderr, with exit code 2 and no rows."""
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_is_told_by_a_dry_run_or_listed_with_the_cause_why_it_can_not_be(reason: str) -> None:
+    assert [reason in table for table in (STANDS, DUE, REFUSED, NOT_TOLD)].count(True) == 1
+
+
+def test_no_table_names_a_reason_that_there_is_not() -> None:
+    assert {*STANDS, *DUE, *REFUSED, *NOT_TOLD} == REASONS.keys()
+
+
+def row_of(seen: Observed) -> dict[str, Any]:
+    """The row of n1 as -o json prints it."""
+    document: list[dict[str, Any]] = json.loads(told(KEY, plan(seen), seen, Form.JSON))
+    return next(row for row in document if row["node"] == "n1")
+
+
+def answer(seen: Observed) -> Answer:
+    """What `why n1` answers of the same profile."""
+    return next(found for found in why(plan(seen), seen, "n1") if found.profile.key == KEY)
+
+
+def line_of(seen: Observed, form: Form) -> str:
+    """The line of n1 as people see it."""
+    lines = told(KEY, plan(seen), seen, form).splitlines()
+    return next(line for line in lines if line.startswith("n1 "))
+
+
+@pytest.mark.parametrize(("reason", "situation"), STANDS.items(), ids=STANDS)
+def test_the_row_of_a_node_has_the_reason_and_exactly_its_sentence_as_why_has(
+    reason: str, situation: Situation
+) -> None:
+    row, same = row_of(situation.seen), answer(situation.seen)
+    assert (row["reason"], row["message"]) == (reason, sentence(reason, **situation.facts))
+    assert (row["reason"], row["message"]) == (same.reason, same.message)
+    assert row["decision"] == (DECISIONS[REASONS[reason].kind] if reason not in GONE else "gone")
+
+
+GONE = ("NodeLost", "NodeGone")
+"""Said of a node that is not there any more."""
+
+
+@pytest.mark.parametrize(("reason", "situation"), STANDS.items(), ids=STANDS)
+def test_the_table_shows_the_reason_and_the_start_of_the_sentence_and_wide_all_of_it(
+    reason: str, situation: Situation
+) -> None:
+    whole = sentence(reason, **situation.facts)
+    short = line_of(situation.seen, Form.TABLE)
+    assert f" {reason} " in short
+    assert whole[:90] in short
+    assert line_of(situation.seen, Form.WIDE).endswith(whole)
+
+
+@pytest.mark.parametrize(("reason", "situation"), DUE.items(), ids=DUE)
+def test_a_start_says_what_the_node_is_measured_again_for_in_the_words_of_why(
+    reason: str, situation: Situation
+) -> None:
+    row, same = row_of(situation.seen), answer(situation.seen)
+    assert (row["decision"], row["reason"]) == ("run", WOULD_START)
+    what = sentence(reason, **situation.facts).removesuffix(f". {REASONS[reason].next_step}")
+    assert f"would start now ({reason}: {what})." in row["message"]
+    assert (same.due, same.due_message) == (reason, sentence(reason, **situation.facts))
+    assert f" {reason} " in line_of(situation.seen, Form.WIDE)
+
+
+@pytest.mark.parametrize("reason", [code for code in NOT_TOLD if code in SITUATIONS])
+def test_what_is_listed_as_not_told_is_not_the_reason_of_a_row(reason: str) -> None:
+    """The list says what is so: in the situation of such a reason the row has another one, or the command ends."""
+    try:
+        row = row_of(SITUATIONS[reason].seen)
+    except typer.Exit:
+        assert reason == "ProfileNotAccepted"
+    else:
+        assert row["reason"] != reason
+
+
+def applied(folder: Path, spec: Mapping[str, Any]) -> str:
+    """A file with a profile that says this beside its workload."""
+    document = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND, "metadata": {"name": "nightly"}}
+    path = folder / "profile.yaml"
+    path.write_text(yaml.safe_dump(document | {"spec": {"workload": {"preset": "llama3-8b"}} | dict(spec)}))
+    return str(path)
+
+
+def operated(api: Api, case: Refused) -> None:
+    """A cluster with one idle node, and the operator set up as the case says."""
+    marks = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
+    containers = [{"args": ["--watch-namespaces=ml", *case.arguments]}]
+    meta = {"name": "operator", "namespace": "precision-system", "labels": marks}
+    deployment = {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
+    api.profiles()
+    for path in (paths.jobs("ml"), paths.pods("ml")):
+        api.hold(path)
+    api.hold(paths.NODES, node_object())
+    api.hold(paths.collection("apps/v1", "deployments", "precision-system"), deployment)
+    classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+    api.objects |= {paths.item(classes, case.priority_class): {}, **case.objects}
+
+
+def in_the_cluster(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same profile, as it stands in the cluster."""
+    meta = {"name": "nightly", "namespace": "ml", "uid": "u", "creationTimestamp": "2026-11-20T06:30:00Z"}
+    return {"metadata": meta, "spec": {"workload": {"preset": "llama3-8b"}} | dict(spec)}
+
+
+@pytest.mark.parametrize(("reason", "case"), REFUSED.items(), ids=REFUSED)
+def test_why_says_of_a_node_for_which_cause_its_profile_is_refused(api: Api, reason: str, case: Refused) -> None:
+    operated(api, case)
+    api.profiles(in_the_cluster(case.spec))
+    (found,) = api.printed("why", "n1")
+    refusal = sentence(reason, **case.facts)
+    assert found["reason"] == "ProfileNotAccepted"
+    assert found["message"] == sentence("ProfileNotAccepted", why=refusal)
+    assert refusal.removesuffix(".") in found["message"], "the sentence is whole: facts are cut at 300 characters"
+
+
+@pytest.mark.parametrize(("reason", "case"), REFUSED.items(), ids=REFUSED)
+def test_a_profile_that_would_be_refused_ends_with_the_reason_its_sentence_and_exit_code_2(
+    api: Api, reason: str, case: Refused
+) -> None:
+    operated(api, case)
+    done = api.run("dry-run", "-f", applied(api.folder, case.spec))
+    expected = f"error: {reason}: {sentence(reason, **case.facts)}\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_what_the_operator_is_told_to_give_agents_counts_in_a_dry_run_and_in_why(api: Api) -> None:
+    """The queue comes from the chart; the toleration too: without it the node's taint would keep the agent away."""
+    rack = {"key": "rack", "operator": "Exists"}
+    defaults = json.dumps({"queueName": "profiling", "tolerations": [rack]})
+    operated(api, Refused({}, arguments=(IMAGE, ALLOWED, f"--agent-defaults={defaults}")))
+    api.objects[paths.item(paths.collection(KUEUE, "localqueues", "ml"), "profiling")] = {}
+    api.collections[paths.NODES] = [node_object(taints=[{"key": "rack", "value": "a", "effect": "NoSchedule"}])]
+    done = api.run("dry-run", "-f", applied(api.folder, {}), "-o", "json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    (row,) = json.loads(done.stdout)
+    assert (row["decision"], row["reason"]) == ("run", WOULD_START)
+    assert row["message"].endswith("attempt 1 would be handed to Kueue's queue profiling now.")
+    api.profiles(in_the_cluster({}))
+    (same,) = api.printed("why", "n1")
+    assert (same["state"], same["reason"]) == ("running", "AgentStarting")

@@ -1,0 +1,102 @@
+"""What a report remembers of older runs: the figures of each, from when newer ones take their place in the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precision_api.report import ReportPast, ReportStatus
+from precision_operator.core.history import remembered
+from precision_operator.core.ingest import report_json
+from tests.support.report_objects import recipe_row, report_status, without_energy
+
+FIRST = {"run": "r1", "outcome": "succeeded", "finishedAt": "2026-11-20T06:30:00Z", "best": "mxfp8 1.37x"}
+
+
+def past(run: str = "r2", **changes: Any) -> ReportPast:
+    told = {"run": run, "outcome": "succeeded", "finishedAt": "2026-11-21T06:30:00Z"} | changes
+    return ReportPast.model_validate(told)
+
+
+def status(*rows: dict[str, Any], history: tuple[dict[str, Any], ...] = (FIRST,), **run: Any) -> ReportStatus:
+    """A report whose newest result is run r1's."""
+    return ReportStatus.model_validate(report_status(rows or None, **run) | {"history": [*history]})
+
+
+def first_of(before: ReportStatus, newer: ReportPast | None = None) -> ReportPast:
+    """What is remembered of run r1 once `newer` has ended."""
+    return remembered(before, newer or past(), 3)[1]
+
+
+MEASURED = {"provenance": "measured", "simulated": [], "backend": "transformer-engine"}
+
+
+def test_a_run_keeps_every_recipes_rate_and_energy_when_a_newer_result_takes_its_place() -> None:
+    rows = (
+        recipe_row("bf16", tokensPerSecondError="0.003"),
+        recipe_row("mxfp8", 1.4, tokensPerSecondError="0.012"),
+    )
+    found = first_of(status(*rows, **MEASURED))
+    assert found.recipe_tokens_per_second == {"bf16": "95000", "mxfp8": "133000"}
+    assert found.recipe_tokens_per_joule == {"bf16": "19.5052", "mxfp8": "27.3073"}
+    assert (found.data, found.workload_hash, found.driver) == ("measured", "5ad1f0c2", "580.95.05")
+    assert (found.rate_error, found.throttled) == ("0.012", None)
+
+
+def test_the_newest_run_is_told_in_short_since_the_report_has_its_figures() -> None:
+    newest, _ = remembered(status(), past(), 3)
+    assert newest == past()
+
+
+def test_a_run_that_failed_takes_nobodys_place() -> None:
+    failed = past(outcome="failed", reason="AgentCrashed")
+    assert first_of(status(), failed) == ReportPast.model_validate(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ({"provenance": "simulated", "simulated": []}, "simulated"),
+        ({"provenance": "measured", "simulated": ["watts"]}, "simulated"),
+        ({"provenance": "replayed", "simulated": []}, "replayed"),
+        (MEASURED | {"backend": "torch-cpu"}, "trial"),
+    ],
+)
+def test_what_was_not_measured_stays_known_as_such(run: dict[str, Any], expected: str) -> None:
+    assert first_of(status(**run)).data == expected
+
+
+def test_a_figure_that_did_not_stand_then_is_not_remembered() -> None:
+    rows = (
+        without_energy("bf16"),
+        recipe_row("fp8_current", 1.2, powerInvalid=["CounterStuck"]),
+        recipe_row("mxfp8", 1.3, verdict="fallback"),
+        recipe_row("nvfp4", tokensPerSecond=None),
+    )
+    found = first_of(status(*rows))
+    assert set(found.recipe_tokens_per_second) == {"bf16", "fp8_current"}
+    assert found.recipe_tokens_per_joule == {}
+
+
+def test_an_interval_that_is_not_known_of_every_rate_is_none() -> None:
+    rows = (recipe_row("bf16", tokensPerSecondError="0.003"), recipe_row("mxfp8", 1.4))
+    assert first_of(status(*rows)).rate_error is None
+
+
+def test_a_throttled_run_stays_known_as_such() -> None:
+    assert first_of(status(recipe_row("bf16", throttledShare="0.2"))).throttled is True
+
+
+def test_runs_are_remembered_once_each_and_as_many_as_the_profile_says() -> None:
+    older = tuple(FIRST | {"run": name} for name in ("r1", "r0", "q9"))
+    before = status(history=older)
+    assert [one.run for one in remembered(before, past(), 3)] == ["r2", "r1", "r0"]
+    assert [one.run for one in remembered(before, past("r1"), 3)] == ["r1", "r0", "q9"]
+    assert [one.run for one in remembered(None, past(), 3)] == ["r2"]
+
+
+def test_what_is_remembered_travels_through_the_api_server() -> None:
+    before = status(recipe_row("bf16", tokensPerSecondError="0.003"))
+    after = before.model_copy(update={"history": remembered(before, past(), 3)})
+    assert ReportStatus.model_validate(report_json(after)).history == after.history

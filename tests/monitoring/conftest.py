@@ -1,0 +1,17 @@
+"""Fixtures of the tests of rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from precision_lab.binaries import binaries
+from tests.monitoring.replay import PROMTOOLS
+
+
+@pytest.fixture(scope="session", params=PROMTOOLS)
+def promtool(request: pytest.FixtureRequest) -> Path:
+    """A promtool, each in turn: what the rules do must not depend on which."""
+    name: str = request.param
+    return binaries([name])[name]
