@@ -184,10 +184,20 @@ async def test_the_solve_runs_in_another_process(scene: tuple[Planning, Cache, W
     assert loop.process_ids() - {os.getpid()}
 
 
+def loaded(*modules: str) -> set[str]:
+    """What a fresh process has loaded after it imported these."""
+    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_what_the_other_process_runs_imports_nothing_that_talks_to_a_cluster() -> None:
-    program = "import sys, precision_operator.planner.work; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert {"kopf", "kubernetes", "aiohttp"} & set(loaded) == set()
+    own = [f"precision_operator.planner.{name}" for name in ("work", "document", "planning", "what_if")]
+    assert {"kopf", "kubernetes", "aiohttp"} & loaded(*own) == set()
+
+
+def test_the_operators_own_process_loads_no_solver() -> None:
+    assert {"numpy", "scipy"} & loaded("precision_operator.__main__") == set()
 
 
 class Refusing(Written):

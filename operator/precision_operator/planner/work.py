@@ -10,10 +10,7 @@ from datetime import datetime
 
 from precision_api.capacity_plan import PlanSpec
 from precision_operator.core.clock import parse_time
-from precision_operator.planner.document import status
-from precision_operator.planner.planning import plan
 from precision_operator.planner.snapshot import Campaign, fleet_of
-from precision_operator.planner.what_if import what_ifs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +28,10 @@ class Work:
 
 def solved(work: Work) -> str:
     """The answer as JSON of a status, without conditions; runs in the other process."""
+    from precision_operator.planner.document import status  # only here: HiGHS stays out of the operator's process
+    from precision_operator.planner.planning import plan
+    from precision_operator.planner.what_if import what_ifs
+
     spec = PlanSpec.model_validate_json(work.spec)
     fleet = fleet_of(work.reports, work.campaigns, work.racks, work.now, work.source)
     found = plan(spec, fleet, work.now, start=start_of(work))
