@@ -71,7 +71,11 @@ def _verified(
     told("verify", 1.0)
     labels = [arm.label for arm in arms]
     notes = {
-        label: (*_note("no kernels were seen", seen), *_note("nothing was seen of the quantizers", inside))
+        label: (
+            *_note("no kernels were seen", seen),
+            *_untraced(trace, seen),
+            *_note("nothing was seen of the quantizers", inside),
+        )
         for label, seen, inside in zip(labels, profiles, inspections, strict=True)
     }
     return (
@@ -79,6 +83,13 @@ def _verified(
         {label: found for label, found in zip(labels, inspections, strict=True) if isinstance(found, Inspection)},
         notes,
     )
+
+
+def _untraced(trace: Path | None, found: object) -> tuple[str, ...]:
+    """A word where a trace was asked for and there is none, also where the backend has nothing to trace."""
+    if trace is None or not isinstance(found, Failure):
+        return ()
+    return (f"no trace was written: {found.message or found.reason}"[:1024],)
 
 
 def _note(what: str, found: object) -> tuple[str, ...]:

@@ -127,14 +127,18 @@ def gemm_speedups(arm: Arm, run: Measured) -> dict[Mode, Interval]:
 
 
 def _tax(arm: Arm, run: Measured) -> float | None:
-    """Where no kernels were seen: what the GEMMs alone are below the GEMMs with their quantisation, as a share."""
+    """Where no kernels were seen: what the GEMMs alone are below the GEMMs with their quantisation, as a share.
+
+    None where they are not below it.
+    """
     modes: tuple[Mode, Mode] = ("prequantized", "autocast")
     if arm.recipe == run.cases.baseline.recipe or set(modes) - set(run.cases.modes):
         return None
     alone, whole = (_totals(arm, mode, run, in_a_step=True) for mode in modes)
     if isinstance(alone, Failure) or isinstance(whole, Failure):
         return None
-    return min(1.0, max(0.0, 1 - fmean(alone) / fmean(whole)))
+    tax = 1 - fmean(alone) / fmean(whole)
+    return tax if tax >= 0 else None  # less than nothing is noise, and no measured zero
 
 
 def control_ratio(run: Measured) -> Interval | None:

@@ -48,7 +48,16 @@ class Way(StrEnum):
     nvidia = "nvidia"
 
 
+ONLY_LOCAL = (
+    "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
+    "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "kept_higher_layers",
+    "gemm", "mode", "timing", "segment_seconds", "training", "may_halve_micro_batch", "loss_steps", "loss_seeds",
+)  # fmt: skip
+"""Options that describe what --local measures; a request says it itself, and they would be ignored in silence."""
+
+
 def run(
+    context: typer.Context,
     request: Annotated[str, typer.Option(help=f"File with the request, or 'env' for ${REQUEST_ENV}.")] = "env",
     backend: Annotated[str, typer.Option(help=f"What takes the samples: {', '.join(BACKENDS)}.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cuda or cpu (a trial; never a GPU's figure).")] = "auto",
@@ -113,7 +122,8 @@ def run(
     options = ReplayOptions(replay_scale, replay_seed, replay_fault)
     order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
     try:
-        text = _local_text(asked, device) if here else _request_text(request)
+        described = _described(context, here)
+        text = _local_text(asked, device, plan) if here or (plan and described) else _request_text(request)
         if plan:
             typer.echo(_plan(text, form))
             return
@@ -145,9 +155,37 @@ class _Order:
         return Places(None, self.output) if self.here else places(os.environ, self.output)
 
 
-def _local_text(asked: local.Asked, device: str) -> str:
-    """The request for this box, as it would travel."""
-    machine = local.box(nvml.Reading() if device == "cpu" else _seen(), device, asked.gpu)
+def _described(context: typer.Context, here: bool) -> bool:
+    """Whether the command line describes a workload or how to measure it, as --local and --plan listen to.
+
+    Refusal InvalidRequest where a request says that, too: one of the two would be ignored in silence.
+    """
+    given = [name for name in ONLY_LOCAL if _is_given(context, name)]
+    if _is_given(context, "request") and (here or given):
+        raise Refusal(INVALID_REQUEST, f"--request and {'--local' if here else _option(given[0])}: keep one of them")
+    if given and not here and not context.params["plan"]:
+        named = ", ".join(map(_option, given))
+        raise Refusal(INVALID_REQUEST, f"{named}: without --local a request says it; add --local to measure this box")
+    return bool(given)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _local_text(asked: local.Asked, device: str, plan: bool) -> str:
+    """The request for this box, as it would travel; a plan measures nothing, and needs no GPU."""
+    reading = nvml.Reading() if device == "cpu" else _seen()
+    machine = local.box_to_plan(reading, device, asked.gpu) if plan else local.box(reading, device, asked.gpu)
+    if plan and device != "cpu" and not reading.gpus:
+        _say(
+            f"no NVIDIA GPU is to be seen here: planned for one GPU with {', '.join(asked.recipes or machine.recipes)}"
+        )
     told = local.hint(asked, machine)
     if told:
         _say(told)

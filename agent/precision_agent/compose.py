@@ -139,10 +139,11 @@ def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
         if label == arm.label and fact.execution_reason
     }
     repeated = (
-        (f"{run.samples.repeated} palindromes were measured twice: heat or brake",) if run.samples.repeated else ()
+        (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     )
     kept = found.run.kept_by(arm)
-    told = f"{kept} layers are kept in {found.run.cases.baseline.recipe}: computed from measured layer times, not run"
+    base = found.run.cases.baseline.recipe
+    told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
     notes = (
         *((told,) if kept else ()),
         *found.notes,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 
+from precision_agent.power_reasons import REASONS as POWER_REASONS
 from precision_api.flops import TRAINING_FLOPS
-from precision_api.result import Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
+from precision_api.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
 
 WIDTH = 110
-MODES = {
-    "autocast": "with the quantisation of their operands",
-    "prequantized": "alone: the GEMM kernels' share of profiled steps, applied to the timed ones",
+AUTOCAST = "with the quantisation of their operands"
+ALONE: Mapping[Backend, str] = {
+    "transformer-engine": "alone: the GEMM kernels' share of profiled steps, applied to the timed ones",
+    "torch-cuda": "alone: both operands were quantised before the clock started",
+    "torch-cpu": "alone: both operands were quantised before the clock started",
+    "replay": "alone: operands quantised before, by the published tables",
 }
+"""What `prequantized` means: each backend has its own way."""
+SENTENCES: Mapping[str, str] = {reason.name: reason.sentence for reason in POWER_REASONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,19 @@ def _run(result: MeasurementResult) -> Iterator[Told]:
     versions = ", ".join(f"{name} {version}" for name, version in software.items())
     yield Told(of, "software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
     yield Told(of, "workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
+    if result.recipe_scope == "mlp":
+        yield Told(of, "recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
     if result.training_flops_per_token:
         yield Told(of, "training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
     yield from _noise(result, of)
 
 
 def _scope(result: MeasurementResult) -> str:
-    return f"all GPUs of the node computing at once, no traffic between them ({result.scope})"
+    if result.product == "CPU":
+        return f"this CPU, and says nothing of a GPU ({result.scope})"
+    count = len(result.gpus)
+    which = "one GPU alone" if count == 1 else f"{count} GPUs of the node computing at once, no traffic between them"
+    return f"{which} ({result.scope})"
 
 
 def _origin(result: MeasurementResult) -> str:
@@ -99,20 +111,20 @@ def _noise(result: MeasurementResult, of: str) -> Iterator[Told]:
         yield Told(of, "control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for "
                    "noise")  # fmt: skip
     if result.noise_floor is not None:
-        yield Told(of, "noise floor", f"{result.noise_floor:.2%}", "the control's distance from 1 and its half-width, "
-                   "at least 0.5 %: a ratio nearer to 1 is no difference")  # fmt: skip
+        how = "the control's distance from 1 and its half-width, at least 0.5 %" if result.control_ratio else (
+            "the least there is: no control has a figure")  # fmt: skip
+        yield Told(of, "noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference")
 
 
 def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
     of = row.recipe
-    yield Told(of, "availability", row.availability, row.availability_reason or "by one forward and backward pass")
+    yield Told(of, "availability", row.availability, row.availability_reason or _tried(result))
     if row.availability in ("ok", "emulated"):
         yield from _verification(row)
         for part in row.sums:
             yield from _sum(part, row, result)
         if row.quantization_tax is not None:
-            yield Told(of, "quantisation tax", f"{row.quantization_tax:.1%}", "quantisation kernels' share of the time "
-                       "of GEMM and quantisation kernels in profiled steps")  # fmt: skip
+            yield Told(of, "quantisation tax", f"{row.quantization_tax:.1%}", _tax_source(row))
         if row.training:
             yield from _training(row.training, row, result)
         yield from _conditions(row)
@@ -120,6 +132,20 @@ def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
             yield Told(of, "meaning", row.meaning.kind, row.meaning.sentence)
     for note in row.notes:
         yield Told(of, "note", "", note)
+
+
+def _tried(result: MeasurementResult) -> str:
+    if result.method == "nvidia":
+        return "nothing was tried before: a shape that fails says so in its place"
+    if result.backend == "replay":
+        return "by the table of recipes and hardware: nothing ran"
+    return "by one forward and backward pass"
+
+
+def _tax_source(row: RecipeResult) -> str:
+    if row.verification.kernels:
+        return "quantisation kernels' share of the time of GEMM and quantisation kernels in profiled steps"
+    return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
 
 
 def _verification(row: RecipeResult) -> Iterator[Told]:
@@ -142,13 +168,15 @@ def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterato
         failure = part.failure
         yield Told(row.recipe, name, "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
-    how = "forward calls only" if result.method == "nvidia" else MODES[part.mode]
-    kinds = f"{len(measured)} kinds, each timed once a segment and counted as often as the full model has it"
+    how, timed = ALONE[result.backend] if part.mode == "prequantized" else AUTOCAST, "in each segment"
+    if result.method == "nvidia":
+        how, timed = "forward calls only", "in each repeated run"
+    kinds = f"{len(measured)} kinds, each timed {timed} and counted as often as the workload has it"
     yield Told(
         row.recipe, name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}"
     )
     if part.speedup:
-        told = f"{result.baseline}'s seconds over these, {_paired(part.speedup)}"
+        told = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
         yield Told(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", told)
 
 
@@ -160,11 +188,13 @@ def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> 
         return
     yield Told(of, "tokens/s", _interval(found.tokens_per_second), _full_depth(found))
     if found.synchronous_tokens_per_second:
-        told = f"GPUs x the slowest one ({found.slowest_gpu}): what a job that waits for all of them gets"
-        yield Told(of, "tokens/s in step", _interval(found.synchronous_tokens_per_second), told)
+        spread = f", at {found.gpu_spread:.1%} of their mean" if found.gpu_spread is not None else ""
+        told = f"GPUs x the slowest one ({found.slowest_gpu}{spread}): what a job that waits for all of them gets"
+        if found.slowest_gpu:
+            yield Told(of, "tokens/s in step", _interval(found.synchronous_tokens_per_second), told)
     if found.speedup:
         verdict = f"; verdict: {found.difference.replace('_', ' ')}" if found.difference else ""
-        told = f"tokens/s over {result.baseline}'s, {_paired(found.speedup)}{verdict}"
+        told = f"tokens/s over {result.baseline}'s, {_paired(found.speedup, result)}{verdict}"
         yield Told(of, "speedup", _interval(found.speedup), told)
     if found.mfu:
         told = f"tokens/s x FLOPs a token, by GPU, over {found.mfu.peak}"
@@ -196,16 +226,20 @@ def _full_depth(found: Training) -> str:
 
 def _energy(energy: Energy, of: str) -> Iterator[Told]:
     if not energy.valid or energy.watts is None:
-        yield Told(of, "energy", "none", f"no figure, for: {', '.join(energy.reasons)}")
+        said = (f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason for reason in energy.reasons)
+        yield Told(of, "energy", "none", f"no figure, for: {' '.join(said)}")
         return
     windows = f"over {energy.seconds:.0f} s" if energy.seconds else "over power windows"
     updates = f" and {energy.updates} updates of the sensor" if energy.updates else ""
-    told = f"energy counter {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
+    counted = "energy counter" if energy.scope == "gpu" else "integral of the modules' power"
+    told = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
     yield Told(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
     yield Told(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
     if energy.tokens_per_joule_net is not None:
         idle = f"{energy.idle_watts:,.0f} W" if energy.idle_watts is not None else "the draw"
         yield Told(of, "tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off")
+    elif energy.net_reason:
+        yield Told(of, "tokens/J net", "none", f"{energy.net_reason}: {SENTENCES.get(energy.net_reason, '')}")
 
 
 def _conditions(row: RecipeResult) -> Iterator[Told]:
@@ -231,9 +265,11 @@ def _conditions(row: RecipeResult) -> Iterator[Told]:
         yield Told(row.recipe, "loss", verdict, told)
 
 
-def _paired(ratio: Interval) -> str:
+def _paired(ratio: Interval, result: MeasurementResult) -> str:
     if ratio.n == 1:
         return "one single run each: nothing is known of the spread"
+    if result.method == "nvidia":
+        return f"paired within each of {ratio.n} whole runs, geometric mean, 95 % t-interval"
     return f"paired within each of {ratio.n} palindromes (A B C ... C B A), geometric mean, 95 % t-interval"
 
 

@@ -97,7 +97,9 @@ RULES: tuple[Rule, ...] = (
           "fp8_block"),
     # Everything else that surely multiplies nothing.
     _rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
-          r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm", "not_a_gemm"),
+          r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm|"
+          r"(?:^|_)(?:quanti[sz]e|cast|swizzle)_(?:\w+_)?gemm_(?:swizzled|inputs?|operands?|scales)(?:_|$)",
+          "not_a_gemm"),
     _rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
           r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$))", "not_a_gemm"),
     _rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),

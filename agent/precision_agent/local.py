@@ -25,6 +25,8 @@ from precision_api.workload import Workload, parse_shape
 
 CPU = "CPU"
 CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")
+EVERYWHERE: tuple[Recipe, ...] = tuple(recipe for recipe in RECIPE_NAMES if recipe != "nvfp4_no_rht")
+"""What is tried where nothing is known of a GPU; without RHT only by name."""
 TRIAL_SHAPES = ("128x256x512", "128x512x256")
 """What a trial on the CPU runs where nothing is named: seconds on two cores."""
 CPU_FLOPS_PER_SECOND = 20e9
@@ -92,10 +94,14 @@ def box(reading: Reading, device: str, gpu: str | None = None) -> Box:
     if odd:
         raise Refusal(DEVICE_MISSING, f"{name} and {', '.join(odd)} in one box: choose one GPU with --gpu UUID")
     known_part = part(name)
-    everywhere = tuple(recipe for recipe in RECIPE_NAMES if recipe != "nvfp4_no_rht")
-    ran = tuple(row for row, _ in recipes_for(known_part.compute) if row in everywhere) if known_part else everywhere
+    ran = tuple(row for row, _ in recipes_for(known_part.compute) if row in EVERYWHERE) if known_part else EVERYWHERE
     product = known_part.product if known_part else re.sub(r"[^ !#-\[\]-~]", "?", name)[:64]
     return Box(product, len(found), ran)
+
+
+def box_to_plan(reading: Reading, device: str, gpu: str | None = None) -> Box:
+    """The machine that a plan is for: this one, or on a box without a GPU one GPU that runs every recipe."""
+    return Box("GPU", 1, EVERYWHERE) if device != "cpu" and not reading.gpus else box(reading, device, gpu)
 
 
 def workload_of(asked: Asked, cpu: bool) -> Workload:

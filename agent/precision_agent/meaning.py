@@ -15,6 +15,9 @@ from precision_api.result import Difference, Interval, Meaning, RecipeResult, Ve
 from precision_api.stats import LEAST_DIFFERENCE
 from precision_api.summary import complete
 
+MOST_UNSURE = 1.1
+"""[try] An interval that holds 1 and reaches to more than this says nothing: the GEMMs may gain a tenth or more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -53,9 +56,9 @@ def expected_speedup(gemm_share: float, gemm_speedup: float) -> float:
 def meaning(facts: Facts) -> Meaning:
     """The verdict: the first of these that holds.
 
-    baseline; fallback (another precision ran); unknown (a figure is absent); not_beneficial (the GEMMs themselves are
-    no faster beyond the noise); overhead (slower than the GEMMs allow, beyond the intervals); no_difference;
-    gemm_bound.
+    baseline; fallback (another precision ran); unknown (a figure is absent or says too little); not_beneficial (the
+    GEMMs themselves are no faster beyond the noise); overhead (slower than the GEMMs allow, beyond the intervals);
+    no_difference; gemm_bound.
     """
     if facts.recipe == facts.baseline:
         return Meaning(kind="baseline", sentence=f"{facts.recipe} is what the others are held against.")
@@ -63,10 +66,14 @@ def meaning(facts: Facts) -> Meaning:
         said = f"{facts.recipe} fell back to another precision: its figures are not {facts.recipe}'s."
         return _with_figures(facts, "fallback", said)
     if facts.gemm_speedup is None:
-        return _with_figures(facts, "unknown", f"{facts.recipe}: no GEMM figure, so the reason of its speed is open.")
+        said = f"{facts.recipe} has no GEMM figure to hold against {facts.baseline}'s: the reason of its speed is open."
+        return _with_figures(facts, "unknown", said)
     if _no_gain(facts.gemm_speedup, facts.noise_floor):
-        said = f"{facts.recipe} is not beneficial at these shapes: its GEMMs run {facts.gemm_speedup.value:.2f}x"
+        said = f"{facts.recipe} is not beneficial at these shapes: its GEMMs run {_bounded(facts.gemm_speedup)}"
         return _with_figures(facts, "not_beneficial", f"{said} as fast as {facts.baseline}'s.")
+    if facts.gemm_speedup.lower <= 1:
+        said = f"whether {facts.recipe}'s GEMMs are faster than {facts.baseline}'s can't be told: they run"
+        return _with_figures(facts, "unknown", f"{said} {_bounded(facts.gemm_speedup)} as fast.")
     if facts.measured is None or facts.gemm_share is None:
         lacking = "no training figure" if facts.measured is None else "no share of the GEMMs in the step"
         gemms = f"{facts.recipe}'s GEMMs run {facts.gemm_speedup.value:.2f}x as fast as {facts.baseline}'s"
@@ -75,8 +82,14 @@ def meaning(facts: Facts) -> Meaning:
 
 
 def _no_gain(speedup: Interval, noise_floor: float) -> bool:
-    """S ~ 1 or below: the interval reaches down to 1, or S is not above it by more than the noise."""
-    return speedup.lower <= 1 or speedup.value - 1 <= noise_floor
+    """S ~ 1 or below: not above it by more than the noise, or an interval around it that holds 1 and no great gain."""
+    return speedup.value - 1 <= noise_floor or (speedup.lower <= 1 and speedup.upper < MOST_UNSURE)
+
+
+def _bounded(speedup: Interval) -> str:
+    """The speedup, with its interval where that is wide."""
+    wide = speedup.upper - speedup.lower > 0.1 * speedup.value
+    return f"{speedup.value:.2f}x" + (f" ({speedup.lower:.2f} to {speedup.upper:.2f})" if wide else "")
 
 
 def _held_against(facts: Facts, share: float, speedup: Interval, measured: Interval) -> Meaning:

@@ -82,7 +82,7 @@ def _trace(recording: Recording) -> Trace:
 
 def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
     """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
-    draws = {name: _drawn(trace, windows, known, Limits()) for name, trace in traces.items()}
+    draws = {name: _drawn(name, trace, windows, known, Limits()) for name, trace in traces.items()}
     return node_draw(meters_of(draws, known.modules), traces)
 
 
@@ -92,12 +92,14 @@ def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: S
     for name, trace in traces.items():
         paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
         rest = rest_watts(trace, known.rests, known.sensor_seconds) if paused else None
-        draws[name] = without_pauses(_drawn(trace, windows, known, PART_LIMITS), paused, rest)
+        draws[name] = without_pauses(_drawn(name, trace, windows, known, PART_LIMITS), paused, rest)
     return node_draw(meters_of(draws, known.modules), traces)
 
 
-def _drawn(trace: Trace, windows: Sequence[PowerWindow], known: Sensed, limits: Limits) -> Draw:
-    load = Load(windows[0].step_seconds, windows[0].longest_pause_seconds, known.sensor_seconds)
+def _drawn(name: str, trace: Trace, windows: Sequence[PowerWindow], known: Sensed, limits: Limits) -> Draw:
+    first = windows[0]
+    step = first.steps.get(name, first.step_seconds)
+    load = Load(step, first.longest_pause_seconds, known.sensor_seconds, first.calls)
     return draw(trace, [one.window for one in windows], load, limits)
 
 
@@ -108,7 +110,9 @@ def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> flo
 
 
 def _locked(one: PowerWindow, sensor_seconds: float) -> bool:
-    return lock_with_pauses(one.step_seconds, sensor_seconds, one.longest_pause_seconds) is not None
+    """Whether any GPU's own steps are locked to its sensor: the mean of a slow GPU's and the others' is nobody's."""
+    steps = one.steps.values() or (one.step_seconds,)
+    return any(lock_with_pauses(step, sensor_seconds, one.longest_pause_seconds, one.calls) for step in steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ show this.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from random import Random
@@ -52,38 +52,35 @@ def calls_between_pauses(step_seconds: float) -> int:
     return max(1, math.ceil(UNPAUSED_SECONDS / step_seconds - 1e-9))
 
 
-def lock_with_pauses(step_seconds: float, sensor_seconds: float, longest_pause_seconds: float) -> Fraction | None:
+def lock_with_pauses(
+    step_seconds: float, sensor_seconds: float, longest_pause_seconds: float, calls: int | None = None
+) -> Fraction | None:
     """The lock that is left with uniform pauses of 0 to `longest_pause_seconds` between groups of steps; 0: no pauses.
 
-    What repeats is then the group with its mean pause: the steps within it begin anew at random.
+    What repeats is then the group with its mean pause: the steps within it begin anew at random. `calls`: steps in a
+    group; left out, as many as `calls_between_pauses` says.
     """
     if not longest_pause_seconds:
         return lock(step_seconds, sensor_seconds)
-    group = calls_between_pauses(step_seconds) * step_seconds
+    group = (calls or calls_between_pauses(step_seconds)) * step_seconds
     return lock(group + longest_pause_seconds / 2, sensor_seconds, least=PAUSED_UNEVEN_SHARE)
 
 
-def longest_pause(step_seconds: float, sensor_seconds: float) -> float | None:
-    """Seconds: how long the pauses of a power window must be at most; 0 where no lock is, None where no pause helps.
+def sure_pause(steps: Sequence[float], sensor_seconds: float) -> tuple[float, int]:
+    """Seconds and calls: a longest pause that helps all these steps, and how many of them follow each other before one.
 
-    A step that isn't locked gets no pauses: they could lock it (188 ms to 200 ms).
+    `steps` are the same step's periods on the GPUs that run it at once: each has a sensor of its own, and a slow GPU
+    may be locked where the others are not. The pause also helps where the steps to come are a little longer or shorter:
+    without that margin a step just outside a lock gets no pauses, and the window's own, 0.3 % away, lie inside. Steps
+    that aren't locked get none: pauses could lock them (188 ms to 200 ms).
     """
-    choices = (0.0, *LONGEST_PAUSES_SECONDS)
-    return next((pause for pause in choices if not lock_with_pauses(step_seconds, sensor_seconds, pause)), None)
-
-
-def sure_pause(step_seconds: float, sensor_seconds: float) -> float:
-    """Seconds: a longest pause that also helps where the steps of the window to come are a little longer or shorter.
-
-    Without that margin a step just outside a lock gets no pauses, and the window's own steps, 0.3 % away, lie inside.
-    """
-    near = [step_seconds * factor for factor in (1 - DRIFT, 1.0, 1 + DRIFT)]
-    choices = (0.0, *LONGEST_PAUSES_SECONDS)
-    helping = (p for p in choices if not any(lock_with_pauses(step, sensor_seconds, p) for step in near))
-    pause = next(helping, None)
-    if pause is None:
-        pause = longest_pause(step_seconds, sensor_seconds)
-    return LONGEST_PAUSES_SECONDS[-1] if pause is None else pause
+    calls = calls_between_pauses(min(steps))
+    near = [step * factor for step in steps for factor in (1 - DRIFT, 1.0, 1 + DRIFT)]
+    for wanted in (near, steps):
+        for pause in (0.0, *LONGEST_PAUSES_SECONDS):
+            if not any(lock_with_pauses(step, sensor_seconds, pause, calls) for step in wanted):
+                return pause, calls
+    return LONGEST_PAUSES_SECONDS[-1], calls
 
 
 def uneven_share(ratio: Fraction, duty: float = DUTY) -> float:

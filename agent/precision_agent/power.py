@@ -90,12 +90,14 @@ class Window:
 class Load:
     """What ran in the windows: the step's period, and how long the random pauses after each step were at most.
 
-    `sensor_seconds` is the sensor's period as calibrated; None takes it from the readings.
+    `sensor_seconds` is the sensor's period as calibrated; None takes it from the readings. `calls`: steps between two
+    pauses, None where they follow from the step.
     """
 
     step_seconds: float
     longest_pause_seconds: float = 0.0
     sensor_seconds: float | None = None
+    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,8 @@ def _locked(trace: Trace, load: Load) -> list[Reason]:
     sensor = load.sensor_seconds or sensor_period(trace.counter)
     if sensor is None:
         return []
-    return [why.PHASE_LOCKED] if lock_with_pauses(load.step_seconds, sensor, load.longest_pause_seconds) else []
+    locked = lock_with_pauses(load.step_seconds, sensor, load.longest_pause_seconds, load.calls)
+    return [why.PHASE_LOCKED] if locked else []
 
 
 def _rising(points: Iterable[tuple[float, float]]) -> Curve:

@@ -210,7 +210,9 @@ class _Run:
         if not samples.ended:
             told: Callable[[str, float], None] = lambda phase, done: self.around.progress(phase, done, math.nan)  # noqa: E731
             after = look(opened.crew, self.request, found.run, arms, self.stop, told, self.around.trace)
-            found = self._up_to_now(opened, replace(found, after=after), arms)
+            # what was cut off here has no figure of its own to tell: the whole is a partial result
+            found = measured(replace(found, after=after), replace(samples, ended=self.stop()))
+            found = self._up_to_now(opened, found, arms)
         return _outcome(result_of(found, self.around.clock.wall()))
 
     def _prepared(self, opened: Opened) -> Found:

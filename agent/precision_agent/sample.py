@@ -10,7 +10,7 @@ from precision_agent.backends.protocol import Part, RegionName, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
 from precision_agent.crew import Crew, Order, Stop
 from precision_agent.order import palindromes
-from precision_agent.phase_lock import calls_between_pauses, sure_pause
+from precision_agent.phase_lock import sure_pause
 from precision_agent.power import Window
 from precision_agent.visit import visit_of
 from precision_api.request import Timing
@@ -29,7 +29,8 @@ POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "layer
 class PowerWindow:
     """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs.
 
-    `running`: by device, the share of it in which steps ran; the rest were pauses.
+    By device: `steps`, the period of its own steps (left out: `step_seconds`, which is their mean), and `running`, the
+    share of the window in which steps ran; the rest were pauses, one after each group of `calls` steps.
     """
 
     part: Part
@@ -37,6 +38,8 @@ class PowerWindow:
     step_seconds: float
     longest_pause_seconds: float
     running: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
+    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +252,9 @@ class _Taking:
         seconds = self.visit.power
         if part not in parts_of(step[0].regions):
             part = "layers"
-        period = parts_of(step[0].regions).get(part, step[0].seconds)
-        pause = sure_pause(period, metering.sensor_seconds)
-        arguments = (arm, part, seconds, pause, self.timing.seed + number, calls_between_pauses(period))
+        periods = [parts_of(sample.regions).get(part, sample.seconds) for sample in step]
+        pause, calls = sure_pause(periods, metering.sensor_seconds)
+        arguments = (arm, part, seconds, pause, self.timing.seed + number, calls)
         answers = self.crew.all(Order("power_window", arguments, seconds, arm))
         failure = first_failure(self.names, answers)
         if failure:
@@ -261,9 +264,10 @@ class _Taking:
             return None
         window = intersection(answers)
         if window:
-            period = fmean(answer.seconds for answer in answers)
+            steps = {name: answer.seconds for name, answer in zip(self.names, answers, strict=True)}
             running = {name: answer.running for name, answer in zip(self.names, answers, strict=True)}
-            taken.windows.setdefault(arm.label, []).append(PowerWindow(part, window, period, pause, running))
+            made = PowerWindow(part, window, fmean(steps.values()), pause, running, steps, calls)
+            taken.windows.setdefault(arm.label, []).append(made)
         return None
 
     def _frozen(self, ended: Failure | None) -> Samples:

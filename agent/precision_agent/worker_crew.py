@@ -21,7 +21,8 @@ from precision_agent.backends.factory import Opening
 from precision_agent.backends.protocol import FATAL_REASONS, Device, Origin, Refusal
 from precision_agent.cases import Arm
 from precision_agent.crew import Machine, Order, Stop, machine_of
-from precision_api.exits import BACKEND_UNAVAILABLE
+from precision_agent.sample import STOPPED
+from precision_api.exits import BACKEND_UNAVAILABLE, NOTHING_FINISHED
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure
 
@@ -138,6 +139,8 @@ class WorkerCrew:
         for answer in answers:
             if isinstance(answer, Refusal):
                 raise answer
+            if isinstance(answer, Failure) and answer.reason in STOPPED:
+                raise Refusal(NOTHING_FINISHED, f"{answer.message}; no palindrome was complete"[:500])
             if isinstance(answer, Failure):
                 raise Refusal(BACKEND_UNAVAILABLE, f"{answer.reason}: {answer.message}"[:500])
         return answers

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from precision_agent.after import look
 from precision_agent.backends.protocol import Inspection, RegionName, Sample
 from precision_agent.cases import Arm, Case, cases_of
+from precision_agent.sample import Samples
+from precision_agent.train import Measured
 from precision_api.request import TIMINGS, Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure, RecipeResult
 from tests.agent.test_node_run import of, on_fakes
-from tests.support.fake_backend import FakeBackend
+from tests.support.fake_backend import FakeBackend, crew_of
 from tests.support.result_objects import TINY, TINY_WORKLOAD, request
 
 STANDARD = {"timing": Timing(passes=TIMINGS["standard"].passes, segment_seconds=1.0, discard_seconds=0.0)}
@@ -44,6 +48,18 @@ def test_a_second_depth_that_is_predicted_right_is_a_check_and_one_that_is_not_i
     _, wrong = checked(FakeBackend(depths=deeper(0.55)))
     assert len(wrong.notes) == 1
     assert wrong.notes[0].startswith("a second depth was predicted at 0.909 of what it took")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_trace_that_was_asked_for_and_is_not_there_is_a_note(tmp_path: Path, asked: bool) -> None:
+    silent = Failure(reason="not_available", message="kernel names are not available on the CPU")
+    crew = crew_of(FakeBackend(profiles=lambda arm: silent))
+    small = request(recipes=("bf16",))
+    cases = cases_of(small, resolve(small.workload))
+    run = Measured(cases, Samples(0, {}, {}), resolve(small.workload), crew.machine().names)
+    trace = tmp_path / "traces" if asked else None
+    found = look(crew, small, run, cases.arms, lambda: None, lambda phase, done: None, trace)
+    assert found.notes["bf16"] == ((f"no trace was written: {silent.message}",) if asked else ())
 
 
 def test_a_quick_run_has_no_time_for_a_second_depth() -> None:

@@ -81,6 +81,14 @@ def test_speedups_are_paired_with_the_baseline_of_the_same_run() -> None:
         assert speedup.n == 3
 
 
+@pytest.mark.parametrize(("alone", "tax"), [(0.4, pytest.approx(0.2)), (0.6, None)])
+def test_a_tax_below_nothing_is_noise_and_no_measured_zero(alone: float, tax: float | None) -> None:
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        return alone if isinstance(case, GemmCase) and case.mode == "prequantized" else 0.5
+
+    assert assessed(seconds).quantization_tax == tax
+
+
 def test_the_baseline_has_no_speedup_over_itself() -> None:
     found = assessed(arm=Arm("bf16", "bf16"))
     assert found.training is not None

@@ -206,6 +206,29 @@ def test_a_plan_is_told_without_measuring(tmp_path: Path) -> None:
     assert json.loads(here.stdout)["phases"][0]["phase"] == "preflight"
 
 
+def test_a_plan_needs_neither_a_gpu_nor_the_word_local() -> None:
+    asked = ["--preset", "llama3-8b", "--recipe", "bf16,fp8_delayed,fp8_current,mxfp8,nvfp4"]
+    for arguments in (["--plan", *asked], ["--plan", "--local", *asked]):
+        ran = called("run", *arguments)
+        assert ran.exit_code == 0, ran.stderr
+        assert "5 recipes" in ran.stdout
+        assert "power windows" in ran.stdout, "a GPU's plan"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--preset", "llama3-8b", "--no-training"], "--preset, --training: without --local a request says it"),
+        (["--local", "--request", "file"], "--request and --local: keep one of them"),
+        (["--plan", "--request", "file", "--timing", "quick"], "--request and --timing: keep one of them"),
+    ],
+)
+def test_no_option_is_ignored_in_silence(arguments: list[str], words: str) -> None:
+    ran = called("run", *arguments)
+    assert ran.exit_code == 10
+    assert words in ran.stderr
+
+
 @pytest.mark.torch
 def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) -> None:
     out = tmp_path / "out.json"

@@ -251,6 +251,9 @@ QUANTISES = [
     "quantize_for_grouped_gemm_kernel",
     "cast_transpose_for_gemm_kernel",
     "swizzle_for_gemm_kernel",
+    "quantize_mxfp8_gemm_swizzled_scales",
+    "_quantize_gemm_input_kernel",
+    "nvfp4_quantize_gemm_operands",
     "prepare_grouped_gemm_scales",
     "setup_grouped_gemm_kernel",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from precision_agent.backends.protocol import Part
@@ -73,6 +75,18 @@ def test_one_part_that_is_locked_to_the_sensor_voids_the_draw() -> None:
     made = windows()
     made[1] = PowerWindow(made[1].part, made[1].window, 0.1, 0.0)
     assert names(draws(recorded(windows()), made)) == ["phase_locked"]
+
+
+def test_one_gpu_whose_own_steps_are_locked_voids_the_draw_though_the_mean_of_all_is_not() -> None:
+    made = [replace(one, step_seconds=0.233, steps={"GPU-0": 0.2, "GPU-1": 0.266}) for one in windows()]
+    both = recorded(windows()) | recorded(windows(), "GPU-1")
+    assert names(draws(both, made)) == ["phase_locked"]
+
+
+def test_a_lock_of_the_gpus_mean_alone_voids_nothing() -> None:
+    free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
+    both = recorded(windows()) | recorded(windows(), "GPU-1")
+    assert isinstance(draws(both, free), NodeDraw)
 
 
 def test_a_gpu_without_recording_or_with_another_scope_voids_the_draw() -> None:

@@ -57,6 +57,26 @@ def on_fakes(
     return run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
 
 
+def test_a_run_that_is_ended_after_its_palindromes_is_partial_too() -> None:
+    ended: list[bool] = []
+
+    def profiled(arm: Arm) -> Failure:
+        ended.append(True)
+        return Failure(reason="terminated", message="the agent was told to stop")
+
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        return Opened(crew_of(FakeBackend(profiles=profiled)), Sensing())
+
+    text = request_text(gpus=1, recipes=("bf16", "nvfp4"), loss=LossRuns(steps=10))
+    around = Surroundings(clock=MOMENT, opener=opener, terminated=lambda: bool(ended))
+    found = result(run_wanted(text, Wanted("torch"), around))
+    assert found.partial is not None
+    assert found.partial.reason == "terminated"
+    assert all(row.loss is None for row in found.recipes)
+    assert found.recipes[0].training is not None
+    assert found.recipes[0].training.tokens_per_second is not None
+
+
 # --- GPUs in step
 
 
@@ -238,7 +258,7 @@ def test_a_node_that_is_held_back_by_heat_is_measured_twice_once_and_then_marked
     assert found.throttled.share == pytest.approx(0.1, rel=0.01)
     assert found.clocks is not None
     assert found.clocks.celsius == 92
-    assert found.notes == ("1 palindromes were measured twice: heat or brake",)
+    assert found.notes == ("palindromes measured twice, for heat or brake: 1",)
     training = found.training
     assert training is not None
     assert training.tokens_per_second is not None, "the figure stands"

@@ -44,9 +44,9 @@ def windows(gpu: SeldomSensor, steps: Steps, longest: float, name: str = "GPU-0"
 
 def told(step: float, seed: int, busy: float = 0.7) -> tuple[float, float]:
     """Watts as told and as they were, for steps that are paused as a run pauses them."""
-    longest = sure_pause(step, 0.1)
+    longest, calls = sure_pause([step], 0.1)
     assert longest, "this step is paused"
-    steps = Steps(step, busy, pauses(seed, longest), calls_between_pauses(step))
+    steps = Steps(step, busy, pauses(seed, longest), calls)
     gpu = SeldomSensor(steps)
     found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], Sensed({}, 0.1, gpu.rests))
     assert isinstance(found, NodeDraw), found

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_agent import power_reasons as why
-from precision_agent.phase_lock import lock, lock_with_pauses, longest_pause, pauses, sure_pause, uneven_share
+from precision_agent.phase_lock import lock, lock_with_pauses, pauses, sure_pause, uneven_share
 from precision_agent.power import (
     LIMITS,
     CounterReading,
@@ -332,7 +332,7 @@ def test_no_period_is_no_question() -> None:
     [(0.1, 0.025), (0.15, 0.025), (0.2, 0.025), (0.188, 0.0), (0.077, 0.0), (0.293, 0.05), (0.391, 0.05)],
 )
 def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_lock(step: float, pause: float) -> None:
-    assert longest_pause(step, 0.1) == pause
+    assert sure_pause([step], 0.1)[0] == pause
 
 
 def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
@@ -342,9 +342,10 @@ def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
 
 @given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
 def test_every_step_is_free_or_has_a_pause_that_frees_it_or_is_told_to_be_locked(step: float, sensor: float) -> None:
-    pause = longest_pause(step, sensor)
-    assert pause is None or lock_with_pauses(step, sensor, pause) is None
-    assert (pause == 0.0) == (lock(step, sensor) is None)
+    pause, calls = sure_pause([step], sensor)
+    left = [lock_with_pauses(step, sensor, other, calls) for other in (0.0, 0.025, 0.05)]
+    assert lock_with_pauses(step, sensor, pause, calls) is None or all(left)
+    assert pause > 0 or lock(step, sensor) is None
 
 
 def test_pauses_are_random_bounded_and_the_same_for_the_same_seed() -> None:
@@ -441,12 +442,20 @@ def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
 
 @given(step=st.floats(0.02, 1.0), drift=st.floats(-0.005, 0.005), sensor=st.sampled_from([0.02, 0.05, 0.1]))
 def test_a_chosen_pause_holds_when_the_windows_steps_drift_a_little(step: float, drift: float, sensor: float) -> None:
-    pause = sure_pause(step, sensor)
-    if not any(lock_with_pauses(step * factor, sensor, pause) for factor in (0.99, 1.0, 1.01)):
-        assert lock_with_pauses(step * (1 + drift), sensor, pause) is None
+    pause, calls = sure_pause([step], sensor)
+    if not any(lock_with_pauses(step * factor, sensor, pause, calls) for factor in (0.99, 1.0, 1.01)):
+        assert lock_with_pauses(step * (1 + drift), sensor, pause, calls) is None
 
 
 def test_nearly_every_step_has_a_pause_that_holds() -> None:
     steps = [thousandth / 1000 for thousandth in range(20, 1000)]
-    held = [not any(lock_with_pauses(s * f, 0.1, sure_pause(s, 0.1)) for f in (0.995, 1.0, 1.005)) for s in steps]
+    held = [not any(lock_with_pauses(s * f, 0.1, *sure_pause([s], 0.1)) for f in (0.995, 1.0, 1.005)) for s in steps]
     assert sum(held) / len(held) > 0.995
+
+
+def test_a_pause_is_chosen_for_a_slow_gpu_too_though_the_others_need_none() -> None:
+    assert sure_pause([0.16], 0.1)[0] == 0.0
+    pause, calls = sure_pause([0.16, 0.2], 0.1)
+    assert pause > 0
+    assert not lock_with_pauses(0.2, 0.1, pause, calls)
+    assert not lock_with_pauses(0.16, 0.1, pause, calls)

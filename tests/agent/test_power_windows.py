@@ -79,3 +79,15 @@ def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:
     device = Metered(regions={"layers_forward": 0.3, "layers_backward": 0.6})
     taken(device)
     assert {part for part, _ in device.of("bf16")} == {"layers"}
+
+
+def test_each_gpus_own_steps_choose_the_pause_and_stand_in_the_window() -> None:
+    quick = {"layers_forward": 0.06, "layers_backward": 0.1}
+    slow = {name: seconds * 1.25 for name, seconds in quick.items()}
+    node = (Metered(regions=quick), Metered(regions=slow))  # type: ignore[arg-type]
+    asked = request(recipes=("nvfp4",))
+    cases = cases_of(asked, resolve(asked.workload))
+    found = take(crew_of(*node), cases, cases.arms, TIMING, lambda: None, Metering(0.1))
+    window = found.windows["bf16"][0]
+    assert window.longest_pause_seconds > 0
+    assert len(window.steps) == len(window.running) == 2

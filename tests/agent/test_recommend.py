@@ -33,6 +33,14 @@ def test_a_recipe_whose_precision_was_not_verified_is_never_recommended(verdict:
     assert (found.by_speed, found.by_energy) == ("mxfp8", "mxfp8")
 
 
+def test_nobody_falls_back_to_a_narrower_format() -> None:
+    faster = Training(tokens_per_second=interval(1.2e5), speedup=interval(1.2))
+    rows = [recipe_result("fp8_current", training=None, sums=()), recipe_result("bf16", training=faster)]
+    found = recommend(rows, None, "measured", "fp8_current")
+    assert (found.by_speed, found.fallback) == ("bf16", None)
+    assert "fall back" not in found.sentence
+
+
 def test_an_emulated_recipe_is_recommended_with_its_label() -> None:
     found = recommend([*recipes(), with_verdict("fp8_block", 1.4, "emulated")], None, "measured")
     assert found.by_speed == "fp8_block"
@@ -65,6 +73,19 @@ def test_invalid_energy_takes_no_part() -> None:
     )
     found = recommend([*recipes(mxfp8=1.3), recipe_result("nvfp4", 1.6, training=invalid)], None, "measured")
     assert (found.by_speed, found.by_energy) == ("nvfp4", "mxfp8")
+
+
+@pytest.mark.parametrize(("gain", "best"), [(1.02, "bf16"), (1.05, "mxfp8")])
+def test_a_gain_in_energy_below_what_its_figures_are_known_to_is_none(gain: float, best: Recipe) -> None:
+    def at(tokens_per_joule: float, **more: Interval) -> Training:
+        energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule)
+        return Training(tokens_per_second=interval(1e5), energy=energy, **more)
+
+    rows = [
+        recipe_result("bf16", training=at(10.0)),
+        recipe_result("mxfp8", 1.3, training=at(10.0 * gain, speedup=interval(1.3))),
+    ]
+    assert recommend(rows, None, "measured").by_energy == best
 
 
 def test_figures_that_nobody_measured_are_called_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -209,9 +210,10 @@ def test_a_quantizer_that_kept_another_recipes_flags_is_no_figure() -> None:
         assert "with_rht is False, not True" in found.message
 
 
-def test_numbers_too_far_from_fp32_are_no_figure() -> None:
+@pytest.mark.parametrize("error", [2.0, math.nan, math.inf])
+def test_numbers_too_far_from_fp32_are_no_figure(error: float) -> None:
     bench = Bench()
-    bench.world.garbage = True
+    bench.world.garbage = error
     found = bench.backend.measure(bench.gemm("qkv", "fprop"), bench.arm("fp8_current"), 0.0)
     assert isinstance(found, Failure)
     assert found.reason == "numerical_error"

@@ -25,6 +25,7 @@ from precision_api.result import (
     Steadiness,
     ThrottleShare,
     Training,
+    Verification,
 )
 from tests.support.result_objects import interval, recipe_result, request, request_text, result
 
@@ -88,7 +89,9 @@ def test_what_is_not_there_is_told_with_its_reason() -> None:
         training=Training(tokens_per_second=interval(1.0), energy=Energy(valid=False, reasons=("phase_locked",))),
     )
     assert told(found, "GEMMs (autocast)") == ("none", "part_failed: qkv fprop: cuda_error")
-    assert told(found, "energy") == ("none", "no figure, for: phase_locked")
+    value, source = told(found, "energy")
+    assert value == "none"
+    assert source.startswith("no figure, for: phase_locked: The step's period is locked to the sensor's")
     failed = with_recipe(training=Training(failure=Failure(reason="out_of_memory", message="4 layers")))
     assert told(failed, "training") == ("none", "out_of_memory: 4 layers")
 
@@ -143,6 +146,98 @@ def test_throttling_divergence_and_missing_parts_are_said() -> None:
     assert "nvfp4 was throttled: software_thermal, 25.0% of the time." in text
     assert "nvfp4: without head, which did not fit." in text
     assert "its loss diverged in the smoke test" in text
+
+
+def test_a_slow_gpu_is_named_with_what_a_job_in_step_gets() -> None:
+    training = Training(
+        tokens_per_second=interval(1e5),
+        synchronous_tokens_per_second=interval(8.2e4),
+        slowest_gpu="GPU-3",
+        gpu_spread=0.82,
+    )
+    text = verdict_text(with_recipe(training=training))
+    assert "GPU-3 is slow: 82.0% of the GPUs' mean with nvfp4, and a job that waits for all GPUs gets 82,000" in text
+    even = training.model_copy(update={"gpu_spread": 0.99})
+    assert "is slow" not in verdict_text(with_recipe(training=even))
+
+
+def test_what_lacks_an_energy_figure_has_the_reason_beside_it() -> None:
+    void = Training(tokens_per_second=interval(1.0), energy=Energy(valid=False, reasons=("phase_locked", "too_short")))
+    assert "No energy figure of nvfp4: phase_locked, too_short." in verdict_text(with_recipe(training=void))
+
+
+def test_loss_runs_have_a_column_and_a_failed_one_its_reason() -> None:
+    assert "LOSS" not in verdict_text(with_recipe())
+    assert "healthy" in verdict_text(with_recipe(loss=Loss(verdict="healthy")))
+    text = verdict_text(with_recipe(loss=Loss(failure=Failure(reason="out_of_memory", message="2 layers"))))
+    assert "nvfp4: out_of_memory: 2 layers" in text
+
+
+def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> None:
+    shared, own = "1 palindrome was measured twice", "nvfp4: its own"
+    rows = (recipe_result("bf16", notes=(shared,)), recipe_result("nvfp4", notes=(shared, own)))
+    lines = verdict_text(result(recipes=rows)).splitlines()
+    assert lines.count(shared) == 1
+    assert own in lines
+
+
+def test_what_was_seen_is_told_where_another_precision_may_have_run() -> None:
+    seen = Verification(verdict="partial", share=0.6, message="GEMM time by kernel class: nvfp4 60.0%, bf16 40.0%")
+    assert "nvfp4: partial: GEMM time by kernel class: nvfp4 60.0%" in verdict_text(with_recipe(verification=seen))
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("transformer-engine", "share of profiled steps, applied to the timed ones"),
+        ("torch-cpu", "both operands were quantised before the clock started"),
+        ("replay", "by the published tables"),
+    ],
+)
+def test_each_backends_own_way_to_the_gemms_alone_is_told(backend: str, words: str) -> None:
+    sums = (GemmSum(mode="prequantized", seconds=interval(0.01)),)
+    rows = (recipe_result("bf16"), recipe_result("nvfp4", sums=sums, quantization_tax=0.2))
+    found = result(recipes=rows, provenance="measured", backend=backend)
+    assert words in told(found, "GEMMs (prequantized)")[1]
+    assert told(found, "quantisation tax")[1].startswith("no kernels were seen")
+
+
+def test_nvidias_method_is_not_told_as_ours() -> None:
+    found = with_recipe().model_copy(update={"method": "nvidia"})
+    text = as_text(explain(found))
+    for ours in ("palindrome", "segment", "by one forward and backward pass", "share of profiled steps"):
+        assert ours not in text
+
+
+def test_a_modules_energy_is_no_counters_and_an_absent_net_figure_has_its_reason() -> None:
+    energy = Energy(valid=True, scope="module", watts=9e3, tokens_per_joule=10.0, net_reason="idle_unknown")
+    found = with_recipe(training=Training(tokens_per_second=interval(9e4), energy=energy))
+    assert told(found, "power")[1].startswith("integral of the modules' power")
+    assert told(found, "tokens/J net") == (
+        "none",
+        "idle_unknown: Idle power was not measured: only gross figures stand.",
+    )
+
+
+def test_a_speedup_without_a_control_is_told_with_what_is_assumed() -> None:
+    found = with_recipe()
+    known = found.model_copy(update={"control_ratio": interval(1.0), "noise_floor": 0.005})
+    assert "The control has no figure" in verdict_text(found.model_copy(update={"control_ratio": None}))
+    assert "The control has no figure" not in verdict_text(known)
+
+
+def test_what_the_recipes_are_used_for_is_said() -> None:
+    found = with_recipe().model_copy(update={"recipe_scope": "mlp"})
+    assert "attention's projections in bf16" in verdict_text(found).splitlines()[0]
+    assert any(row.figure == "recipes' scope" for row in explain(found))
+    assert "projections" not in verdict_text(with_recipe()) + as_text(explain(with_recipe()))
+
+
+def test_one_device_is_not_told_as_a_node_of_many() -> None:
+    training = Training(tokens_per_second=interval(1.0), synchronous_tokens_per_second=interval(1.0))
+    text = as_text(explain(with_recipe(training=training).model_copy(update={"product": "CPU", "gpus": ()})))
+    assert "None" not in text
+    assert "all GPUs" not in text
 
 
 def test_a_recipe_that_can_not_run_stands_in_the_table_with_its_reason() -> None:

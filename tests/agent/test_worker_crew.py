@@ -113,6 +113,14 @@ def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(crew:
         os.kill(process, 0)
 
 
+def test_a_wish_to_stop_before_the_devices_are_known_is_no_missing_backend(crew: Crews) -> None:
+    wish = Wish()
+    wish.left = 0
+    with pytest.raises(Refusal, match="no palindrome was complete") as caught:
+        crew({}, stop=wish).machine()
+    assert caught.value.exit.reason == "NothingFinished"
+
+
 def test_a_backend_that_refuses_is_a_refusal_with_its_words(crew: Crews) -> None:
     with pytest.raises(Refusal, match="no Transformer Engine here"):
         crew({}, refuse="no Transformer Engine here").machine()

@@ -39,7 +39,8 @@ class World:
     autocasts: list[Any] = field(default_factory=list)
     frozen: bool = False
     most_layers: int = 1 << 30
-    garbage: bool = False
+    garbage: float = 0.0
+    """Relative error of every product, NaN too, in the place of the recipe's own; 0: its own."""
     lies: Mapping[str, Any] = field(default_factory=dict)
     chance: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
     quantised_weights: int = 0
@@ -111,7 +112,7 @@ def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> to
     """a b^T, wrong by a factor of the recipe's size and of chance; frozen chance gives the same error again."""
     product = a.reshape(-1, a.shape[-1]).float() @ b.float().t()
     chance = torch.Generator().manual_seed(1) if world.frozen else world.chance
-    error = (2.0 if world.garbage else ERROR[recipe]) * (0.9 + 0.2 * float(torch.rand((), generator=chance)))
+    error = (world.garbage or ERROR[recipe]) * (0.9 + 0.2 * float(torch.rand((), generator=chance)))
     return product.mul_(1 + error).reshape(*a.shape[:-1], b.shape[0])
 
 

@@ -6,6 +6,7 @@ gradient are three regions of its program, so that one loop gives the samples of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,10 +129,11 @@ class Unit:
     def prepare(self) -> Failure | None:
         """Checks the numbers and the quantizers, captures, profiles; why nothing of this unit can be timed, or None."""
         with self._owner.present():
-            self.errors = self._errors()
-            wrong = wrong_numbers(self.recipe, self.errors)
+            found = self._errors()
+            wrong = wrong_numbers(self.recipe, found)
             if wrong:
                 return Failure(reason="numerical_error", message=f"{self._title}: {wrong}")
+            self.errors = NumericErrors(**found)
             traced = self._profiled()
             self.program.capture(self._evidence)
             for module in self.modules:
@@ -143,9 +145,12 @@ class Unit:
         return None
 
     def checked(self) -> NumericErrors:
-        """Errors of y, dx and dW against FP32."""
+        """Errors of y, dx and dW against FP32; ValueError for a product with anything that is no number."""
         with self._owner.present():
-            return self._errors()
+            found = self._errors()
+        if not all(map(math.isfinite, found.values())):
+            raise ValueError(wrong_numbers(self.recipe, found))
+        return NumericErrors(**found)
 
     def kernels(self) -> tuple[ProfiledKernel, ...]:
         """Kernels of one eager step, forward and backward."""
@@ -269,8 +274,8 @@ class Unit:
 
         return busy(launches(self.engine.profile(cycles)))
 
-    def _errors(self) -> NumericErrors:
-        """Errors of y, dx and dW against FP32, of the first rows of the first module's first group."""
+    def _errors(self) -> dict[str, float]:
+        """Errors of y, dx and dW against FP32, of the first rows of the first module's first group; may be NaN."""
         shape, x, dy = self.shape, self._x[0], self._dy
         variant = self._variants[0][0]
         self.program.go(("fprop", variant))
@@ -284,17 +289,17 @@ class Unit:
         assert x.grad is not None
         assert weight.grad is not None
         columns = min(CHECKED_ROWS, shape.n)
-        return NumericErrors(
-            y=_relative(y[:rows], exact_x[:rows] @ exact_weight.t()),
-            dx=_relative(x.grad[:rows], exact_dy[:rows] @ exact_weight),
-            dw=_relative(weight.grad[:columns], exact_dy[:, :columns].t() @ exact_x),
-        )
+        return {
+            "y": _relative(y[:rows], exact_x[:rows] @ exact_weight.t()),
+            "dx": _relative(x.grad[:rows], exact_dy[:rows] @ exact_weight),
+            "dw": _relative(weight.grad[:columns], exact_dy[:, :columns].t() @ exact_x),
+        }
 
 
-def wrong_numbers(recipe: Recipe, errors: NumericErrors) -> str | None:
-    """Which error against FP32 is too large for the recipe, or None: no time is told of a wrong product."""
-    for name, error in (("y", errors.y), ("dx", errors.dx), ("dW", errors.dw)):
-        if error is not None and numeric_verdict(recipe, error) == "too_large":
+def wrong_numbers(recipe: Recipe, errors: Mapping[str, float]) -> str | None:
+    """Which error against FP32 is too large for the recipe, or no number; None: no time is told of a wrong product."""
+    for name, error in errors.items():
+        if numeric_verdict(recipe, error) == "too_large":
             return f"relative error of {name} against FP32 is {error:.2g}, too large for {recipe}"
     return None
 
