@@ -52,8 +52,11 @@ ONLY_LOCAL = (
     "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
     "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "kept_higher_layers",
     "gemm", "mode", "timing", "segment_seconds", "training", "may_halve_micro_batch", "loss_steps", "loss_seeds",
+    "product", "gpus",
 )  # fmt: skip
 """Options that describe what --local measures; a request says it itself, and they would be ignored in silence."""
+PLANNED = ("product", "gpus")
+"""Options that say for which machine to plan."""
 
 
 def run(
@@ -64,6 +67,8 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Also write the full result to this file, as JSON.")] = None,
     lines: Annotated[bool, typer.Option(help="End stdout with the PPR1 lines of the full result.")] = True,
     plan: Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")] = False,
+    product: Annotated[str | None, typer.Option(help="With --plan: for such GPUs, for example GB200.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, max=16, help="With --plan: for so many GPUs.")] = None,
     method: Annotated[Way, typer.Option(help="nvidia repeats benchmark_gemm.py, to compare with.")] = Way.agent,
     repeats: Annotated[int, typer.Option(min=1, max=100, help="With --method nvidia: whole runs.")] = 5,
     gpu: Annotated[str | None, typer.Option(help="UUID of the one GPU to measure; left out, all.")] = None,
@@ -123,7 +128,11 @@ def run(
     order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
     try:
         described = _described(context, here)
-        text = _local_text(asked, device, plan) if here or (plan and described) else _request_text(request)
+        text = (
+            _local_text(asked, device, (product, gpus) if plan else None)
+            if here or (plan and described)
+            else _request_text(request)
+        )
         if plan:
             typer.echo(_plan(text, form))
             return
@@ -161,6 +170,10 @@ def _described(context: typer.Context, here: bool) -> bool:
     Refusal InvalidRequest where a request says that, too: one of the two would be ignored in silence.
     """
     given = [name for name in ONLY_LOCAL if _is_given(context, name)]
+    planned = [name for name in PLANNED if name in given]
+    if planned and not context.params["plan"]:
+        told = f"{' and '.join(map(_option, planned))}: only with --plan; a box is measured with the GPUs that it has"
+        raise Refusal(INVALID_REQUEST, told)
     if _is_given(context, "request") and (here or given):
         raise Refusal(INVALID_REQUEST, f"--request and {'--local' if here else _option(given[0])}: keep one of them")
     if given and not here and not context.params["plan"]:
@@ -178,19 +191,30 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _local_text(asked: local.Asked, device: str, plan: bool) -> str:
-    """The request for this box, as it would travel; a plan measures nothing, and needs no GPU."""
+def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int | None] | None) -> str:
+    """The request for this box, as it would travel; a plan (`planned`: for which product and how many GPUs, where that
+    is said) measures nothing, and needs no GPU."""
     reading = nvml.Reading() if device == "cpu" else _seen()
-    machine = local.box_to_plan(reading, device, asked.gpu) if plan else local.box(reading, device, asked.gpu)
-    if plan and device != "cpu" and not reading.gpus:
-        _say(
-            f"no NVIDIA GPU is to be seen here: planned for one GPU with {', '.join(asked.recipes or machine.recipes)}"
-        )
+    if planned is None:
+        machine = local.box(reading, device, asked.gpu)
+    else:
+        machine = local.box_to_plan(reading, device, asked.gpu, *planned)
+    if planned is not None and device != "cpu" and not reading.gpus:
+        _say(_planned_for(asked, machine, told=planned[0] is not None))
     told = local.hint(asked, machine)
     if told:
         _say(told)
     run_name = time.strftime("local-%Y%m%d-%H%M%S", time.gmtime())
     return request_json(local.local_request(asked, machine, local.plain_name(platform.node()), run_name))
+
+
+def _planned_for(asked: local.Asked, machine: local.Box, told: bool) -> str:
+    """For what the plan is on a box without a GPU."""
+    many = "one" if machine.gpus == 1 else str(machine.gpus)
+    kind = f"{machine.product} GPU" if told else "GPU"
+    more = "" if told else "; --product GB200 and --gpus 4 say for which"
+    what = f"{many} {kind}{'' if machine.gpus == 1 else 's'} with {', '.join(asked.recipes or machine.recipes)}"
+    return f"no NVIDIA GPU is to be seen here: planned for {what}{more}"
 
 
 def _seen() -> nvml.Reading:

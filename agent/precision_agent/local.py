@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +17,7 @@ from precision_agent.plan_seconds import phases, total_seconds
 from precision_agent.sensors.nvml import Reading
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
-from precision_api.products import part
+from precision_api.products import PRODUCT_CLASSES, part
 from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing
 from precision_api.resolution import ResolvedWorkload, resolve
@@ -99,9 +99,24 @@ def box(reading: Reading, device: str, gpu: str | None = None) -> Box:
     return Box(product, len(found), ran)
 
 
-def box_to_plan(reading: Reading, device: str, gpu: str | None = None) -> Box:
-    """The machine that a plan is for: this one, or on a box without a GPU one GPU that runs every recipe."""
-    return Box("GPU", 1, EVERYWHERE) if device != "cpu" and not reading.gpus else box(reading, device, gpu)
+def box_to_plan(
+    reading: Reading, device: str, gpu: str | None = None, product: str | None = None, gpus: int | None = None
+) -> Box:
+    """The machine that a plan is for: this one, or on a box without a GPU one GPU that runs every recipe.
+
+    `product` and `gpus` say of which machine instead; Refusal InvalidRequest where there is no such product.
+    """
+    if (product or gpus) and (device == "cpu" or gpu):
+        told = "--gpu" if gpu else "--device cpu"
+        raise Refusal(INVALID_REQUEST, f"{told} names a machine, and so do --product and --gpus: keep one of them")
+    if product:
+        known = part(product)
+        if known is None:
+            raise Refusal(INVALID_REQUEST, f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}")
+        return Box(known.product, gpus or 1, tuple(row for row, _ in recipes_for(known.compute) if row in EVERYWHERE))
+    unseen = device != "cpu" and not reading.gpus
+    machine = Box("GPU", 1, EVERYWHERE) if unseen else box(reading, device, gpu)
+    return replace(machine, gpus=gpus or machine.gpus)
 
 
 def workload_of(asked: Asked, cpu: bool) -> Workload:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 from precision_api.recipes import Compute
@@ -88,6 +89,7 @@ def plain_name(label: str) -> str:
     return name.removesuffix("-shared").removeprefix("nvidia-")
 
 
+@lru_cache(maxsize=1024)
 def part(label: str) -> Part | None:
     """The part that a label's value or a DRA productName names; None when it is none of the supported products.
 

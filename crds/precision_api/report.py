@@ -86,6 +86,7 @@ class ReportRun(StatusDocument):
     partial: Text | None = Field(None, description="Why the run ended early; the figures there are good.")
     finished_at: Time = Field(description="When the run ended.")
     duration_seconds: Decimal = Field(description="How long it took.")
+    passes: int | None = Field(None, ge=2, description="Complete palindromes: the units behind each interval.")
     workload: ShortText | None = Field(None, description="Name of the workload.")
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
     baseline: Recipe = Field("bf16", description="Recipe that speedups are held against.")
@@ -108,6 +109,7 @@ class ReportAttempt(StatusDocument):
     outcome: Literal["succeeded", "failed", "disrupted"] = Field(description="How it ended.")
     reason: ShortText | None = Field(None, description="Why it did not succeed.")
     message: Text | None = Field(None, description="The reason in words, with the next step.")
+    log: Text | None = Field(None, description="End of a failed agent's log, or why there is none: its Job is gone.")
     finished_at: Time = Field(description="When it ended.")
 
 

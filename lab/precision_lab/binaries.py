@@ -20,15 +20,28 @@ def binaries(names: Sequence[str], environment: Mapping[str, str] = os.environ) 
     """The path of each program, found or built. Raises ValueError (unknown name), BuildFailed, NoToolchain."""
     wanted = tuple(dict.fromkeys(names))
     modules = modules_for(wanted)
-    for variable in GIVEN_FOLDERS:
-        found = found_in(Path(environment[variable]), wanted) if environment.get(variable) else None
-        if found:
-            return found
+    found = _given(wanted, environment)
+    if found is not None:
+        return found
     cache = cache_folder(environment)
     build(modules, cache)
     return {
         name: folder_of(module, cache) / name for module in modules for name in wanted if name in module.program_names
     }
+
+
+def make_ready(groups: Sequence[Sequence[str]], environment: Mapping[str, str] = os.environ) -> None:
+    """Builds, in one go, what `binaries` would build when it is asked for one group of programs after the other.
+
+    Raises as `binaries` does.
+    """
+    binaries([name for group in groups if _given(group, environment) is None for name in group], environment)
+
+
+def _given(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, Path] | None:
+    """The programs in the first folder that the user names and that holds them all; None where there is none."""
+    folders = (Path(environment[variable]) for variable in GIVEN_FOLDERS if environment.get(variable))
+    return next((found for folder in folders if (found := found_in(folder, names)) is not None), None)
 
 
 def found_in(folder: Path, names: Sequence[str]) -> dict[str, Path] | None:

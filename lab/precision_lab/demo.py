@@ -11,15 +11,23 @@ from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 
-from precision_lab.binaries import binaries, cache_folder
-from precision_lab.demo_ending import Ending, Monitoring, next_commands, plugin_folder, where_to_look, write_report
+from precision_lab.binaries import cache_folder, make_ready
+from precision_lab.demo_ending import (
+    Ending,
+    Monitoring,
+    down_command,
+    next_commands,
+    plugin_folder,
+    where_to_look,
+    write_report,
+)
 from precision_lab.demo_monitoring import start_monitoring
 from precision_lab.demo_view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
 from precision_lab.fleet import demo_fleet
 from precision_lab.install import NAMESPACE as SYSTEM
 from precision_lab.install import REPOSITORY, Installation, install
 from precision_lab.lab import Lab, LabSettings, start_lab
-from precision_lab.processes import ProcessError, end_named
+from precision_lab.processes import ProcessError, named
 from precision_lab.programs import DEMO
 
 EXAMPLE = REPOSITORY / "examples" / "demo.yaml"
@@ -44,15 +52,38 @@ def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool = Fal
 
     With `build_page` the page of dashboards is built where it is missing; else it is only served where it is there.
 
-    Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone.
+    Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone. Also when
+    another demo of this name is still at work: that one is left alone.
     """
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
     notice = Panel(NOTICE, title="Precision Profiler demo", border_style="yellow")
     console.print(notice)
-    binaries(DEMO)
-    if end_named(name):
-        console.print("The cluster of an earlier demo was still running: it was ended.")
-    with start_lab(demo_fleet(), LabSettings(agent_seconds=agent_seconds, name=name)) as lab:
+    make_ready(DEMO)
+    make_room(console, name)
+    try:
+        _bring_up_and_show(console, notice, LabSettings(agent_seconds=agent_seconds, name=name), keep, build_page)
+    except KeyboardInterrupt:
+        console.print("Interrupted: what this demo had started is ended. Run it again when you like.")
+        raise
+
+
+def make_room(console: Console, name: str) -> None:
+    """Ends the cluster that an earlier demo of this name left. Raises ProcessError while that demo is still at work."""
+    earlier = named(name)
+    if earlier is None:
+        return
+    if earlier.owned:
+        raise ProcessError(
+            f"Another demo named {name!r} is at work: wait until it is done, or end it by {down_command(name)}, "
+            "or run this one beside it: .venv/bin/precision-lab demo --name NAME"
+        )
+    earlier.end()
+    console.print("The cluster of an earlier demo was still running: it was ended.")
+
+
+def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, keep: bool, build_page: bool) -> None:
+    name = settings.name
+    with start_lab(demo_fleet(), settings) as lab:
         console.print("A control plane with 24 simulated nodes is up.")
         installed = install(lab, watch=[NAMESPACE])
         console.print(f"The chart is applied in {SYSTEM}; operator and exporter run as its service accounts.")

@@ -63,16 +63,20 @@ def plugin_folder() -> Path:
     return Path(sys.executable).parent
 
 
+def down_command(lab: str) -> str:
+    """What ends the lab of this name."""
+    return "make demo-down" if lab == "demo" else f".venv/bin/precision-lab down --name {lab}"
+
+
 def next_commands(ending: Ending) -> list[str]:
     """What to paste to look around in the cluster, and how to end it."""
-    down = "make demo-down" if ending.lab == "demo" else f".venv/bin/precision-lab down --name {ending.lab}"
     return [
         "The cluster goes on, with a fleet that is SIMULATED. Next:",
         f"  export KUBECONFIG={ending.kubeconfig}",
         f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
         f"  kubectl precision status -n {ending.namespace}",
         f"  kubectl precision plan -f {ending.plan}",
-        f"To end it: {down}",
+        f"To end it: {down_command(ending.lab)}",
     ]
 
 

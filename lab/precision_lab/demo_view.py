@@ -43,26 +43,39 @@ def progress_view(snapshot: Snapshot) -> RenderableType:
 
 
 def fleet_table(snapshot: Snapshot) -> Table:
-    """All nodes with what is special about them and what each profile found there."""
-    table = Table(title="The fleet (simulated)", title_justify="left")
-    for column in ("Node", "Product", "Staged", "Profile", "State", "Best", "Tokens/J"):
-        table.add_column(column, overflow="fold")
+    """All nodes with what is special about them and what each profile found there; one profile needs no name.
+
+    On a narrow screen only the product and what was staged are folded: a folded name can't be copied.
+    """
+    several = len(snapshot.profiles) > 1
+    columns = ("Node", "Product", "Staged", *(["Profile"] if several else []), "State", "Best", "Tokens/J")
+    table = _table("The fleet (simulated)", columns, folded=("Product", "Staged"))
     for node in snapshot.nodes:
         product = node["metadata"]["labels"]["nvidia.com/gpu.product"].removeprefix("NVIDIA-")
         for profile in snapshot.profiles:
-            table.add_row(_name(node), product, _staged(node), _name(profile), *_found(snapshot, profile, node))
+            who = [_name(profile)] if several else []
+            table.add_row(_name(node), product, _staged(node), *who, *_found(snapshot, profile, node))
     return table
 
 
 def reasons_table(snapshot: Snapshot) -> RenderableType:
     """Why nodes wait, are skipped or failed, in the operator's words."""
-    table = Table(title="Waiting, skipped, failed", title_justify="left")
-    for column in ("Profile", "Reason", "Nodes", "For example", "In words"):
-        table.add_column(column, overflow="fold")
+    several = len(snapshot.profiles) > 1
+    columns = (*(["Profile"] if several else []), "Reason", "Nodes", "For example", "In words")
+    table = _table("Waiting, skipped, failed", columns, folded=("In words",))
     for profile in snapshot.profiles:
         for row in profile.get("status", {}).get("reasons", []):
-            table.add_row(_name(profile), row["reason"], str(row["count"]), row["example"], row.get("message", ""))
+            who = [_name(profile)] if several else []
+            table.add_row(*who, row["reason"], str(row["count"]), row["example"], row.get("message", ""))
     return Group("", table)
+
+
+def _table(title: str, columns: Sequence[str], folded: Sequence[str]) -> Table:
+    """Without lines, so that eighty columns hold it: only the columns `folded` may then take several lines."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column not in folded)
+    return table
 
 
 def _staged(node: Object) -> str:

@@ -97,6 +97,12 @@ class Processes:
         """Whether the cluster outlives its owners."""
         return (self.run_dir / DETACHED).exists()
 
+    @property
+    def owned(self) -> bool:
+        """Whether an owner lives: a command that is still at work with the cluster."""
+        owners = [Identity.parse(path.name) for path in (self.run_dir / OWNERS).glob("*")]
+        return any(owner is not None and owner.alive() for owner in owners)
+
     def keeper(self) -> Identity | None:
         """The keeper's process, or None before it has started and after it has gone."""
         return keeper_of(self.run_dir)
@@ -119,6 +125,8 @@ class Processes:
                     stream.flush()
                     answer = json.loads(stream.readline())
         except (OSError, ValueError) as problem:
+            if self.keeper() is None:
+                raise ProcessError(f"The cluster of {self.run_dir} is gone: another command has ended it.") from problem
             raise ProcessError(f"asking the keeper of {self.run_dir}: {problem}") from problem
         if "error" in answer:
             raise ProcessError(f"{do} {request.get('name', '')}: {answer['error']}")
@@ -184,9 +192,7 @@ def _abandoned(run_dir: Path) -> bool:
         return False
     if (run_dir / IDENTITY).exists():
         return True
-    owners = [Identity.parse(path.name) for path in (run_dir / OWNERS).glob("*")]
-    alive = any(owner is not None and owner.alive() for owner in owners)
-    return not alive and time.time() - run_dir.stat().st_mtime > START_SECONDS
+    return not Processes(run_dir).owned and time.time() - run_dir.stat().st_mtime > START_SECONDS
 
 
 def _new_folder(name: str) -> Path:

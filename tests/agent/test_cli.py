@@ -215,12 +215,23 @@ def test_a_plan_needs_neither_a_gpu_nor_the_word_local() -> None:
         assert "power windows" in ran.stdout, "a GPU's plan"
 
 
+@pytest.mark.parametrize(("product", "arms"), [("GB200", 7), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)])
+def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, arms: int) -> None:
+    ran = called("run", "--plan", "--product", product, "--gpus", "4", "--preset", "llama3-8b")
+    assert ran.exit_code == 0, ran.stderr
+    assert f"{arms} arms" in ran.stdout, "as many as the product has recipes, and a control"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--preset", "llama3-8b", "--no-training"], "--preset, --training: without --local a request says it"),
         (["--local", "--request", "file"], "--request and --local: keep one of them"),
         (["--plan", "--request", "file", "--timing", "quick"], "--request and --timing: keep one of them"),
+        (["--plan", "--request", "file", "--product", "GB200"], "--request and --product: keep one of them"),
+        (["--local", "--preset", "llama3-8b", "--gpus", "4"], "--gpus: only with --plan"),
+        (["--plan", "--preset", "llama3-8b", "--product", "GTX"], "--product GTX: known are GB200"),
+        (["--plan", "--device", "cpu", "--gpus", "2"], "--device cpu names a machine, and so do --product"),
     ],
 )
 def test_no_option_is_ignored_in_silence(arguments: list[str], words: str) -> None:

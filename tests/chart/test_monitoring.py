@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from precision_operator.monitoring.alerts import ALERTS, runbook
 from tests.support.helm import CHART, Helm, Manifest, of_kind
 
 ALL = {"rules": {"enabled": True}, "dashboards": {"enabled": True}}
@@ -72,6 +73,25 @@ def test_an_alert_can_fire_sooner_and_with_another_severity(helm: Helm, full: Pa
         slow | {"for": "1m", "labels": {"severity": "critical", "team": "a"}},
         down | {"for": "5m"},
     ]
+
+
+def test_runbooks_get_the_address_at_which_people_open_them(helm: Helm) -> None:
+    wiki = "https://wiki.example.com/runbooks.md"
+    changed, shipped = (
+        {
+            rule["alert"]: rule["annotations"]
+            for group in groups(helm, CHART, **values)
+            for rule in group["rules"]
+            if "alert" in rule
+        }
+        for values in ({"runbooks": wiki}, {})
+    )
+    assert changed == {name: told | {"runbook_url": f"{wiki}#{name.lower()}"} for name, told in shipped.items()}
+    assert {told["runbook_url"] for told in shipped.values()} == {runbook(alert.name) for alert in ALERTS}
+
+
+def test_an_address_of_runbooks_that_is_none_is_refused(helm: Helm) -> None:
+    assert "rules/runbooks" in helm.run(ALL | {"rules": {"enabled": True, "runbooks": "docs/x"}}, CHART).stderr
 
 
 def test_an_unknown_alert_is_refused_with_those_that_there_are(helm: Helm, full: Path) -> None:

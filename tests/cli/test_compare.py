@@ -69,6 +69,31 @@ def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api)
     assert "not compared: hardware, method" in told.stderr
 
 
+def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(3):
+        found = node(f"n{i}", 150_000 + i, past=before(140_000 + i))
+        del found["status"]["software"]["driver"]
+        run = found["status"]["run"]
+        found["status"]["history"].insert(0, PAST | {"run": run["run"], "driver": NEW})
+        api.reports(found)
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
+    assert f"paired; what has changed: driver, {OLD} -> {NEW}." in told.stdout
+    assert "driver" not in told.stderr
+
+
+def test_a_replayed_result_is_of_the_driver_that_its_run_was_begun_for(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(3):
+        found = node(f"n{i}", 150_000 + i, past=before(140_000 + i))
+        del found["status"]["software"]["driver"]
+        found["status"]["attempt"]["basis"] = {"driver": NEW}
+        api.reports(found)
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
+    assert f"paired; what has changed: driver, {OLD} -> {NEW}." in told.stdout
+    assert told.stderr == "note: not recorded on one side or both, so not compared: hardware, method\n"
+
+
 def test_pairing_finds_what_the_spread_between_nodes_would_hide(api: Api) -> None:
     upgraded(api, 0.99)
     found = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")
@@ -202,7 +227,13 @@ def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> No
     api.reports(node("n0", 150_000, past=before(140_000)))
     told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
     assert told.startswith("Whether there is a difference can't be said")
-    assert "1.071 (no interval)" in told
+    assert "nvfp4: tokens per second 1.071 (no interval); tokens per joule 1.071 (no interval).\n" in told
+
+
+def test_two_nodes_are_one_against_another(api: Api) -> None:
+    upgraded(api, 1.0)
+    told = api.run("compare", "n0", "n1").stdout
+    assert "node n1 against node n0, one node against another; what has changed: the nodes themselves." in told
 
 
 def test_simulated_figures_are_told_first(api: Api) -> None:
@@ -214,6 +245,12 @@ def test_simulated_figures_are_told_first(api: Api) -> None:
 
 WRONG = {
     "nothing of the name": (("driver/999", f"driver/{NEW}"), 2, "there is no driver 999 in namespace ml"),
+    "a part of a pool's name": (
+        ("pool/gb200", "pool/b"),
+        2,
+        "no pool gb200 in namespace ml; did you mean NVIDIA-GB200?",
+    ),
+    "nothing near": (("run/zzz", "run/r0"), 2, "there is no run zzz in namespace ml (there is "),
     "a near name": (("n00", "n1"), 2, "did you mean n0"),
     "a difference that is none": (("n0", "n1", "--difference", "moon"), 2, "moon is none of hardware, driver"),
     "no such difference": (

@@ -54,6 +54,16 @@ def test_the_page_of_a_node_and_its_png(api: Api, tmp_path: Path) -> None:
     assert (tmp_path / "main.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+def test_the_page_of_a_slow_node_says_so_and_names_no_other_node(api: Api, tmp_path: Path) -> None:
+    story(api)
+    page = written(api, tmp_path, "node/slow")
+    assert "Slow: slow gives 73.3% of the median of its like in NVIDIA-GB200." in page
+    assert "good-" not in page
+    assert "good-0 gives 99.9% of the median of its like in NVIDIA-GB200: it is not slow." in written(
+        api, tmp_path, "node/good-0"
+    )
+
+
 def test_a_saved_result_needs_no_cluster(api: Api, tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     saved.write_text(full_result().model_dump_json(by_alias=True))
@@ -93,6 +103,9 @@ def test_a_damaged_full_result_is_no_crash(api: Api, tmp_path: Path) -> None:
 WRONG = {
     "nothing of the name": (("report", "nightyl"), 2, "nightyl is no profile or node in namespace ml; did you mean"),
     "no result yet": (("report", "broken"), 5, "no node has a result yet. Its newest attempt failed"),
+    "a node without a report": (("report", "good-9"), 2, "why it has none: kubectl precision why good-9"),
+    "a form of output": (("report", "nightly", "-o", "json"), 2, "-o json: the report is one HTML page"),
+    "a picture as the page": (("report", "nightly", "-o", "a.png"), 2, "as a picture: --png figure.png"),
     "a price that is none": (("report", "nightly", "--price", "-1"), 2, "--price: -1 is no price"),
     "a place that can't be written": (("report", "nightly", "-o", "/nowhere/x.html"), 2, "writing /nowhere/x.html"),
     "metrics of no node": (
@@ -100,7 +113,16 @@ WRONG = {
         2,
         "no report in namespace ml is of a node good-9; did you mean good-",
     ),
-    "metrics without result": (("metrics", "broken", "--level", "pool"), 5, "broken has no result yet"),
+    "a level without nodes": (
+        ("metrics", "slow", "--level", "pool"),
+        5,
+        "at metricsLevel pool the exporter shows pools",
+    ),
+    "metrics of no profile": (
+        ("metrics", "slow", "--profile", "nigthly"),
+        2,
+        "no profile nigthly in namespace ml; did",
+    ),
     "a level that is none": (("metrics", "slow", "--level", "all"), 2, "'all' is none of pool, node, detail"),
 }
 
@@ -119,6 +141,20 @@ def test_a_name_that_is_a_profile_and_a_node_must_be_told_apart(api: Api, tmp_pa
     done = api.run("report", "n0")
     assert (done.exit_code, "write pp/n0 or node/n0" in done.stderr) == (2, True)
     assert "Profile ml/n0" in written(api, tmp_path, "pp/n0")
+
+
+def test_a_profile_that_has_only_failed_on_a_node_has_no_results_of_it(api: Api, tmp_path: Path) -> None:
+    failed = {"run": "r1", "number": 1, "outcome": "failed", "reason": "AgentCrashed", "finishedAt": "t"}
+    api.profiles(profile_object(), profile_object("gone"), profile_object("maxf"))
+    api.reports(
+        report_object("n0", profile="gone", status={"attempt": failed, "state": "Failed"}),
+        report_object("n0", profile="maxf"),
+    )
+    assert "profile ml/maxf" in written(api, tmp_path, "node/n0")
+    api.reports(report_object("n0"))
+    assert (
+        "n0 has results of the profiles maxf, nightly: name one with --profile" in api.run("report", "node/n0").stderr
+    )
 
 
 # metrics
@@ -141,6 +177,18 @@ def test_what_is_not_exported_is_not_shown(api: Api) -> None:
     assert names < detail
     blind = [row for row in api.printed("metrics", "blind") if row["metric"].endswith("_watts")]
     assert "mxfp8" not in {row["labels"]["recipe"] for row in blind}
+
+
+def test_a_table_of_metrics_tells_once_what_all_series_share_and_leaves_help_to_wide(api: Api) -> None:
+    story(api)
+    first, _, header, *lines = api.run("metrics", "slow").stdout.splitlines()
+    shared = "Each with profile_namespace=ml, profile=nightly, node=slow, pool=NVIDIA-GB200, workload="
+    assert first.startswith(shared)
+    assert header.split() == ["METRIC", "VALUE", "LABELS"]
+    told = [line.split() for line in lines]
+    assert ["precision_node_training_tokens_per_second", "110000", "recipe=nvfp4"] in told
+    assert not any("node=slow" in line or "profile=" in line for line in lines)
+    assert "backend=transformer-engine" in "".join(lines), "a long line is folded, and nothing is cut"
 
 
 def test_wide_metrics_are_prometheus_text(api: Api) -> None:

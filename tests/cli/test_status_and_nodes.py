@@ -96,11 +96,13 @@ def test_a_label_selector_chooses_nodes_by_their_labels(api: Api) -> None:
 def test_a_table_tells_reasons_and_counts(api: Api) -> None:
     story(api)
     table = api.run("nodes").stdout
-    assert "Stale (DriverChange)" in table
-    assert "Failed (AgentCrashed)" in table
+    lines = {line.split()[0]: line.split() for line in table.splitlines() if line}
+    assert lines["good-0"][:4] == ["good-0", "Measured", "nvfp4", "1.60x"], "all are of one pool"
+    assert (lines["old"][1], lines["old"][-1]) == ("Stale", "DriverChange")
+    assert (lines["broken"][1], lines["broken"][-1]) == ("Failed", "AgentCrashed")
     assert table.rstrip().splitlines()[-1] == "10 nodes: 8 Measured, 1 Failed, 1 Stale"
     wide = api.run("nodes", "-o", "wide").stdout.splitlines()[0]
-    shown = "NAMESPACE PROFILE NODE POOL STATE BEST SPEEDUP TOKENS/S TOKENS/J OF MEDIAN NOTES"
+    shown = "NAMESPACE PROFILE NODE POOL STATE BEST TOKENS/S OF MEDIAN NOTES TOKENS/J"
     assert wide.split() == f"{shown} 95 % INTERVAL WATTS DRIVER FINISHED REPORT".split()
 
 
@@ -124,7 +126,9 @@ def test_a_fleet_is_read_in_pages_and_begun_again_when_the_place_is_lost(api: Ap
 
 def test_no_report_and_no_match_are_told_apart(api: Api) -> None:
     api.profiles(profile_object())
-    assert api.run("nodes").stdout.startswith("No node has a report in namespace ml yet.")
+    told = "No node has a report in namespace ml yet. Other namespaces: -n NAME, or -A for all. See"
+    assert api.run("nodes").stdout.startswith(told)
+    assert "-A" not in api.run("nodes", "-A").stdout
     api.reports(measured("a"))
     assert api.run("nodes", "--only", "slow").stdout == "None of 1 nodes in namespace ml is so.\n"
     assert api.run("nodes", "--only", "slow", "-o", "csv").stdout.startswith("namespace,profile,node,pool,state")
@@ -148,8 +152,48 @@ def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
         ("b", "Running", False),
     ]
     table = api.run("status").stdout.splitlines()
-    assert table[1].split()[:6] == ["ml", "a", "Complete", "24/24", "1", "2"]
+    assert table[1].split()[:5] == ["a", "Complete", "24/24", "1", "2"]
+    everywhere = api.run("status", "-A").stdout.splitlines()
+    assert everywhere[1].split()[:6] == ["ml", "a", "Complete", "24/24", "1", "2"]
     assert "Running?" in table[2], "its status is of an older spec"
+
+
+def test_a_profile_that_no_operator_has_seen_is_not_of_an_older_spec(api: Api) -> None:
+    api.profiles(profile_object() | {"status": {}})
+    told = api.run("status", "nightly").stdout
+    assert "older spec" not in told
+    assert "watches namespace ml (chart value watchNamespaces)" in told
+    assert api.run("status").stdout.splitlines()[1].split()[:2] == ["nightly", "Unseen"]
+
+
+WIDE = "gb200-rack-0012-0003"
+
+
+def of_a_long_story(api: Api) -> None:
+    """A replayed node and a profile under way, as a simulated fleet has them: every column has something to say."""
+    story(api)
+    hot = {"throttledShare": "0.2", "throttleReason": "software_thermal"}
+    hardware = {"product": "H100", "gpus": 8, "pool": "NVIDIA-H100-80GB-HBM3"}
+    api.reports(measured(WIDE, 1_150_000, best=hot, hardware=hardware, data="simulated"))
+    status = {
+        "observedGeneration": 1,
+        "phase": "Running",
+        "progress": "412/1024",
+        "waitsFor": "MaxConcurrentReached (612)",
+        "eta": "14:35Z",
+        "best": "nvfp4 1.60x",
+        "data": "SIMULATED (412/412)",
+        "nodes": {"failed": 1, "slow": 2},
+    }
+    api.profiles(profile_object("fleet-every-night", status=status))
+
+
+@pytest.mark.parametrize("words", [("nodes",), ("status",), ("metrics", WIDE), ("metrics", "slow")], ids="-".join)
+def test_a_table_of_usual_names_fits_120_columns(api: Api, words: tuple[str, ...]) -> None:
+    of_a_long_story(api)
+    done = api.run(*words)
+    assert done.exit_code == 0
+    assert max(map(len, done.stdout.splitlines())) <= 120, done.stdout
 
 
 def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) -> None:
@@ -180,11 +224,30 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
     assert told.startswith("ml/nightly: Running\n")
     for words in (
         "24 matched, 22 eligible, 6 queued",
-        "1 nodes Busy, for example n7: A pod holds its GPUs.",
+        "1 node Busy, for example n7: A pod holds its GPUs.",
         "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, 153,986 tokens/s a node; 34.0 tokens/J with nvfp4; slow: a, b; SIMULATED",
         "of an older spec",
     ):
         assert words in told
+
+
+def test_figures_of_status_are_numbers_in_json(api: Api) -> None:
+    told = {"name": "NVIDIA-GB200", "nodes": 10, "speedup": "1.6", "tokensPerSecond": "153986", "watts": "4500"}
+    api.profiles(profile_object(status={"tokensPerJoule": "54.4", "pools": [told]}))
+    (row,) = api.printed("status")
+    assert row["tokensPerJoule"] == 54.4
+    assert {key: row["pools"][0][key] for key in told} == told | {
+        "speedup": 1.6,
+        "tokensPerSecond": 153_986.0,
+        "watts": 4500.0,
+    }
+    assert yaml.safe_load(api.run("status", "-o", "yaml").stdout) == [row]
+
+
+def test_a_command_that_does_not_exist_gets_a_near_name(api: Api) -> None:
+    done = api.run("stauts")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "error: there is no command stauts; did you mean status? See kubectl precision --help\n"
 
 
 def test_a_profile_that_does_not_exist_gets_a_near_name(api: Api) -> None:
@@ -192,7 +255,14 @@ def test_a_profile_that_does_not_exist_gets_a_near_name(api: Api) -> None:
     for command in ("status", "nodes"):
         done = api.run(command, "nightyl")
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "there is no profile nightyl in namespace ml; did you mean nightly?" in done.stderr
+        told = "there is no profile nightyl in namespace ml; did you mean nightly? See kubectl get pp -A"
+        assert done.stderr == f"error: {told}\n"
+
+
+def test_where_no_name_is_near_a_few_names_are_told(api: Api) -> None:
+    api.profiles(profile_object())
+    told = "there is no profile zzz in namespace ml (there is nightly). See kubectl get pp -A"
+    assert api.run("status", "zzz").stderr == f"error: {told}\n"
 
 
 def test_no_profile_says_how_to_make_one(api: Api) -> None:

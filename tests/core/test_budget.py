@@ -105,7 +105,7 @@ HINDERED: dict[str, tuple[Turn, str]] = {
     ),
     "CanaryFailed": (
         turn(profile=rolled_out(canary=2), tally=fared(succeeded=1, failed=1)),
-        "1 first nodes failed, and spec.rollout.canary (2) asks for good ones: nothing more starts.",
+        "Of the first nodes 1 failed, and spec.rollout.canary (2) asks for good ones: no more start.",
     ),
     "CanaryFirst": (
         turn(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),

@@ -31,10 +31,10 @@ IMAGE, ALLOWED = "--agent-image=registry.example/agent:1", "--allowed-images=reg
 ROLE = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
 
 
-def deployment(*args: str) -> dict[str, Any]:
+def deployment(*args: str, watch: str = "ml", name: str = "precision-profiler-operator") -> dict[str, Any]:
     """The operator's, with these arguments."""
-    containers = [{"name": "operator", "args": ["--watch-namespaces=ml", *args]}]
-    meta = {"name": "precision-profiler-operator", "namespace": "precision-system", "labels": ROLE}
+    containers = [{"name": "operator", "args": [f"--watch-namespaces={watch}", *args]}]
+    meta = {"name": name, "namespace": "precision-system", "labels": ROLE}
     return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
 
 
@@ -114,6 +114,26 @@ async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobo
     asked = await gathered(there, "far", "a")  # type: ignore[arg-type]
     assert {each.profile.key for each in why(asked.plan, asked.observed, "a")} == {"ml/nightly", "far/far"}
     assert asked.notes == ("nothing starts in far: the operator does not watch it (chart value watchNamespaces)",)
+
+
+async def test_a_second_operator_serves_its_own_namespaces_and_spoils_nothing() -> None:
+    elsewhere = profile_object(name="far", uid="uid-far", workload={"preset": "llama3-8b"}, status={})
+    elsewhere["metadata"]["namespace"] = "far"
+    second = deployment(IMAGE, "--allowed-images=registry.example/", watch="far", name="second")
+    seen = await look(cluster((paths.profiles("far"), elsewhere), *operated(), (DEPLOYMENTS, second)))
+    assert seen.notes == ("profiles of far are left out: another operator serves them (ask with -n)",)
+
+
+async def test_an_operator_of_another_version_elsewhere_leaves_ones_own_readable() -> None:
+    newer = deployment('--agent-defaults={"newer":1}', watch="far", name="newer")
+    seen = await look(cluster(*operated(), (DEPLOYMENTS, newer)))
+    assert (seen.notes, seen.observed.settings.agent_image) == ((), IMAGE.partition("=")[2])
+
+
+async def test_who_sees_deployments_of_his_namespace_alone_has_the_settings_of_the_operator_there() -> None:
+    there = cluster((paths.collection("apps/v1", "deployments", "ml"), deployment(IMAGE, ALLOWED)), operated()[1])
+    there.fail("LIST", "deployments", FORBIDDEN)
+    assert (await look(there)).observed.settings.agent_image == IMAGE.partition("=")[2]
 
 
 async def test_a_deployment_of_another_version_is_noted_and_no_end() -> None:

@@ -117,7 +117,7 @@ def test_nodes_that_differ_in_more_are_left_out_where_one_difference_is_named() 
     assert refused(compare(a, b)).reason == "SeveralDifferences"
     found = made(compare(a, b, "driver"))
     assert (found.rows[0].rate.nodes, found.rows[0].rate.value) == (2, pytest.approx(1.0))
-    assert "1 nodes are left out, since they differ in more than driver" in found.notes
+    assert "1 node is left out, since it differs in more than driver" in found.notes
 
 
 def test_nodes_on_which_nothing_has_changed_do_not_dilute_the_difference() -> None:
@@ -141,11 +141,28 @@ def test_what_was_not_recorded_is_no_difference_and_is_told() -> None:
     assert any("hardware, software, workload, method, data" in note for note in found.notes)
 
 
+def test_a_driver_told_with_and_without_its_last_part_is_no_difference() -> None:
+    long, short = replace(HERE, driver="580.95.05"), replace(HERE, driver="580.95")
+    for other in ("n", "m"):
+        found = compare(side("a", point("n", 1.0, setting=short)), side("b", point(other, 1.0, setting=long)))
+        assert made(found).difference is None
+    later = replace(HERE, driver="580.9")
+    found = compare(side("a", point("n", 1.0, setting=later)), side("b", point("n", 1.0, setting=long)))
+    assert made(found).difference == "driver"
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 node is in a only, and left out"), (2, "2 nodes are in a only")])
+def test_one_node_is_told_in_the_singular(count: int, said: str) -> None:
+    more = [point(f"m{i}", 1.0) for i in range(count)]
+    found = made(compare(side("a", point("n", 1.0), *more), side("b", point("n", 1.0))))
+    assert found.notes[0].startswith(said)
+
+
 def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
     hot = point("n1", 1e4, throttled=True)
     paired = made(compare(side("a", point("n0", 1e5), hot), side("b", point("n0", 1e5), replace(hot, throttled=False))))
     assert paired.rows[0].rate.nodes == 2
-    assert "1 nodes were throttled on one side or both; they are in the figures" in paired.notes
+    assert "1 node was throttled on one side or both; it is in the figures" in paired.notes
     groups = made(compare(side("a", point("n0", 1e5), hot), side("b", point("m0", 1e5))))
     assert groups.rows[0].rate.value == pytest.approx(1.0)
 

@@ -277,8 +277,11 @@ class Fleet(RuleBasedStateMachine):
         assert all(stand.message for stand in item.stands), "a node ends without a reason in words"
         status = profile_status(item, self.cluster.now, len(self.cluster.nodes))
         complete = next(c for c in status.conditions if c.type == "Complete")
+        reasons = {stand.reason for stand in item.stands}
+        begun = any(stand.state in ("succeeded", "failed") for stand in item.stands)
+        stopped = bool(reasons & {"CanaryFailed", "TooManyFailures"}) or ("NotDueYet" in reasons and not begun)
         queued = any(stand.state == "queued" for stand in item.stands)
-        assert (complete.status == "True") != queued, complete
+        assert (complete.status == "True") != (queued or stopped), complete
 
     @invariant()
     def no_result_is_lost(self) -> None:

@@ -178,6 +178,7 @@ def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None
     assert (written.hardware.product, written.hardware.pool) == ("GB200", "pool-1")
     assert written.run is not None
     assert (written.run.provenance, written.run.detail) == ("replayed", f"{report().name}-detail")
+    assert written.run.passes == 3, "what the intervals of the result are made of, not what its preset asks for today"
     assert written.attempt is not None
     assert (written.attempt.outcome, written.attempt.number) == ("succeeded", 1)
     assert (written.data, written.state, written.best) == ("replayed", "Measured", "nvfp4_no_rht 1.75x")
@@ -245,6 +246,13 @@ def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> Non
 def test_a_disruption_is_no_failure_of_the_node() -> None:
     written = ingest.failed_status(Problem("PodLost", "Gone.", "disrupted"), FAILED, report(), NOW)
     assert (written.state, written.attempt.outcome if written.attempt else "") == ("Disrupted", "disrupted")
+
+
+def test_a_failed_attempt_keeps_its_logs_end_until_the_next_one_ends() -> None:
+    first = ingest.failed_status(PROBLEM, FAILED, report(), NOW, log="Traceback")
+    assert ingest.report_json(first)["attempt"]["log"] == "Traceback"
+    second = ingest.failed_status(PROBLEM, replace(FAILED, attempt=2), report(status=first), NOW)
+    assert "log" not in ingest.report_json(second)["attempt"]
 
 
 def test_a_message_of_any_length_fits() -> None:

@@ -377,15 +377,43 @@ def test_nodes_on_which_a_recipe_did_not_run_and_quarantined_ones_are_counted() 
     assert (status.nodes.fallback, status.nodes.quarantined) == (1, 1)
 
 
-HELD_BACK = ["TooManyFailures", "CanaryFailed", "Quarantined", "NotDueYet", "PowerBudgetTooSmall", "TopologyKeyMissing"]
-
-
-@pytest.mark.parametrize("reason", HELD_BACK)
+@pytest.mark.parametrize("reason", ["Quarantined", "NotDueYet", "PowerBudgetTooSmall", "TopologyKeyMissing"])
 def test_a_profile_that_goes_no_further_by_itself_is_complete_and_says_what_it_waits_for(reason: str) -> None:
     status = rolled("Measured", reason)
     complete = next(c for c in status.conditions if c.type == "Complete")
     assert (complete.status, complete.reason, status.waits_for) == ("True", "SomeWaiting", f"{reason} (1)")
     assert reason in complete.message
+
+
+@pytest.mark.parametrize("reason", ["TooManyFailures", "CanaryFailed"])
+def test_a_rollout_that_has_stopped_is_not_complete(reason: str) -> None:
+    status = rolled("Measured", "AgentCrashed", reason)
+    told = conditions(status)
+    assert (told["Complete"], told["Degraded"]) == (("False", reason), ("True", "NodesFailed"))
+    assert status.phase == "Degraded"
+
+
+def test_a_schedule_that_has_not_begun_is_pending_and_new_nodes_later_wait_for_the_next_run() -> None:
+    before, after = rolled("NotDueYet"), rolled("Measured", "NotDueYet")
+    assert [conditions(each)["Complete"] for each in (before, after)] == [
+        ("False", "NotDueYet"),
+        ("True", "SomeWaiting"),
+    ]
+    assert (before.phase, after.phase) == ("Pending", "Complete")
+
+
+def test_a_quarantined_node_degrades_its_profile_and_how_to_release_it_is_said() -> None:
+    status = rolled("Measured", "Quarantined")
+    degraded = next(c for c in status.conditions if c.type == "Degraded")
+    assert (degraded.status, degraded.reason, status.phase) == ("True", "NodesQuarantined", "Degraded")
+    assert "kubectl precision rerun NODE" in degraded.message
+
+
+def test_a_suspended_profile_says_so_in_complete_too() -> None:
+    status = rolled("Suspended", of=profile(suspend=True))
+    told = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
+    words = "No new ones start; nodes that wait: 1. Set spec.suspend to false to go on."
+    assert told["Complete"] == told["Progressing"] == ("False", "Suspended", words)
 
 
 @pytest.mark.parametrize(

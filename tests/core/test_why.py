@@ -149,6 +149,20 @@ def test_for_programs_an_answer_is_json_with_null_for_what_is_not_so() -> None:
     assert (document["state"], document["quarantine"], document["attempt"]["number"]) == ("failed", None, 1)
 
 
+def test_the_end_of_a_failed_agents_log_is_told_line_by_line_and_stands_in_the_json() -> None:
+    status = tried("failed", failures=9, reason="AgentCrashed", message="It crashed.", log="Traceback\n  at 0x1")
+    seen = observed([profile()], reports=(report(status=status),))
+    (found,) = why(plan(seen), seen, "n1")
+    assert "\n  log          Traceback\n                 at 0x1" in text("n1", [found])
+    assert json.loads(json.dumps(row("n1", found)))["attempt"]["log"] == "Traceback\n  at 0x1"
+
+
+def test_an_attempt_of_an_older_operator_has_no_log_and_none_is_told() -> None:
+    seen = observed([profile()], reports=(report(status=tried("failed", failures=9, reason="AgentCrashed")),))
+    (found,) = why(plan(seen), seen, "n1")
+    assert "  log " not in text("n1", [found])
+
+
 def test_a_node_of_the_past_is_answered_for_by_the_agent_that_is_still_known_there() -> None:
     of = job(finished="Complete")
     seen = observed([profile()], nodes("n2"), jobs=(of,), pods=(pod(of, "Succeeded", "{}"),))

@@ -26,17 +26,19 @@ class Case:
     """How a result without its full text is marked."""
     says: str = ""
     """Words of the message."""
+    log: str = ""
+    """Words of the log's end that a failed attempt keeps."""
 
 
 CASES = (
     Case(""),
     # There is no result.
-    Case("crash", "AgentCrashed", says="exit code 139"),
-    Case("exit:1", "AgentCrashed", says="exit code 1"),
+    Case("crash", "AgentCrashed", says="exit code 139", log="Fatal Python error: Segmentation fault"),
+    Case("exit:1", "AgentCrashed", says="exit code 1", log="precision-agent: leaving with 1"),
     Case("exit:12", "AgentRefused", says="DeviceMissing"),
     Case("exit:14", "AgentRefused", says="GPUBusy"),
     Case("oom", "AgentOutOfMemory", says="spec.agent.resources.memory"),
-    Case("no-message", "ResultMissing", says="kubectl logs job/"),
+    Case("no-message", "ResultMissing", says="(status.attempt.log)"),
     Case("garbage-message", "ResultForeign", says="not JSON"),
     Case("hostile-message", "ResultForeign", says="not JSON"),
     Case("foreign-message", "ResultForeign", says="not of this agent"),
@@ -76,6 +78,8 @@ def test_an_agent_without_a_result_is_a_named_reason_in_the_report(
     status = profile.report_of(nodes[case.fault])["status"]
     assert (status["attempt"]["outcome"], status["attempt"]["reason"]) == ("failed", case.reason)
     assert case.says in status["attempt"]["message"]
+    assert case.log in status["attempt"]["log"]
+    assert "PPR1" not in status["attempt"]["log"]
     assert "run" not in status
     assert status["state"] == "Failed"
 

@@ -28,7 +28,7 @@ from precision_operator.planner.predict import (
     pairs_of,
     transfer,
 )
-from precision_operator.planner.rates import days, tokens_per_second_of
+from precision_operator.planner.rates import days
 from precision_operator.planner.workloads import target
 from tests.support.fleets import NOW, fleet, job, spec, workload
 
@@ -56,7 +56,7 @@ def test_published_flop_rates_become_the_published_token_rates_and_days(
 ) -> None:
     model, system, recipe, sequence, tokens_per_second, tflops = row
     flops = training_flops_per_token(PRESETS[model].model, sequence)
-    rate = tokens_per_second_of(tflops * 1e12, flops)
+    rate = tflops * 1e12 / flops
     assert rate == pytest.approx(tokens_per_second, rel=0.005)
     made = plan(
         spec(
@@ -79,7 +79,7 @@ def test_a_plan_with_nvfp4_takes_the_published_share_of_the_days(row: tuple[str,
     flops = training_flops_per_token(PRESETS[model].model, 8192)  # type: ignore[index]
     found = {}
     for recipe, tflops in (("fp8_current", fp8), ("nvfp4", nvfp4)):
-        pools = [declared(system, recipe, model, tokens_per_second_of(tflops * 1e12, flops))]
+        pools = [declared(system, recipe, model, tflops * 1e12 / flops)]
         task = job(workload={"preset": model}, tokens="1T", minGPUs=1024)
         made = plan(spec(task, pools=pools), fleet().model_copy(update={"pools": ()}), NOW)
         assert made.solution is not None

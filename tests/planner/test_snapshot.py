@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
-from precision_api.request import TIMINGS
 from precision_operator.core.outliers import Measured, judged
 from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
@@ -33,7 +32,7 @@ def fleet_from(*reports: dict[str, Any], nodes: list[dict[str, Any]] | None = No
 
 def test_a_report_becomes_a_node_with_its_rates() -> None:
     row = recipe_row("bf16", tokensPerSecondError="0.012", gpuSpread="0.9")
-    known = fleet_from(report_object("a", status=report_status([row])))
+    known = fleet_from(report_object("a", status=report_status([row], passes=7)))
     (pool,) = known.pools
     (node,) = pool.nodes
     (result,) = node.results
@@ -41,7 +40,7 @@ def test_a_report_becomes_a_node_with_its_rates() -> None:
     assert (pool.name, pool.product, node.name, node.gpus) == ("NVIDIA-GB200", "GB200", "a", 4)
     assert rate.synchronous_tokens_per_second == pytest.approx(95_000 * 0.9)
     assert (rate.error, rate.watts, rate.power_scope) == (0.012, 4870.5, "module")
-    assert (result.provenance, result.passes) == ("simulated", TIMINGS["quick"].passes)
+    assert (result.provenance, result.passes) == ("simulated", 7)
     assert known.workloads[0].name == "llama3-8b"
 
 

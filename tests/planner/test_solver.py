@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -215,6 +216,7 @@ def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:
     assert found.solution is not None
     assert found.solution.slots[0].option.pool.name == "slow"
     assert "worse" in greedy_text(found)
+    assert re.search(r"comes to \$\d{1,3}(,\d{3})+: ", greedy_text(found)), greedy_text(found)
 
 
 def test_gpu_hours_that_are_paid_for_cost_nothing_more() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -146,6 +147,28 @@ def test_slow_throttled_and_fallen_back_nodes_are_named_in_picture_and_words() -
     for name in told:
         assert name in drawn.svg
         assert name in said(given)
+
+
+def test_what_somebody_must_look_after_is_said_before_what_speedups_mean() -> None:
+    texts = [each.text for each in verdict(fleet_page())]
+    odd = [i for i, text in enumerate(texts) if text.startswith(("Slow against", "Held back", "A recipe silently"))]
+    meant = [i for i, text in enumerate(texts) if text.startswith("On node ")]
+    assert len(odd) == 3
+    assert meant
+    assert max(odd) < min(meant)
+
+
+def test_names_in_the_drawing_of_four_pools_lie_apart_and_a_legend_has_them_all() -> None:
+    nodes = [
+        node for pool in ("NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-B200", "NVIDIA-H100") for node in fleet(12, pool)
+    ]
+    drawn = figure(Given("x", MADE_AT, tuple(nodes)), "efficiency").svg
+    named = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="\w+" font-size="([\d.]+)"[^>]*>(\w+)</text>')
+    texts = [(float(x), float(y), float(size), name) for x, y, size, name in named.findall(drawn)]
+    beside, legend = ([text for text in texts if text[3] in RECIPE_NAMES and text[2] == size] for size in (10, 10.5))
+    assert [text[3] for text in legend] == ["bf16", "mxfp8", "nvfp4"]
+    assert 0 < len(beside) < 12, "four pools at one place have no room for every name"
+    assert all(abs(a[1] - b[1]) >= 10 or abs(a[0] - b[0]) > 6 * len(a[3]) for a, b in combinations(beside, 2))
 
 
 def test_a_pool_of_two_nodes_has_no_distribution() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from precision_api import names
+from precision_api.report import ReportAttempt
 from precision_api.wire import encode
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.actions import Close, Collect, Drop, MarkStale, Start
@@ -63,6 +64,13 @@ class Scene:
         view = report_view(self.cluster.objects[f"{REPORTS}/{REPORT_NAME}"])
         assert view is not None
         return view
+
+    def attempt(self) -> ReportAttempt:
+        """The newest attempt of the report."""
+        status = self.report().status
+        assert status is not None
+        assert status.attempt is not None
+        return status.attempt
 
     async def ended(self, phase: str = "Succeeded", message: bytes | None = None) -> tuple[JobView, PodView]:
         """The agent has ended with a good result, unless told otherwise; its pod and log are there."""
@@ -255,6 +263,39 @@ async def test_a_log_that_cannot_be_read_is_asked_for_again_for_a_while(
         assert status is not None
         assert status.run is not None
         assert "The agent's log could not be read" in (status.run.detail_problem or "")
+
+
+async def test_a_failed_attempt_keeps_the_end_of_its_log_and_then_its_job_goes(scene: Scene) -> None:
+    job, pod = await scene.ended(message=b"")
+    scene.cluster.logs[pod.name] = b"Traceback\nCUDA error: \x1b[31munspecified launch failure\x1b[0m\n"
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    attempt = scene.attempt()
+    assert (attempt.reason, attempt.log) == ("ResultMissing", "Traceback\nCUDA error: unspecified launch failure")
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+    order = [method for method, _ in scene.cluster.requests if method in ("LOG", "PATCH", "DELETE")]
+    assert order == ["LOG", "PATCH", "DELETE"], "read while its pod is there"
+
+
+@pytest.mark.parametrize(("error", "long_ago", "later"), LOG_ERRORS.values(), ids=LOG_ERRORS)
+async def test_a_failed_attempt_whose_log_cannot_be_read_is_closed_all_the_same_and_says_why(
+    scene: Scene, error: ApiError, long_ago: bool, later: bool
+) -> None:
+    job, pod = await scene.ended(message=b"")
+    if long_ago:
+        job = replace(job, finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    scene.cluster.fail("LOG", "", error)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == later
+    assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == later
+    if not later:
+        assert scene.attempt().log == f"(no log: {error.message})"
+
+
+async def test_an_attempt_that_was_lost_without_its_pod_has_no_log(scene: Scene) -> None:
+    job, _ = await scene.ended()
+    del scene.cluster.objects[f"{PODS}/{job.name}-x"]
+    assert await scene.actor.act([Collect(job, None, scene.report(), "pool-1")]) == 0
+    assert (scene.attempt().reason, scene.attempt().log) == ("PodLost", None)
+    assert scene.asked("LOG") == []
 
 
 HOSTILE = [b"", b"hello", b'{"v":"PPS1"}', b"{" * 4000, b'{"v":"PPE1","reason":"Nonsense"}']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,20 @@ def report(name: str, **status: Any) -> dict[str, Any]:
     return {"spec": {"profile": "demo", "nodeName": name, "nodeUID": f"uid-{name}"}, "status": status}
 
 
-def screen(view: RenderableType) -> list[list[str]]:
-    """The words of each line, on a wide screen."""
-    console = Console(file=StringIO(), width=200)
+def screen(view: RenderableType, width: int = 200) -> list[str]:
+    """The lines of a screen of so many columns."""
+    console = Console(file=StringIO(), width=width)
     console.print(view)
     assert isinstance(console.file, StringIO)
-    return [[cell.strip() for cell in line.split("│")] for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def rows(view: RenderableType, width: int = 200) -> list[list[str]]:
+    """The cells of a table, its header first: a column begins where its header does."""
+    _title, header, *body = [line for line in screen(view, width) if line]
+    begins = [found.start() for found in re.finditer(r"\S+(?: \S+)*", header)]
+    ends = [*begins[1:], None]
+    return [[line[begin:end].strip() for begin, end in zip(begins, ends, strict=True)] for line in (header, *body)]
 
 
 @pytest.mark.parametrize(
@@ -70,31 +79,47 @@ def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
     }
     nodes = [node("a", "scale:0.8"), node("b", "cordoned"), node("c", "mig-single")]
     reports = [report("a", state="Measured", best="fp8_delayed 1.38x", tokensPerJoule="25.1")]
-    rows = screen(fleet_table(Snapshot([profile(**status)], reports, nodes)))
-    assert [row[1:-1] for row in rows if len(row) > 5] == [
-        ["a", "H100-80GB-HBM3", "scale 0.8", "demo", "Measured, slow", "fp8_delayed 1.38x", "25.1"],
-        ["b", "H100-80GB-HBM3", "cordoned", "demo", "Cordoned", "", ""],
-        ["c", "H100-80GB-HBM3-MIG-1g.10gb", "MIG", "demo", "-", "", ""],
+    assert rows(fleet_table(Snapshot([profile(**status)], reports, nodes))) == [
+        ["Node", "Product", "Staged", "State", "Best", "Tokens/J"],
+        ["a", "H100-80GB-HBM3", "scale 0.8", "Measured, slow", "fp8_delayed 1.38x", "25.1"],
+        ["b", "H100-80GB-HBM3", "cordoned", "Cordoned", "", ""],
+        ["c", "H100-80GB-HBM3-MIG-1g.10gb", "MIG", "-", "", ""],
     ]
+
+
+def test_of_several_profiles_each_line_names_its_own() -> None:
+    snapshot = Snapshot([profile(), profile()], [], [node("a")])
+    assert [row[3] for row in rows(fleet_table(snapshot))] == ["Profile", "demo", "demo"]
 
 
 def test_a_report_of_an_earlier_node_of_the_same_name_is_not_shown_for_the_new_one() -> None:
     old = report("a", state="Measured")
     old["spec"]["nodeUID"] = "uid-of-the-earlier-one"
-    rows = screen(fleet_table(Snapshot([profile()], [old], [node("a")])))
-    assert [row[5] for row in rows if len(row) > 5] == ["-"]
+    found = rows(fleet_table(Snapshot([profile()], [old], [node("a")])))
+    assert [row[3] for row in found] == ["State", "-"]
 
 
 def test_every_reason_is_told_with_its_number_of_nodes_and_in_words() -> None:
     reasons = [{"reason": "Busy", "count": 3, "example": "n-7", "message": "Pod a/b holds 8 of its GPUs."}]
-    rows = screen(reasons_table(Snapshot([profile(reasons=reasons)], [], [])))
-    assert ["demo", "Busy", "3", "n-7", "Pod a/b holds 8 of its GPUs."] in [row[1:-1] for row in rows]
+    found = rows(reasons_table(Snapshot([profile(reasons=reasons)], [], [])))
+    assert found[1:] == [["Busy", "3", "n-7", "Pod a/b holds 8 of its GPUs."]]
+
+
+def test_on_a_screen_of_eighty_columns_names_states_and_figures_stay_whole() -> None:
+    told = {"reason": "AgentRefused", "count": 1, "example": "gb300-0005", "message": "Far too many words. " * 9}
+    status = {"pools": [{"name": "p", "nodes": 1, "slowNodes": ["gb200-0009"]}], "reasons": [told]}
+    reports = [report("gb200-0009", state="Measured", best="nvfp4_no_rht 1.95x", tokensPerJoule="44.3")]
+    nodes = [node("gb200-0009", "scale:0.8"), node("gb300-0005", "fault:refuse:DeviceMissing", "mig-single")]
+    snapshot = Snapshot([profile(**status)], reports, nodes)
+    first = rows(fleet_table(snapshot), 80)[1]
+    assert [first[0], *first[3:]] == ["gb200-0009", "Measured, slow", "nvfp4_no_rht 1.95x", "44.3"]
+    assert rows(reasons_table(snapshot), 80)[1][:3] == ["AgentRefused", "1", "gb300-0005"]
 
 
 def test_progress_names_the_states_that_have_nodes_and_no_others() -> None:
     counts = {"eligible": 4, "succeeded": 1, "running": 2, "queued": 0, "failed": 1}
-    ((line,),) = screen(progress_view(Snapshot([profile(nodes=counts, phase="Running")], [], [])))
-    assert line.startswith("demo")
+    (line,) = screen(progress_view(Snapshot([profile(nodes=counts, phase="Running")], [], [])))
+    assert line.startswith(" demo")
     assert line.endswith("Running  1 succeeded, 2 running, 1 failed")
 
 

@@ -9,10 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from precision_lab.demo import make_room
 from precision_lab.identity import Identity
 from precision_lab.processes import ProcessError, Processes, launch
 
@@ -167,6 +170,31 @@ def test_a_second_owner_keeps_the_cluster_when_the_first_is_gone() -> None:
         process.wait()
         assert processes.states()["child"].exit is None
         assert alive(child)
+
+
+def test_who_asks_a_cluster_that_is_gone_learns_that_another_command_has_ended_it(processes: Processes) -> None:
+    processes.end()
+    with pytest.raises(ProcessError, match=f"{processes.run_dir} is gone: another command has ended it"):
+        processes.states()
+
+
+def test_a_demo_at_work_is_left_alone_and_one_that_is_over_makes_room_for_the_next() -> None:
+    earlier = launch(f"room-{os.getpid()}")
+    try:
+        name = earlier.run_dir.name.removeprefix(f"precision-lab-{os.getuid()}-")
+        said = StringIO()
+        console = Console(file=said, width=120)
+        with pytest.raises(ProcessError, match=f"precision-lab down --name {name}"):
+            make_room(console, name)
+        assert earlier.keeper() is not None
+        earlier.detach()
+        earlier.disown()
+        make_room(console, name)
+        assert earlier.keeper() is None
+        assert said.getvalue() == "The cluster of an earlier demo was still running: it was ended.\n"
+        make_room(console, name)  # nobody there: nothing to do
+    finally:
+        earlier.end()
 
 
 def test_an_identity_is_not_that_of_a_later_process_with_the_same_id() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.binaries import binaries, cache_folder, found_in
-from precision_lab.programs import ALL, CLUSTER, MODULES, modules_for
+from precision_lab.binaries import binaries, cache_folder, found_in, make_ready
+from precision_lab.programs import ALL, CLUSTER, DEMO, MODULES, modules_for
 from precision_lab.toolchain import go_version
 
 
@@ -71,3 +71,17 @@ def test_programs_that_were_built_before_are_found_in_the_cache_by_their_key(tmp
     folder.mkdir(parents=True)
     etcd = program(folder, "etcd")
     assert binaries(["etcd"], environment) == {"etcd": etcd}
+
+
+def test_who_names_a_folder_with_the_clusters_programs_waits_for_no_build_of_them_in_the_demo(
+    tmp_path: Path,
+) -> None:
+    given, built = tmp_path / "given", cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) / "bin"
+    given.mkdir()
+    for name in CLUSTER:
+        program(given, name)
+    rest = modules_for(("helm", "prometheus"))
+    for module in rest:
+        (built / module.key()).mkdir(parents=True)
+    make_ready(DEMO, {"KUBEBUILDER_ASSETS": str(given), "XDG_CACHE_HOME": str(tmp_path)})
+    assert {folder.name for folder in built.iterdir()} == {module.key() for module in rest}

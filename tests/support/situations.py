@@ -291,7 +291,7 @@ WITHOUT_DETAIL: dict[str, Situation] = {
 """Measured, but the full result is lost."""
 
 ENDS: dict[str, Situation] = {
-    "AgentCrashed": Situation(left(exit_code=139), {"exit_code": 139, "job": job().name}),
+    "AgentCrashed": Situation(left(exit_code=139), {"exit_code": 139, "node": "n1"}),
     "AgentOutOfMemory": Situation(left(exit_code=137, reason="OOMKilled"), {"limit": "limit"}),
     "AgentRefused": Situation(
         left(exit_code=14),
@@ -319,7 +319,7 @@ ENDS: dict[str, Situation] = {
     "Failed": Situation(
         observed([profile()], reports=(report(status=tried("failed", failures=3, reason="OfAnotherVersion")),)), {}
     ),
-    "ResultMissing": Situation(left(exit_code=0), {"job": job().name}),
+    "ResultMissing": Situation(left(exit_code=0), {"node": "n1"}),
     "ResultDamaged": Situation(left('{"v": "PPS1"}', 0), {"detail": "the summary is not valid: run: Field required"}),
     "ResultForeign": Situation(
         left('{"v": "PPS9"}', 0), {"detail": "the termination message is not of this agent, or of a newer version"}

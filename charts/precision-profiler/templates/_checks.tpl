@@ -8,10 +8,18 @@
 {{- end -}}
 {{- $shards := int .Values.exporter.shards -}}
 {{- if or (lt $shards 1) (gt $shards 64) -}}
-{{- fail (printf "exporter.shards is %d: choose 1 to 64. One shard holds about 1,500 nodes; 10,000 nodes need 7." $shards) -}}
+{{- fail (printf "exporter.shards is %d: choose 1 to 64. Count one shard for 1,000 nodes; 10,000 nodes need 10." $shards) -}}
 {{- end -}}
 {{- if and (eq (toString .Values.rules.enabled) "true") (not .Values.exporter.enabled) -}}
 {{- fail "rules.enabled needs exporter.enabled: every rule reads what the exporter shows, and its absence is an alert." -}}
+{{- end -}}
+{{- if and (eq (toString .Values.serviceMonitor.enabled) "true") (not .Values.exporter.enabled) -}}
+{{- fail "serviceMonitor.enabled needs exporter.enabled: there is nothing else to scrape for the fleet." -}}
+{{- end -}}
+{{- $every := include "pp.milliseconds" .Values.serviceMonitor.interval | int64 -}}
+{{- $within := include "pp.milliseconds" .Values.serviceMonitor.scrapeTimeout | int64 -}}
+{{- if gt $within $every -}}
+{{- fail (printf "serviceMonitor.scrapeTimeout is %s: it must not be longer than serviceMonitor.interval, %s, or Prometheus takes none of it." .Values.serviceMonitor.scrapeTimeout .Values.serviceMonitor.interval) -}}
 {{- end -}}
 {{- range $name, $_ := .Values.extraLabels -}}
 {{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "helm.sh/" $name) -}}
@@ -30,6 +38,16 @@
 {{- fail (printf "rules.alerts.%s: the chart has no alert of that name. It has: %s." $name (join ", " $known | default "none")) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* A duration of Prometheus, such as 1m30s, in milliseconds. */ -}}
+{{- define "pp.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+(ms|s|m|h)" . -1 -}}
+{{- $sum = add $sum (mul (regexFind "^[0-9]+" . | int64) (get $units (regexFind "[a-z]+$" .))) -}}
+{{- end -}}
+{{- $sum -}}
 {{- end -}}
 
 {{- /* Names of all alerts in files/rules, as a JSON list. */ -}}

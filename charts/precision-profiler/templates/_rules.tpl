@@ -1,4 +1,5 @@
-{{- /* The groups of a rule file, with what rules.alerts says of single alerts. The braces in an alert's annotations are
+{{- /* The groups of a rule file, with what rules.alerts says of single alerts and rules.runbooks of where
+runbooks are. The braces in an alert's annotations are
 Prometheus' own: they are data here, and are never evaluated. */ -}}
 {{- define "pp.ruleGroups" -}}
 {{- $groups := list -}}
@@ -8,6 +9,9 @@ Prometheus' own: they are data here, and are never evaluated. */ -}}
 {{- $told := get $.alerts ($rule.alert | default "") | default dict -}}
 {{- if ne (toString (get $told "enabled")) "false" -}}
 {{- with $told.for }}{{ $_ := set $rule "for" . }}{{ end -}}
+{{- with get ($rule.annotations | default dict) "runbook_url" -}}
+{{- if $.runbooks }}{{ $_ := set $rule.annotations "runbook_url" (replace "docs/runbooks.md" $.runbooks .) }}{{ end -}}
+{{- end -}}
 {{- with $told.severity }}{{ $_ := set $rule "labels" (merge (dict "severity" .) ($rule.labels | default dict)) }}{{ end -}}
 {{- $rules = append $rules $rule -}}
 {{- end -}}

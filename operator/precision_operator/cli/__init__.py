@@ -38,7 +38,12 @@ class _LazyCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command `cmd_name`, imported now; None if there is none."""
         if cmd_name not in COMMANDS:
-            return None
+            if ctx is None or ctx.resilient_parsing or cmd_name.startswith("-"):
+                return None
+            from precision_operator.cli.failure import did_you_mean, fail  # only here: most names are right
+
+            see = "See kubectl precision --help"
+            fail(f"there is no command {cmd_name}{did_you_mean(cmd_name, list(COMMANDS), see)}")
         module_name, function = COMMANDS[cmd_name].split(":")
         module = import_module(module_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

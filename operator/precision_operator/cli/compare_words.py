@@ -63,23 +63,25 @@ def _how(found: Comparison) -> str:
     return {
         "paired": f"the same {nodes} nodes, paired",
         "single": "one node",
-        "groups": f"two groups of together {nodes} nodes",
+        "groups": "one node against another" if nodes == 1 else f"two groups of together {nodes} nodes",
     }[found.how]
 
 
 def _sentence(row: Row) -> str:
-    told = [f"{row.recipe}: {_amount(row.rate, _RATE)}"]
+    told = [f"{row.recipe}: {_amount(row.rate, _RATE) or f'tokens per second {ratio_text(row.rate)}'}"]
     if row.tokens_per_joule is not None:
-        told.append(_amount(row.tokens_per_joule, _ENERGY))
+        told.append(_amount(row.tokens_per_joule, _ENERGY) or f"tokens per joule {ratio_text(row.tokens_per_joule)}")
     return "; ".join(told) + "."
 
 
 def _amount(ratio: Ratio, words: Mapping[Answer, str]) -> str:
-    """`1.8 % slower (0.982 [0.976, 0.988])`."""
+    """`1.8 % slower (0.982 [0.976, 0.988])`; empty where nothing is known of noise."""
+    if ratio.answer == "not_known":
+        return ""
     figures = ratio_text(ratio)
     if ratio.answer in ("more", "less"):
         return f"{abs(ratio.value - 1):.1%} {words[ratio.answer]} ({figures})"
-    return f"{words[ratio.answer]} ({figures})".strip()
+    return f"{words[ratio.answer]} ({figures})"
 
 
 def ratio_text(ratio: Ratio | None) -> str:

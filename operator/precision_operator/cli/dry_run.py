@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +15,10 @@ from pydantic import ValidationError
 
 from precision_api.names import LABEL_ATTEMPT
 from precision_api.profile import ProfileSpec
+from precision_operator.cli.allowed import strictly
 from precision_operator.cli.failure import fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import WIDTH, Form, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.core.actions import Close, Start
 from precision_operator.core.asking import Refusal
@@ -36,8 +38,8 @@ GONE = "gone"
 WOULD_START = "WouldStart"
 """The reason of a node on which an agent would start if the profile were applied now."""
 COLUMNS = ("node", "decision", "reason", "message")
-_MESSAGE = 100
-"""Characters of a message that the table shows; -o wide shows all."""
+_LEAST = 40
+"""Characters of a message that the table shows at least; -o wide shows all."""
 
 DECISIONS: Mapping[Kind, str] = {
     "running": "run",
@@ -73,7 +75,7 @@ def dry_run(
         saved = saved_nodes(nodes) if nodes is not None else None
         seconds_of(request_timeout)
     except ValidationError as error:
-        fail(sentences(error, "spec"))
+        fail(sentences(error, "spec", ProfileSpec))
     except ValueError as error:
         fail(str(error))
     if saved is not None:
@@ -165,7 +167,7 @@ def _due(stand: Stand | None) -> str | None:
 
 def _profile(raw: Mapping[str, Any], namespace: str | None) -> ProfileView:
     """The profile in the file. Raises ValidationError with all that is wrong with its spec."""
-    ProfileSpec.model_validate(raw["spec"])
+    strictly(ProfileSpec, raw["spec"])
     told = raw["metadata"].get("namespace")
     if namespace and told and namespace != told:
         raise ValueError(f"the profile's namespace is {told}, --namespace says {namespace}: leave one of them out")
@@ -230,13 +232,22 @@ def _text(found: Sequence[Mapping[str, Any]], output: Form) -> str:
 def _table(found: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]], wide: bool) -> str:
     if not plain:
         return "There are no nodes."
-    short = [{**row, "message": _cut(row["message"])} for row in plain]
+    left = max(_LEAST, WIDTH - _width([{**row, "message": ""} for row in plain]))
+    short = [{**row, "message": _cut(row["message"], left)} for row in plain]
     more = [{**{key: row[key] for key in ("node", "product", "gpus", "pool", "due")}, **row} for row in found]
     return as_columns(more if wide else short) + "\n\n" + _counted(plain)
 
 
-def _cut(message: str) -> str:
-    return message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 3].rstrip()}..."
+def _width(plain: Sequence[Mapping[str, Any]]) -> int:
+    """Characters of the columns before the message, with what stands between them."""
+    return as_columns(plain).partition("\n")[0].index("MESSAGE")
+
+
+def _cut(message: str, left: int) -> str:
+    """`message`, or as many of its words as `left` characters hold."""
+    return (
+        message if len(message) <= left else textwrap.shorten(message, left, placeholder=" ...", break_on_hyphens=False)
+    )
 
 
 def _counted(found: Sequence[Mapping[str, Any]]) -> str:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from precision_operator.cli.allowed import FORMS, SPELLED, field_path, in_words
 from precision_operator.cli.codes import WRONG_INPUT, Code
 
+NEAR_TOLD = 3
+FEW = 5
+"""Names that are told where none is near: more would hide the sentence."""
 _SENTENCES = {
     "missing": "is required",
     "extra_forbidden": "is no field here: check the spelling (names are camelCase)",
@@ -32,20 +36,37 @@ def note(message: str) -> None:
     typer.echo(f"note: {message}", err=True)
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """`; did you mean a or b?` for a name that does not exist; empty where nothing is near."""
+def did_you_mean(name: str, known: Sequence[str], see: str = "") -> str:
+    """How a sentence about a name that does not exist goes on: `; did you mean a or b? See kubectl get pp -A`.
+
+    Names that have the given one in them come first (GB200 for NVIDIA-GB200), then those that are spelt alike. Where
+    nothing is near, a few names are all told. `see` is a sentence of its own, where there is more to say.
+    """
     from precision_operator.core.why import nearest  # only here: most commands end well
 
-    near = nearest(name, list(dict.fromkeys(known)))
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    every = [each for each in dict.fromkeys(known) if each]
+    within = [each for each in every if name and name.lower() in each.lower()]
+    near = list(dict.fromkeys([*within, *nearest(name, every)]))[:NEAR_TOLD]
+    if near:
+        return f"; did you mean {' or '.join(near)}?{see and f' {see}'}"
+    there = f" (there is {', '.join(every)})" if 0 < len(every) <= FEW else ""
+    return f"{there}{see and f'. {see}'}"
 
 
-def sentences(error: ValidationError, root: str = "") -> str:
-    """What `error` says, a line for each problem, with the path of the field below `root`."""
+def sentences(error: ValidationError, root: str = "", model: type[BaseModel] | None = None) -> str:
+    """What `error` says, a line for each problem, with the path of the field below `root`.
+
+    Where the `model` has words for how a field is written, they stand in place of a pattern.
+    """
     lines = []
     for detail in error.errors():
-        where = ".".join(str(part) for part in ((root,) if root else ()) + detail["loc"])
+        path = field_path(detail["loc"])
+        where = ".".join(str(part) for part in ((root,) if root else ()) + path)
         what = _SENTENCES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+        if detail["type"] in SPELLED or path != detail["loc"]:
+            what = (in_words(model, path) if model is not None else "") or what
+        else:
+            what = FORMS.get(detail["type"], what)
         given = f", not {detail['input']!r:.60}" if isinstance(detail["input"], bool | int | float | str) else ""
         if detail["type"] in _SENTENCES:
             lines.append(f"{where} {what}")
@@ -53,4 +74,4 @@ def sentences(error: ValidationError, root: str = "") -> str:
             lines.append(what)
         else:
             lines.append(f"{where}: {what[:1].lower()}{what[1:]}{given}")
-    return "\n".join(lines)
+    return "\n".join(dict.fromkeys(lines))

@@ -23,7 +23,16 @@ from precision_operator.cli.reads import (
     wanted_texts,
 )
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observed import JobView, Observed, Occupancy, PodView, ProfileView, ReportView, Settings
+from precision_operator.core.observed import (
+    JobView,
+    Observed,
+    Occupancy,
+    PodView,
+    ProfileView,
+    Raw,
+    ReportView,
+    Settings,
+)
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.served import served
 from precision_operator.core.views import job_view, pod_view, profile_view, report_view
@@ -94,7 +103,7 @@ async def _world(
     asked = question.profile if question is not None else None
     profiles = there if asked is None else put_in(there, asked, now)
     told = await _configured(cluster, reader.own, notes)
-    settings = told.settings if told is not None else settings_told_by(there, asked)
+    settings = told.serving.settings if told is not None else settings_told_by(there, asked)
     if told is not None:
         reader.only, profiles = _served_places(told, profiles, namespace, notes)
     else:
@@ -196,36 +205,58 @@ async def _looked(
             return Seen(seen, decided, tuple(notes))
 
 
-async def _configured(cluster: Cluster, namespace: str, notes: list[str]) -> Configured | None:
-    """How the operator is configured by its Deployment, that which serves `namespace` first; None: can't be told."""
-    try:
-        deployments, _ = await cluster.list_all(paths.collection("apps/v1", "deployments"), OPERATOR)
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        deployments = []
-    try:
-        found = [configured_in(deployment) for deployment in deployments]
-    except ValueError as error:
-        notes.append(f"{UNKNOWN_SETTINGS}, since its Deployment is of another version than this plugin: {error}")
-        return None
+@dataclass(frozen=True)
+class _Operators:
+    """The operator that serves a namespace (else any), and the namespaces that some operator serves."""
+
+    serving: Configured
+    watched: frozenset[str]
+
+
+async def _configured(cluster: Cluster, namespace: str, notes: list[str]) -> _Operators | None:
+    """How operators are configured by their Deployments; None: it can't be told. Those of other versions are noted."""
+    found: list[Configured] = []
+    problems: list[str] = []
+    for deployment in await _deployments(cluster, namespace):
+        try:
+            found.append(configured_in(deployment))
+        except ValueError as error:
+            problems.append(f"since its Deployment is of another version than this plugin: {error}")
     if not found:
-        notes.append(f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen")
+        notes.append(f"{UNKNOWN_SETTINGS}, {(problems or ['since its Deployment is not to be seen'])[0]}")
         return None
-    return next((each for each in found if namespace in each.namespaces), found[0])
+    serving = next((each for each in found if namespace in each.namespaces), None)
+    if serving is None and problems:
+        notes.append(f"{UNKNOWN_SETTINGS}, {problems[0]}")
+        return None
+    watched = frozenset(name for each in found for name in each.namespaces)
+    return _Operators(serving or found[0], watched)
+
+
+async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
+    """Those of operators: of all namespaces, or of `namespace` alone where the user may not see the others."""
+    for place in (None, namespace):
+        try:
+            return list((await cluster.list_all(paths.collection("apps/v1", "deployments", place), OPERATOR))[0])
+        except ApiError as error:
+            if error.status != 403:
+                raise
+    return []
 
 
 def _served_places(
-    told: Configured, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
+    told: _Operators, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
 ) -> tuple[frozenset[str], tuple[ProfileView, ...]]:
     """The namespaces that count - those that the operator serves, and that which is asked for - and profiles there."""
     asked = {namespace} if namespace else set()
-    for name in asked - set(told.namespaces):
+    for name in asked - set(told.serving.namespaces):
         notes.append(f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)")
-    only = frozenset({*told.namespaces, *asked})
+    only = frozenset({*told.serving.namespaces, *asked})
     left_out = sorted({profile.namespace for profile in profiles} - only)
-    if left_out and namespace is None:
-        notes.append(f"profiles of {', '.join(left_out)} are left out: the operator does not watch these namespaces")
+    if namespace is None and (others := sorted(told.watched.intersection(left_out))):
+        notes.append(f"profiles of {', '.join(others)} are left out: another operator serves them (ask with -n)")
+    if namespace is None and (unwatched := [name for name in left_out if name not in told.watched]):
+        notes.append(f"profiles of {', '.join(unwatched)} are left out: the operator does not watch these namespaces")
     return only, tuple(profile for profile in profiles if profile.namespace in only)
 
 

@@ -20,21 +20,21 @@ KINDS: Mapping[str, str] = {
 _SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "run": "run"}
 
 
-def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "") -> tuple[str, str]:
+def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:
     """(kind, name) of what `given` names; ends the command where it names nothing, or several things.
 
-    `known` has the names of each kind that the command takes.
+    `known` has the names of each kind that the command takes; `see` says where to look for a name that is not there.
     """
     prefix, slash, name = given.partition("/")
     if slash and prefix.lower() in KINDS and KINDS[prefix.lower()] in known:
         kind = KINDS[prefix.lower()]
         if name not in known[kind]:
-            fail(f"there is no {kind} {name}{where}{did_you_mean(name, known[kind])}")
+            fail(f"there is no {kind} {name}{where}{did_you_mean(name, known[kind], see)}")
         return kind, name
     kinds = [kind for kind, names in known.items() if given in names]
     if not kinds:
         every = [name for names in known.values() for name in names]
-        fail(f"{given} is no {' or '.join(known)}{where}{did_you_mean(given, every)}")
+        fail(f"{given} is no {' or '.join(known)}{where}{did_you_mean(given, every, see)}")
     if len(kinds) > 1:
         ways = " or ".join(f"{_SHORT[kind]}/{given}" for kind in kinds)
         fail(f"{given} is a {' and a '.join(kinds)}: write {ways}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import WIDTH, Form, as_columns, printed
 from precision_operator.cli.reach import asked
 from precision_operator.cli.reads import paged
 from precision_operator.cluster import Cluster, paths
@@ -59,15 +60,25 @@ def metrics(
 
     place, profiles, found = asked(Reach(kubeconfig, context, request_timeout), work)
     _check(node, place, [raw["spec"]["nodeName"] for raw, _ in found])
+    if profile is not None:
+        _check_profile(profile, place, [raw["metadata"]["name"] for raw in profiles])
     known = [result for _, result in found if result is not None]
     percents: dict[tuple[str, ...], float] = {
         (p["metadata"]["namespace"], p["metadata"]["name"]): slow_node_percent(p) for p in profiles
     }
     series = [row for row in rows(known, percents, node, told) if profile in (None, row["labels"]["profile"])]
+    if not series and told == "pool":
+        end(NO_ANSWER, "at metricsLevel pool the exporter shows pools, profiles and plans alone: take --level node")
     if not series:
         end(NO_ANSWER, f"{node} has no result yet, so it has no series. See kubectl precision why {node}")
     flat = [{**row, "labels": _labels(row["labels"])} for row in series]
-    typer.echo(printed(series, output, lambda wide: _text(series) if wide else as_columns(flat), flat, COLUMNS))
+    typer.echo(printed(series, output, lambda wide: _text(series) if wide else _table(series), flat, COLUMNS))
+
+
+def _check_profile(profile: str, place: str | None, known: list[str]) -> None:
+    if profile not in known:
+        where = f" in namespace {place}" if place else ""
+        fail(f"there is no profile {profile}{where}{did_you_mean(profile, known, 'See kubectl get pp -A')}")
 
 
 def _plain(raw: Raw) -> Raw:
@@ -93,8 +104,8 @@ def _check(node: str, place: str | None, known: list[str]) -> None:
     if node in known:
         return
     where = f" in namespace {place}" if place else ""
-    near = did_you_mean(node, known)
-    fail(f"no report{where} is of a node {node}{near}. Name its namespace with -n; see kubectl precision nodes -A")
+    see = f"Why a node has none: kubectl precision why {node}; reports of other namespaces: kubectl precision nodes -A"
+    fail(f"no report{where} is of a node {node}{did_you_mean(node, known, see)}")
 
 
 def rows(
@@ -122,6 +133,35 @@ def _labels(labels: dict[str, str]) -> str:
     """What tells one of the node's series from another: the labels that all of them share are left out."""
     shared = ("profile_namespace", "node")
     return ", ".join(f"{key}={value}" for key, value in labels.items() if key not in shared and value)
+
+
+def _table(series: list[dict[str, Any]]) -> str:
+    """What all series share, then each with its value and the rest of its labels."""
+    first = series[0]["labels"]
+    shared = {key: value for key, value in first.items() if all(row["labels"].get(key) == value for row in series)}
+    rows = [
+        {
+            "metric": row["metric"],
+            "value": _rounded(row["value"]),
+            "labels": ", ".join(f"{k}={v}" for k, v in row["labels"].items() if v and k not in shared),
+        }
+        for row in series
+    ]
+    head = ", ".join(f"{key}={value}" for key, value in shared.items() if value)
+    header, *lines = as_columns(rows).splitlines()
+    indent = " " * header.index("LABELS")
+    return "\n".join([_folded(f"Each with {head}", ""), "", header, *(_folded(line, indent) for line in lines)])
+
+
+def _folded(line: str, indent: str) -> str:
+    """`line`, broken between words where it is too long."""
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+
+
+def _rounded(value: float) -> float:
+    """Six digits; whole numbers (times among them) stay as they are."""
+    rounded = value if float(value).is_integer() else float(f"{value:.6g}")
+    return int(rounded) if float(rounded).is_integer() else rounded
 
 
 def _text(series: list[dict[str, Any]]) -> str:

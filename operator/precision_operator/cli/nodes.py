@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -103,6 +103,8 @@ COLUMNS = (
     "finishedAt",
     "report",
 )
+_WHERE_SEVERAL = ("namespace", "profile", "pool")
+"""Columns that a table has only where they tell rows apart; -o wide has them always."""
 
 
 def nodes(
@@ -200,30 +202,36 @@ def _flags(status: ReportStatus, like: Judged | None) -> Iterator[str]:
 
 def _table(chosen: Sequence[dict[str, Any]], every: int, found: Results, wide: bool) -> str:
     if not every:
-        return f"No node has a report{found.where} yet. See kubectl precision status, and why NODE for one node."
+        elsewhere = " Other namespaces: -n NAME, or -A for all." if found.place else ""
+        return (
+            f"No node has a report{found.where} yet.{elsewhere} "
+            "See kubectl precision status, and why NODE for one node."
+        )
     if not chosen:
         return f"None of {every} nodes{found.where} is so."
-    several = len({(row["namespace"], row["profile"]) for row in chosen}) > 1
-    body = as_columns([_columns(row, wide, several) for row in chosen])
+    more = {name for name in _WHERE_SEVERAL if wide or len({row[name] for row in chosen} - {None}) > 1}
+    body = as_columns([_columns(row, wide, more) for row in chosen])
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
     shown = f"{len(chosen)} of {every} nodes" if len(chosen) < every else f"{every} nodes"
     return f"{body}\n\n{shown}: {states}"
 
 
-def _columns(each: Mapping[str, Any], wide: bool, several: bool) -> dict[str, Any]:
-    cells = {"namespace": each["namespace"], "profile": each["profile"]} if several or wide else {}
-    cells |= {
+def _columns(each: Mapping[str, Any], wide: bool, more: Container[str]) -> dict[str, Any]:
+    """A node's cells; of namespace, profile and pool those in `more`."""
+    cells = {
+        "namespace": each["namespace"],
+        "profile": each["profile"],
         "node": each["node"],
         "pool": each["pool"],
-        "state": f"{each['state']} ({each['stale'] or each['attempt']})" if _why(each) else each["state"],
-        "best": each["best"],
-        "speedup": _told(each["speedup"], ".2f", "x"),
+        "state": each["state"],
+        "best": " ".join(filter(None, (each["best"], _told(each["speedup"], ".2f", "x")))),
         "tokens/s": _told(each["tokensPerSecond"], ",.0f"),
-        "tokens/J": _told(each["tokensPerJoule"], ".1f"),
         "of median": _told(each["ofMedian"], ".1%"),
-        "notes": ", ".join([*each["flags"], *(["SIMULATED"] if each["data"] in ("simulated", "replayed") else [])]),
+        "notes": ", ".join(_notes(each)),
     }
+    cells = {name: cell for name, cell in cells.items() if name not in _WHERE_SEVERAL or name in more}
     if wide:
+        cells |= {"tokens/J": _told(each["tokensPerJoule"], ".1f")}
         bounds = (each["speedupLower"], each["speedupUpper"])
         interval = "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
         cells |= {"95 % interval": interval, "watts": _told(each["watts"], ",.0f")}
@@ -231,8 +239,13 @@ def _columns(each: Mapping[str, Any], wide: bool, several: bool) -> dict[str, An
     return cells
 
 
-def _why(each: Mapping[str, Any]) -> bool:
-    return each["state"] not in ("Measured", "Partial") and bool(each["stale"] or each["attempt"])
+def _notes(each: Mapping[str, Any]) -> Iterator[str]:
+    """Why it stands so, what is odd about it, and that nobody measured it."""
+    if each["state"] not in ("Measured", "Partial") and (why := each["stale"] or each["attempt"]):
+        yield why
+    yield from each["flags"]
+    if each["data"] in ("simulated", "replayed"):
+        yield "SIMULATED"
 
 
 def _told(value: float | None, form: str, unit: str = "") -> str | None:

@@ -24,6 +24,8 @@ class Form(StrEnum):
 
 
 Output = Form
+WIDTH = 120
+"""Characters of a line that tables keep to, where names allow it; -o wide does not."""
 Row = Mapping[str, Any]
 
 

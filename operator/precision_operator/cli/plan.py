@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_KIND
+from precision_operator.cli.allowed import strictly
 from precision_operator.cli.codes import DONE, NO_ANSWER, WRONG_INPUT, Code
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.fleet import gathered_fleet
@@ -97,9 +98,11 @@ def _asked_for(file: str) -> tuple[PlanSpec, str, str]:
         fail(f"{file}: apiVersion is {raw.get('apiVersion')!r}; this version reads {API_VERSION}")
     meta = raw.get("metadata") or {}
     try:
-        spec = PlanSpec.model_validate(raw.get("spec") or {})
+        spec = strictly(PlanSpec, raw.get("spec") or {})
     except ValidationError as error:
-        fail(f"{file}: {sentences(error, 'spec')}")
+        fail(f"{file}: {sentences(error, 'spec', PlanSpec)}")
+    except ValueError as error:
+        fail(f"{file}: {error}")
     return spec, str(meta.get("name", "plan")), str(meta.get("namespace", ""))
 
 

@@ -23,8 +23,18 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
+from precision_operator.cli.output import Form
 from precision_operator.cli.reach import asked
-from precision_operator.cli.results import Results, finished, of_profile, pool_of, profile_named, results, stale_reason
+from precision_operator.cli.results import (
+    Results,
+    against_like,
+    finished,
+    of_profile,
+    pool_of,
+    profile_named,
+    results,
+    stale_reason,
+)
 from precision_operator.cli.saved import read
 from precision_operator.cli.status import read as read_status
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -36,6 +46,7 @@ from precision_operator.report.page import page
 from precision_operator.report.png import NoMatplotlib, png
 
 REASONS_TOLD = 6
+PAGES = (".html", ".htm")
 
 
 def report(
@@ -53,6 +64,7 @@ def report(
     """Write one self-contained HTML page: the verdict in words, then every figure with its source."""
     if price is not None and not 0 < price < 1e6:
         fail(f"--price: {price:g} is no price of a GPU-hour in dollars; write for example 2.5")
+    _check_file(output)
     made_at = format_time(datetime.now(UTC))
     if Path(name).is_file():
         given = _of_file(name, made_at, price)
@@ -69,6 +81,16 @@ def report(
     _write(output, page(given).encode())
     if png_file is not None:
         _write(png_file, _png(given))
+
+
+def _check_file(output: str) -> None:
+    """Ends the command where the name asks for something else than a page: -o json would be a page in a file `json`."""
+    suffix = Path(output).suffix.lower()
+    if output in tuple(Form) or (suffix and suffix not in PAGES):
+        fail(
+            f"-o {output}: the report is one HTML page, and -o names its file, such as report.html. Its main figure as "
+            "a picture: --png figure.png; figures for programs: kubectl precision nodes -o json"
+        )
 
 
 def _png(given: Given) -> bytes:
@@ -107,20 +129,24 @@ async def _of_cluster(
 ) -> Given:
     nodes = list(dict.fromkeys(report.node_name for report in found.reports))
     known = {"profile": [view.name for view in found.profiles], "node": nodes}
-    kind, bare = meant(name, known, found.where)
+    see = f"A node is found when it has a report; why it has none: kubectl precision why {name.rpartition('/')[2]}"
+    kind, bare = meant(name, known, found.where, see)
     if kind == "profile":
         own = profile_named(found, bare)
         chosen = of_profile(found.reports, own)
-        subject, unmeasured = f"Profile {own.key}", _unmeasured(own)
+        subject, unmeasured, standing = f"Profile {own.key}", _unmeasured(own), None
     else:
         own = _profile_of(found, bare, only)
-        chosen = tuple(r for r in of_profile(found.reports, own) if r.node_name == bare)
+        every = of_profile(found.reports, own)
+        chosen = tuple(r for r in every if r.node_name == bare)
+        standing = against_like(every, own).get(bare)
         subject, unmeasured = f"Node {bare}, profile {own.key}", _failed(chosen)
     given = Given(
         subject,
         made_at,
         tuple(map(_node, filter(finished, chosen))),
         slow_node_percent=_percent(own),
+        standing=standing,
         unmeasured=unmeasured,
         price=price,
     )
@@ -131,9 +157,11 @@ def _profile_of(found: Results, node: str, only: str | None) -> ProfileView:
     """The profile that has measured the node; ends the command where there are several and none is named."""
     if only is not None:
         return profile_named(found, only)
-    mine = sorted({report.profile for report in found.reports if report.node_name == node})
+    every = [report for report in found.reports if report.node_name == node]
+    mine = sorted({report.profile for report in every if finished(report)} or {report.profile for report in every})
     if len(mine) > 1:
-        fail(f"{node} has results of the profiles {', '.join(mine)}: name one with --profile")
+        what = "results" if any(map(finished, every)) else "reports, none with a result yet,"
+        fail(f"{node} has {what} of the profiles {', '.join(mine)}: name one with --profile")
     return profile_named(found, mine[0])
 
 
@@ -145,7 +173,11 @@ def _percent(own: ProfileView) -> float:
 def _unmeasured(own: ProfileView) -> tuple[str, ...]:
     """Why nodes of a profile have no result, as its status tells."""
     reasons = read_status(own).reasons[:REASONS_TOLD]
-    return tuple(f"{each.count} nodes: {each.reason}, for example {each.example}. {each.message}" for each in reasons)
+    return tuple(
+        f"{each.count} {'node' if each.count == 1 else 'nodes'}: "
+        f"{each.reason}, for example {each.example}. {each.message}"
+        for each in reasons
+    )
 
 
 def _failed(chosen: Sequence[ReportView]) -> tuple[str, ...]:

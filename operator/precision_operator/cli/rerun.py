@@ -109,8 +109,8 @@ def chosen(known: Known, name: str, only: str | None) -> list[Mark]:
     if meant == "node":
         return _of_node(known, bare, only)
     if own is None:
-        near = did_you_mean(bare, [view.name for view in known.profiles])
-        fail(f"there is no profile {bare} in namespace {known.namespace}{near}. See kubectl get pp -A")
+        near = did_you_mean(bare, [view.name for view in known.profiles], "See kubectl get pp -A")
+        fail(f"there is no profile {bare} in namespace {known.namespace}{near}")
     if only is not None:
         fail(f"--profile goes with a node, and {bare} is a profile: leave --profile out")
     return [
@@ -130,21 +130,19 @@ def _meant(known: Known, name: str, own: ProfileView | None, only: str | None) -
     if own is not None and is_node and only is None:
         fail(f"{name} is a profile and a node: write pp/{name} or node/{name}")
     if own is None and not is_node:
-        near = did_you_mean(name, [*(view.name for view in known.profiles), *known.nodes])
-        fail(
-            f"{name} is neither a profile of namespace {known.namespace} nor a node{near}. "
-            "Name the profile's namespace with -n; see kubectl get pp -A and kubectl get nodes"
-        )
+        see = "Name the profile's namespace with -n; see kubectl get pp -A and kubectl get nodes"
+        near = did_you_mean(name, [*(view.name for view in known.profiles), *known.nodes], see)
+        fail(f"{name} is neither a profile of namespace {known.namespace} nor a node{near}")
     return "node" if is_node and (own is None or only is not None) else "profile"
 
 
 def _of_node(known: Known, node: str, only: str | None) -> list[Mark]:
     profiles = {view.uid: view for view in known.profiles}
     if node not in known.nodes:
-        fail(f"there is no node {node}{did_you_mean(node, list(known.nodes))}. See kubectl get nodes")
+        fail(f"there is no node {node}{did_you_mean(node, list(known.nodes), 'See kubectl get nodes')}")
     if only is not None and only not in (view.name for view in known.profiles):
-        near = did_you_mean(only, [view.name for view in known.profiles])
-        fail(f"there is no profile {only} in namespace {known.namespace}{near}. See kubectl get pp -A")
+        near = did_you_mean(only, [view.name for view in known.profiles], "See kubectl get pp -A")
+        fail(f"there is no profile {only} in namespace {known.namespace}{near}")
     mine = [r for r in known.reports if r.node_name == node and r.profile_uid in profiles]
     found = [report for report in mine if only in (None, report.profile)]
     if not found:

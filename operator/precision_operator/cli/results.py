@@ -48,8 +48,8 @@ def profile_named(found: Results, name: str) -> ProfileView:
     """The profile of this name; ends the command where there is none, or one in several namespaces."""
     mine = [profile for profile in found.profiles if profile.name == name]
     if not mine:
-        near = did_you_mean(name, [profile.name for profile in found.profiles])
-        fail(f"there is no profile {name}{found.where}{near}. See kubectl get pp -A")
+        near = did_you_mean(name, [profile.name for profile in found.profiles], "See kubectl get pp -A")
+        fail(f"there is no profile {name}{found.where}{near}")
     if len(mine) > 1:
         fail(f"profile {name} is in the namespaces {', '.join(p.namespace for p in mine)}: name one with -n")
     return mine[0]

@@ -15,7 +15,7 @@ from precision_api.result import MeasurementResult
 from precision_api.summary import USABLE
 from precision_operator.cli.results import finished, pool_of
 from precision_operator.cli.saved import objects
-from precision_operator.core.compare import Figure, Point, Setting, Side
+from precision_operator.core.compare import Figure, Point, Setting, Side, same_driver
 from precision_operator.core.history import origin
 from precision_operator.core.observed import ReportView
 from precision_operator.core.outliers import throttled
@@ -79,12 +79,18 @@ def _then(report: ReportView, kind: str, name: str) -> Point | None:
 
 
 def _same(kind: str, told: str, name: str) -> bool:
-    """A driver may be told with or without its last part: a node's labels say 580.95, NVML says 580.95.05."""
-    return told == name or (kind == "driver" and (told.startswith(f"{name}.") or name.startswith(f"{told}.")))
+    return told == name or (kind == "driver" and same_driver(told, name))
 
 
 def _driver(status: ReportStatus | None) -> str | None:
-    return status.software.driver if status and status.software else None
+    """The driver of the newest result: as the agent read it, else (a replay reads none) what its run was begun for."""
+    if status is None:
+        return None
+    if status.software is not None and status.software.driver is not None:
+        return status.software.driver
+    run, attempt = status.run.run if status.run else None, status.attempt
+    begun_for = attempt.basis.get("driver") if attempt is not None and attempt.run == run else None
+    return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
 def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | None:
@@ -135,7 +141,7 @@ def setting_of(status: ReportStatus) -> Setting:
         hardware=f"{hardware.pool}, {hardware.gpus} x {hardware.product}, {_watts(hardware.limit_watts)}"
         if hardware
         else None,
-        driver=software.driver if software else None,
+        driver=_driver(status),
         software=(software.stack_hash or software.transformer_engine) if software else None,
         workload=_workload(run) if run else None,
         method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,

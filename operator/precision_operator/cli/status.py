@@ -26,11 +26,15 @@ from precision_operator.cli.options import (
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.reach import asked
 from precision_operator.cli.reads import paged
+from precision_operator.cli.why import unserved
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observed import ProfileView
 from precision_operator.core.views import profile_view
 
 COLUMNS = ("namespace", "profile", "phase", "progress", "nodes", "eta", "waitsFor", "best", "data", "conditions")
+_FIGURES = ("speedup", "tokensPerSecond", "tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90", "watts")
+UNSEEN = "Unseen"
+"""The phase of a profile that no operator has judged yet."""
 CLEAR = "\033[H\033[2J"
 
 
@@ -79,8 +83,8 @@ def shown(found: Sequence[ProfileView], only: str | None, place: str | None, for
         mine = [view for view in found if view.name == only]
         if not mine:
             where = f" in namespace {place}" if place else ""
-            near = did_you_mean(only, [view.name for view in found])
-            fail(f"there is no profile {only}{where}{near}. See kubectl get pp -A")
+            near = did_you_mean(only, [view.name for view in found], "See kubectl get pp -A")
+            fail(f"there is no profile {only}{where}{near}")
         found = mine
     rows = [row(view) for view in sorted(found, key=lambda view: view.key)]
     people = (lambda wide: "\n\n".join(map(_detail, found))) if only is not None else _table(rows, place)
@@ -99,10 +103,11 @@ def row(view: ProfileView) -> dict[str, Any]:
     """A profile for programs."""
     told = read(view)
     plain = told.model_dump(mode="json", by_alias=True, exclude_none=True)
+    pools = [{key: _number(key, value) for key, value in pool.items()} for pool in plain.get("pools", [])]
     return {
         "namespace": view.namespace,
         "profile": view.name,
-        "phase": told.phase or "Unseen",
+        "phase": told.phase or UNSEEN,
         "progress": told.progress,
         "nodes": plain.get("nodes") or {},
         "eta": told.eta,
@@ -110,13 +115,18 @@ def row(view: ProfileView) -> dict[str, Any]:
         "lastRun": told.last_run,
         "nextRun": told.next_run,
         "best": told.best,
-        "tokensPerJoule": told.tokens_per_joule,
+        "tokensPerJoule": None if told.tokens_per_joule is None else float(told.tokens_per_joule),
         "data": told.data,
         "judged": told.observed_generation == view.generation,
         "conditions": plain.get("conditions", []),
         "reasons": plain.get("reasons", []),
-        "pools": plain.get("pools", []),
+        "pools": pools,
     }
+
+
+def _number(key: str, value: Any) -> Any:
+    """A pool's figure as a number: a custom resource holds fractions as text."""
+    return float(value) if key in _FIGURES else value
 
 
 def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool], str]:
@@ -124,29 +134,29 @@ def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool]
         if not rows:
             where = f"namespace {place}" if place else "any namespace"
             return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
-        return as_columns([_columns(each, wide) for each in rows])
+        return as_columns([_columns(each, wide, place is None) for each in rows])
 
     return people
 
 
-def _columns(each: dict[str, Any], wide: bool) -> dict[str, Any]:
+def _columns(each: dict[str, Any], wide: bool, all_namespaces: bool) -> dict[str, Any]:
     counts = each["nodes"]
-    cells = {
-        "namespace": each["namespace"],
+    cells = {"namespace": each["namespace"]} if wide or all_namespaces else {}
+    cells |= {
         "profile": each["profile"],
-        "phase": each["phase"] if each["judged"] else f"{each['phase']}?",
+        "phase": each["phase"] if each["judged"] or each["phase"] == UNSEEN else f"{each['phase']}?",
         "nodes": each["progress"],
         "failed": counts.get("failed", 0),
         "slow": counts.get("slow", 0),
         "eta": each["eta"],
         "waits for": each["waitsFor"],
         "best": each["best"],
-        "tokens/J": each["tokensPerJoule"],
-        "data": each["data"],
+        "data": each["data"] if wide else (each["data"] or "").partition(" ")[0],
     }
     if wide:
         more = ("skipped", "waiting", "queued", "running", "stale", "fallback", "throttled", "quarantined")
         cells |= {name: counts.get(name, 0) for name in more}
+        cells |= {"tokens/J": None if each["tokensPerJoule"] is None else f"{each['tokensPerJoule']:.1f}"}
         cells |= {"last run": each["lastRun"], "next run": each["nextRun"]}
     return cells
 
@@ -174,10 +184,13 @@ def _lines(view: ProfileView, told: ProfileStatus) -> Iterator[tuple[str, str]]:
     for condition in told.conditions:
         yield condition.type.lower(), f"{condition.status}, {condition.reason}: {condition.message}"
     for each in told.reasons:
-        yield "because", f"{each.count} nodes {each.reason}, for example {each.example}: {each.message}"
+        many = f"{each.count} nodes" if each.count != 1 else "1 node"
+        yield "because", f"{many} {each.reason}, for example {each.example}: {each.message}"
     for pool in told.pools:
         yield "pool", _pool(pool)
-    if told.observed_generation != view.generation:
+    if told.phase is None and told.observed_generation is None:
+        yield "note", unserved(view.namespace)
+    elif told.observed_generation != view.generation:
         yield "note", "The operator has not judged the profile as it is now; this is of an older spec."
 
 

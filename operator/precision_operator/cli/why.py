@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from typing import Annotated, Any
 
 import typer
@@ -53,11 +54,11 @@ def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) ->
     nodes = [str(raw["metadata"]["name"]) for raw in seen.observed.nodes.values()]
     gone = [report.node_name for report in seen.observed.reports]
     if node not in (*nodes, *gone):
-        fail(f"there is no node {node}{did_you_mean(node, nodes)}. See kubectl get nodes")
+        fail(f"there is no node {node}{did_you_mean(node, nodes, 'See kubectl get nodes')}")
     profiles = [p.name for p in seen.observed.profiles if namespace in (None, p.namespace)]
     if profile is not None and profile not in profiles:
         place = f" in namespace {namespace}" if namespace else ""
-        fail(f"there is no profile {profile}{place}{did_you_mean(profile, profiles)}. See kubectl get pp -A")
+        fail(f"there is no profile {profile}{place}{did_you_mean(profile, profiles, 'See kubectl get pp -A')}")
 
 
 def wide(node: str, answers: Sequence[Answer]) -> str:
@@ -103,6 +104,7 @@ def _lines(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "due", f"{answer.due}: {answer.due_message}"
     if answer.past.attempt is not None:
         yield "last attempt", _attempt(answer.past.attempt)
+        yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
     if answer.past.result_at is not None:
         yield "last result", f"{answer.past.result_at}, in {answer.past.report}"
     if answer.past.detail_problem is not None:

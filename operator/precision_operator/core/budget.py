@@ -8,9 +8,11 @@ canary and failures count the profile's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from precision_api.fields import IntOrPercent
 from precision_api.products import part, part_of_class
@@ -19,6 +21,7 @@ from precision_api.report import ReportAttempt
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import Observed, ProfileView
+from precision_operator.core.observed_once import Once
 from precision_operator.core.reasons import sentence
 
 
@@ -70,7 +73,18 @@ class Turn:
     @property
     def own(self) -> int:
         """Agents of the profile that run or are about to."""
-        return sum(item.profile_uid == self.profile.uid for item in self.live)
+        return _there(self, "profile", lambda item: item.profile_uid)[self.profile.uid]
+
+
+_COUNTS: Once[Counter[Hashable]] = Once()
+_WATTS: Once[int] = Once()
+_NEWEST: Once[Mapping[Hashable, datetime]] = Once()
+"""What many candidates in a row share: it is counted anew when an agent starts, not for each of them."""
+
+
+def _there(turn: Turn, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
+    """How many agents there are, by `group`; `of` names it."""
+    return _COUNTS.of((turn.profile.uid, of), (turn.live,), lambda: Counter(map(group, turn.live)))
 
 
 Check = Callable[[Turn], str | None]
@@ -123,11 +137,29 @@ def ramping(turn: Turn) -> str | None:
     wait = timedelta(seconds=turn.rollout.ramp_seconds)
     if not wait:
         return None
-    group = (at for (profile, node), at in turn.starts.items() if _same_group(turn, profile, node))
-    newest = max((at for at in group if recent(at, wait, turn.observed.now)), default=None)
+    shared = (turn.starts, turn.observed, turn.profile)
+    by_group = _NEWEST.of(turn.profile.uid, shared, lambda: _newest_by_group(turn, wait))
+    newest = by_group.get(_ramp_group(turn, turn.profile.uid, turn.facts.labels))
     if newest is None:
         return None
     return sentence("Ramping", seconds=turn.rollout.ramp_seconds, until=format_time(newest + wait))
+
+
+def _newest_by_group(turn: Turn, wait: timedelta) -> Mapping[Hashable, datetime]:
+    """The newest creation that is less than `wait` ago in each group."""
+    found: dict[Hashable, datetime] = {}
+    for (profile, node), at in turn.starts.items():
+        if recent(at, wait, turn.observed.now):
+            labels = (turn.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
+            group = _ramp_group(turn, profile, labels)
+            found[group] = max(at, found.get(group, at))
+    return found
+
+
+def _ramp_group(turn: Turn, profile_uid: str, labels: Mapping[str, str]) -> Hashable:
+    """What an agent counts with: its domain of the first topology key; without a key its profile."""
+    topology = turn.rollout.per_topology
+    return ("group", labels.get(topology[0].key)) if topology else ("profile", profile_uid)
 
 
 def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
@@ -135,20 +167,11 @@ def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
     return abs(now - moment) < wait
 
 
-def _same_group(turn: Turn, profile: str, node: str) -> bool:
-    """Whether an agent on `node` counts with the candidate: by the first topology key, without one by the profile."""
-    if not turn.rollout.per_topology:
-        return profile == turn.profile.uid
-    key = turn.rollout.per_topology[0].key
-    labels = (turn.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
-    return labels.get(key) == turn.facts.labels.get(key)
-
-
 def pool_limit_reached(turn: Turn) -> str | None:
     row = _pool(turn)
     if row is None or row.max_concurrent is None:
         return None
-    there = sum(item.facts is not None and item.facts.pool == row.name for item in turn.live)
+    there = _there(turn, "pool", lambda item: item.facts.pool if item.facts is not None else None)[row.name]
     facts = {"pool": row.name, "limit": row.max_concurrent}
     return sentence("PoolLimitReached", **facts) if there >= row.max_concurrent else None
 
@@ -162,13 +185,16 @@ def topology_key_missing(turn: Turn) -> str | None:
     return sentence("TopologyKeyMissing", key=missing) if missing else None
 
 
+def _label(key: str, item: Live) -> str | None:
+    return item.facts.labels.get(key) if item.facts is not None else None
+
+
 def topology_limit_reached(turn: Turn) -> str | None:
     for row in turn.rollout.per_topology:
         group = turn.facts.labels.get(row.key)
         if group is None:  # of no group; whether that may be is a check of its own
             continue
-        there = sum(item.facts is not None and item.facts.labels.get(row.key) == group for item in turn.live)
-        if there >= row.max:
+        if _there(turn, f"label {row.key}", partial(_label, row.key))[group] >= row.max:
             return sentence("TopologyLimitReached", limit=row.max, key=row.key, group=group)
     return None
 
@@ -182,18 +208,18 @@ def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
     return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
 
 
-def _drawn(items: Iterable[Live], limits: Mapping[str, int]) -> int:
-    return sum(node_watts(item.facts, limits)[0] for item in items if item.facts is not None and item.facts.product)
+def _drawn(agents: Callable[[], Iterable[Live]], limits: Mapping[str, int]) -> int:
+    return sum(node_watts(item.facts, limits)[0] for item in agents() if item.facts is not None and item.facts.product)
 
 
-def _budgets(turn: Turn) -> Iterable[tuple[str, int, list[Live]]]:
+def _budgets(turn: Turn) -> Iterable[tuple[str, int, Callable[[], Iterable[Live]]]]:
     """(name, watts, agents that count) of each power budget that the candidate falls under."""
     if turn.rollout.power_budget_watts is not None:
-        yield "spec.rollout.powerBudgetWatts", turn.rollout.power_budget_watts, _concerned(turn)
+        yield "spec.rollout.powerBudgetWatts", turn.rollout.power_budget_watts, lambda: _concerned(turn)
     row = _pool(turn)
     if row is not None and row.power_budget_watts is not None:
-        there = [item for item in turn.live if item.facts is not None and item.facts.pool == row.name]
-        yield f"powerBudgetWatts of pool {row.name}", row.power_budget_watts, there
+        there = (item for item in turn.live if item.facts is not None and item.facts.pool == row.name)
+        yield f"powerBudgetWatts of pool {row.name}", row.power_budget_watts, lambda: there
 
 
 def _concerned(turn: Turn) -> list[Live]:
@@ -212,7 +238,8 @@ def power_budget_too_small(turn: Turn) -> str | None:
 def power_budget_reached(turn: Turn) -> str | None:
     watts, origin = node_watts(turn.facts, turn.limits)
     for name, budget, agents in _budgets(turn):
-        drawn = _drawn(agents, turn.limits)
+        shared = (turn.live, turn.limits)
+        drawn = _WATTS.of((turn.profile.uid, name), shared, partial(_drawn, agents, turn.limits))
         if drawn + watts > budget:
             facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
             return sentence("PowerBudgetReached", **facts)

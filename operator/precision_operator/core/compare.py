@@ -133,7 +133,23 @@ def compare(a: Side, b: Side, allowed: str | None = None) -> Comparison | Refuse
 
 def different(a: Setting, b: Setting) -> tuple[str, ...]:
     """Dimensions in which two settings are known to differ."""
-    return tuple(name for name in DIMENSIONS if None not in (x := getattr(a, name), y := getattr(b, name)) and x != y)
+    return tuple(
+        name
+        for name in DIMENSIONS
+        if None not in (x := getattr(a, name), y := getattr(b, name)) and not _alike(name, {x}, {y})
+    )
+
+
+def same_driver(a: str, b: str) -> bool:
+    """Whether both name one driver. It may be told with or without its last part: labels say 580.95, NVML 580.95.05."""
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
+
+
+def _alike(name: str, a: set[str], b: set[str]) -> bool:
+    """Whether the values of a dimension are the same in both."""
+    if name != "driver":
+        return a == b
+    return all(any(same_driver(x, y) for y in b) for x in a) and all(any(same_driver(x, y) for x in a) for y in b)
 
 
 Pairs = Sequence[tuple[Point, Point]]
@@ -148,14 +164,16 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
             told = _counted(names for _, names in found)
             return Refused("OtherDifference", f"no node differs in {allowed} alone: the sides differ in {told}")
         if len(kept) < len(found):
-            notes.append(f"{len(found) - len(kept)} nodes are left out, since they differ in more than {allowed}")
+            out = len(found) - len(kept)
+            notes.append(f"{_are(out)} left out, since {_they(out)} in more than {allowed}")
         found = kept
     names = {name for _, each in found for name in each}
     if len(names) > 1:
         return _several(_counted(each for _, each in found), sorted(names))
     changed = [each for each in found if each[1]] or found
     if len(changed) < len(found):
-        notes.append(f"{len(found) - len(changed)} nodes are left out: nothing has changed on them")
+        out = len(found) - len(changed)
+        notes.append(f"{_are(out)} left out: nothing has changed on {'it' if out == 1 else 'them'}")
     taken = [pair for pair, _ in changed]
     return _comparison(a, b, "paired" if len(taken) > 1 else "single", next(iter(names), None), taken, notes)
 
@@ -163,7 +181,7 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
 def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
     """Two groups without a node in common: every dimension but one must be the same throughout."""
     values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
-    names = [name for name, (x, y) in values.items() if x and y and x != y]
+    names = [name for name, (x, y) in values.items() if x and y and not _alike(name, x, y)]
     if allowed is not None and allowed not in names:
         return Refused("OtherDifference", f"{a.name} and {b.name} do not differ in {allowed}, but in {_listed(names)}")
     for name, (x, y) in values.items():
@@ -180,7 +198,7 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
         return _several(told, names)
     left, right = ([p for p in side.points if not p.throttled] or list(side.points) for side in (a, b))
     out = len(a.points) + len(b.points) - len(left) - len(right)
-    notes = [f"{out} throttled nodes are left out"] if out else []
+    notes = [f"{_are(out)} left out: throttled"] if out else []
     difference = names[0] if names else None
     rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, left, right)) is not None)
     return _told(a, b, "groups", difference, rows, notes, (left, right))
@@ -198,7 +216,8 @@ def _comparison(a: Side, b: Side, how: How, difference: str | None, pairs: Pairs
     rows = tuple(row for recipe in RECIPE_NAMES if (row := _paired_row(recipe, pairs)) is not None)
     throttled = sum(x.throttled or y.throttled for x, y in pairs)
     if throttled:
-        notes.append(f"{throttled} nodes were throttled on one side or both; they are in the figures")
+        was, still = ("was", "it is") if throttled == 1 else ("were", "they are")
+        notes.append(f"{_nodes(throttled)} {was} throttled on one side or both; {still} in the figures")
     return _told(a, b, how, difference, rows, notes, ([x for x, _ in pairs], [y for _, y in pairs]))
 
 
@@ -215,7 +234,7 @@ def _told(
     unknown += [name for name in DIMENSIONS if all(getattr(p.setting, name) is None for p in points[1])]
     if unknown:
         missing = _listed(list(dict.fromkeys(unknown)))
-        notes.append(f"not recorded for an older run, so not compared: {missing}")
+        notes.append(f"not recorded on one side or both, so not compared: {missing}")
     was, now = (_valued(side, difference) for side in points)
     simulated = any(p.setting.data not in (None, "measured") for side in points for p in side)
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
@@ -228,7 +247,21 @@ def _valued(points: Sequence[Point], difference: str | None) -> str:
 
 def _alone(a: Side, b: Side, shared: int) -> list[str]:
     only = [(side.name, len(side.points) - shared) for side in (a, b) if len(side.points) > shared]
-    return [f"{count} nodes are in {name} only, and are left out" for name, count in only]
+    return [f"{_are(count)} in {name} only, and left out" for name, count in only]
+
+
+def _nodes(count: int) -> str:
+    """`1 node`, `3 nodes`."""
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _are(count: int) -> str:
+    """`1 node is`, `3 nodes are`."""
+    return f"{_nodes(count)} {'is' if count == 1 else 'are'}"
+
+
+def _they(count: int) -> str:
+    return "it differs" if count == 1 else "they differ"
 
 
 def _values(side: Side, name: str) -> set[str]:
@@ -240,7 +273,7 @@ def _counted(told: Iterable[Sequence[str]]) -> str:
     counts = Counter(" and ".join(names) or "nothing" for names in told)
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{name} ({count} nodes)" for name, count in counts.most_common(5))
+    return ", ".join(f"{name} ({_nodes(count)})" for name, count in counts.most_common(5))
 
 
 def _listed(names: Sequence[str]) -> str:

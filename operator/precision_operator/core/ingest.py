@@ -115,9 +115,9 @@ def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> 
         facts = {"name": named.reason, "exit_code": exit_code, "detail": named.sentence}
         return Problem("AgentRefused", sentence("AgentRefused", **facts))
     if exit_code != 0:
-        return Problem("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, job=job.name))
+        return Problem("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
     code = error.code if error.code in ("ResultMissing", "ResultForeign") else "ResultDamaged"
-    return Problem(code, sentence(code, detail=error.message, job=job.name))
+    return Problem(code, sentence(code, detail=error.message, node=job.node_name))
 
 
 def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding:
@@ -208,16 +208,21 @@ def _succeeded_status(
 
 
 def failed_status(
-    problem: Problem, job: JobView, report: ReportView, now: datetime, keeping: Keeping = DEFAULT_KEEPING
+    problem: Problem,
+    job: JobView,
+    report: ReportView,
+    now: datetime,
+    keeping: Keeping = DEFAULT_KEEPING,
+    log: str | None = None,
 ) -> ReportStatus:
-    """The report after an attempt without a result: an older result stays, the attempt says why.
+    """The report after an attempt without a result: an older result stays, the attempt says why; `log`: its end.
 
     With the last retry the run has failed; a node that failed run after run is quarantined.
     """
     before = report.status or ReportStatus()
     failures = _failures(job, report) + (problem.outcome == "failed")
     attempt = _attempt(job, problem.outcome, now, failures).model_copy(
-        update={"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT]}
+        update={"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT], "log": log}
     )
     short = problem.message[:CONDITION_LIMIT]
     failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, short, now)
@@ -342,6 +347,7 @@ def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> Rep
         partial=summary.partial,
         finished_at=format_time(now),
         duration_seconds=decimal(summary.duration_seconds) or "0",
+        passes=_passes(summary),
         workload=job.workload or None,
         workload_hash=summary.workload_hash,
         baseline=summary.baseline,
@@ -350,6 +356,12 @@ def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> Rep
         detail=names.detail_name(report.name) if found.result else None,
         detail_problem=found.detail_problem or None,
     )
+
+
+def _passes(summary: Summary) -> int | None:
+    """The fewest units behind any recipe's rate; None where no rate has an interval."""
+    units = [recipe.tokens_per_second.n for recipe in summary.recipes if recipe.tokens_per_second]
+    return min(units) if units and min(units) > 1 else None
 
 
 def status_json(status: StatusDocument) -> dict[str, Any]:

@@ -8,7 +8,7 @@ gpu.count is 7 for one GPU in seven slices, and capacity still says 4 where GPUs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -18,6 +18,7 @@ from precision_api.products import ProductClass, part, part_of_class, product_cl
 from precision_api.recipes import Compute
 from precision_operator.core import gpu_labels
 from precision_operator.core.gpu_labels import DRA_DRIVER, first_label, whole_number
+from precision_operator.core.observed_once import Once
 
 _SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)([eE][+-]?[0-9]{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII)
@@ -77,9 +78,7 @@ class NodeFacts:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-MOST_WORKED_OUT = 60_000
-"""Facts that are kept: four pool labels over 10,000 nodes, and what changes between passes."""
-_worked_out: dict[tuple[int, str], tuple[tuple[Mapping[str, Any], ...], NodeFacts]] = {}
+_FACTS: Once[NodeFacts] = Once()
 
 
 def node_facts(
@@ -130,30 +129,16 @@ def node_facts(
 def facts_of_all(
     nodes: Mapping[str, Mapping[str, Any]], pool_label: str, slices: Iterable[Mapping[str, Any]]
 ) -> dict[str, NodeFacts]:
-    """The facts of all `nodes` (by UID). Each slice is looked at once, not once a node."""
+    """The facts of all `nodes` (by UID), worked out once for the same objects. Each slice is looked at once in all."""
     of_node: dict[object, list[Mapping[str, Any]]] = {}
     for item in slices:
         of_node.setdefault(_mapping(item.get("spec")).get("nodeName"), []).append(item)
-    return {
-        uid: _facts_once(node, pool_label, of_node.get(_mapping(node.get("metadata")).get("name"), ()))
-        for uid, node in nodes.items()
-    }
 
+    def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
+        here = of_node.get(_mapping(node.get("metadata")).get("name"), ()) if of_node else ()
+        return _FACTS.of((uid, pool_label), (node, *here), lambda: node_facts(node, pool_label, here))
 
-def _facts_once(node: Mapping[str, Any], pool_label: str, slices: Sequence[Mapping[str, Any]]) -> NodeFacts:
-    """The facts, worked out once for the same objects: a fleet is planned for more often than it changes.
-
-    What is seen is never changed in place: another version of an object is another object.
-    """
-    key, seen = (id(node), pool_label), (node, *slices)
-    found = _worked_out.get(key)
-    if found is not None and len(found[0]) == len(seen) and all(a is b for a, b in zip(found[0], seen, strict=True)):
-        return found[1]
-    if len(_worked_out) >= MOST_WORKED_OUT:
-        _worked_out.clear()
-    facts = node_facts(node, pool_label, slices)
-    _worked_out[key] = (seen, facts)  # holds the objects, so that no other one gets the same id
-    return facts
+    return {uid: facts(uid, node) for uid, node in nodes.items()}
 
 
 def same_driver(one: str, other: str) -> bool:

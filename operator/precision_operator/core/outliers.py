@@ -84,11 +84,12 @@ def comparable(node: Measured) -> Comparable:
 
 def best_recipe(statuses: Iterable[ReportStatus], by: Figure = "tokens_per_second") -> Recipe | None:
     """The recipe that is best on most nodes; ties go to the first by name."""
-    return _most(best.recipe for status in statuses if (best := best_of(status.results, by)) is not None)
+    return voted(best.recipe for status in statuses if (best := best_of(status.results, by)) is not None)
 
 
-def _most(recipes: Iterable[Recipe]) -> Recipe | None:
-    votes = Counter(recipes)
+def voted(recipes: Iterable[Recipe | None]) -> Recipe | None:
+    """The recipe that is named most; ties go to the first by name."""
+    votes = Counter(recipe for recipe in recipes if recipe is not None)
     return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
 
 
@@ -96,11 +97,6 @@ def best_of(results: Sequence[RecipeReport], by: Figure = "tokens_per_second") -
     """The recipe with the highest figure among those whose precision is proved, or emulated and labelled so."""
     proved = [row for row in results if row.verdict in PROVED and getattr(row, by) is not None]
     return max(proved, key=lambda row: float(getattr(row, by)), default=None)
-
-
-def row_of(status: ReportStatus, recipe: Recipe | None) -> RecipeReport | None:
-    """The figures of one recipe."""
-    return next((row for row in status.results if row.recipe == recipe), None)
 
 
 def synchronous_rate(row: RecipeReport) -> float | None:
@@ -131,7 +127,7 @@ def _likeness(node: Measured) -> tuple[str, ...]:
 
 
 def _judge(group: Sequence[Comparable], slow_node_percent: float) -> Iterable[Judged]:
-    best = _most(node.best for node in group if node.best is not None)
+    best = voted(node.best for node in group)
     rates = [(node, node.rates[best]) for node in group if best is not None and best in node.rates]
     reference = [rate for node, rate in rates if not node.throttled]
     if len(reference) < LEAST_REFERENCE:

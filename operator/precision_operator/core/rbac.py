@@ -58,7 +58,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant("operator", "namespace", GROUP, (f"{PLAN_PLURAL}/status",), ("patch",), "the plan"),
     Grant("operator", "namespace", "batch", ("jobs",), (*_READ, "create", "delete"), "one Job for each attempt"),
     Grant("operator", "namespace", "", ("pods",), _READ, "how an agent ended: its termination message"),
-    Grant("operator", "namespace", "", ("pods/log",), ("get",), "the full result"),
+    Grant("operator", "namespace", "", ("pods/log",), ("get",), "the full result; the end of a failed agent's log"),
     Grant(
         "operator",
         "namespace",

@@ -160,7 +160,7 @@ _ROWS = (
     Reason(
         "CanaryFailed",
         "waiting",
-        "{failed} first nodes failed, and spec.rollout.canary ({canary}) asks for good ones: nothing more starts",
+        "of the first nodes {failed} failed, and spec.rollout.canary ({canary}) asks for good ones: no more start",
         "Look at the failed nodes in status.reasons, then kubectl precision rerun NODE, or take canary out.",
     ),
     Reason(
@@ -329,7 +329,8 @@ _ROWS = (
         "AgentCrashed",
         "failed",
         "the agent ended with exit code {exit_code}",
-        "See its log with kubectl logs job/{job}; if it repeats on one node only, look at that node's GPUs.",
+        "The end of its log stands in its report (status.attempt.log) and in kubectl precision why {node}. If it "
+        "repeats on one node only, look at that node's GPUs.",
     ),
     Reason(
         "AgentOutOfMemory",
@@ -341,7 +342,8 @@ _ROWS = (
         "AgentRefused",
         "failed",
         "the agent could not measure: {name} (exit code {exit_code}): {detail}",
-        "Mend what it names on the node; the next run tries again.",
+        "Mend what it names on the node, then kubectl precision rerun NODE. The end of its log stands in its report "
+        "(status.attempt.log).",
     ),
     Reason(
         "ImagePullFailed",
@@ -401,7 +403,8 @@ _ROWS = (
         "ResultMissing",
         "failed",
         "the agent ended well but left no result",
-        "Check that spec.agent.image is the image of this version; see kubectl logs job/{job}.",
+        "Check that spec.agent.image is the image of this version. The end of its log stands in its report "
+        "(status.attempt.log) and in kubectl precision why {node}.",
     ),
     Reason(
         "ResultDamaged",
@@ -514,7 +517,7 @@ _ROWS = (
         "SomeWaiting",
         "profile",
         "{measured} of {count} eligible nodes are measured, {waiting} wait; most often: {example}",
-        "They are measured by themselves when they are free.",
+        "kubectl precision why NODE says what each of them waits for.",
     ),
 )
 
@@ -528,9 +531,13 @@ def sentence(code: str, **facts: object) -> str:
     """
     reason = REASONS[code]
     shown = {name: _one_line(value) for name, value in facts.items()}
-    what = reason.template.format_map(shown)
-    begin = what if _FIELD.match(what) else what[:1].upper() + what[1:]
-    return f"{begin.removesuffix('.')}. {reason.next_step.format_map(shown)}"
+    what = begun(reason.template.format_map(shown))
+    return f"{what.removesuffix('.')}. {reason.next_step.format_map(shown)}"
+
+
+def begun(what: str) -> str:
+    """The same words as they begin a sentence: with a capital letter, but for a field's path."""
+    return what if _FIELD.match(what) else what[:1].upper() + what[1:]
 
 
 def _one_line(value: object) -> str:

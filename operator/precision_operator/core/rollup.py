@@ -17,15 +17,15 @@ from precision_api.profile import (
     ProfileStatus,
     ReasonCount,
 )
-from precision_api.report import RecipeReport, ReportStatus
 from precision_api.schema import decimal
 from precision_api.stats import middle, percentile
 from precision_operator.core.asking import Ask, Refusal
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
-from precision_operator.core.outliers import Judged, Measured, best_recipe, fell_back, judged, row_of, throttled
+from precision_operator.core.outliers import Judged, compared, voted
 from precision_operator.core.progress import eta, waits_for
 from precision_operator.core.reasons import sentence
+from precision_operator.core.rollup_readings import Reading, readings
 from precision_operator.core.schedule import next_tick
 from precision_operator.core.stands import ProfilePlan, Stand
 
@@ -35,16 +35,18 @@ OUTLIERS_SHOWN = 16
 TOLD = ("skipped", "waiting", "queued", "failed")
 """States whose reasons a user wants to read."""
 
+_RELEASE = "Mend them, then release each with kubectl precision rerun NODE."
+
 Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Invalid"]
 
 
 def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> ProfileStatus:
     """The status of one profile, whole: what it says replaces what was there."""
     before = status_before(plan)
-    counts = _counts(plan)
-    slow = slow_nodes(plan)
-    pools = _pools(plan, slow)
-    counts = counts.model_copy(update={"slow": len(slow)})
+    measured = readings(plan)
+    slow = _slow(plan, measured)
+    counts = _counts(plan, measured, slow)
+    pools = _pools(measured, slow)
     run = plan.asked.run if isinstance(plan.asked, Ask) else None
     conditions = _conditions(plan, counts, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
@@ -56,7 +58,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         nodes=counts,
         eta=eta(plan, counts, now),
         waits_for=waits_for(plan.stands),
-        last_run=max((s.run.finished_at for _, s in _measured(plan) if s.run is not None), default=None),
+        last_run=max((one.finished_at for one in measured if one.finished_at is not None), default=None),
         next_run=_next_run(plan, now),
         progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
         best=_best_text(largest),
@@ -84,18 +86,8 @@ def status_before(plan: ProfilePlan) -> ProfileStatus:
         return ProfileStatus()
 
 
-def _measured(plan: ProfilePlan) -> list[tuple[Stand, ReportStatus]]:
-    """Nodes with a result of this run, each with its report."""
-    return [
-        (stand, stand.report.status)
-        for stand in plan.stands
-        if stand.state == "succeeded" and stand.report is not None and stand.report.status is not None
-    ]
-
-
-def _counts(plan: ProfilePlan) -> NodeCounts:
+def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judged]) -> NodeCounts:
     states = Counter(stand.state for stand in plan.stands)
-    simulated = sum(status.data in ("simulated", "replayed") for _, status in _measured(plan))
     matched = len(plan.stands)
     return NodeCounts(
         matched=matched,
@@ -107,11 +99,18 @@ def _counts(plan: ProfilePlan) -> NodeCounts:
         succeeded=states["succeeded"],
         failed=states["failed"],
         stale=sum(_again(stand) for stand in plan.stands),
-        fallback=sum(fell_back(status) for _, status in _measured(plan)),
-        throttled=sum(throttled(status) for _, status in _measured(plan)),
-        quarantined=sum(s.reason == "Quarantined" for s in plan.stands),
-        simulated=simulated,
+        slow=len(slow),
+        fallback=sum(one.fell_back for one in measured),
+        throttled=sum(one.throttled for one in measured),
+        quarantined=sum(map(_quarantined, plan.stands)),
+        simulated=sum(one.data in ("simulated", "replayed") for one in measured),
     )
+
+
+def _quarantined(stand: Stand) -> bool:
+    """Whether the node rests since its last runs all failed; the run that brought it there may still be the newest."""
+    status = stand.report.status if stand.report is not None else None
+    return stand.reason == "Quarantined" or (status is not None and status.quarantine is not None)
 
 
 def _again(stand: Stand) -> bool:
@@ -132,58 +131,53 @@ def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
     )
 
 
-def _by_pool(plan: ProfilePlan) -> dict[str, list[tuple[Stand, ReportStatus]]]:
-    groups: dict[str, list[tuple[Stand, ReportStatus]]] = defaultdict(list)
-    for stand, status in _measured(plan):
-        groups[stand.facts.pool].append((stand, status))
-    return groups
-
-
 def slow_nodes(plan: ProfilePlan) -> tuple[Judged, ...]:
     """The profile's slow nodes, worst first."""
+    return _slow(plan, readings(plan))
+
+
+def _slow(plan: ProfilePlan, measured: Sequence[Reading]) -> tuple[Judged, ...]:
     if plan.profile.spec is None:
         return ()
-    measured = (Measured(stand.facts.name, stand.facts.pool, status) for stand, status in _measured(plan))
-    return tuple(one for one in judged(measured, plan.profile.spec.thresholds.slow_node_percent) if one.slow)
+    percent = plan.profile.spec.thresholds.slow_node_percent
+    return tuple(one for one in compared((one.comparable for one in measured), percent) if one.slow)
 
 
-def _pools(plan: ProfilePlan, slow: Sequence[Judged]) -> list[PoolStatus]:
-    groups = _by_pool(plan)
+def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:
+    groups: dict[str, list[Reading]] = defaultdict(list)
+    for one in measured:
+        groups[one.pool].append(one)
     largest = sorted(groups, key=lambda name: (-len(groups[name]), name))[:POOLS_SHOWN]
     return [_pool(name, groups[name], slow) for name in sorted(largest)]
 
 
-def _pool(name: str, group: Sequence[tuple[Stand, ReportStatus]], slow: Sequence[Judged]) -> PoolStatus:
+def _pool(name: str, group: Sequence[Reading], slow: Sequence[Judged]) -> PoolStatus:
     """Medians of the pool; throttled nodes stay out of them, unless there are no others."""
-    statuses = [status for _, status in group]
-    free = [status for status in statuses if not throttled(status)] or statuses
-    best = best_recipe(statuses)
-    rows = [row for status in free if (row := row_of(status, best)) is not None]
-    joules = _figures(rows, "tokens_per_joule")
+    free = [one for one in group if not one.throttled] or group
+    best = voted(one.best for one in group)
+    rows = [row for one in free if best is not None and (row := one.figures.get(best)) is not None]
+    joules = sorted(row.tokens_per_joule for row in rows if row.tokens_per_joule is not None)
     return PoolStatus(
         name=name[:253],
         nodes=len(group),
         best_recipe=best,
-        best_recipe_by_energy=best_recipe(statuses, "tokens_per_joule"),
-        speedup=_median(_figures(rows, "speedup")),
-        tokens_per_second=_median(_figures(rows, "tokens_per_second")),
+        best_recipe_by_energy=voted(one.best_by_energy for one in group),
+        speedup=_median(row.speedup for row in rows),
+        tokens_per_second=_median(row.tokens_per_second for row in rows),
         tokens_per_joule_p10=decimal(percentile(joules, 0.1)) if joules else None,
         tokens_per_joule=_median(joules),
         tokens_per_joule_p90=decimal(percentile(joules, 0.9)) if joules else None,
-        watts=_median(_figures(rows, "watts")),
-        fallback_nodes=sum(map(fell_back, statuses)),
-        throttled_nodes=sum(map(throttled, statuses)),
+        watts=_median(row.watts for row in rows),
+        fallback_nodes=sum(one.fell_back for one in group),
+        throttled_nodes=sum(one.throttled for one in group),
         slow_nodes=tuple(one.node for one in slow if one.pool == name)[:OUTLIERS_SHOWN],
-        simulated=any(status.data != "measured" for status in statuses),
+        simulated=any(one.data != "measured" for one in group),
     )
 
 
-def _figures(rows: Iterable[RecipeReport], field: str) -> list[float]:
-    return [float(text) for row in rows if (text := getattr(row, field)) is not None]
-
-
-def _median(values: Sequence[float]) -> str | None:
-    return decimal(middle(values)) if values else None
+def _median(values: Iterable[float | None]) -> str | None:
+    known = [value for value in values if value is not None]
+    return decimal(middle(known)) if known else None
 
 
 def _data(counts: NodeCounts) -> str | None:
@@ -222,10 +216,9 @@ def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]
     if isinstance(plan.asked, Refusal):
         return False, "NotAccepted", plan.asked.message
     if plan.profile.spec is not None and plan.profile.spec.suspend:
-        text = f"{counts.running} running agents finish; no new ones start. Set spec.suspend to false to go on."
-        return False, "Suspended", text
+        return False, "Suspended", _suspended(counts)
     if counts.running or counts.queued:
-        return True, "Measuring", f"{counts.running} nodes are being measured, {counts.queued} wait their turn."
+        return True, "Measuring", _measuring(counts)
     return False, "Idle", "Nothing to do now."
 
 
@@ -248,8 +241,30 @@ def _complete(
             and not any(stand.state in ("queued", "running") and _again(stand) for stand in plan.stands)
         ):
             return True, old.reason, old.message
-        return False, "Measuring", f"{counts.running} nodes are being measured, {counts.queued} wait their turn."
-    return True, *_how_complete(plan, counts, nodes_in_cluster)
+        if plan.profile.spec is not None and plan.profile.spec.suspend:
+            return False, "Suspended", _suspended(counts)
+        return False, "Measuring", _measuring(counts)
+    held = _held_up(plan, counts)
+    return (False, *held) if held else (True, *_how_complete(plan, counts, nodes_in_cluster))
+
+
+def _measuring(counts: NodeCounts) -> str:
+    return f"Nodes being measured: {counts.running}; waiting their turn: {counts.queued}."
+
+
+def _suspended(counts: NodeCounts) -> str:
+    finish = f"Agents that still run and finish: {counts.running}. " if counts.running else ""
+    return f"{finish}No new ones start; nodes that wait: {counts.queued}. Set spec.suspend to false to go on."
+
+
+def _held_up(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
+    """Why a profile of which no node has its turn is not complete: it has stopped, or has not begun yet."""
+    for reason in ("CanaryFailed", "TooManyFailures"):
+        stopped = next((stand for stand in plan.stands if stand.reason == reason), None)
+        if stopped is not None:
+            return reason, stopped.message
+    first = next((stand for stand in plan.stands if stand.reason == "NotDueYet"), None)
+    return ("NotDueYet", first.message) if first is not None and not counts.succeeded and not counts.failed else None
 
 
 def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) -> tuple[str, str]:
@@ -275,6 +290,10 @@ def _example(plan: ProfilePlan, state: str) -> str:
 
 
 def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
+    if counts.quarantined and not counts.failed:
+        example = next(stand for stand in plan.stands if _quarantined(stand))
+        text = f"Quarantined nodes: {counts.quarantined}, e.g. {example.facts.name}. {_RELEASE}"
+        return True, "NodesQuarantined", text
     if not counts.failed:
         return False, "NoFailures", "No node has failed."
     facts = {"failed": counts.failed, "count": counts.eligible, "example": _example(plan, "failed")}
@@ -288,4 +307,6 @@ def _phase(plan: ProfilePlan, counts: NodeCounts) -> Phase:
         return "Suspended"
     if counts.running or counts.queued:
         return "Running" if counts.running or counts.succeeded or counts.failed else "Pending"
-    return "Degraded" if counts.failed else "Complete"
+    if counts.failed or counts.quarantined:
+        return "Degraded"
+    return "Pending" if _held_up(plan, counts) else "Complete"

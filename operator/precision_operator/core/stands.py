@@ -10,13 +10,15 @@ from precision_api.profile import ProfileSpec
 from precision_api.report import ReportAttempt
 from precision_operator.core.asking import Ask, Refusal, ask
 from precision_operator.core.budget import Tally
-from precision_operator.core.clock import format_time
+from precision_operator.core.clock import duration, format_time, parse_time
 from precision_operator.core.due import Current, current, not_due_yet, standing
 from precision_operator.core.eligibility import decide, matches
 from precision_operator.core.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView, ReportView
+from precision_operator.core.observed_once import Once
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, next_try, spent
+from precision_operator.core.schedule import last_tick, next_tick
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
         pods={pod.job_uid: pod for pod in observed.pods},
         reports={report.node_uid: report for report in observed.reports if report.profile_uid == profile.uid},
     )
-    stands = tuple(_stand(profile, profile.spec, asked, each, found, observed) for each in matched)
+    terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
+    stands = tuple(_stand_once(terms, profile, each, found, observed) for each in matched)
     return ProfilePlan(profile, asked, stands, facts)
 
 
@@ -81,6 +84,66 @@ class _Found:
     jobs: Mapping[str, JobView]
     pods: Mapping[str, PodView]
     reports: Mapping[str, ReportView]
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """All of a profile, and of the moment, that the stands of its nodes hang on: equal terms give equal stands."""
+
+    uid: str
+    created: datetime
+    spec: ProfileSpec
+    rerun: str
+    asked: Ask | Refusal
+    ticks: tuple[datetime | None, datetime | None]
+    """The schedule's last and next time."""
+
+
+MOST_PROFILES = 1_000
+"""Whose terms are kept; then all are forgotten, so that those of deleted ones go."""
+_TERMS: dict[str, _Terms] = {}
+_STANDS: Once[Stand] = Once()
+
+
+def _terms(profile: ProfileView, spec: ProfileSpec, asked: Ask | Refusal, now: datetime) -> _Terms:
+    good = isinstance(asked, Ask)
+    ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if good else None
+    return _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
+
+
+def _the_same(terms: _Terms) -> _Terms:
+    """The newest equal terms of that profile: the same object as long as nothing in them changes."""
+    known = _TERMS.get(terms.uid)
+    if known is not None and known == terms:
+        return known
+    if len(_TERMS) >= MOST_PROFILES:
+        _TERMS.clear()
+    _TERMS[terms.uid] = terms
+    return terms
+
+
+def _stand_once(terms: _Terms, profile: ProfileView, facts: NodeFacts, found: _Found, observed: Observed) -> Stand:
+    """The node's stand, from before where nothing that it hangs on has changed.
+
+    Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
+    and a node whose agent failed is tried again: its stand is always made anew.
+    """
+    report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
+    pod = found.pods.get(job.uid) if job is not None else None
+    attempt = newest_attempt(report)
+    if attempt is not None and attempt.outcome == "failed":
+        return _stand(profile, terms.spec, terms.asked, facts, found, observed)
+    return _STANDS.of(
+        (terms.uid, facts.uid),
+        (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now)),
+        lambda: _stand(profile, terms.spec, terms.asked, facts, found, observed),
+    )
+
+
+def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:
+    """Whether the newest good result is older than the profile allows."""
+    limit, run = spec.schedule.max_age, report.status.run if report is not None and report.status is not None else None
+    return limit is not None and run is not None and now - parse_time(run.finished_at) > duration(limit)
 
 
 def newest_attempt(report: ReportView | None) -> ReportAttempt | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from precision_operator.core import manifest
 from precision_operator.core.actions import Start
@@ -18,6 +18,7 @@ from precision_operator.core.budget import (
     Turn,
     has_physical_limits,
     hindrance,
+    recent,
 )
 from precision_operator.core.clock import parse_time
 from precision_operator.core.nodes import NodeFacts
@@ -40,7 +41,7 @@ class _Ledger:
     taken: dict[str, str]
     """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
     starts: dict[tuple[str, str], datetime]
-    """Newest creation by profile UID and node UID, those of this plan included."""
+    """Recent creations by profile UID and node UID, those of this plan included; replaced, never changed in place."""
     limits: Mapping[str, int]
     tallies: Mapping[str, Tally]
     """By profile UID."""
@@ -50,14 +51,18 @@ class _Ledger:
     """When each profile's newest agent was created, by profile UID."""
     limited: tuple[ProfilePlan, ...]
     """Profiles that limit places, so that others on their nodes are bound too."""
-
-    def own(self, uid: str) -> int:
-        return sum(profile == uid for profile, _ in self.live)
+    own: Counter[str]
+    """How many agents each profile has, by its UID."""
+    views: dict[str, tuple[Live, ...]] = field(default_factory=dict)
+    """All agents as each profile sees them, by its UID, until the next one starts."""
 
     def lives(self, draft: ProfilePlan) -> tuple[Live, ...]:
-        """All agents as one profile sees them."""
-        here = self.matched[draft.profile.uid]
-        return tuple(Live(owner, node, draft.nodes.get(node), node in here) for (owner, _), node in self.live.items())
+        """All agents as one profile sees them: the same value until the next one starts."""
+        uid = draft.profile.uid
+        if uid not in self.views:
+            here, nodes = self.matched[uid], draft.nodes
+            self.views[uid] = tuple(Live(o, node, nodes.get(node), node in here) for (o, _), node in self.live.items())
+        return self.views[uid]
 
 
 @dataclass(frozen=True)
@@ -101,15 +106,17 @@ def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
     keys = {profile.uid: profile.key for profile in observed.profiles}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts = _starts(observed)
+    live = {(item.profile_uid, _job_uid(item)): item.node_uid for item in agents}
     return _Ledger(
-        live={(item.profile_uid, _job_uid(item)): item.node_uid for item in agents},
+        live=live,
         taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
-        starts=starts,
+        starts=_recent(starts, drafts, observed.now),
         limits=_limits(observed),
         tallies={draft.profile.uid: draft.tally for draft in drafts},
         matched={draft.profile.uid: frozenset(stand.facts.uid for stand in draft.stands) for draft in drafts},
         newest=_newest(starts, observed.now),
         limited=tuple(draft for draft in drafts if _limits_places(draft)),
+        own=Counter(profile for profile, _ in live),
     )
 
 
@@ -134,6 +141,15 @@ def _newest(starts: Mapping[tuple[str, str], datetime], now: datetime) -> dict[s
     return newest
 
 
+def _recent(
+    starts: Mapping[tuple[str, str], datetime], drafts: Sequence[ProfilePlan], now: datetime
+) -> dict[tuple[str, str], datetime]:
+    """The starts that any profile's ramp may still wait for."""
+    ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
+    longest = timedelta(seconds=max(ramps, default=0))
+    return {key: at for key, at in starts.items() if recent(at, longest, now)}
+
+
 def _job_uid(item: JobView | PodView) -> str:
     return item.uid if isinstance(item, JobView) else item.job_uid
 
@@ -148,13 +164,16 @@ def _limits(observed: Observed) -> dict[str, int]:
 
 def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, datetime, datetime, str]:
     """By its newest start before its age: a profile that is always due again must not keep a younger one out."""
-    return ledger.own(profile.uid), ledger.newest.get(profile.uid, _NEVER), profile.created, profile.key
+    return ledger.own[profile.uid], ledger.newest.get(profile.uid, _NEVER), profile.created, profile.key
 
 
 def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts, now: datetime) -> None:
     ledger.live[profile.uid, facts.uid] = facts.uid
+    ledger.own[profile.uid] += 1
+    ledger.views.clear()
     ledger.taken.setdefault(facts.name, profile.key)
-    ledger.starts[profile.uid, facts.uid] = ledger.newest[profile.uid] = now
+    ledger.starts = ledger.starts | {(profile.uid, facts.uid): now}
+    ledger.newest[profile.uid] = now
 
 
 def _as(stand: Stand, other: Stand) -> Stand:

@@ -100,7 +100,7 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
 
 def _slim(status: ReportStatus) -> ReportStatus:
     """The status without what no family shows: 10,000 of them are held."""
-    attempt = status.attempt.model_copy(update={"basis": {}, "message": None}) if status.attempt else None
+    attempt = status.attempt.model_copy(update={"basis": {}, "message": None, "log": None}) if status.attempt else None
     return status.model_copy(update={"history": (), "recommendation": None, "attempt": attempt})
 
 

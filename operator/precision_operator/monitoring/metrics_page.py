@@ -41,8 +41,9 @@ are tokens per second per watt (times 1,000,000: tokens per second per megawatt)
 ## What to scrape
 
 `/metrics` holds the exporter itself, pools, profiles and plans. Nodes are on `/metrics/shard/0` and on, one endpoint
-for each of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrapers take: a node with five recipes has
-46 series and 8 kB, so count one shard for 1,500 nodes. Each node is on one of them; a further shard moves few.
+for each of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrapers take: a node with seven recipes has
+59 series and 11.3 kB, and 16 MiB hold 1,490 such nodes. Count one shard for 1,000 nodes. Each node is on one of
+them; a further shard moves few.
 `precision_exporter_body_bytes` and a warning in the log tell before a body is too large, and how many shards it takes.
 Until everything has been listed once the endpoints answer 503.
 

@@ -226,8 +226,15 @@ def greedy_text(given: Answer) -> str:
         return "the greedy answer (best rate first) takes pools without a price"
     theirs, ours = value(name, given.greedy), given.solution.values[0]
     late = [s for s in given.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)]
-    unit = {"cost": "dollars", "time": "days", "energy": "MWh"}[name]
     more = (theirs / ours - 1) * 100 if ours else 0.0
     verdict = "as good" if abs(more) < 0.05 else f"{abs(more):.1f} % {'worse' if more > 0 else 'better'}"
     missed = f", and misses {len(late)} deadlines" if late else ""
-    return f"the greedy answer (best rate first) comes to {theirs:,.4g} {unit}: {verdict}{missed}"
+    return f"the greedy answer (best rate first) comes to {_amount(name, theirs)}: {verdict}{missed}"
+
+
+def _amount(objective: str, value: float) -> str:
+    """`$11,280`, `79.99 days`, `12,345 MWh`."""
+    if objective == "cost":
+        return f"${value:,.0f}" if value >= 100 else f"${value:.2f}"
+    number = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{number} {'days' if objective == 'time' else 'MWh'}"

@@ -42,11 +42,6 @@ def days(tokens: float, tokens_per_second: float) -> float:
     return tokens / tokens_per_second / SECONDS_PER_DAY
 
 
-def tokens_per_second_of(model_flops_per_second: float, flops_per_token: float) -> float:
-    """A rate in tokens from one in model FLOPs: how published TFLOP/s become tokens/s."""
-    return model_flops_per_second / flops_per_token
-
-
 @dataclass(frozen=True, slots=True)
 class Speed:
     """A job's rate at one size: tokens/s, its 90 % band, and its factors."""

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from precision_api.names import FRESH
 from precision_api.profile import ProfileSpec, Thresholds
 from precision_api.report import RecipeReport, ReportHardware, ReportRun, ReportStatus
-from precision_api.request import TIMINGS
 from precision_api.resolution import resolve
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.outliers import Measured, judged, synchronous_rate
@@ -37,7 +36,6 @@ class Campaign:
     namespace: str
     name: str
     workload: WorkloadFacts
-    passes: int
     slow_node_percent: int = Thresholds().slow_node_percent
 
 
@@ -49,12 +47,10 @@ def campaign(raw: Raw) -> Campaign | None:
         found = resolve(spec.workload)
     except ValueError:
         return None
-    passes = TIMINGS[spec.benchmarks.preset].passes
     return Campaign(
         str(meta.get("namespace", "")),
         str(meta.get("name", "")),
         measured_workload(found),
-        passes,
         spec.thresholds.slow_node_percent,
     )
 
@@ -232,7 +228,7 @@ def _node(
         provenance="simulated" if run.simulated else run.provenance,
         stale=report.stale,
         slow=(report.namespace, report.profile, report.node) in slow,
-        passes=owner.passes if owner else None,
+        passes=run.passes,
         gpus=hardware.gpus or 1,
         rates=tuple(_rate(row) for row in report.status.results),
     )

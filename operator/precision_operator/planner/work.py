@@ -48,8 +48,6 @@ def inputs_of(work: Work) -> str:
     """A hash of all that the answer hangs on; of the time only the day, since figures grow old by days."""
     digest = hashlib.sha256(f"{work.spec}\0{work.created}\0{work.now:%Y-%m-%d}".encode())
     digest.update(b"\0".join(work.reports))  # in one piece: hashing then lets other threads run
-    wanted = [
-        (c.namespace, c.name, c.workload.key, c.workload.name, c.passes, c.slow_node_percent) for c in work.campaigns
-    ]
+    wanted = [(c.namespace, c.name, c.workload.key, c.workload.name, c.slow_node_percent) for c in work.campaigns]
     digest.update(json.dumps([wanted, sorted(work.racks.items())]).encode())
     return digest.hexdigest()[:16]

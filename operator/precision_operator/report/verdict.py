@@ -31,10 +31,10 @@ def verdict(given: Given) -> tuple[Said, ...]:
     """The sentences, most important first."""
     said = [Said("warning", _ORIGINS[given.data])] if given.data in _ORIGINS else []
     if not given.nodes:
-        return (*said, Said("answer", "No node has a result yet."), *_rest(given))
+        return (*said, Said("answer", "No node has a result yet."), *_odd(given), *_rest(given))
     for pool in pools(given):
         said += _of_pool(pool)
-    return (*said, *_of_recipes(given), *_rest(given))
+    return (*said, *_standing(given), *_odd(given), *_of_recipes(given), *_rest(given))
 
 
 def _of_pool(pool: Pool) -> Iterator[Said]:
@@ -94,7 +94,20 @@ def _of_recipes(given: Given) -> Iterator[Said]:
             yield Said("warning", f"{recipe.recipe} diverged in the loss runs: do not train with it as it is.")
 
 
-def _rest(given: Given) -> Iterator[Said]:
+def _standing(given: Given) -> Iterator[Said]:
+    """How the one node of the page stands in its pool."""
+    if given.standing is None:
+        return
+    one = given.standing
+    told = f"{one.node} gives {one.relative:.1%} of the median of its like in {one.pool}"
+    if one.slow:
+        yield Said("warning", f"Slow: {told}.")
+    else:
+        yield Said("note", f"{told}: it is not slow.")
+
+
+def _odd(given: Given) -> Iterator[Said]:
+    """What somebody has to look after, by node."""
     if given.slow:
         yield Said("warning", f"Slow against their pool: {_named(given.slow)}.")
     throttled = [n.name for n in given.nodes if any(r.throttled_share is not None for r in n.status.results)]
@@ -103,16 +116,20 @@ def _rest(given: Given) -> Iterator[Said]:
     fallback = [n.name for n in given.nodes if any(r.verdict == "fallback" for r in n.status.results)]
     if fallback:
         yield Said("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
+    stale = [n.name for n in given.nodes if n.stale]
+    if stale:
+        reasons = sorted({n.stale for n in given.nodes if n.stale})
+        yield Said("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
+
+
+def _rest(given: Given) -> Iterator[Said]:
+    """What the page is without."""
     powerless = [n.name for n in given.nodes if any(r.power_invalid for r in n.status.results)]
     if powerless:
         yield Said("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
     partial = [n.name for n in given.nodes if n.status.run and n.status.run.partial]
     if partial:
         yield Said("note", f"Ended early, with the figures that were complete: {_named(partial)}.")
-    stale = [n.name for n in given.nodes if n.stale]
-    if stale:
-        reasons = sorted({n.stale for n in given.nodes if n.stale})
-        yield Said("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
     for told in given.unmeasured:
         yield Said("note", told)
     if given.result_problem:

@@ -17,6 +17,7 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core import ingest, manifest
 from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
 from precision_operator.core.events import Note, event
+from precision_operator.core.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
 from precision_operator.core.observed import JobView, PodView, ProfileView, ReportView
 from precision_operator.core.views import job_view, pod_view, report_view
 from precision_operator.shell.cache import Cache
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 ACTIONS_AT_ONCE = 8
 LOG_PATIENCE = timedelta(seconds=60)
-"""How long a log that can't be read is asked for again before the summary stands alone."""
+"""How long a log that can't be read is asked for again before the attempt is told without it."""
 EXTRA_LOG_LINES = 200
 """Lines asked for beyond the result's own: stderr shares the log, and a runtime counts pieces of long lines."""
 
@@ -149,7 +150,8 @@ class Actor:
         pod = await self._ended_pod(job, action.pod)
         summary = ingest.summary_of(job, pod)
         if isinstance(summary, ingest.Problem):
-            await self._fail(job, action.report, summary, action.keeping)
+            log = await self._end_of_log(job, pod) if summary.outcome == "failed" else None
+            await self._fail(job, action.report, summary, action.keeping, log)
             return
         assert pod is not None
         found = await self._full_result(job, pod, summary)
@@ -175,16 +177,39 @@ class Actor:
     async def _full_result(self, job: JobView, pod: PodView, summary: Summary) -> ingest.Finding:
         lines = summary.detail.lines + EXTRA_LOG_LINES
         try:
-            log = await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, tail_lines=lines)
+            log = await self._log(job, pod, tail_lines=lines)
         except ApiError as error:
-            if error.transient and job.finished_at is not None and _now() - job.finished_at < LOG_PATIENCE:
-                raise NotYet(f"its log can't be read: {error}") from error
             return ingest.finding(summary, None, error.message)
         return ingest.finding(summary, log.decode("utf-8", "replace"))
 
-    async def _fail(self, job: JobView, report: ReportView | None, problem: ingest.Problem, keeping: Keeping) -> None:
+    async def _end_of_log(self, job: JobView, pod: PodView | None) -> str | None:
+        """The end of a failed agent's log, or in its place why it can't be read; None where no agent ran to its end."""
+        if pod is None or pod.termination is None:
+            return None
+        try:
+            return log_tail(await self._log(job, pod, tail_lines=LOG_LINES, limit_bytes=LOG_BYTES))
+        except ApiError as error:
+            return no_log(error.message)
+
+    async def _log(self, job: JobView, pod: PodView, **bounds: int) -> bytes:
+        """The log of an ended agent. Raises ApiError; NotYet while the Job ended just now and the trouble may pass."""
+        try:
+            return await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
+        except ApiError as error:
+            if error.transient and job.finished_at is not None and _now() - job.finished_at < LOG_PATIENCE:
+                raise NotYet(f"its log can't be read: {error}") from error
+            raise
+
+    async def _fail(
+        self,
+        job: JobView,
+        report: ReportView | None,
+        problem: ingest.Problem,
+        keeping: Keeping,
+        log: str | None = None,
+    ) -> None:
         report = report or await self._new_report(job)
-        await self._write_status(report, ingest.failed_status(problem, job, report, _now(), keeping))
+        await self._write_status(report, ingest.failed_status(problem, job, report, _now(), keeping, log))
         await self._delete("Job", job.namespace, job.name, job.uid)
 
     async def _new_report(self, job: JobView) -> ReportView:

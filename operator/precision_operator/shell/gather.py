@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -48,6 +48,8 @@ class Gatherer:
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
         self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
+        self._read: dict[Kind, dict[str, tuple[Raw, Any]]] = {}
+        """What each object was read as, by UID: what has not changed since is not read again."""
 
     async def list_everything(self) -> None:
         """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
@@ -64,10 +66,10 @@ class Gatherer:
 
     async def observe(self) -> Observed:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
-        profiles = tuple(p for p in map(self._profile, self._cache.all("profiles").values()) if not p.deleting)
+        profiles = tuple(p for p in self._views("profiles", self._profile) if not p.deleting)
         now = asyncio.get_running_loop().time()
-        pods = _present(map(pod_view, self._cache.all("pods").values()))
-        jobs = _present(map(job_view, self._cache.all("jobs").values()))
+        pods = self._views("pods", pod_view)
+        jobs = self._views("jobs", job_view)
         return Observed(
             now=datetime.now(UTC),
             settings=self._settings,
@@ -75,13 +77,23 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=await self._with_refusals(jobs, {pod.job_uid for pod in pods}, now),
             pods=pods,
-            reports=_present(map(report_view, self._cache.all("reports").values())),
+            reports=self._views("reports", report_view),
             occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < _keeps(seen)},
             config_maps={key: await self._config_map(*key, now) for key in _wanted_texts(profiles)},
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
             slices=await self._slices(now) if profiles else (),
         )
+
+    def _views(self, kind: Kind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
+        """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
+        before = self._read.get(kind, {})
+        now: dict[str, tuple[Raw, T | None]] = {}
+        for uid, raw in self._cache.all(kind).items():
+            found = before.get(uid)
+            now[uid] = found if found is not None and found[0] is raw else (raw, view(raw))
+        self._read[kind] = now
+        return tuple(seen for _, seen in now.values() if seen is not None)
 
     def _profile(self, raw: Raw) -> ProfileView:
         """A profile, with the operator's defaults for its agents."""
@@ -194,7 +206,3 @@ def _wanted_queues(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the Kueue queues that profiles name."""
     named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
     return {(namespace, queue) for namespace, queue in named if queue is not None}
-
-
-def _present(items: Iterable[T | None]) -> tuple[T, ...]:
-    return tuple(item for item in items if item is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 from dataclasses import replace
@@ -40,6 +41,25 @@ UNWATCHED = {
 }
 
 
+def spare_collections() -> bool:
+    """Keep all that is held now out of later garbage collections; true once that is done.
+
+    A large fleet's objects and what they were read as stay for hours, and are no cycles: what replaces them frees them.
+    Going through all of them again and again held the loop for as long as a pass takes.
+    """
+    gc.collect()
+    gc.freeze()
+    return True
+
+
+async def _planned(observed: Observed) -> Plan:
+    """The plan, worked out in a thread: a large fleet takes seconds at first, and the lease must be renewed meanwhile.
+
+    One at a time: what plans remember from each other is not shared out among threads.
+    """
+    return await asyncio.to_thread(plan, observed)
+
+
 class Reconciler:
     """Runs passes until it is cancelled."""
 
@@ -70,10 +90,13 @@ class Reconciler:
             await office.elected.wait()
             if not leading:
                 await self._list_until_done()
+            spared = False
             while True:
                 self._cache.changed.clear()
                 async with self._turn:
                     due = await self._guarded_pass()
+                if not spared:
+                    spared = spare_collections()
                 await self._wait(due)
         finally:
             relist.cancel()
@@ -138,7 +161,7 @@ class Reconciler:
                 self._gatherer.forget_look(action.facts.name)
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
-            decided = replace(plan(observed), actions=decided.actions)
+            decided = replace(await _planned(observed), actions=decided.actions)
         self._telemetry.saw(decided)
         due = min([await self._tell(item, observed) for item in decided.profiles], default=LIST_AGAIN_SECONDS)
         self._refused = self._refused + 1 if again else 0
@@ -150,7 +173,7 @@ class Reconciler:
         looked = 0
         for _ in range(ROUNDS):
             observed = await self._gatherer.observe()
-            decided = plan(observed)
+            decided = await _planned(observed)
             if not decided.look_at or looked >= LOOKS_PER_PASS:
                 break
             await self._gatherer.look(decided.look_at)
@@ -159,6 +182,7 @@ class Reconciler:
 
     async def _tell(self, item: ProfilePlan, observed: Observed) -> float:
         """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
+        await asyncio.sleep(0)
         status = profile_status(item, observed.now, len(observed.nodes))
         told = status_json(status)
         due = LOOK_AGAIN_SECONDS if self._waits_for_unwatched(item) else LIST_AGAIN_SECONDS

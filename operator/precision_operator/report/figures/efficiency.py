@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_operator.report.facts import Given, Pool, Row
 from precision_operator.report.figures.figure import Figure, of_nodes, spread_text
 from precision_operator.report.palette import RECIPE_COLOURS
@@ -54,23 +55,34 @@ def _drawing(given: Given, drawn: Sequence[Pool], marks: Sequence[tuple[Pool, Ro
     axes = bottom_axis(across, TOP, BOTTOM, "tokens/s of a node") + left_axis(
         upward, LEFT, WIDTH - RIGHT, "tokens per joule"
     )
-    parts: list[str] = []
-    taken: list[tuple[float, float]] = []
-    for pool, row in marks:
-        assert row.rate
-        assert row.tokens_per_joule
-        x, y = across(row.rate.value), upward(row.tokens_per_joule.value)
-        parts.append(_mark(drawn.index(pool), x, y, RECIPE_COLOURS[row.recipe]))
-        parts.append(_name(row.recipe, x, y, taken))
-    legend = ""
-    if len(drawn) > 1:
-        for at, pool in enumerate(drawn):
-            y = BOTTOM + 44 + 15 * at
-            legend += _mark(at, 10, y - 4, FAINT) + words(22, y, pool.name, size=SMALL)
-    height = BOTTOM + 34 + (15 * len(drawn) + 6 if legend else 0)
+    places = [
+        (across(row.rate.value), upward(row.tokens_per_joule.value))
+        for _, row in marks
+        if row.rate and row.tokens_per_joule
+    ]
+    parts = [
+        _mark(drawn.index(pool), x, y, RECIPE_COLOURS[row.recipe])
+        for (pool, row), (x, y) in zip(marks, places, strict=True)
+    ]
+    names = _names([row.recipe for _, row in marks], places, must=len(drawn) == 1)
+    legend = _legend(drawn, [row.recipe for _, row in marks]) if len(drawn) > 1 else []
+    height = BOTTOM + 34 + (15 * len(legend) + 6 if legend else 0)
     return drawing(
-        height, axes + "".join(parts) + legend, "Tokens per joule against tokens per second", given.watermark
+        height, axes + "".join(parts + names + legend), "Tokens per joule against tokens per second", given.watermark
     )
+
+
+def _legend(drawn: Sequence[Pool], recipes: Sequence[Recipe]) -> list[str]:
+    """A line for each: pools by shape on the left, recipes by colour on the right, since not every mark has a name."""
+    lines: dict[int, str] = {}
+    for at, pool in enumerate(drawn):
+        y = BOTTOM + 44 + 15 * at
+        lines[at] = _mark(at, 10, y - 4, FAINT) + words(22, y, pool.name, size=SMALL)
+    for at, recipe in enumerate(sorted(set(recipes), key=RECIPE_NAMES.index)):
+        y = BOTTOM + 44 + 15 * at
+        lines[at] = lines.get(at, "") + _mark(0, WIDTH / 2 + 30, y - 4, RECIPE_COLOURS[recipe])
+        lines[at] += words(WIDTH / 2 + 42, y, recipe, size=SMALL)
+    return list(lines.values())
 
 
 def _mark(pool: int, x: float, y: float, colour: str) -> str:
@@ -84,17 +96,35 @@ def _mark(pool: int, x: float, y: float, colour: str) -> str:
     return shapes[pool % len(shapes)]
 
 
-def _name(recipe: str, x: float, y: float, taken: list[tuple[float, float]]) -> str:
-    """The recipe's name beside its mark, moved up or down until it lies on no other name."""
-    right = x < WIDTH * 0.6
-    wide = 6.6 * len(recipe)
-    start = x + 9 if right else x - 9 - wide
-    for shift in (0, -APART, APART, -2 * APART, 2 * APART, -3 * APART, 3 * APART):
-        place = y + 4 + shift
-        if all(abs(place - other) >= APART - 1 or abs(start - at) > 78 for at, other in taken):
-            break
-    taken.append((start, place))
-    return words(start if right else x - 9, place, recipe, "start" if right else "end", 10)
+def _names(recipes: Sequence[Recipe], places: Sequence[tuple[float, float]], must: bool) -> list[str]:
+    """Each mark's recipe beside it, moved up or down until it lies on no other name and on no mark.
+
+    Where it can't, it is left out (the legend has it), or with `must` drawn at its mark.
+    """
+    shifts = (0, -APART, APART, -2 * APART, 2 * APART) if must else (0, -APART, APART)
+    taken = [(x - 6, x + 6, y - 5, y + 5) for x, y in places]
+    drawn = []
+    for recipe, (x, y) in zip(recipes, places, strict=True):
+        right = x < WIDTH * 0.6
+        wide = 6.2 * len(recipe)
+        left = x + 8 if right else x - 8 - wide
+        boxes = [(left, left + wide, y + shift - 5, y + shift + 5) for shift in shifts]
+        free = next((box for box in boxes if not any(_overlap(box, other) for other in taken)), None)
+        if free is None and not must:
+            continue
+        chosen = free or boxes[0]
+        taken.append(chosen)
+        anchor = ("start", x + 8) if right else ("end", x - 8)
+        drawn.append(words(anchor[1], chosen[3] - 1, recipe, anchor[0], 10))
+    return drawn
+
+
+Box = tuple[float, float, float, float]
+"""Left, right, top, bottom."""
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def _table_row(pool: Pool, row: Row) -> tuple[str, ...]:
