@@ -31,7 +31,7 @@ test: setup browser lint check-generated ## All tests: fast ones first, then tho
 	$(PYTEST) -m "not cluster" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 	$(PYTEST) -m cluster -q $(ALLOW)
 
-test-fast: $(STAMP) browser ## Tests that need no cluster (about a minute).
+test-fast: $(STAMP) browser ## Tests that need no cluster (two to three minutes on 2 cores).
 	$(PYTEST) -m "not cluster" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.

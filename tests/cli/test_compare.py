@@ -191,6 +191,16 @@ def test_two_differences_at_once_are_refused(api: Api) -> None:
     assert "driver: 570.124.06 and 580.95.05" in done.stderr
 
 
+def test_pools_may_have_drivers_of_their_own_where_their_hardware_is_what_is_asked_about(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(3):
+        api.reports(node(f"a{i}", 100_000, driver=OLD, pool="A"), node(f"b{i}", 130_000, pool="B"))
+    api.reports(node("b3", 130_000, driver=OLD, pool="B"))
+    found = api.printed("compare", "A", "B", "--difference", "hardware")
+    assert (found["how"], found["difference"]) == ("groups", "hardware")
+    assert "the hardware's drivers differ too, and are in the figures" in found["notes"][0]
+
+
 def test_a_group_that_is_mixed_in_itself_is_refused(api: Api) -> None:
     api.profiles(profile_object())
     api.reports(node("a0", 1e5, driver=OLD, pool="A"), node("a1", 1e5, pool="A"), node("b0", 1e5, pool="B"))

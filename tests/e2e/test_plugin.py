@@ -116,7 +116,7 @@ def test_two_pools_are_compared_and_saved_reports_too(plugin: Plugin, fleet: tup
     profile, _ = fleet
     place = ("-n", profile.site.namespace, "--profile", profile.name)
     pools = [pool["name"] for pool in profile.status()["pools"]]
-    found = plugin.json("compare", *(f"pool/{pool}" for pool in pools), *place)
+    found = plugin.json("compare", *(f"pool/{pool}" for pool in pools), *place, "--difference", "hardware")
     assert (found["how"], found["difference"], found["simulated"]) == ("groups", "hardware", True)
     saved = plugin.folder / "before.json"
     saved.write_text(json.dumps({"kind": "List", "items": profile.reports()}))

@@ -179,26 +179,36 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
 
 
 def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
-    """Two groups without a node in common: every dimension but one must be the same throughout."""
+    """Two groups without a node in common: every dimension but one must be the same throughout.
+
+    Where `hardware` is `allowed` by name, its drivers may differ with it: pools of other products have drivers of
+    their own. That is told beside the figures.
+    """
+    notes: list[str] = []
     values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
     names = [name for name, (x, y) in values.items() if x and y and not _alike(name, x, y)]
     if allowed is not None and allowed not in names:
         return Refused("OtherDifference", f"{a.name} and {b.name} do not differ in {allowed}, but in {_listed(names)}")
+    beside = {"hardware", "driver"} if allowed == "hardware" else {"hardware"}
     for name, (x, y) in values.items():
         mixed = max((x, y), key=len)
-        if len(mixed) > 1 and name != "hardware":
+        if len(mixed) > 1 and name not in beside:
             side = a.name if mixed is x else b.name
             return Refused(
                 "MixedSide",
                 f"{side} is mixed in {name} ({_listed(sorted(mixed))}): two groups can be compared when each is of one "
                 f"kind. Compare two runs of the same nodes, or measure {side} again under one {name}",
             )
+    told = {name: f"{name}: {' and '.join(_listed(sorted(side)) for side in values[name])}" for name in names}
+    if "driver" in names and "driver" in beside:
+        names.remove("driver")
+        notes.append(f"the hardware's drivers differ too, and are in the figures ({told['driver']})")
     if len(names) > 1:
-        told = "; ".join(f"{name}: {' and '.join(_listed(sorted(side)) for side in values[name])}" for name in names)
-        return _several(told, names)
+        return _several("; ".join(told[name] for name in names), names)
     left, right = ([p for p in side.points if not p.throttled] or list(side.points) for side in (a, b))
     out = len(a.points) + len(b.points) - len(left) - len(right)
-    notes = [f"{_are(out)} left out: throttled"] if out else []
+    if out:
+        notes.append(f"{_are(out)} left out: throttled")
     difference = names[0] if names else None
     rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, left, right)) is not None)
     return _told(a, b, "groups", difference, rows, notes, (left, right))
