@@ -241,6 +241,21 @@ def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_wou
     assert [s.reason for s in first] == ["AgentStarting", "PowerBudgetReached"]
 
 
+def test_each_power_budget_counts_its_own_agents_within_one_plan() -> None:
+    fleet = nodes("n1", "n2") | nodes("n3", "n4", labels={"nvidia.com/gpu.product": "NVIDIA-GB200"})
+    watts = (8 * 700, 8 * 1200)
+    pools = [{"name": POOL, "powerBudgetWatts": watts[0]}, {"name": "NVIDIA-GB200", "powerBudgetWatts": watts[1]}]
+    for whole in ({}, {"powerBudgetWatts": sum(watts)}):
+        found = plan(observed([profile(rollout=at_once(4) | {"pools": pools} | whole)], fleet)).profiles[0].stands
+        told = {stand.facts.name: stand.reason for stand in found}
+        assert told == {
+            "n1": "AgentStarting",
+            "n2": "PowerBudgetReached",
+            "n3": "AgentStarting",
+            "n4": "PowerBudgetReached",
+        }
+
+
 def test_what_another_profile_has_measured_tells_the_limits_too() -> None:
     tight = profile(rollout={"powerBudgetWatts": 4000})
     other = profile("other", suspend=True)
