@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.reconcile import beating
 from precision_api.capacity_plan import PlanSpec
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
@@ -97,20 +98,11 @@ async def held_up(nodes: int) -> str:
         cache.put("reports", report_object(name))
     cluster: Any = written
     planning = Planning(cluster, cache, ("ml",))
-    pauses: list[tuple[float, float]] = []
-
-    async def beat() -> None:
-        while True:
-            began, worked = time.perf_counter(), time.thread_time()
-            await asyncio.sleep(0.001)
-            pauses.append((time.perf_counter() - began, time.thread_time() - worked))
-
-    beating = asyncio.create_task(beat())
-    began = time.perf_counter()
-    await planning.see({"type": "ADDED", "object": plan_object()})
-    await planning.look()
-    seconds = time.perf_counter() - began
-    beating.cancel()
+    async with beating() as pauses:
+        began = time.perf_counter()
+        await planning.see({"type": "ADDED", "object": plan_object()})
+        await planning.look()
+        seconds = time.perf_counter() - began
     planning.end()
     longest, own = max(wall for wall, _ in pauses), max(work for _, work in pauses)
     return f"{nodes:>6} nodes: {seconds:.1f} s; loop held {longest:.3f} s at the longest ({own:.3f} s own work)"
