@@ -6,7 +6,7 @@ SCRIPT is `benchmarks/gemm/benchmark_gemm.py` of Transformer Engine 2.19 or newe
 with the same shapes and as many timed seconds. Told are the speedups over BF16: the spread of NVIDIA's over the runs,
 ours with the mean half-width of its intervals. The two measure different things (theirs is forward only, against a bare
 matmul), so only the spreads are compared; `precision-agent run --method nvidia` should agree with theirs. Needs a GPU
-with Transformer Engine: it has not been run yet.
+with Transformer Engine, and matplotlib for the script: it has not been run on one yet.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ COLUMNS: Mapping[str, Recipe] = {
     "NVFP4": "nvfp4",
 }
 """Headings of NVIDIA's table, each with a column of TFLOPS and one of milliseconds."""
+LEAVE_OUT: Mapping[Recipe, str] = {
+    "fp8_current": "--no-fp8-current",
+    "fp8_delayed": "--no-fp8-delayed",
+    "fp8_block": "--no-fp8-block",
+    "mxfp8": "--no-fp8",
+    "nvfp4": "--no-fp4",
+}
+"""Switches of NVIDIA's script, which ends at the first format that the GPU lacks."""
 WARM_UP_SECONDS = 5.0
 ITERATIONS = 100
 Row = Mapping[Recipe, float | None]
@@ -139,12 +147,13 @@ def _shapes(preset: PresetName) -> tuple[Shape, ...]:
     return tuple(Shape(m=gemm.m, k=gemm.k, n=gemm.n) for gemm in gemms)
 
 
-def _nvidia(script: Path, shapes: Sequence[Shape]) -> str:
+def _nvidia(script: Path, shapes: Sequence[Shape], recipe: Recipe) -> str:
     listed = ",".join(f"{shape.m}x{shape.k}x{shape.n}" for shape in shapes)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(script), "--shapes", listed, "--gpu-warmup", str(WARM_UP_SECONDS)]
         command += ["--num-iters", str(ITERATIONS), "--output", str(Path(folder) / "plot.png")]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command += [switch for name, switch in LEAVE_OUT.items() if name != recipe]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # its errors are seen
 
 
 def _agent(request: MeasurementRequest) -> MeasurementResult:
@@ -158,7 +167,7 @@ def _agent(request: MeasurementRequest) -> MeasurementResult:
 
 
 def _turn(script: Path, shapes: Sequence[Shape], recipe: Recipe, number: int) -> Turn:
-    rows = parse(_nvidia(script, shapes))
+    rows = parse(_nvidia(script, shapes, recipe))
     found = ours(_agent(request_of(shapes, recipe, timed_seconds(rows, recipe), number)), recipe)
     return Turn(speedup(rows, recipe), *(found or (None, None)))
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from precision_agent.backends.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName, Sample
 from precision_agent.cases import Arm
 from precision_agent.crew import Crew, Order, Stop
-from precision_agent.full_depth import Values, depth_check, depth_of
+from precision_agent.full_depth import Values, depth_check, depth_of, window_of
 from precision_agent.loss import loss_of, loss_run, source
 from precision_agent.sample import first_failure
 from precision_agent.train import Measured, Steps, steps_of
@@ -138,11 +138,26 @@ def _checked(arm: Arm, steps: Steps, run: Measured, place: int, sample: Sample) 
     if not sample.layers_measured or sample.layers_measured == steps.depth.measured:
         told = f"the second model had {sample.layers_measured or 'no known number of'} layers"
         return Failure(reason="no_other_depth", message=told)
+    mixed = _other_mix(arm, run, sample)
+    if mixed:
+        return mixed
     passes = [devices[place] for devices in run.samples.regions[arm.label]]
     first: Values = {name: (fmean(one[name] for one in passes),) for name in passes[0]}
     second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
     depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
     return depth_check(first, steps.depth, second, depth)
+
+
+def _other_mix(arm: Arm, run: Measured, sample: Sample) -> Failure | None:
+    """Why the two depths can't be compared: their layers have sliding windows by different shares."""
+    first = run.samples.facts[arm.label, run.cases.training] if run.cases.training else sample
+    if window_of(run.workload) is None or first.windowed_layers is None or sample.windowed_layers is None:
+        return None
+    depths = [(one.windowed_layers or 0, one.layers_measured or 1) for one in (first, sample)]
+    if depths[0][0] * depths[1][1] == depths[1][0] * depths[0][1]:
+        return None
+    told = " and ".join(f"{windowed} of {layers}" for windowed, layers in depths)
+    return Failure(reason="windows_differ", message=f"{told} layers have a sliding window")
 
 
 def _losses(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told) -> dict[str, Loss]:

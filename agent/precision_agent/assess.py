@@ -31,6 +31,9 @@ from precision_api.result import (
 NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
 """Reasons that a sum tells as its own: they are of all its parts."""
 
+SHARE_ROUNDING = 1e-9
+"""So much above 1 a share may come out by rounding alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -88,7 +91,8 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
     def told(result: RecipeResult) -> RecipeResult:
         speedups = gemm_speedups(Arm(result.recipe, result.recipe), run)
         facts = facts_of(result, baseline, share, floor, _kept_share(result, run), speedups)
-        return result.model_copy(update={"meaning": meaning(facts)})
+        doubt = (share.message,) if isinstance(share, Failure) and result.recipe == baseline else ()
+        return result.model_copy(update={"meaning": meaning(facts), "notes": (*doubt, *result.notes)[:8]})
 
     return tuple(told(result) if result.availability in ("ok", "emulated") else result for result in results)
 
@@ -99,8 +103,11 @@ def _kept_share(result: RecipeResult, run: Measured) -> float:
     return kept / model.num_hidden_layers if kept and model else 0.0
 
 
-def gemm_share(run: Measured) -> float | None:
-    """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both."""
+def gemm_share(run: Measured) -> float | Failure | None:
+    """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both.
+
+    A Failure where they take longer than the step that holds them: one of the two times is wrong then.
+    """
     baseline = run.cases.baseline
     steps = steps_of(baseline, run)
     if isinstance(steps, Failure) or steps.missing:
@@ -110,7 +117,11 @@ def gemm_share(run: Measured) -> float | None:
     if seconds is None:
         return None
     step = fmean(value for values in steps.seconds.values() for value in values)
-    return min(1.0, seconds / step)
+    share = seconds / step
+    if share > 1 + SHARE_ROUNDING:
+        told = f"the GEMMs take {share:.3g} times as long as the {baseline.recipe} step that holds them"
+        return Failure(reason="gemms_exceed_step", message=told)
+    return min(1.0, share)
 
 
 def gemm_speedups(arm: Arm, run: Measured) -> dict[Mode, Interval]:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 from precision_agent.after import After
 from precision_agent.assess import Evidence, control_ratio, recipe_result, with_meanings
-from precision_agent.backends.protocol import Inspection, Origin, Probe
+from precision_agent.backends.protocol import Inspection, Origin, Probe, Profile, Sample
 from precision_agent.calibrate import disagrees
 from precision_agent.cases import Arm
 from precision_agent.crew import Machine
-from precision_agent.evidence import cpu_bound, quantization_tax, verification_of
-from precision_agent.full_depth import depth_agrees
+from precision_agent.evidence import cpu_bound, quantization_tax, unfused_attention, verification_of
+from precision_agent.full_depth import depth_agrees, other_windows
 from precision_agent.metered import NodeDraw, Sensed, clocks, held_back, node_draws, power_trace, used_bytes
 from precision_agent.power_reasons import COUNTER_DISAGREES, Reason
 from precision_agent.recommend import recommend
@@ -26,6 +26,9 @@ from precision_api import stats
 from precision_api.request import PLAIN, MeasurementRequest, request_hash
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, GpuHealth, MeasurementResult, Memory, Steadiness
+
+Drawn = NodeDraw | tuple[Reason, ...] | Failure
+"""An arm's draw, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ class Found:
 def result_of(found: Found, finished_at: float) -> MeasurementResult:
     """The result; `finished_at` is seconds since 1970."""
     run = replace(found.run, control=control_ratio(found.run))
-    made = (recipe_result(arm, run, _evidence(arm, found)) for arm in found.probes if arm != run.cases.control)
+    arms = [arm for arm in found.probes if arm != run.cases.control]
+    draws = {arm: _draw(arm, found) for arm in arms}
+    made = (recipe_result(arm, run, _evidence(arm, found, draws)) for arm in arms)
     recipes = with_meanings(tuple(made), run)
     request, workload, formula = found.asked, run.workload, run.workload.formula
     started = _timestamp(found.started_at)
@@ -96,7 +101,7 @@ def partial_of(found: Found, samples: Samples) -> Found:
     return replace(found, run=replace(found.run, samples=samples.so_far()))
 
 
-def _evidence(arm: Arm, found: Found) -> Evidence:
+def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Evidence:
     probe, samples = found.probes[arm], found.run.samples
     windows = samples.timed.get(arm.label, ())
     recordings = found.recordings.gpus
@@ -106,12 +111,12 @@ def _evidence(arm: Arm, found: Found) -> Evidence:
     memory = found.memory.get(arm.label, Memory())
     return Evidence(
         probe=probe,
-        metering=_metering(arm, found),
+        metering=_metering(arm, found, draws),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
         verification=verification_of(arm.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
-        quantization_tax=quantization_tax(arm.recipe, profile.kernels, _forwards(found.run)) if profile else None,
+        quantization_tax=_tax(arm, found.run, profile) if profile else None,
         gradient_quantization_share=inside.gradient_quantization_share,
         cpu_bound=cpu_bound(profile) if profile else _busy(arm, found.run),
         loss=found.after.losses.get(arm.label),
@@ -120,9 +125,16 @@ def _evidence(arm: Arm, found: Found) -> Evidence:
     )
 
 
-def _forwards(run: Measured) -> int:
-    """How often a training step runs the layers' forward pass."""
-    return 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
+def _tax(arm: Arm, run: Measured, profile: Profile) -> float | None:
+    """Of the full-depth step, whose layers were profiled by the few of the short model, recomputed or not."""
+    fact, model = _training_fact(arm, run), run.workload.model
+    depth = model.num_hidden_layers / fact.layers_measured if fact and fact.layers_measured and model else 1.0
+    forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
+    return quantization_tax(arm.recipe, profile.kernels, forwards, depth)
+
+
+def _training_fact(arm: Arm, run: Measured) -> Sample | None:
+    return run.samples.facts.get((arm.label, run.cases.training)) if run.cases.training else None
 
 
 def _busy(arm: Arm, run: Measured) -> bool | None:
@@ -143,17 +155,29 @@ def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
     )
     kept = found.run.kept_by(arm)
     base = found.run.cases.baseline.recipe
+    profile = found.after.profiles.get(arm.label)
     told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
     notes = (
         *((told,) if kept else ()),
+        *_windows(arm, run),
         *found.notes,
         *repeated,
         *_doubts(found.after.depth_checks.get(arm.label)),
         *found.after.notes.get(arm.label, ()),
         *_without(found.after.inspections.get(arm.label)),
+        *filter(None, [profile and unfused_attention(profile)]),
         *sorted(reasons),
     )
     return tuple(note[:1024] for note in notes[:8])
+
+
+def _windows(arm: Arm, run: Measured) -> tuple[str, ...]:
+    """That the short model has another mix of windowed layers than the full one."""
+    fact = _training_fact(arm, run)
+    if fact is None or fact.windowed_layers is None or not fact.layers_measured:
+        return ()
+    told = other_windows(run.workload, fact.layers_measured, fact.windowed_layers)
+    return (told,) if told else ()
 
 
 def _without(inside: Inspection | None) -> tuple[str, ...]:
@@ -169,15 +193,13 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
 
 
-def _metering(arm: Arm, found: Found) -> Metering:
+def _metering(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Metering:
     sensing = found.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
-    kept = found.run.kept_by(arm)
-    baseline = _draw(found.run.cases.baseline, found) if kept else ()
-    return Metering(_draw(arm, found), sensing.idle_watts, accuracy, baseline)
+    return Metering(draws[arm], sensing.idle_watts, accuracy, draws[found.run.cases.baseline])
 
 
-def _draw(arm: Arm, found: Found) -> NodeDraw | tuple[Reason, ...] | Failure:
+def _draw(arm: Arm, found: Found) -> Drawn:
     sensing, samples = found.sensing, found.run.samples
     if sensing.sensors is None:
         return sensing.failure

@@ -16,6 +16,8 @@ KERNELS_TOLD = 24
 READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})
 CPU_BOUND = 0.95
 """METHOD 4.6: below this share of the wall time in which the GPU was busy, the CPU set the pace."""
+CORE = "core_attention"
+"""The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
 _QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
 _TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose")
 """Among Transformer Engine's own kernels, which are norms and activations too. A norm that casts its output counts."""
@@ -30,19 +32,40 @@ def quantises(kernel: Classified) -> bool:
     return kernel.rule == "transformer-engine" and bool(_TE_QUANTISES.search(kernel.name.lower()))
 
 
-def quantization_tax(recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1) -> float | None:
+def quantization_tax(
+    recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1, depth: float = 1.0
+) -> float | None:
     """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16.
 
-    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one.
+    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one. `depth`: how
+    many times the full model has the profiled one's layers; the head is there once. Attention's core is no GEMM of it.
     """
     if RECIPES[recipe].format == "bf16":
         return None
-    read = [
-        (classify(kernel.name), kernel.seconds * (forwards if kernel.pass_ == "forward" else 1)) for kernel in kernels
-    ]
+
+    def seconds_of(kernel: ProfiledKernel) -> float:
+        if kernel.module == "head":
+            return kernel.seconds
+        return kernel.seconds * depth * (forwards if kernel.pass_ == "forward" else 1)
+
+    read = [(classify(kernel.name), seconds_of(kernel)) for kernel in kernels if kernel.module != CORE]
     gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))
     tax = sum(seconds for kernel, seconds in read if quantises(kernel))
     return tax / (gemms + tax) if gemms > 0 else None
+
+
+def unfused_attention(profile: Profile) -> str | None:
+    """What a reader must know where attention's core runs as products of its own; None where it is fused or unseen."""
+    core = [kernel for kernel in profile.kernels if kernel.module == CORE]
+    products = sum(kernel.seconds for kernel in core if classify(kernel.name).kernel_class != "not_a_gemm")
+    known = products > 0 and all(classify(kernel.name).kernel_class != "unknown" for kernel in core)
+    if not known:
+        return None
+    share = products / sum(kernel.seconds for kernel in profile.kernels)
+    return (
+        f"attention is not fused: its products in BF16 take {share:.0%} of the profiled step in every recipe; "
+        "with cuDNN's or flash-attn's attention the step is shorter and the recipe's gain larger"
+    )
 
 
 def cpu_bound(profile: Profile) -> bool | None:
@@ -78,8 +101,8 @@ def _by_probe(found: Verification, backend: Backend) -> Verification:
 
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
-    """From the kernels of the modules that the recipe claims: never the head, and not what the scope keeps higher."""
-    kept = {"head"} | ({"attention"} if request.recipe_scope == "mlp" and recipe != request.baseline else set())
+    """From the kernels of the modules that the recipe claims: never head and attention's core, nor what scope keeps."""
+    kept = {"head", CORE} | ({"attention"} if request.recipe_scope == "mlp" and recipe != request.baseline else set())
     claimed = [kernel for kernel in profile.kernels if kernel.module not in kept]
     names = [kernel.name for kernel in profile.kernels]
     errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]

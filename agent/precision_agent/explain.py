@@ -203,7 +203,7 @@ def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> 
         told = "predicted over measured step time of a model of another depth: within 3 % is agreement"
         yield Told(of, "depth check", f"{found.depth_check:.3f}", told)
     if found.energy:
-        yield from _energy(found.energy, of)
+        yield from _energy(found.energy, of, result)
 
 
 def _full_depth(found: Training) -> str:
@@ -224,7 +224,7 @@ def _full_depth(found: Training) -> str:
     return told
 
 
-def _energy(energy: Energy, of: str) -> Iterator[Told]:
+def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Told]:
     if not energy.valid or energy.watts is None:
         said = (f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason for reason in energy.reasons)
         yield Told(of, "energy", "none", f"no figure, for: {' '.join(said)}")
@@ -235,6 +235,13 @@ def _energy(energy: Energy, of: str) -> Iterator[Told]:
     told = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
     yield Told(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
     yield Told(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
+    if energy.tokens_per_joule_ratio:
+        ratio = energy.tokens_per_joule_ratio
+        told = (
+            f"tokens/J over {result.baseline}'s, {_paired(ratio, result)}; each has the layers' draw of its own power "
+            "windows, and of head and optimizer, which are replayed less often, that of the nearest palindrome"
+        )
+        yield Told(of, "tokens/J ratio", _interval(ratio), told)
     if energy.tokens_per_joule_net is not None:
         idle = f"{energy.idle_watts:,.0f} W" if energy.idle_watts is not None else "the draw"
         yield Told(of, "tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off")

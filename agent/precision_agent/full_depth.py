@@ -18,10 +18,11 @@ from typing import Literal, get_args
 
 from precision_agent.backends.protocol import Part, RegionName
 from precision_api import stats
-from precision_api.flops import weights_of_one_gpu
+from precision_api.flops import training_flops_per_token, weights_of_one_gpu
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import Failure, Interval
 from precision_api.shapes import Split
+from precision_api.workload import SlidingWindow
 
 REGIONS: tuple[RegionName, ...] = get_args(RegionName)
 PART_OF: Mapping[RegionName, Part] = {
@@ -87,6 +88,38 @@ def depth_of(
         recompute=asked.recompute,
         kept_higher=kept_higher,
         optimizer_scale=weights_of_one_gpu(model, model.num_hidden_layers, split) / held,
+    )
+
+
+def window_of(workload: ResolvedWorkload) -> SlidingWindow | None:
+    """The model's sliding window; None where it has none, or a sequence is no longer than it: layers are alike then."""
+    model, sequence = workload.model, workload.workload.sequence_length
+    window = model.sliding_window if model else None
+    return window if window and sequence and window.size < sequence else None
+
+
+def other_windows(workload: ResolvedWorkload, measured: int, windowed: int) -> str | None:
+    """That the layers that ran have sliding windows by another share than the model's, in words; else None.
+
+    The full-depth step is made of the layers that ran: what that does to its FLOPs is told, what to its time is open.
+    """
+    window, model, asked = window_of(workload), workload.model, workload.workload
+    if window is None or model is None or asked.sequence_length is None:
+        return None
+    layers = model.num_hidden_layers
+    excess = window.windowed_layers / layers - windowed / measured
+    if excess == 0:
+        return None
+    everywhere = window.model_copy(update={"windowed_layers": layers})
+    none, all_ = (
+        training_flops_per_token(model.model_copy(update={"sliding_window": one}), asked.sequence_length)
+        for one in (None, everywhere)
+    )
+    more = excess * (none - all_) / training_flops_per_token(model, asked.sequence_length)
+    than = f"{abs(more):.1%} {'more' if more > 0 else 'fewer'} FLOPs than the model's"
+    return (
+        f"{windowed} of the {measured} layers that ran have a sliding window, {window.windowed_layers} of the model's "
+        f"{layers} do: the full-depth step is of such layers, {than}"
     )
 
 

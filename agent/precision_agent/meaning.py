@@ -7,11 +7,11 @@ What was measured is held against that: as fast as the GEMMs allow, or slower be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
-from precision_api.result import Difference, Interval, Meaning, RecipeResult, Verdict
+from precision_api.result import Difference, Failure, Interval, Meaning, RecipeResult, Verdict
 from precision_api.stats import LEAST_DIFFERENCE
 from precision_api.summary import complete
 
@@ -40,6 +40,8 @@ class Facts:
     tax_in_speedup: bool = False
     kept_share: float = 0.0
     """Share of the layers that stay in the baseline's recipe: their GEMMs gain nothing."""
+    no_share: str = "no share of the GEMMs in the step"
+    """Why `gemm_share` is None."""
 
     def of_all_layers(self, speedup: float) -> float:
         """`speedup` of the low-precision GEMMs -> that of all layers' GEMMs, the kept ones among them."""
@@ -75,7 +77,7 @@ def meaning(facts: Facts) -> Meaning:
         said = f"whether {facts.recipe}'s GEMMs are faster than {facts.baseline}'s can't be told: they run"
         return _with_figures(facts, "unknown", f"{said} {_bounded(facts.gemm_speedup)} as fast.")
     if facts.measured is None or facts.gemm_share is None:
-        lacking = "no training figure" if facts.measured is None else "no share of the GEMMs in the step"
+        lacking = "no training figure" if facts.measured is None else facts.no_share
         gemms = f"{facts.recipe}'s GEMMs run {facts.gemm_speedup.value:.2f}x as fast as {facts.baseline}'s"
         return _with_figures(facts, "unknown", f"{gemms}; {lacking}, so what a step gains can't be told.")
     return _held_against(facts, facts.gemm_share, facts.gemm_speedup, facts.measured)
@@ -161,12 +163,12 @@ def _with_figures(
 def facts_of(
     result: RecipeResult,
     baseline: Recipe,
-    gemm_share: float | None,
+    gemm_share: float | Failure | None,
     noise_floor: float = LEAST_DIFFERENCE,
     kept_share: float = 0.0,
     speedups: Mapping[Mode, Interval] | None = None,
 ) -> Facts:
-    """The facts of a finished recipe result; `gemm_share` is the baseline's.
+    """The facts of a finished recipe result; `gemm_share` is the baseline's, or why that says nothing.
 
     GEMM kernels alone are the prequantized sum; where that failed, the autocast sum stands in, tax and all. `speedups`:
     of the GEMMs as a step runs them; left out, those of the result's sums, in which each counts once.
@@ -175,11 +177,11 @@ def facts_of(
         speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
     alone = speedups.get("prequantized")
     training = complete(result.training)
-    return Facts(
+    found = Facts(
         recipe=result.recipe,
         baseline=baseline,
         verdict=result.verification.verdict,
-        gemm_share=gemm_share,
+        gemm_share=None if isinstance(gemm_share, Failure) else gemm_share,
         gemm_speedup=alone or speedups.get("autocast"),
         measured=training.speedup if training else None,
         difference=training.difference if training else None,
@@ -188,3 +190,4 @@ def facts_of(
         tax_in_speedup=alone is None,
         kept_share=kept_share,
     )
+    return replace(found, no_share=gemm_share.message) if isinstance(gemm_share, Failure) else found

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from precision_agent import power_reasons as why
 from precision_agent.backends.protocol import Part
 from precision_agent.calibrate import rest_watts
 from precision_agent.phase_lock import lock_with_pauses
-from precision_agent.power import Draw, Limits, Load, Trace, Window, draw, without_pauses
+from precision_agent.power import Draw, Limits, Load, Trace, Window, draw, in_order, near, without_pauses
 from precision_agent.power_reasons import Reason
 from precision_agent.sample import PowerWindow
 from precision_agent.sensors.sampling import Recording
@@ -31,12 +31,27 @@ TRACE_POINTS = 600
 @dataclass(frozen=True, slots=True)
 class NodeDraw:
     """The node's draw by part of the step, watts while it ran; the windows together, and the fewest updates that a
-    sensor had."""
+    sensor had. `by_palindrome`: the same watts from the windows of each palindrome alone, which has some parts only."""
 
     watts: Mapping[Part, float]
     seconds: float
     updates: int
     scope: PowerScope
+    by_palindrome: Mapping[int, Mapping[Part, float]] = field(default_factory=dict)
+
+    def palindromes(self) -> frozenset[int]:
+        """Those in which the draw of the layers, most of a step's energy, is known by itself."""
+        return frozenset(place for place, watts in self.by_palindrome.items() if "layers" in watts)
+
+    def of_palindrome(self, place: int) -> dict[Part, float]:
+        """The draw of each part in this palindrome; of one that was not replayed in it, in the nearest that has it."""
+        return {part: self._nearest(part, place) for part in self.watts}
+
+    def _nearest(self, part: Part, place: int) -> float:
+        places = [other for other, watts in self.by_palindrome.items() if part in watts]
+        if not places:
+            return self.watts[part]
+        return self.by_palindrome[min(places, key=lambda other: (abs(other - place), other))][part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,7 @@ def node_draws(
     missing = [name for name in names if name not in recordings]
     if missing:
         return (why.NO_SAMPLER,)
-    traces = {name: _trace(recordings[name]) for name in names}
+    traces = {name: in_order(_trace(recordings[name])) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
     whole = _whole(traces, windows, known)
@@ -72,7 +87,22 @@ def node_draws(
         if found.watts is None:
             return found.reasons
         watts[part] = found.watts
-    return NodeDraw(watts, whole.seconds, whole.updates, whole.scope)
+    return NodeDraw(watts, whole.seconds, whole.updates, whole.scope, _by_palindrome(traces, windows, known))
+
+
+def _by_palindrome(
+    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed
+) -> dict[int, dict[Part, float]]:
+    """The draw of each part from the windows of one palindrome; a part whose windows don't stand alone is left out."""
+    chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
+    for one in windows:
+        chosen.setdefault((one.palindrome, one.part), []).append(one)
+    found: dict[int, dict[Part, float]] = {}
+    for (place, part), own in chosen.items():
+        watts = _steps(traces, own, known).watts
+        if watts is not None:
+            found.setdefault(place, {})[part] = watts
+    return found
 
 
 def _trace(recording: Recording) -> Trace:
@@ -97,10 +127,11 @@ def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: S
 
 
 def _drawn(name: str, trace: Trace, windows: Sequence[PowerWindow], known: Sensed, limits: Limits) -> Draw:
-    first = windows[0]
+    first, last = windows[0], windows[-1]
+    cut = near(trace, Window(first.window.start, last.window.end))
     step = first.steps.get(name, first.step_seconds)
     load = Load(step, first.longest_pause_seconds, known.sensor_seconds, first.calls)
-    return draw(trace, [one.window for one in windows], load, limits)
+    return draw(cut, [one.window for one in windows], load, limits)
 
 
 def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:
@@ -127,7 +158,8 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) ->
     """Throttling over an arm's windows: of each reason the share on the GPU that it took most of."""
     worst: dict[str, Throttle] = {}
     for recording in recordings.values():
-        parts = [(window.seconds, _shares(recording.throttle, window)) for window in windows]
+        at = [reading.at for reading in recording.throttle]
+        parts = [(window.seconds, _shares(recording.throttle, at, window)) for window in windows]
         for one in pooled(parts):
             if one.reason not in worst or one.share > worst[one.reason].share:
                 worst[one.reason] = one
@@ -135,14 +167,10 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) ->
     return HeldBack(tuple(_told(one) for one in worst.values()), _told(marked) if marked else None)
 
 
-def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[Throttle, ...]:
-    """The readings are in order of time, as a sampler writes them; only those of the window are looked at."""
-    inside = readings[bisect_left(readings, window.start, key=_at) : bisect_right(readings, window.end, key=_at)]
+def _shares(readings: tuple[ThrottleReading, ...], at: list[float], window: Window) -> tuple[Throttle, ...]:
+    """The readings are in order of time (`at`), as a sampler writes them; only those of the window are looked at."""
+    inside = readings[bisect_left(at, window.start) : bisect_right(at, window.end)]
     return shares(inside, window.start, window.end) if inside else ()
-
-
-def _at(reading: ThrottleReading) -> float:
-    return reading.at
 
 
 def _told(one: Throttle) -> ThrottleShare:
@@ -166,9 +194,9 @@ def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[Window]) -
 def _within(points: tuple[tuple[float, int], ...], windows: Sequence[Window]) -> list[int]:
     """The values within the windows; points are in order of time."""
     found: list[int] = []
+    at = [moment for moment, _ in points]
     for window in windows:
-        start = bisect_left(points, window.start, key=lambda point: point[0])
-        end = bisect_right(points, window.end, key=lambda point: point[0])
+        start, end = bisect_left(at, window.start), bisect_right(at, window.end)
         found.extend(value for _, value in points[start:end])
     return found
 

@@ -43,7 +43,7 @@ def lock(
     if step_seconds <= 0 or sensor_seconds <= 0:
         raise ValueError(f"periods must be above 0 s, not {step_seconds:g} and {sensor_seconds:g}")
     ratio = step_seconds / sensor_seconds
-    near = [found for found in _ratios(duty, least) if abs(ratio / float(found) - 1) <= TOLERANCE + 1e-9]
+    near = [found for found, value in _ratios(duty, least) if abs(ratio / value - 1) <= TOLERANCE + 1e-9]
     return max(near, key=lambda found: uneven_share(found, duty), default=None)
 
 
@@ -102,9 +102,9 @@ def pauses(seed: int, longest_pause_seconds: float) -> Iterator[float]:
 
 
 @cache
-def _ratios(duty: float, least: float) -> tuple[Fraction, ...]:
+def _ratios(duty: float, least: float) -> tuple[tuple[Fraction, float], ...]:
     """Every ratio in lowest terms that sees a step more unevenly than `least`; beyond these limits none does."""
-    return tuple(_searched(duty, least))
+    return tuple((found, float(found)) for found in _searched(duty, least))
 
 
 def _searched(duty: float, least: float) -> Iterator[Fraction]:

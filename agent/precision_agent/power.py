@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 from typing import TypeVar
 
@@ -122,7 +123,7 @@ class Draw:
 
 def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> Draw:
     """One sensor's energy over all windows of a recipe; one bad window voids it, for a sum must not lose a part."""
-    ordered = replace(trace, power=_by_time(trace.power), counter=_by_time(trace.counter))
+    ordered = in_order(trace)
     parts = [(window, near(ordered, window, limits)) for window in windows]
     seconds = math.fsum(window.seconds for window in windows)
     renewed = sum(updates(part, window) for window, part in parts)
@@ -149,6 +150,11 @@ def without_pauses(found: Draw, paused_seconds: float, rest_watts: float | None)
     if rest_watts * found.seconds >= found.joules:
         return replace(found, joules=None, reasons=(why.REST_ABOVE_LOAD,))
     return replace(found, joules=found.joules - rest_watts * paused_seconds, seconds=found.seconds - paused_seconds)
+
+
+def in_order(trace: Trace) -> Trace:
+    """The same in order of time."""
+    return replace(trace, power=_by_time(trace.power), counter=_by_time(trace.counter))
 
 
 def near(trace: Trace, window: Window, limits: Limits = LIMITS) -> Trace:
@@ -240,8 +246,7 @@ def _rising(points: Iterable[tuple[float, float]]) -> Curve:
     return tuple(dict(good).items())
 
 
-def _at(sample: PowerSample | CounterReading) -> float:
-    return sample.at
+_at = attrgetter("at")
 
 
 def _by_time(samples: Iterable[_Timed]) -> tuple[_Timed, ...]:

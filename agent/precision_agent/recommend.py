@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from precision_agent.loss import diverged_step
 from precision_api import stats
 from precision_api.recipes import RECIPES, Recipe
-from precision_api.result import Interval, Provenance, RecipeResult, Recommendation
+from precision_api.result import Energy, Interval, Provenance, RecipeResult, Recommendation
 from precision_api.summary import USABLE, complete
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
 LEAST_ENERGY_DIFFERENCE = 0.03
-"""[try] A figure of energy has no interval: in simulation the draw of paused steps errs by up to 2.8 %. Less than this
-is never called a gain."""
+"""[try] In simulation the draw of paused steps errs by up to 2.8 %, and not all of it shows in an interval. Less than
+this is never called a gain."""
 
 
 def recommend(
@@ -66,19 +66,28 @@ def _ranked(usable: Sequence[RecipeResult], control: Interval | None) -> list[Re
     return [result for _, result in sorted(faster, key=lambda pair: -pair[0])]
 
 
-def _tokens_per_joule(result: RecipeResult) -> float | None:
+def _energy(result: RecipeResult) -> Energy | None:
     training = complete(result.training)
     energy = training.energy if training else None
-    return energy.tokens_per_joule if energy and energy.valid else None
+    return energy if energy and energy.valid and energy.tokens_per_joule else None
 
 
 def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | None:
     """The most tokens per joule, if by enough; None unless the baseline and one more have valid energy."""
-    known = {result.recipe: figure for result in usable if (figure := _tokens_per_joule(result))}
+    known = {result.recipe: energy for result in usable if (energy := _energy(result))}
     if baseline not in known or len(known) < 2:
         return None
-    best = max(known, key=lambda recipe: known[recipe])
-    return best if known[best] > known[baseline] * (1 + LEAST_ENERGY_DIFFERENCE) else baseline
+    saving = [recipe for recipe, energy in known.items() if _saves(energy, known[baseline])]
+    return max(saving, key=lambda recipe: known[recipe].tokens_per_joule or 0.0, default=baseline)
+
+
+def _saves(energy: Energy, baseline: Energy) -> bool:
+    """Whether a token costs less by enough, and beyond the interval of the paired ratio where there is one."""
+    assert energy.tokens_per_joule
+    assert baseline.tokens_per_joule
+    ratio = energy.tokens_per_joule_ratio
+    sure = ratio is None or ratio.lower > 1
+    return sure and energy.tokens_per_joule > baseline.tokens_per_joule * (1 + LEAST_ENERGY_DIFFERENCE)
 
 
 def _sentence(

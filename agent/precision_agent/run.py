@@ -279,7 +279,7 @@ class _Run:
         longest = min(plan.longest_seconds, LONGEST_SECONDS, WARM_UP_SHARE * self.request.deadline_seconds)
 
         def told(spent: float) -> None:
-            self.around.progress("warm_up", spent / longest, longest - spent)
+            self.around.progress("warm_up", spent / longest, math.nan)  # nobody knows when: the plan's time is likelier
 
         steadiness = warm_up(
             opened.crew, arm, lambda: sensors.recordings().gpus, self.stop, told, replace(plan, longest_seconds=longest)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 from precision_agent.backends.protocol import Part, RegionName, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
@@ -30,7 +32,8 @@ class PowerWindow:
     """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs.
 
     By device: `steps`, the period of its own steps (left out: `step_seconds`, which is their mean), and `running`, the
-    share of the window in which steps ran; the rest were pauses, one after each group of `calls` steps.
+    share of the window in which steps ran; the rest were pauses, one after each group of `calls` steps. `palindrome` is
+    the place, from 0, of the one that the window belongs to.
     """
 
     part: Part
@@ -40,6 +43,7 @@ class PowerWindow:
     running: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
     calls: int | None = None
+    palindrome: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ class _Taking:
         if key in self.failures:
             return None
         seconds = self._seconds(case)
-        answers = self.crew.all(Order("measure", (case, arm, seconds), seconds, arm))
+        answers = tuple(map(_timed, self.crew.all(Order("measure", (case, arm, seconds), seconds, arm))))
         failure = first_failure(self.names, answers)
         if failure:
             if failure.reason in STOPPED:
@@ -266,7 +270,8 @@ class _Taking:
         if window:
             steps = {name: answer.seconds for name, answer in zip(self.names, answers, strict=True)}
             running = {name: answer.running for name, answer in zip(self.names, answers, strict=True)}
-            made = PowerWindow(part, window, fmean(steps.values()), pause, running, steps, calls)
+            period, place = fmean(steps.values()), len(self.passes)
+            made = PowerWindow(part, window, period, pause, running, steps, calls, place)
             taken.windows.setdefault(arm.label, []).append(made)
         return None
 
@@ -298,6 +303,15 @@ class _Taking:
             ended=ended,
             repeated=self.repeated,
         )
+
+
+def _timed(answer: object) -> Any:
+    """The answer, or a Failure where a time is no positive number: nothing was timed then, and 0 is no figure."""
+    if not isinstance(answer, Sample):
+        return answer
+    spent = (("a call", answer.seconds), *answer.regions.items())
+    bad = [f"{name}: {seconds:g} s" for name, seconds in spent if not 0 < seconds < math.inf]
+    return Failure(reason="no_time", message=f"not a time: {', '.join(bad)}"[:1024]) if bad else answer
 
 
 def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:

@@ -76,7 +76,7 @@ class Steps:
 class Metering:
     """An arm's draw, or why there is none; `idle_watts` by scope, of all sensors together.
 
-    `baseline` is the baseline's draw, for layers that are kept in its recipe.
+    `baseline` is the baseline's draw: for the ratio to it, and for layers that are kept in its recipe.
     """
 
     draw: NodeDraw | tuple[Reason, ...] | Failure
@@ -203,10 +203,11 @@ def _void(found: NodeDraw | tuple[Reason, ...] | Failure, metering: Metering) ->
     return Energy(valid=False, reasons=reasons[:8], sensor_accuracy=metering.accuracy)
 
 
-def _mean_regions(arm: Arm, run: Measured) -> dict[RegionName, float]:
-    """Seconds of each region, the mean of all devices and palindromes."""
+def _mean_regions(arm: Arm, run: Measured, palindrome: int | None = None) -> dict[RegionName, float]:
+    """Seconds of each region, the mean of all devices and of all palindromes, or in one of them."""
     devices = [_regions(arm, run.samples, place) for place in range(len(run.names))]
-    return {name: fmean(value for device in devices for value in device[name]) for name in devices[0]}
+    chosen = slice(None) if palindrome is None else slice(palindrome, palindrome + 1)
+    return {name: fmean(value for device in devices for value in device[name][chosen]) for name in devices[0]}
 
 
 def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy:
@@ -238,7 +239,36 @@ def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy
         tokens_per_joule_net=told.net_tokens_per_joule,
         net_reason=told.net_reason.name if told.net_reason else None,
         idle_watts=idle,
+        tokens_per_joule_ratio=_energy_ratio(arm, run, steps, metering),
         updates=found.updates,
         seconds=found.seconds,
         sensor_accuracy=metering.accuracy,
     )
+
+
+def _energy_ratio(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Interval | None:
+    """Tokens per joule over the baseline's, paired within palindromes; None where the two have no like figures."""
+    own, its, theirs = metering.draw, metering.baseline, steps_of(run.cases.baseline, run)
+    if arm == run.cases.baseline or not isinstance(own, NodeDraw) or not isinstance(its, NodeDraw):
+        return None
+    if isinstance(theirs, Failure) or set(steps.missing) != set(theirs.missing):
+        return None
+    mine = _tokens_per_joule(arm, run, steps, own, its)
+    base = _tokens_per_joule(run.cases.baseline, run, theirs, its, its)
+    both = sorted(mine.keys() & base.keys())
+    if len(both) < LEAST_PALINDROMES:
+        return None
+    return stats.paired_ratio([mine[place] for place in both], [base[place] for place in both])
+
+
+def _tokens_per_joule(arm: Arm, run: Measured, steps: Steps, draw: NodeDraw, baseline: NodeDraw) -> dict[int, float]:
+    """Of full-depth steps, by palindrome: those in which the layers' draw is known by itself."""
+    found: dict[int, float] = {}
+    for place in draw.palindromes() & baseline.palindromes():
+        higher = None
+        if steps.depth.kept_higher:
+            higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_palindrome(place))
+        watts = full_depth_watts(_mean_regions(arm, run, place), draw.of_palindrome(place), steps.depth, higher)
+        if not isinstance(watts, Failure):
+            found[place] = steps.rates.per_palindrome[place] / watts
+    return found

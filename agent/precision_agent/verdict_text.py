@@ -16,6 +16,8 @@ NOT_ASKED = frozenset({"not_requested", "no_model"})
 """Reasons that a reader knows of, since it was asked so."""
 SLOW_GPU = 0.97
 """[try] A GPU below this share of the node's mean is named: those of one node usually differ by 1 or 2 %."""
+WIDE = 0.1
+"""From here on an interval, which is as far from its figure on a scale of ratios, is told by both of its ends."""
 MEASURED = frozenset({"ok", "emulated"})
 Cell = Callable[[RecipeResult], str]
 
@@ -35,8 +37,10 @@ def _head(result: MeasurementResult) -> list[str]:
 
 
 def _percent(interval: Interval) -> str:
-    half = (interval.upper - interval.lower) / 2
-    return f"±{half / interval.value:.1%}" if interval.n > 1 and interval.value else ""
+    if interval.n == 1 or not interval.value:
+        return ""
+    below, above = interval.lower / interval.value - 1, interval.upper / interval.value - 1
+    return f"±{(above - below) / 2:.1%}" if above < WIDE else f"{below:+.0%}/{above:+.0%}"
 
 
 def _rate(row: RecipeResult) -> str:
@@ -62,7 +66,10 @@ def _gemms(mode: str) -> Cell:
 
 def _energy(row: RecipeResult) -> str:
     energy = row.training.energy if row.training else None
-    return f"{energy.tokens_per_joule:.4g}" if energy and energy.tokens_per_joule is not None else "-"
+    if energy is None or energy.tokens_per_joule is None:
+        return "-"
+    ratio = energy.tokens_per_joule_ratio
+    return f"{energy.tokens_per_joule:.4g}" + (f" {ratio.value:.2f}x {_percent(ratio)}" if ratio else "")
 
 
 def _loss(row: RecipeResult) -> str:

@@ -188,6 +188,9 @@ class Energy(Record):
     watts: float | None = Field(None, description="Mean draw of all GPUs of the node.")
     tokens_per_joule: float | None = None
     joules_per_token: float | None = None
+    tokens_per_joule_ratio: Interval | None = Field(
+        None, description="Tokens per joule over the baseline's, paired within palindromes."
+    )
     tokens_per_joule_net: float | None = Field(None, description="With the idle draw taken off.")
     net_reason: Word | None = Field(None, description="Why there is no net figure.")
     idle_watts: float | None = Field(None, description="What the same sensors drew before the run.")
@@ -200,7 +203,7 @@ class Energy(Record):
         figures = (self.watts, self.tokens_per_joule)
         if self.valid and None in figures:
             raise ValueError("energy is marked valid but has no figures")
-        if not self.valid and (any(f is not None for f in figures) or not self.reasons):
+        if not self.valid and (any(f is not None for f in (*figures, self.tokens_per_joule_ratio)) or not self.reasons):
             raise ValueError("invalid energy must carry reasons and no figures")
         return self
 

@@ -54,13 +54,23 @@ def t_quantile(df: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean of independent values with its 95 % t-interval; ValueError below two values: no spread, no interval."""
-    n = len(values)
+    """The mean of independent seconds or rates with a 95 % t-interval on their logarithms, which never reaches 0.
+
+    ValueError below two values (no spread, no interval) and for values that are not positive. Noise of times goes with
+    their size: the t-interval of the values themselves goes below 0 for noisy ones, and holds their mean less often.
+    """
+    if min(values, default=1.0) <= 0:
+        raise ValueError("seconds and rates must be positive")
+    return _around(fmean(values), [math.log(value) for value in values])
+
+
+def _around(value: float, logs: Sequence[float]) -> Interval:
+    """`value`, times and divided by e to the half-width of the t-interval of independent logarithms."""
+    n = len(logs)
     if n < 2:
         raise ValueError(f"an interval needs at least 2 independent values, not {n}")
-    mean = fmean(values)
-    half = t_quantile(n - 1) * stdev(values) / math.sqrt(n)
-    return Interval(value=mean, lower=mean - half, upper=mean + half, n=n)
+    factor = math.exp(t_quantile(n - 1) * stdev(logs) / math.sqrt(n))
+    return Interval(value=value, lower=value / factor, upper=value * factor, n=n)
 
 
 def sum_interval(parts: Sequence[Sequence[float]], counts: Sequence[float]) -> Interval:
@@ -87,12 +97,8 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
         raise ValueError(f"pairs must match: {len(numerators)} numerators, {len(denominators)} denominators")
     if min(numerators, default=1.0) <= 0 or min(denominators, default=1.0) <= 0:
         raise ValueError("a ratio needs positive values")
-    logs = mean_interval([math.log(a) - math.log(b) for a, b in zip(numerators, denominators, strict=True)])
-    # exp is monotone but rounds: the bounds are held around the value
-    value = math.exp(logs.value)
-    return Interval(
-        value=value, lower=min(math.exp(logs.lower), value), upper=max(math.exp(logs.upper), value), n=logs.n
-    )
+    logs = [math.log(a) - math.log(b) for a, b in zip(numerators, denominators, strict=True)]
+    return _around(math.exp(fmean(logs)), logs)
 
 
 def noise_floor(control: Interval | None) -> float:

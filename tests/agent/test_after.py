@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,12 +12,13 @@ import pytest
 
 from precision_agent.after import look
 from precision_agent.backends.protocol import Inspection, RegionName, Sample
-from precision_agent.cases import Arm, Case, cases_of
+from precision_agent.cases import Arm, Case, TrainingCase, cases_of
 from precision_agent.sample import Samples
 from precision_agent.train import Measured
 from precision_api.request import TIMINGS, Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure, RecipeResult
+from precision_api.workload import SlidingWindow
 from tests.agent.test_node_run import of, on_fakes
 from tests.support.fake_backend import FakeBackend, crew_of
 from tests.support.result_objects import TINY, TINY_WORKLOAD, request
@@ -105,6 +108,44 @@ def test_a_second_depth_that_fails_on_one_gpu_is_no_check_but_a_note_with_its_re
     assert found.training.tokens_per_second is not None
 
 
+@pytest.mark.parametrize(
+    ("sequence", "windows", "notes"),
+    [
+        (64, 3, 0),
+        (64, 2, 2),
+        (16, 2, 0),
+    ],
+    ids=["all windowed, as the model's", "not all windowed", "no longer than the window"],
+)
+def test_depths_with_other_windows_are_not_held_against_each_other(sequence: int, windows: int, notes: int) -> None:
+    window = SlidingWindow(size=32, windowed_layers=2)
+    model = TINY.model_copy(update={"sliding_window": window})
+    workload = TINY_WORKLOAD.model_copy(update={"model": model, "sequence_length": sequence})
+    second = deeper(0.5)(Arm("bf16", "bf16"))
+    assert isinstance(second, Sample)
+    first, deep = (partial(replace, windowed_layers=windowed) for windowed in (windows - 1, windows))
+    device = _Windowed(depths=lambda arm: deep(second), windowed=first)
+    found = of(on_fakes(device, workload=workload, **STANDARD), "bf16")
+    assert found.training is not None
+    told = [
+        "1 of the 2 layers that ran have a sliding window, 2 of the model's 2 do: the full-depth step",
+        "a second depth was not checked: windows_differ: 1 of 2 and 2 of 3 layers have a sliding window",
+    ]
+    assert [note.startswith(start) for note, start in zip(found.notes, told, strict=False)] == [True] * notes
+    assert (found.training.depth_check is None) == bool(notes)
+
+
+@dataclass
+class _Windowed(FakeBackend):
+    """A device whose training samples say how many layers have a window."""
+
+    windowed: Callable[[Sample], Sample] = lambda found: found
+
+    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+        found = super().measure(case, arm, seconds)
+        return self.windowed(found) if isinstance(found, Sample) and isinstance(case, TrainingCase) else found
+
+
 def test_a_backend_that_has_no_second_depth_at_all_is_not_told_of_as_a_failure() -> None:
     ratio, found = checked(FakeBackend())
     assert (ratio, found.notes) == (None, ())
@@ -127,6 +168,7 @@ def test_plain_torch_times_the_same_parts_at_both_depths_and_adams_state_before_
     assert set(first.regions) == set(second.regions) == set(get_args(RegionName))
     assert second.layers_measured == (first.layers_measured or 0) + 1
     assert (second.optimizer_parameters or 0) > (first.optimizer_parameters or 0)
+    assert first.windowed_layers == second.windowed_layers == 0, "plain torch has no windows, and says so"
 
     model = backend._short(arm, 1)
     assert isinstance(model, ShortModel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -293,3 +294,57 @@ def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(r
     assert found.meaning.gemm_speedup == pytest.approx(whole / (whole - again * layers * 3 / 4))
     assert found.sums[0].seconds is not None
     assert found.sums[0].seconds.value == pytest.approx(MILLI * (once - layers * 3 / 4)), "a sum counts each GEMM once"
+
+
+def shared(share: float) -> tuple[RecipeResult, ...]:
+    """bf16 and nvfp4 with meanings, where the baseline's GEMMs are this share of its step."""
+    asked, cases = request(recipes=("nvfp4",)), tiny()
+    gemms = MILLI * sum(case.count for case in cases.gemms if case.mode == "autocast")
+
+    def filled(found: Sample) -> Sample:
+        parts = {"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.6, "optimizer": 0.8}
+        return replace(found, regions={name: part * gemms / share for name, part in parts.items()})
+
+    crew = crew_of(_Changed(quicker_forward, uuid="GPU-0", change=filled))
+    samples = take(crew, cases, cases.arms, TIMING, lambda: None)
+    run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
+    evidence = Evidence(VERIFIED, Metering(DRAW, {}))
+    return with_meanings(tuple(recipe_result(Arm(name, name), run, evidence) for name in ("bf16", "nvfp4")), run)
+
+
+@pytest.mark.parametrize("share", [0.7, 1.0])
+def test_gemms_may_fill_the_step_that_holds_them(share: float) -> None:
+    baseline, found = shared(share)
+    assert found.meaning is not None
+    assert found.meaning.gemm_share == pytest.approx(share)
+    assert baseline.notes == ()
+
+
+def test_gemms_that_take_longer_than_the_step_that_holds_them_are_a_reason_and_no_share_of_1() -> None:
+    baseline, found = shared(1.2)
+    told = "the GEMMs take 1.2 times as long as the bf16 step that holds them"
+    assert baseline.notes == (told,)
+    assert found.meaning is not None
+    assert (found.meaning.kind, found.meaning.gemm_share, found.meaning.expected_speedup) == ("unknown", None, None)
+    assert told in found.meaning.sentence
+
+
+@pytest.mark.parametrize("spent", [0.0, -1.0, math.inf, math.nan])
+def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
+    def seconds(case: Case, arm: Arm) -> float | Failure:
+        odd = isinstance(case, GemmCase) and case.name == "qkv" and case.pass_ == "fprop" and arm.recipe == "nvfp4"
+        return spent if odd else 1.0
+
+    found = assessed(seconds)
+    failures = {gemm.failure.reason for gemm in found.gemms if gemm.failure}
+    assert failures == {"no_time"}
+    assert found.sums[0].failure is not None
+    assert f"GPU-0: not a time: a call: {spent:g} s" in found.sums[0].failure.message
+
+
+def test_a_part_of_the_step_without_a_time_fails_the_training_figure() -> None:
+    cases = tiny()
+    crew = crew_of(_Changed(one_second, change=lambda found: replace(found, regions={**found.regions, "head": 0.0})))
+    samples = take(crew, cases, cases.arms, TIMING, lambda: None)
+    failure = samples.failures[NVFP4.label, cases.all[-1]]
+    assert (failure.reason, failure.message) == ("no_time", "not a time: head: 0 s")

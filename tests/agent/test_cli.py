@@ -30,7 +30,7 @@ ON_CPU = {
     "gpus": 1,
     "recipes": ("bf16", "fp8_current", "mxfp8"),
     "workload": Workload(name="tiny", shapes=(Shape(m=64, k=128, n=96),)),
-    "timing": Timing(passes=2, segment_seconds=0.05, discard_seconds=0.01),
+    "timing": Timing(passes=2, segment_seconds=0.02, discard_seconds=0.01),
 }
 
 
@@ -88,8 +88,9 @@ def test_a_message_that_can_not_be_written_has_its_own_code(tmp_path: Path) -> N
 
 
 def test_a_crash_is_told_in_the_message_and_traced_in_the_log(tmp_path: Path) -> None:
-    # so slow that its seconds are infinite, which no result may hold
-    ran = run(tmp_path, "run", "--backend", "replay", "--replay-scale", "1e-320", **{REQUEST_ENV: request_text()})
+    # so slow that the seconds of all its GEMMs together are infinite, which no result may hold
+    large = request_text(workload=Workload(preset="llama3.1-405b"))
+    ran = run(tmp_path, "run", "--backend", "replay", "--replay-scale", "6e-309", **{REQUEST_ENV: large})
     assert ran.returncode == 1
     assert refused(tmp_path).reason == "AgentCrashed"
     assert b"Traceback" in ran.stderr
@@ -138,7 +139,7 @@ def test_a_gpu_node_is_never_measured_on_its_cpu_without_a_word(tmp_path: Path) 
 
 @pytest.mark.torch
 def test_sigterm_leaves_the_complete_palindromes_as_a_partial_result(tmp_path: Path) -> None:
-    asked = ON_CPU | {"timing": Timing(passes=64, segment_seconds=0.05, discard_seconds=0.0)}
+    asked = ON_CPU | {"timing": Timing(passes=64, segment_seconds=0.02, discard_seconds=0.0)}
     with subprocess.Popen(
         [*AGENT, "run", "--backend", "torch"],
         stdout=subprocess.PIPE,
@@ -187,7 +188,7 @@ def test_a_gpu_that_is_not_here_is_refused_in_words_and_with_the_next_step() -> 
         (["--preset", "llama3-8b", "--tensor-parallel", "16"], "use tensorParallel 8"),
         (["--preset", "llama3-8b", "--recompute", "Half"], "recompute"),
         (["--shape", "64x64"], "write MxKxN"),
-        (["--shape", "64x64x64", "--tensor-parallel", "2"], "leave tensorParallel out"),
+        (["--shape", "64x64x64", "--tensor-parallel", "2"], "leave it out and give the shapes of one GPU"),
         (["--shape", "8192x4096x28672"], "--shape 256x512x1024"),
     ],
 )
@@ -243,7 +244,7 @@ def test_no_option_is_ignored_in_silence(arguments: list[str], words: str) -> No
 @pytest.mark.torch
 def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    ran = without_a_kubelet(tmp_path, *ON_THIS_CPU, "--segment-seconds", "0.05", "--output", str(out))
+    ran = without_a_kubelet(tmp_path, *ON_THIS_CPU, "--segment-seconds", "0.02", "--output", str(out))
     assert ran.returncode == 0, ran.stderr
     assert "A trial on the CPU: these figures say nothing of a GPU." in ran.stdout
     assert "PPR1" not in ran.stdout
@@ -258,7 +259,7 @@ def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) 
 @pytest.mark.torch
 def test_ctrl_c_leaves_what_is_complete_marked_as_partial(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    arguments = ["--timing", "standard", "--segment-seconds", "0.3", "--output", str(out), "-o", "json"]
+    arguments = ["--timing", "standard", "--segment-seconds", "0.1", "--output", str(out), "-o", "json"]
     with subprocess.Popen(
         [*AGENT, *ON_THIS_CPU, *arguments],
         stdout=subprocess.PIPE,

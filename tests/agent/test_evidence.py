@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precision_agent.backends.protocol import Inspection, Probe, Profile, ProfiledKernel
-from precision_agent.evidence import KERNELS_TOLD, cpu_bound, quantization_tax, verification_of
+from precision_agent.evidence import KERNELS_TOLD, cpu_bound, quantization_tax, unfused_attention, verification_of
 from precision_api.result import Backend, NumericErrors, Verification
 from tests.support.result_objects import request
 
@@ -39,6 +39,17 @@ def test_where_activations_are_recomputed_the_tax_counts_the_layers_forward_pass
     assert quantization_tax("fp8_current", kernels, forwards=2) == pytest.approx(2 / 11)
 
 
+def test_the_tax_is_the_full_depth_steps_the_head_counts_once_and_attentions_core_not_at_all() -> None:
+    kernels = [
+        ProfiledKernel(FP8, 2.0, "forward", "mlp"),
+        ProfiledKernel(CAST, 1.0, "forward", "attention"),
+        ProfiledKernel(BF16, 7.0, "forward", "core_attention"),
+        ProfiledKernel(BF16, 5.0, "other", "head"),
+    ]
+    assert quantization_tax("fp8_current", kernels) == pytest.approx(1 / 8)
+    assert quantization_tax("fp8_current", kernels, depth=16) == pytest.approx(16 / (16 * 3 + 5))
+
+
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
@@ -56,6 +67,21 @@ def test_what_quantises_is_told_by_its_rule(name: str, counts: bool) -> None:
 def test_the_head_is_no_part_of_the_claim() -> None:
     seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 3.0, "forward", "head"))
     assert verification_of("fp8_current", request(), PROBED, seen, Inspection(), TE).verdict == "verified"
+
+
+def test_attention_that_is_not_fused_is_bf16_in_every_recipe_and_no_part_of_the_claim() -> None:
+    kernels = (ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 3.0, "forward", "core_attention"))
+    found = verification_of("fp8_current", request(), PROBED, profile(*kernels), Inspection(), TE)
+    assert (found.verdict, found.share) == ("verified", 1.0)
+
+
+def test_attention_that_is_not_fused_is_told_and_a_fused_one_is_not() -> None:
+    linear = ProfiledKernel(FP8, 1.0, "forward", "mlp")
+    told = unfused_attention(profile(linear, ProfiledKernel(BF16, 3.0, "forward", "core_attention")))
+    assert told is not None
+    assert "75% of the profiled step" in told
+    for fused in ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "void flash_fwd_kernel<int>(float*)"):
+        assert unfused_attention(profile(linear, ProfiledKernel(fused, 3.0, "forward", "core_attention"))) is None
 
 
 def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> None:

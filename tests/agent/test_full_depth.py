@@ -21,9 +21,10 @@ from precision_agent.full_depth import (
     full_depth,
     full_depth_watts,
     node_rates,
+    other_windows,
     speedup,
 )
-from precision_api.flops import parameters
+from precision_api.flops import parameters, training_flops_per_token
 from precision_api.resolution import resolve
 from precision_api.result import Failure
 from precision_api.workload import Workload
@@ -289,3 +290,37 @@ def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: i
 
 def test_a_full_depth_figure_is_always_a_finite_number() -> None:
     assert all(math.isfinite(value) for value in found(short_model("bf16", 4), depth(2048)).values)
+
+
+GEMMA = 42
+"""Layers of Gemma 2 9B, every second one with a window of 4,096 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("measured", "windowed", "sequence", "told"),
+    [
+        (4, 2, 8192, None),
+        (4, 3, 4096, None),
+        (1, 1, 8192, "fewer"),
+        (4, 1, 8192, "more"),
+        (GEMMA, GEMMA // 2, 8192, None),
+    ],
+    ids=["same share", "no longer than the window", "all windowed", "too few windowed", "the whole model"],
+)
+def test_layers_with_other_windows_than_the_models_are_told_with_what_they_do_to_its_flops(
+    measured: int, windowed: int, sequence: int, told: str | None
+) -> None:
+    found = other_windows(resolve(Workload(preset="gemma2-9b", sequence_length=sequence)), measured, windowed)
+    assert (found is None) == (told is None)
+    if told:
+        assert f"{windowed} of the {measured} layers that ran" in str(found)
+        assert "21 of the model's 42 do" in str(found)
+        assert f"{told} FLOPs than the model's" in str(found)
+
+
+def test_the_difference_of_windows_in_flops_is_that_of_a_model_with_such_layers() -> None:
+    gemma = resolve(Workload(preset="gemma2-9b", sequence_length=16384))
+    assert gemma.model is not None
+    assert gemma.training_flops_per_token is not None
+    full = training_flops_per_token(gemma.model.model_copy(update={"sliding_window": None}), 16384)
+    assert f", {full / gemma.training_flops_per_token - 1:.1%} more FLOPs" in str(other_windows(gemma, 4, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -26,14 +27,18 @@ def windows(seconds: float = 2.0, visits: int = 6, step: float = 0.233) -> list[
 
 
 def recorded(
-    made: list[PowerWindow], uuid: str = "GPU-0", factor: float = 1.0, module: bool = False
+    made: list[PowerWindow],
+    uuid: str = "GPU-0",
+    factor: float = 1.0,
+    module: bool = False,
+    later: tuple[float, float] = (math.inf, 1.0),
 ) -> dict[str, Recording]:
-    """20 Hz samples of what each part draws, with a counter that fits."""
+    """20 Hz samples of what each part draws, with a counter that fits; `later`: from when on, by what factor."""
     rows, joules = [], 0.0
     for tick in range(int(made[-1].window.end / 0.05) + 20):
         at = tick * 0.05
         now = next((one for one in made if one.window.start - 1e-9 <= at < one.window.end + 0.05), None)
-        watts = factor * (WATTS[now.part] if now else 100)
+        watts = factor * (WATTS[now.part] if now else 100) * (later[1] if at >= later[0] else 1.0)
         joules += watts * 0.05
         told = {"module_milliwatts" if module else "milliwatts": round(watts * 1000) + tick % 2}
         if not module:
@@ -58,6 +63,33 @@ def test_the_watts_of_all_gpus_add_up() -> None:
     found = draws(recorded(windows()) | recorded(windows(), "GPU-1", 2.0), windows())
     assert isinstance(found, NodeDraw)
     assert found.watts["layers"] == pytest.approx(1800, rel=0.05)
+
+
+def test_each_palindrome_has_the_draw_of_its_own_windows_and_that_of_the_nearest_for_what_it_lacks() -> None:
+    made = [replace(one, palindrome=place // 2) for place, one in enumerate(windows(visits=8))]
+    hot = made[4].window.start - 0.5  # from the third palindrome on all draws are a tenth higher
+    found = draws(recorded(made, later=(hot, 1.1)), made)
+    assert isinstance(found, NodeDraw)
+    assert {place: set(watts) for place, watts in found.by_palindrome.items()} == {
+        0: {"layers", "head"},
+        1: {"layers", "optimizer"},
+        2: {"layers"},
+        3: {"layers", "head"},
+    }
+    layers = [found.of_palindrome(place)["layers"] for place in range(4)]
+    assert layers == pytest.approx([600, 600, 660, 660], rel=0.05)
+    assert layers[2] / layers[1] > 1.05
+    heads = [found.of_palindrome(place)["head"] for place in range(4)]
+    assert heads[0] == heads[1] != heads[2] == heads[3] == found.by_palindrome[3]["head"]
+    assert {found.of_palindrome(place)["optimizer"] for place in range(4)} == {found.watts["optimizer"]}
+    assert found.palindromes() == {0, 1, 2, 3}
+
+
+def test_samples_in_any_order_give_the_same_draw() -> None:
+    made = [replace(one, palindrome=place // 2) for place, one in enumerate(windows())]
+    found = recorded(made)["GPU-0"]
+    shuffled = replace(found, gpu=replace(found.gpu, power=found.gpu.power[::-1], counter=found.gpu.counter[::-1]))
+    assert draws({"GPU-0": shuffled}, made) == draws({"GPU-0": found}, made)
 
 
 def names(found: object) -> list[str]:

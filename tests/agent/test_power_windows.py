@@ -75,6 +75,20 @@ def test_a_palindrome_that_is_measured_again_replays_the_same_parts() -> None:
     assert device.of("nvfp4")[4][0] == POWER_PARTS[2]
 
 
+def test_each_window_says_which_palindrome_it_is_of_also_where_one_was_measured_again() -> None:
+    asked = request(recipes=("nvfp4",))
+    cases = cases_of(asked, resolve(asked.workload))
+    calls: list[Sequence[Sequence[Window]]] = []
+
+    def hot(windows: Sequence[Sequence[Window]]) -> bool:
+        calls.append(windows)
+        return len(calls) == 2
+
+    found = take(crew_of(Metered()), cases, cases.arms, TIMING, lambda: None, Metering(0.1), Hooks(hot=hot))
+    assert found.repeated == 1
+    assert [one.palindrome for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
 def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:
     device = Metered(regions={"layers_forward": 0.3, "layers_backward": 0.6})
     taken(device)

@@ -92,6 +92,22 @@ def test_figures_that_nobody_measured_are_called_so() -> None:
     assert "simulated, not measured" in recommend(recipes(mxfp8=1.3), None, "simulated").sentence
 
 
+@pytest.mark.parametrize(
+    ("lower", "best"), [(1.05, "nvfp4"), (0.98, "mxfp8")], ids=["beyond its interval", "within its interval"]
+)
+def test_most_tokens_per_joule_must_be_beyond_the_interval_of_the_ratio(lower: float, best: Recipe) -> None:
+    def trained(tokens_per_joule: float, ratio: Interval | None = None) -> Training:
+        energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
+        return Training(tokens_per_second=interval(1e5), energy=energy)
+
+    rows = [
+        recipe_result("bf16", training=trained(10.0)),
+        recipe_result("mxfp8", training=trained(11.0, interval(1.1, 0.02))),
+        recipe_result("nvfp4", training=trained(12.0, Interval(value=1.2, lower=lower, upper=1.5, n=4))),
+    ]
+    assert recommend(rows, None, "measured").by_energy == best
+
+
 def test_a_step_without_its_head_recommends_nothing_by_speed_or_energy() -> None:
     whole = recipes(mxfp8=1.3)
     training = whole[1].training

@@ -29,22 +29,23 @@ from precision_agent.kernels import classify
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
 from precision_api.result import Failure
-from tests.support.te_device import GEMM, NORM, QUANTISE, FakeEngine, FakeGpu
+from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE, FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_prober import FakeProber
 from tests.support.te_signatures import TAGS
 
 pytestmark = pytest.mark.torch
 
+HIDDEN, VOCABULARY = 32, 128
 MODEL = {
-    "hiddenSize": 64, "intermediateSize": 128, "numAttentionHeads": 2, "numHiddenLayers": 8, "vocabSize": 128,
-    "gatedMLP": True,
+    "hiddenSize": HIDDEN, "intermediateSize": 2 * HIDDEN, "numAttentionHeads": 2, "numHiddenLayers": 8,
+    "vocabSize": VOCABULARY, "gatedMLP": True,
 }  # fmt: skip
 RECIPES = ("bf16", "fp8_delayed", "fp8_current", "nvfp4")
 
 
 def request(**given: Any) -> MeasurementRequest:
-    workload = {"name": "small", "model": MODEL, "microBatchSize": 1, "sequenceLength": 64, "gradientAccumulation": 4}
+    workload = {"name": "small", "model": MODEL, "microBatchSize": 1, "sequenceLength": 32, "gradientAccumulation": 4}
     workload |= given.pop("workload", {})
     base = {
         "namespace": "n", "profile": "p", "run": "r", "attempt": 1, "deadline_seconds": 600, "recipes": RECIPES,
@@ -90,7 +91,8 @@ def us(seconds: float) -> float:
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_all_orders_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None:
-    bench = Bench(tag)
+    workload = {"model": MODEL | {"numHiddenLayers": 2}, "gradientAccumulation": 2}
+    bench = Bench(tag, request(workload=workload))
     backend = bench.backend
     for arm in (bench.arm("bf16"), bench.arm("fp8_delayed"), bench.arm("nvfp4")):
         for case in (bench.gemm("attn_out", "fprop"), bench.gemm("attn_out", "dgrad"), bench.training):
@@ -103,7 +105,7 @@ def test_all_orders_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> Non
         assert isinstance(backend.inspect(arm), Inspection)
         assert backend.memory(arm).allocated_peak_bytes
     second = sample(backend.second_depth(bench.arm("nvfp4"), 0.0))
-    assert (second.layers_measured, set(second.regions)) == (2, set(get_args(RegionName)))
+    assert (second.layers_measured, set(second.regions)) == (1, set(get_args(RegionName)))
     assert isinstance(backend.loss_run(bench.arm("fp8_delayed"), LossPlan(2, 0)), LossTrack)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     listed = {symbol: set(names) for symbol, names in NEEDS.items()}
@@ -171,11 +173,11 @@ def test_what_is_measured_with_an_early_case_is_handed_out_once() -> None:
 
 
 def test_small_layers_go_round_equal_modules_so_that_the_cache_holds_none_of_them() -> None:
-    bench, arm = Bench(l2_bytes=100_000), Arm("fp8_delayed", "fp8_delayed")
+    bench, arm = Bench(l2_bytes=24_000), Arm("fp8_delayed", "fp8_delayed")
     found = sample(bench.backend.measure(bench.gemm("qkv", "fprop"), arm, 0.0))
     assert us(found.seconds) == pytest.approx(6.0 + 1.0 + 1.0 / 4)
     built = [call for call in bench.world.calls if call[0] == "pytorch.Linear"]
-    assert len(built) == 4  # of 57,344 bytes each: three of them hold less than twice the cache
+    assert len(built) == 4  # of 14,336 bytes each: three of them hold less than twice the cache
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_the_head_is_one_unit_for_all_arms() -> None:
 def layer_us(recipe: str, accumulation: int = 4) -> tuple[float, float]:
     """Forward and backward of a made-up layer: four matrices."""
     gemm, cast = GEMM[recipe][1], QUANTISE[1]
-    return 4 * (gemm + cast + cast / accumulation) + NORM[1], 4 * (2 * gemm + cast)
+    return 4 * (gemm + cast + cast / accumulation) + NORM[1] + BATCHED[1], 4 * (2 * gemm + cast)
 
 
 @pytest.mark.parametrize("recipe", ["fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"])
@@ -253,8 +255,8 @@ def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> Non
     assert us(found.regions["head"]) == pytest.approx(3 * 10.0)
     assert us(found.regions["optimizer"]) == pytest.approx(5.0)
     assert found.seconds == pytest.approx(sum(found.regions.values()) - found.regions["optimizer"])
-    per_layer = 64 * (3 * 64 + 64 + 3 * 128)
-    assert found.optimizer_parameters == 4 * per_layer + 64 * 128
+    per_layer = HIDDEN * (3 * HIDDEN + HIDDEN + 3 * 2 * HIDDEN)
+    assert found.optimizer_parameters == 4 * per_layer + HIDDEN * VOCABULARY
 
 
 def test_the_full_depth_step_from_a_short_model_is_the_deep_models() -> None:
@@ -278,7 +280,7 @@ def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_sh
         found = classify(kernel.name).kernel_class
         if found != "not_a_gemm":
             classes.setdefault(kernel.module, set()).add(found)
-    assert classes == {"attention": {"bf16"}, "mlp": {"nvfp4"}, "head": {"bf16"}}
+    assert classes == {"attention": {"bf16"}, "core_attention": {"bf16"}, "mlp": {"nvfp4"}, "head": {"bf16"}}
     passes = {kernel.pass_ for kernel in profile.kernels if kernel.module in ("attention", "mlp")}
     assert passes == {"forward", "backward"}
 
@@ -358,6 +360,30 @@ def test_gemms_that_were_not_used_for_long_make_room() -> None:
     bench.backend.prepare(bench.training, bench.arm("bf16"))
     assert not bench.backend._units
     assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.arm("bf16"), 0.0))
+
+
+def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_arms_which_come_back_when_they_are_asked_for() -> None:
+    bench = Bench()
+    one, two = bench.arm("bf16"), bench.arm("fp8_current")
+    for arm in (one, two):
+        assert bench.backend.prepare(bench.gemm("qkv", "fprop"), arm) is None
+        assert bench.backend.prepare(bench.training, arm) is None
+    bench.engine.no_room_to_profile = 3  # two GEMMs and a model
+    assert isinstance(bench.backend.profile(two), Profile)
+    assert (bench.backend._units, list(bench.backend._models)) == ({}, ["fp8_current"])
+    found = bench.backend.profile(one)
+    assert isinstance(found, Profile)
+    assert {kernel.module for kernel in found.kernels} >= {"attention", "mlp", "head"}
+    assert not bench.backend._units
+
+
+def test_a_step_that_cannot_be_profiled_even_alone_is_out_of_memory() -> None:
+    bench = Bench()
+    assert bench.backend.prepare(bench.training, bench.arm("bf16")) is None
+    bench.engine.no_room_to_profile = 99
+    found = bench.backend.profile(bench.arm("bf16"))
+    assert isinstance(found, Failure)
+    assert (found.reason, "to profile" in found.message) == ("out_of_memory", True)
 
 
 def test_a_mixture_of_experts_has_no_training_figure() -> None:

@@ -110,6 +110,17 @@ def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> Non
     assert not any("is without" in note for note in of(short, "bf16").notes)
 
 
+@pytest.mark.parametrize(("size", "told"), [(16, True), (4096, False)])
+def test_a_short_model_with_another_share_of_windowed_layers_than_the_models_is_a_note(size: int, told: bool) -> None:
+    model = MODEL | {"numHiddenLayers": 5, "slidingWindow": {"size": size, "windowedLayers": 4}}
+    found = of(ran(request(workload={"model": model}, **SHORT)), "bf16")
+    assert found.training is not None
+    assert found.training.layers_measured == 4
+    words = "3 of the 4 layers that ran have a sliding window, 4 of the model's 5 do"
+    assert any(note.startswith(words) for note in found.notes) is told
+    assert any(note.startswith("attention is not fused") for note in found.notes)
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_out_of_memory_halves_the_micro_batch_only_if_the_request_allows_it(allowed: bool) -> None:
     def limit(bench: Probed, tried: MeasurementRequest) -> None:

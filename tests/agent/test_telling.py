@@ -18,6 +18,7 @@ from precision_api.result import (
     Energy,
     Failure,
     GemmSum,
+    Interval,
     Loss,
     MeasurementResult,
     Region,
@@ -292,3 +293,21 @@ def test_on_a_terminal_the_bar_has_the_time_left() -> None:
         bar("measure", 0.5, 100.0)
     assert "measuring" in out.getvalue()
     assert "left" in out.getvalue()
+
+
+def test_tokens_per_joule_are_told_with_the_paired_ratio_and_its_interval() -> None:
+    ratio = Interval(value=1.25, lower=1.2, upper=1.3, n=4)
+    energy = Energy(valid=True, watts=9e3, tokens_per_joule=10.0, tokens_per_joule_ratio=ratio)
+    found = with_recipe(training=Training(tokens_per_second=interval(9e4), energy=energy))
+    value, source = told(found, "tokens/J ratio")
+    assert value == "1.25 (95 %: 1.2 to 1.3, n = 4)"
+    assert source.startswith("tokens/J over bf16's, paired within each of 4 palindromes")
+    assert "10 1.25x ±4.0%" in verdict_text(found)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"), [((0.99, 1.01), "1.000x ±1.0%"), ((0.5, 2.0), "1.000x -50%/+100%")], ids=["narrow", "wide"]
+)
+def test_a_wide_interval_is_told_by_both_of_its_ends(bounds: tuple[float, float], words: str) -> None:
+    ratio = Interval(value=1.0, lower=bounds[0], upper=bounds[1], n=4)
+    assert words in verdict_text(with_recipe(training=Training(tokens_per_second=interval(9e4), speedup=ratio)))

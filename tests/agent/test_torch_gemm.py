@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from precision_agent.backends.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
 from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm, kernels_of
@@ -26,6 +26,13 @@ from tests.support.result_objects import TINY, request, request_text
 pytestmark = pytest.mark.torch
 
 BF16, FP8 = Arm("bf16", "bf16"), Arm("fp8_current", "fp8_current")
+NARROW = Workload(
+    name="narrow",
+    model=TINY.model_copy(update={"hidden_size": 64, "intermediate_size": 128, "vocab_size": 128}),
+    micro_batch_size=1,
+    sequence_length=64,
+)
+"""For what trains many steps: one of the tiny workload takes a CPU a tenth of a second."""
 
 
 def backend() -> TorchGemm:
@@ -69,7 +76,7 @@ def test_small_operands_are_rotated_so_that_no_cache_holds_them_all() -> None:
 def test_the_timed_call_quantises_in_autocast_only() -> None:
     def operations(mode: Mode) -> set[str]:
         call = backend()._rotation(case(mode=mode), "fp8_current")[0]
-        with profile(activities=[ProfilerActivity.CPU]) as seen:
+        with profile() as seen:
             call()
         return {str(row.key) for row in seen.key_averages()}
 
@@ -145,7 +152,8 @@ def test_with_the_scope_mlp_the_attention_stays_in_the_baseline() -> None:
 
 @pytest.mark.parametrize("arm", [BF16, FP8], ids=lambda arm: arm.label)
 def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_diverges(arm: Arm) -> None:
-    healthy, planted = (backend().loss_run(arm, LossPlan(30, 1, factor)) for factor in (1.0, 100.0))
+    one = TorchGemm(request(product="CPU", gpus=1, workload=NARROW), "auto")
+    healthy, planted = (one.loss_run(arm, LossPlan(30, 1, factor)) for factor in (1.0, 100.0))
     assert isinstance(healthy, LossTrack)
     assert isinstance(planted, LossTrack)
     assert divergence(healthy.loss, healthy.gradient_norm) is None
@@ -157,6 +165,7 @@ def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence
     text = request_text(
         product="CPU",
         gpus=1,
+        workload=NARROW,
         recipes=("bf16",),
         gemm_modes=("autocast",),
         timing=Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from random import Random
+from statistics import fmean, stdev
 
 import pytest
 from hypothesis import given
@@ -53,10 +54,31 @@ def test_a_single_value_has_no_interval() -> None:
 
 
 def test_the_mean_interval_of_a_worked_example() -> None:
-    # mean 3, s = sqrt(2.5), t(4) = 2.776445: half-width 1.963
+    # mean 3; logarithms 0 to ln 5 have s = 0.635507; t(4) = 2.776445: e^(t s / sqrt 5) = 2.201390
     found = stats.mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (found.value, found.n) == (3.0, 5)
-    assert found.upper - found.value == pytest.approx(1.9632432, abs=1e-6)
+    assert found.upper / found.value == pytest.approx(2.201390, abs=1e-6)
+    assert found.value / found.lower == pytest.approx(2.201390, abs=1e-6)
+
+
+def test_the_interval_of_noisy_seconds_stays_above_0_where_the_plain_one_does_not() -> None:
+    seconds = [0.4, 1.0, 0.2, 3.0]
+    plain = fmean(seconds) - stats.t_quantile(3) * stdev(seconds) / 2
+    found = stats.mean_interval(seconds)
+    assert plain < 0 < found.lower < found.value == fmean(seconds)
+
+
+@pytest.mark.parametrize(("spread", "least"), [(0.003, 0.94), (0.3, 0.94), (0.6, 0.92)])
+def test_intervals_of_levels_hold_the_true_mean_also_where_noise_is_great(spread: float, least: float) -> None:
+    chance, truth = Random(7), math.exp(spread**2 / 2)
+    nodes = [[chance.lognormvariate(0.0, spread) for _ in range(4)] for _ in range(4000)]
+    found = [stats.mean_interval(seconds) for seconds in nodes]
+    assert sum(one.lower <= truth <= one.upper for one in found) / len(found) >= least
+
+
+def test_a_time_of_0_has_no_interval() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        stats.mean_interval([1.0, 0.0])
 
 
 @given(positives)
@@ -106,7 +128,7 @@ def test_the_interval_of_a_sum_keeps_what_its_parts_share() -> None:
     drift = [1.0, 1.1, 0.9]
     shared = stats.sum_interval([drift, drift], [1, 1])
     alone = stats.mean_interval(drift)
-    assert shared.upper - shared.lower == pytest.approx(2 * (alone.upper - alone.lower))
+    assert (shared.lower, shared.upper) == pytest.approx((2 * alone.lower, 2 * alone.upper))
 
 
 def test_parts_of_different_length_can_not_be_summed() -> None:

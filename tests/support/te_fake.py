@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import torch
 
 from precision_agent.backends.te.api import Api, api_of
 from precision_api.recipes import RECIPES, Recipe
-from tests.support.te_device import ADAM, ERROR, GEMM, NORM, QUANTISE, FakeGpu
+from tests.support.te_device import ADAM, BATCHED, ERROR, GEMM, NORM, QUANTISE, FakeGpu
 from tests.support.te_signatures import signatures
 
 QUANTIZER = {
@@ -42,7 +43,7 @@ class World:
     garbage: float = 0.0
     """Relative error of every product, NaN too, in the place of the recipe's own; 0: its own."""
     lies: Mapping[str, Any] = field(default_factory=dict)
-    chance: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+    chance: Random = field(default_factory=lambda: Random(0))
     quantised_weights: int = 0
     pending: dict[int, Any] = field(default_factory=dict)
 
@@ -110,10 +111,11 @@ class _Product(torch.autograd.Function):
 
 def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> torch.Tensor:
     """a b^T, wrong by a factor of the recipe's size and of chance; frozen chance gives the same error again."""
-    product = a.reshape(-1, a.shape[-1]).float() @ b.float().t()
-    chance = torch.Generator().manual_seed(1) if world.frozen else world.chance
-    error = (world.garbage or ERROR[recipe]) * (0.9 + 0.2 * float(torch.rand((), generator=chance)))
-    return product.mul_(1 + error).reshape(*a.shape[:-1], b.shape[0])
+    chance = Random(1) if world.frozen else world.chance
+    error = (world.garbage or ERROR[recipe]) * (0.9 + 0.2 * chance.random())
+    rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
+    product = torch.mm(rows.float(), b.float().t()).mul_(1 + error)
+    return product if a.ndim == 2 else product.reshape(*a.shape[:-1], b.shape[0])
 
 
 class _Holder(torch.nn.Module):
@@ -253,18 +255,26 @@ class _Maker:
     def layer(self) -> Any:
         world, symbol = self.world, "pytorch.TransformerLayer"
 
+        class Core(torch.nn.Module):
+            """Unfused, as where neither cuDNN nor flash-attn takes the shapes."""
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                world.gpu.kernel(*BATCHED)
+                return x * 1
+
         class Attention(torch.nn.Module):
             def __init__(self, given: Mapping[str, Any]) -> None:
                 super().__init__()
                 heads, kv, width = given["num_attention_heads"], given["num_gqa_groups"], given["kv_channels"]
                 self.inner = heads * width
                 self.layernorm_qkv = _Holder(world, [((heads + 2 * kv) * width, given["hidden_size"])])
+                self.core_attention = Core()
                 self.proj = _Holder(world, [(given["hidden_size"], self.inner)])
 
             def forward(self, x: torch.Tensor, *, first: bool | None) -> tuple[torch.Tensor, None]:
                 world.gpu.kernel(*NORM)
                 found = self.layernorm_qkv.product(x, "weight", first)[..., : self.inner]
-                return self.proj.product(found, "weight", first), None
+                return self.proj.product(self.core_attention(found), "weight", first), None
 
         class Mlp(_Holder):
             def __init__(self, given: Mapping[str, Any]) -> None:
@@ -321,14 +331,15 @@ class _Maker:
             def update(self) -> None:
                 """Adam by hand: torch.optim's import alone takes longer than all of these tests."""
                 self.taken += 1
-                for weight, master, (first, second) in zip(self.weights, self.masters, self.moments, strict=True):
+                states = zip(self.weights, self.masters, self.moments, strict=True)
+                for weight, master, (first, second) in states:
                     if weight.grad is None:
                         continue
                     gradient = weight.grad.float()
                     first.lerp_(gradient, 0.1)
                     second.lerp_(gradient.square(), 0.001)
-                    down = (second / (1 - 0.999**self.taken)).sqrt() + 1e-8
-                    master -= self.rate * first / (1 - 0.9**self.taken) / down
+                    down = second.div(1 - 0.999**self.taken).sqrt_().add_(1e-8)
+                    master.addcdiv_(first, down, value=-self.rate / (1 - 0.9**self.taken))
                     weight.detach().copy_(master)
 
         def step(self: Any, *arguments: Any, **named: Any) -> None:

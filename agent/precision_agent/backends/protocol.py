@@ -88,6 +88,7 @@ class Sample:
     what else is in the short model (`optimizer_parameters` weights; None: those of the layers and the head). A region
     that did not fit is left out. Nothing is recomputed, whatever the request says: that is added by arithmetic. `busy`
     is GPU-busy over wall time; `running` the share of a power window in which calls ran, the rest of it are pauses.
+    `windowed_layers`: how many of `layers_measured` had the model's sliding window; None where nothing ran.
     """
 
     seconds: float
@@ -101,6 +102,7 @@ class Sample:
     execution_reason: str = ""
     busy: float | None = None
     running: float = 1.0
+    windowed_layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

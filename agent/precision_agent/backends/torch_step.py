@@ -2,7 +2,8 @@
 
 A layer is norm, fused QKV, causal attention with grouped heads, output projection, norm, MLP (gated or not); weights
 are FP32 masters, multiplied in bf16 or FP8 with current scales (E4M3, gradients E5M2), quantised anew each time. Left
-out: rotary positions, biases, and the embedding's lookup, which is in none of the regions. The optimizer is Adam.
+out: rotary positions, biases, sliding windows (every layer attends to the whole sequence), and the embedding's lookup,
+which is in none of the regions. The optimizer is Adam.
 """
 
 from __future__ import annotations
@@ -202,8 +203,9 @@ def timed(model: ShortModel, seconds: float, wait: Callable[[], None]) -> Sample
         regions["head"] = head
     regions |= {"layers_backward": backward, "optimizer": math.fsum(optimizer) / len(optimizer)}
     return Sample(
-        forward + head + backward, len(spans), start, end, regions, model.measured, model.held, execution="eager"
-    )
+        forward + head + backward, len(spans), start, end, regions, model.measured, model.held, execution="eager",
+        windowed_layers=0,
+    )  # fmt: skip
 
 
 def _optimizer_step(model: ShortModel, wait: Callable[[], None]) -> float:

@@ -6,8 +6,7 @@ The CUDA path was never run on a GPU: its control flow, arithmetic and every cal
 from __future__ import annotations
 
 import gc
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -31,16 +30,15 @@ from precision_agent.backends.te import recipes, sizes
 from precision_agent.backends.te.api import Api, Unusable, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
 from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, gradient_share, sample_of, shape_of
-from precision_agent.backends.te.graphs import fatal
 from precision_agent.backends.te.loss_runs import loss_run
 from precision_agent.backends.te.machine import device_of
-from precision_agent.backends.te.modules import LinearShape, told_modules
+from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.prober import Asks, Prober
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.saved import saved_bytes_ratio
-from precision_agent.backends.te.trace import busy, kernels, launches
-from precision_agent.backends.te.training_tier import ArmModel, Shared, regions_of
+from precision_agent.backends.te.training_runs import profile_of, training_sample, window
+from precision_agent.backends.te.training_tier import ArmModel, Shared
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase, cases_of, refusal_of
 from precision_agent.phase_lock import pauses
 from precision_agent.sensors import nvml
@@ -51,7 +49,6 @@ from precision_api.resolution import resolve
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, Memory
 
-TRAINING_STEPS_PROFILED = 3
 SHARED = "unquantised"
 """Whose unit the head's is: no recipe touches it, so that all arms may time the same module."""
 Key = tuple[str, LinearShape, Recipe]
@@ -86,6 +83,8 @@ class TransformerEngine:
         self._trial: sizes.Trial | None = None
         self._memory: dict[str, Memory] = {}
         self._asked: set[str] = set()
+        self._given_up: set[str] = set()
+        """Arms whose models made room for another's profile."""
 
     def device(self) -> Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
@@ -116,7 +115,7 @@ class TransformerEngine:
         with self._engine.stream():
             model = self._made(arm)
             if model:
-                return _training_sample(model, seconds)
+                return training_sample(model, seconds)
             units = self._units_of(arm.label, SHARED)
             if not units:
                 return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
@@ -130,7 +129,7 @@ class TransformerEngine:
         with self._engine.stream():
             if isinstance(case, TrainingCase):
                 model = self._model(arm)
-                return model if isinstance(model, Failure) else _training_sample(model, seconds)
+                return model if isinstance(model, Failure) else training_sample(model, seconds)
             taken = self._taken.pop((arm.label, case), None)
             if taken is not None:
                 return taken
@@ -156,7 +155,7 @@ class TransformerEngine:
                 return Failure(reason="no_such_part", message=f"the short model has no {part}")
             model.refresh()
             waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
-            return self._window(model, part, seconds, waits, calls)
+            return window(self._engine, model, part, seconds, waits, calls)
 
     def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
         """A model of another depth with the same parts, in place of all that was timed: a deeper one needs the room."""
@@ -172,14 +171,15 @@ class TransformerEngine:
             shared = (self._api, self._engine, self._problem, replace(self._trial, layers=depth))
             self._drop_all()
             made = self._with_room(lambda: ArmModel(Shared(*shared), arm.recipe))
-            return made if isinstance(made, Failure) else made.prepare() or _training_sample(made, seconds)
+            return made if isinstance(made, Failure) else made.prepare() or training_sample(made, seconds)
 
     def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
         """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
         with self._engine.stream():
             model = self._made(arm)
             if model:
-                return self._profile_of(model, trace)
+                # Eager steps need memory beside what the graphs hold; nothing but this model is timed any more.
+                return self._with_room(lambda: profile_of(self._engine, model, trace), keep=arm.label)
             units = self._units_of(arm.label)
             if not units:
                 return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
@@ -220,7 +220,10 @@ class TransformerEngine:
             return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
 
     def _made(self, arm: Arm) -> ArmModel | None:
-        """The arm's model, if it has one. All that the request asks of an arm is built where a new process has none."""
+        """The arm's model, if it has one, anew where it was given up; a new process builds all that it is asked for."""
+        if arm.label in self._given_up:
+            self._given_up.discard(arm.label)
+            self._model(arm)
         if arm.label not in self._asked:
             cases = cases_of(self._request, resolve(self._request.workload))
             for case in cases.all:
@@ -302,19 +305,35 @@ class TransformerEngine:
         )
         return failed or model
 
-    def _with_room(self, make: Callable[[], T]) -> T | Failure:
-        """What `make` gives; where memory ends, units that were not used for long are dropped until it fits."""
+    def _with_room(self, make: Callable[[], T], keep: str | None = None) -> T | Failure:
+        """What `make` gives; where memory ends, units that were not used for long are dropped until it fits.
+
+        With `keep` the other arms' models may go too, after the units: they are built anew when they are asked for.
+        """
         while True:
             try:
                 return make()
             except torch.OutOfMemoryError as error:
                 told = str(error)[:900]
-            oldest = next((key for key, unit in self._units.items() if isinstance(unit, Unit)), None)
-            if oldest is None:
+            if not (self._dropped_unit() or (keep is not None and self._dropped_model(keep))):
                 self._clean()
                 return Failure(reason="out_of_memory", message=told)
-            del self._units[oldest]
             self._clean()
+
+    def _dropped_unit(self) -> bool:
+        oldest = next((key for key, unit in self._units.items() if isinstance(unit, Unit)), None)
+        if oldest is None:
+            return False
+        del self._units[oldest]
+        return True
+
+    def _dropped_model(self, keep: str) -> bool:
+        other = next((label for label in self._models if label != keep), None)
+        if other is None:
+            return False
+        del self._models[other]
+        self._given_up.add(other)
+        return True
 
     def _drop_models(self) -> None:
         self._models.clear()
@@ -330,45 +349,6 @@ class TransformerEngine:
         gc.collect()
         self._engine.release()
 
-    def _window(
-        self, model: ArmModel, part: Part, seconds: float, waits: Iterator[float] | None, paused_calls: int
-    ) -> Sample:
-        engine, group = self._engine, paused_calls if waits else model.calls_in(part, min(0.25, seconds))
-        engine.synchronize()
-        start = end = time.monotonic()
-        calls, worked = 0, 0.0
-        while not calls or end - start < seconds:
-            began = time.monotonic()
-            for _ in range(group):
-                model.run(part)
-            calls += group
-            engine.synchronize()
-            end = time.monotonic()
-            worked += end - began
-            if waits:
-                time.sleep(next(waits))
-        end = time.monotonic()
-        return Sample(
-            worked / calls, calls, start, end, running=worked / (end - start) if waits else 1.0,
-            execution=model.program.execution, execution_reason=model.program.reason,
-        )  # fmt: skip
-
-    def _profile_of(self, model: ArmModel, trace: Path | None) -> Profile:
-        def steps() -> None:
-            for _ in range(TRAINING_STEPS_PROFILED):
-                model.eager_step()
-
-        try:
-            with told_modules(self._engine, model.stack.layers):
-                found = launches(self._engine.profile(steps, trace))
-        except RuntimeError as error:
-            if fatal(error):
-                raise
-            found = launches(self._engine.profile(steps, trace))  # kernels without their modules are better than none
-        timed = launches(self._engine.profile(model.refresh))
-        step = sum(seconds for name, seconds in regions_of(model.measure(0.0)).items() if name != "optimizer")
-        return Profile(kernels(found, TRAINING_STEPS_PROFILED), step, TRAINING_STEPS_PROFILED, busy(timed))
-
 
 def _loaded() -> Api:
     try:
@@ -381,20 +361,3 @@ def _cuda() -> Engine:
     if not torch.cuda.is_available():
         raise Refusal(DEVICE_MISSING, "Transformer Engine needs a GPU, and torch sees no CUDA device")
     return CudaEngine()
-
-
-def _training_sample(model: ArmModel, seconds: float) -> Sample:
-    timings = model.measure(seconds)
-    regions = regions_of(timings)
-    micro = sum(spent for name, spent in regions.items() if name != "optimizer")
-    return Sample(
-        seconds=micro,
-        calls=timings.cycles * model.shared.problem.accumulation,
-        start=timings.start,
-        end=timings.end,
-        regions=regions,
-        layers_measured=model.shared.trial.layers,
-        optimizer_parameters=model.shared.optimizer_weights or None,
-        execution=model.program.execution,
-        execution_reason=model.program.reason,
-    )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
+import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -160,7 +163,15 @@ def live_signatures(pytorch: Any, recipe: Any, manager: Any) -> dict[str, inspec
 
 
 def load() -> Api:
-    """Transformer Engine as installed; Unusable quotes the error where it can't be loaded."""
+    """Transformer Engine as installed; Unusable quotes the error where it can't be loaded.
+
+    Its small functions are compiled by torch, which needs a C compiler: without one they run as they are, and the
+    result's environment says so. What it advises on every start (to install flash-attn) is left unsaid: the result
+    tells of attention that is not fused.
+    """
+    if not _compiler():
+        os.environ.setdefault("NVTE_TORCH_COMPILE", "0")
+    logging.getLogger("DotProductAttention").setLevel(logging.ERROR)
     try:
         importlib.import_module("torch")  # first: Transformer Engine's library needs torch's to be there
         whole = importlib.import_module("transformer_engine")
@@ -169,6 +180,11 @@ def load() -> Api:
     except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
         raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
     return api_of(_told_version(whole), pytorch, recipe, _manager())
+
+
+def _compiler() -> str | None:
+    """The C compiler that Triton would take."""
+    return os.environ.get("CC") or next(filter(None, map(shutil.which, ("gcc", "clang"))), None)
 
 
 def _told_version(whole: Any) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -153,9 +154,11 @@ class CudaEngine:
         """CPU and CUDA activities; the CPU's are needed for the ranges and the launches."""
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         self.synchronize()
-        with torch.profiler.profile(activities=activities) as profiler:
-            work()
-            self.synchronize()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")  # there is one cycle only
+            with torch.profiler.profile(activities=activities) as profiler:
+                work()
+                self.synchronize()
         return trace_of(profiler, keep)
 
     def allocated_bytes(self) -> int:

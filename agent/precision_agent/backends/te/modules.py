@@ -13,6 +13,7 @@ from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.sizes import windowed
 from precision_agent.backends.te.trace import range_name
+from precision_agent.evidence import CORE
 from precision_api.result import RecipeScope
 from precision_api.shapes import Split
 from precision_api.workload import ModelSpec
@@ -185,10 +186,11 @@ def rotary(api: Api, model: ModelSpec, sequence: int, device: torch.device) -> t
 
 @contextmanager
 def told_modules(engine: Engine, layers: tuple[Any, ...]) -> Iterator[None]:
-    """Marks attention and MLP of each layer in the profiler's trace, forward and backward."""
+    """Marks attention, its core without the projections, and MLP of each layer in the trace, forward and backward."""
     handles: list[Any] = []
     for layer in layers:
-        for name, module in (("attention", layer.self_attention), ("mlp", layer.layernorm_mlp)):
+        attention = layer.self_attention
+        for name, module in (("attention", attention), (CORE, attention.core_attention), ("mlp", layer.layernorm_mlp)):
             handles += _hooked(engine, module, name)
     try:
         yield

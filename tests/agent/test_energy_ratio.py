@@ -1,0 +1,144 @@
+"""Tokens per joule over the baseline's: paired within palindromes, with an interval that holds the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+from precision_agent.backends.protocol import Part, RegionName
+from precision_agent.cases import Arm
+from precision_agent.full_depth import Depth, full_depth_watts
+from precision_agent.metered import NodeDraw
+from precision_agent.power_reasons import COUNTER_DISAGREES
+from precision_agent.run import run_request
+from precision_agent.sample import POWER_PARTS
+from precision_agent.train import Measured, Metering, training_of
+from precision_api import stats
+from precision_api.result import Interval, MeasurementResult
+from precision_api.workload import Workload
+from tests.agent.test_assess import NVFP4, run_of
+from tests.support.result_objects import request_text
+
+DRIFT = (1.0, 1.1, 0.8)
+
+
+def draw(watts: float, factors: Sequence[float] = DRIFT) -> NodeDraw:
+    """All layers, of three palindromes."""
+    each = {place: {"layers": watts * factor} for place, factor in enumerate(factors)}
+    return NodeDraw({"layers": watts}, 12.0, 120, "gpu", each)  # type: ignore[arg-type]
+
+
+@cache
+def run() -> Measured:
+    """NVFP4 twice as fast as bf16, on one GPU; only read."""
+    return run_of(devices=1)
+
+
+def ratio(metering: Metering, arm: Arm = NVFP4, on: Measured | None = None) -> Interval | None:
+    energy = training_of(arm, on or run(), metering).energy
+    assert energy is not None
+    return energy.tokens_per_joule_ratio
+
+
+def test_a_drift_that_both_share_falls_out() -> None:
+    found = ratio(Metering(draw(1100), {}, baseline=draw(1000)))
+    assert found is not None
+    assert (found.value, found.n) == (pytest.approx(2 / 1.1), 3)
+    assert found.upper - found.lower < 1e-9
+
+
+def test_what_the_palindromes_do_not_share_is_the_width() -> None:
+    apart = (1.02, 0.99, 1.0)
+    found = ratio(Metering(draw(1000, apart), {}, baseline=draw(1000, (1.0, 1.0, 1.0))))
+    expected = stats.paired_ratio([2 / factor for factor in apart], [1.0] * 3)
+    assert found is not None
+    assert (found.lower, found.upper) == pytest.approx((expected.lower, expected.upper))
+
+
+def one_palindrome() -> NodeDraw:
+    return draw(1000, DRIFT[:1])
+
+
+@pytest.mark.parametrize(
+    ("metering", "arm"),
+    [
+        (Metering(draw(1000), {}, baseline=draw(1000)), Arm("bf16", "bf16")),
+        (Metering(draw(1000), {}, baseline=(COUNTER_DISAGREES,)), NVFP4),
+        (Metering((COUNTER_DISAGREES,), {}, baseline=draw(1000)), NVFP4),
+        (Metering(draw(1000), {}, baseline=one_palindrome()), NVFP4),
+    ],
+    ids=["the baseline", "no draw of the baseline", "no draw", "one palindrome in common"],
+)
+def test_without_two_pairs_there_is_no_ratio(metering: Metering, arm: Arm) -> None:
+    assert ratio(metering, arm) is None
+
+
+def test_steps_with_other_parts_are_not_held_against_each_other() -> None:
+    whole = run()
+    passes = whole.samples.regions["bf16"]
+    with_head = tuple(tuple({**regions, "head": 0.1} for regions in devices) for devices in passes)
+    samples = replace(whole.samples, regions={**whole.samples.regions, "bf16": with_head})
+    head: dict[int, Mapping[Part, float]] = {place: {"layers": 1000.0, "head": 900.0} for place in range(3)}
+    baseline = NodeDraw({"layers": 1000.0, "head": 900.0}, 12.0, 120, "gpu", head)
+    assert ratio(Metering(draw(1000), {}, baseline=baseline), on=replace(whole, samples=samples)) is None
+
+
+@cache
+def replayed(kept: int = 0) -> MeasurementResult:
+    workload = Workload(preset="llama3-8b")
+    found = run_request(request_text(workload=workload, kept_higher_layers=kept), "replay").result
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kept", [0, 16])
+def test_the_ratio_of_a_whole_run_is_that_of_its_figures_and_holds_kept_layers(kept: int) -> None:
+    result = replayed(kept)
+    energies = [row.training.energy for row in result.recipes if row.training]
+    figures = [energy.tokens_per_joule for energy in energies if energy and energy.tokens_per_joule]
+    ratios = [energy.tokens_per_joule_ratio for energy in energies if energy]
+    assert len(figures) == len(ratios) == 4
+    assert ratios[0] is None
+    for figure, found in zip(figures[1:], ratios[1:], strict=True):
+        assert found is not None
+        assert found.value == pytest.approx(figure / figures[0], rel=1e-3)
+        assert found.lower < found.value < found.upper
+        assert found.n == 3
+
+
+SECONDS: dict[RegionName, float] = {"layers_forward": 0.1, "layers_backward": 0.2, "head": 0.18, "optimizer": 0.2}
+WATTS: dict[Part, float] = {"layers": 900.0, "head": 700.0, "optimizer": 400.0}
+DEPTH = Depth(layers=32, measured=4)
+NOISE = 0.02
+
+
+def noisy(chance: Random, palindromes: int) -> NodeDraw:
+    """Draws of one arm, each window with an error of its own, parts in turn as a run replays them."""
+    each: dict[int, dict[Part, float]] = {}
+    for visit in range(2 * palindromes):
+        part = POWER_PARTS[visit % len(POWER_PARTS)]
+        each.setdefault(visit // 2, {})[part] = WATTS[part] * chance.lognormvariate(0.0, NOISE)
+    return NodeDraw(WATTS, 12.0, 120, "gpu", each)
+
+
+@pytest.mark.parametrize(
+    ("palindromes", "head", "least"),
+    [(4, 0.18, 0.93), (12, 0.18, 0.93), (12, 1.6, 0.88)],
+    ids=["quick", "standard", "a third of the energy is the head's"],
+)
+def test_the_interval_holds_the_truth_though_head_and_optimizer_are_seldom_replayed(
+    palindromes: int, head: float, least: float
+) -> None:
+    chance, held, nodes, seconds = Random(3), 0, 500, {**SECONDS, "head": head}
+    for _ in range(nodes):
+        watts = []
+        for arm in (noisy(chance, palindromes), noisy(chance, palindromes)):
+            found = [full_depth_watts(seconds, arm.of_palindrome(place), DEPTH) for place in range(palindromes)]
+            watts.append([value for value in found if isinstance(value, float)])
+        interval = stats.paired_ratio(*watts)
+        held += interval.lower <= 1 <= interval.upper
+    assert least <= held / nodes <= 0.97
