@@ -45,6 +45,11 @@ def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
     )
 
 
+def called(*arguments: str, **environment: str) -> Result:
+    """The same program in this process: for what is not about the process."""
+    return CliRunner(env=environment).invoke(app, list(arguments))
+
+
 def refused(tmp_path: Path) -> AgentRefused:
     with pytest.raises(AgentRefused) as caught:
         read_message((tmp_path / "message").read_bytes())
@@ -63,20 +68,22 @@ def test_a_replay_by_environment_publishes_message_and_log(tmp_path: Path) -> No
 def test_a_request_from_a_file_goes_to_a_file(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request_text())
     arguments = ["--request", str(tmp_path / "request.json"), "--output", str(tmp_path / "out.json"), "--no-lines"]
-    ran = run(tmp_path, "run", "--backend", "replay", *arguments)
-    assert (ran.returncode, ran.stdout) == (0, b"")
+    ran = called("run", "--backend", "replay", *arguments)
+    assert (ran.exit_code, ran.stdout) == (0, "")
     assert MeasurementResult.model_validate_json((tmp_path / "out.json").read_bytes()).request_hash == hash_of()
 
 
 def test_without_a_request_the_program_says_what_to_do(tmp_path: Path) -> None:
-    ran = run(tmp_path, "run", "--backend", "replay", **{REQUEST_ENV: ""})
-    assert ran.returncode == 10
+    message = str(tmp_path / "message")
+    ran = called("run", "--backend", "replay", **{REQUEST_ENV: "", TERMINATION_LOG_ENV: message})
+    assert ran.exit_code == 10
     assert f"${REQUEST_ENV} is not set" in refused(tmp_path).message
 
 
 def test_a_missing_request_file_is_named(tmp_path: Path) -> None:
-    ran = run(tmp_path, "run", "--backend", "replay", "--request", str(tmp_path / "nowhere.json"))
-    assert ran.returncode == 10
+    arguments, message = ["--request", str(tmp_path / "nowhere.json")], str(tmp_path / "message")
+    ran = called("run", "--backend", "replay", *arguments, **{TERMINATION_LOG_ENV: message})
+    assert ran.exit_code == 10
     assert "nowhere.json" in refused(tmp_path).message
 
 
@@ -161,11 +168,6 @@ def test_sigterm_leaves_the_complete_palindromes_as_a_partial_result(tmp_path: P
 
 
 ON_THIS_CPU = ["run", "--local", "--device", "cpu", "--shape", "64x128x96"]
-
-
-def called(*arguments: str) -> Result:
-    """The same program in this process: for what ends before anything is measured."""
-    return CliRunner().invoke(app, list(arguments))
 
 
 def without_a_kubelet(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -259,7 +261,7 @@ def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) 
 @pytest.mark.torch
 def test_ctrl_c_leaves_what_is_complete_marked_as_partial(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    arguments = ["--timing", "standard", "--segment-seconds", "0.1", "--output", str(out), "-o", "json"]
+    arguments = ["--timing", "standard", "--segment-seconds", "0.05", "--output", str(out), "-o", "json"]
     with subprocess.Popen(
         [*AGENT, *ON_THIS_CPU, *arguments],
         stdout=subprocess.PIPE,
@@ -285,8 +287,8 @@ def test_nvidias_method_is_repeated_and_marked(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request_text())
     out = tmp_path / "out.json"
     arguments = ["--request", str(tmp_path / "request.json"), "--output", str(out), "--no-lines", "--repeats", "2"]
-    ran = run(tmp_path, "run", "--backend", "replay", "--method", "nvidia", *arguments)
-    assert ran.returncode == 0, ran.stderr
+    ran = called("run", "--backend", "replay", "--method", "nvidia", *arguments)
+    assert ran.exit_code == 0, ran.stderr
     result = MeasurementResult.model_validate_json(out.read_bytes())
     assert (result.method, result.recommendation.by_speed) == ("nvidia", None)
     assert "by NVIDIA's method" in verdict_text(result)

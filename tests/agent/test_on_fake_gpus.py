@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from precision_agent.backends.protocol import Refusal
 from precision_api.exits import exit_of
 from precision_api.request import Timing
 from precision_api.result import MeasurementResult
-from tests.support.fake_nvml import FakeNvml, compile_nvml
+from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
 from tests.support.result_objects import TINY_WORKLOAD, request_text
 
 RUN = """
@@ -47,6 +48,7 @@ def go(
     gpu: str = "",
     waves: int = 1,
     backend: str = "WorkerBackend",
+    by: Popen[str] | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
     """A short run of a request for two GPUs on a script, in a process of its own."""
@@ -55,12 +57,19 @@ def go(
     timing = Timing(passes=2, segment_seconds=0.12, discard_seconds=0.0)
     defaults = {"product": "H200", "gpus": 2, "recipes": ("bf16", "nvfp4"), "timing": timing}
     text = request_text(**(defaults | {"gemm_modes": ("autocast",)} | changes))
-    return dict(FakeNvml(library, path).run(RUN, text, gpu, str(waves), backend))
+    return dict(FakeNvml(library, path, by).run(RUN, text, gpu, str(waves), backend))
+
+
+@pytest.fixture(scope="module")
+def by(library: Path) -> Iterator[Popen[str]]:
+    """What forks for each run."""
+    with forking(library) as process:
+        yield process
 
 
 @pytest.fixture
-def run(library: Path, tmp_path: Path) -> Run:
-    return partial(go, library, tmp_path)
+def run(library: Path, tmp_path: Path, by: Popen[str]) -> Run:
+    return partial(go, library, tmp_path, by=by)
 
 
 PAIR = TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2})

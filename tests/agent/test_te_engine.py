@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from precision_agent.backends.te.engine import trace_of
+from precision_agent.backends.profiler import trace_of
 from precision_agent.backends.te.saved import has_own_storage
-from precision_agent.backends.te.trace import range_name
+from precision_agent.backends.trace import range_name
 
 pytestmark = pytest.mark.torch
 

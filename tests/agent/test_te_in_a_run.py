@@ -11,6 +11,7 @@ import pytest
 from precision_agent.backends.open import Opened, Wanted
 from precision_agent.backends.protocol import Profile, Sample
 from precision_agent.backends.te import probe as probing
+from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.te.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm
@@ -46,7 +47,8 @@ class Probed(Bench):
 def probed(recipe: Recipe) -> Ended:
     """How a recipe's probe ends: in every run alike."""
     apart = Bench()
-    return Ended(0, json.dumps(probing.run(fake_api("v2.20", apart.world), apart.engine, recipe)), "")
+    told = probing.run(fake_api("v2.20", apart.world), apart.engine, recipe, LinearShape(128, 128, 128))
+    return Ended(0, json.dumps(told), "")
 
 
 def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest], None] = lambda b, r: None) -> Outcome:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.te.probe import Ended, main, probe_of, run, serve
 from precision_agent.backends.te.prober import Prober
 from tests.support.te_device import GEMM, FakeEngine, FakeGpu
@@ -18,6 +19,8 @@ from tests.support.te_signatures import TAGS
 
 pytestmark = pytest.mark.torch
 FP8 = {"y": 0.037, "dx": 0.059, "dw": 0.059}
+SMALL = LinearShape(128, 128, 128)
+"""The made-up GPU multiplies on the CPU, where the shape of real probes takes long."""
 
 
 def ended(code: int | None = 0, stderr: str = "", **told: Any) -> Ended:
@@ -71,7 +74,7 @@ def test_a_recipe_that_does_not_run_has_its_reason(end: Ended, availability: str
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_probe_runs_a_linear_and_a_transformer_layer_on(tag: str) -> None:
     world = World(tag, FakeGpu())
-    told = run(fake_api(tag, world), FakeEngine(world.gpu, world=world), "fp8_current")
+    told = run(fake_api(tag, world), FakeEngine(world.gpu, world=world), "fp8_current", SMALL)
     assert {"pytorch.Linear.forward", "pytorch.TransformerLayer.forward"} <= {symbol for symbol, _ in world.calls}
     found = probe_of("fp8_current", Ended(0, json.dumps(told), ""))
     assert (found.availability, found.verification.verdict) == ("ok", "verified")
@@ -101,7 +104,7 @@ def test_one_process_answers_recipe_after_recipe_with_what_transformer_engine_di
         for asked in ("fp8_delayed", "mxfp8", "fp5"):
             wire.send_bytes(asked.encode())
         ours.shutdown(socket.SHUT_WR)
-        serve(their_end, lambda recipe: run(api, engine, recipe))
+        serve(their_end, lambda recipe: run(api, engine, recipe, SMALL))
         answers = [wire.recv_bytes().decode() for _ in range(3)]
     ours.close()
     found = [probe_of("fp8_delayed", Ended(0, answers[0], "")), probe_of("mxfp8", Ended(0, answers[1], ""))]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import torch
 
 from precision_agent import __version__
+from precision_agent.backends.profiler import profiled, told_modules
 from precision_agent.backends.protocol import (
     Device,
     Inspection,
@@ -26,12 +26,12 @@ from precision_agent.backends.protocol import (
     Part,
     Probe,
     Profile,
-    ProfiledKernel,
     Refusal,
     Sample,
 )
 from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, Call, Pass, fp8_product
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
+from precision_agent.backends.trace import busy, kernels, launches
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 from precision_agent.phase_lock import pauses
 from precision_agent.sensors import nvml
@@ -163,18 +163,15 @@ class TorchGemm:
         model = self._models.get(arm.label)
         if not self._cuda or model is None:
             return Failure(reason="not_available", message="kernel names are not available on the CPU")
-        with torch.profiler.profile() as seen:
-            began = monotonic()
+
+        def steps() -> None:
             for _ in range(PROFILED_STEPS):
-                model.step(lambda: None)
-            self._wait()
-            spent = (monotonic() - began) / PROFILED_STEPS
-        if trace:
-            trace.parent.mkdir(parents=True, exist_ok=True)
-            seen.export_chrome_trace(str(trace))
-        kernels = kernels_of(seen.key_averages(), PROFILED_STEPS)
-        busy = min(1.0, math.fsum(kernel.seconds for kernel in kernels) / spent)
-        return Profile(kernels, spent, PROFILED_STEPS, busy)
+                model.step(_nothing)
+
+        with told_modules(model.told_parts()):
+            found = launches(profiled(steps, self._wait, trace))
+        step = timed(model, 0.0, self._wait).seconds
+        return Profile(kernels(found, PROFILED_STEPS), step, PROFILED_STEPS, busy(found))
 
     def inspect(self, arm: Arm) -> Inspection:
         """The errors of the probe."""
@@ -326,13 +323,6 @@ class TorchGemm:
 
     def _synchronised(self) -> None:
         torch.cuda.synchronize(self._device)
-
-
-def kernels_of(rows: Iterable[Any], steps: int) -> tuple[ProfiledKernel, ...]:
-    """The profiler's kernel rows, seconds a step; a CPU operator's row holds its kernels' time once more."""
-    device = torch.autograd.DeviceType.CUDA
-    chosen = [(str(row.key), row.self_device_time_total / 1e6 / steps) for row in rows if row.device_type == device]
-    return tuple(ProfiledKernel(name, seconds) for name, seconds in chosen if seconds > 0)
 
 
 def _nothing() -> None:

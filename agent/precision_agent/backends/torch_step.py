@@ -146,6 +146,13 @@ class ShortModel:
         out.backward(gradient)
         mark()
 
+    def told_parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """Modules with the names that a profile tells; the product of queries, keys and values is in none of them."""
+        for layer in self.layers:
+            yield from (("attention", layer.qkv), ("attention", layer.out), ("mlp", layer.up), ("mlp", layer.down))
+        if self.head:
+            yield "head", self.head
+
     def play(self, part: Part) -> None:
         """One call of a part alone, as a power window replays it."""
         if part == "layers":

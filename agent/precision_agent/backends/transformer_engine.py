@@ -84,7 +84,7 @@ class TransformerEngine:
         self._memory: dict[str, Memory] = {}
         self._asked: set[str] = set()
         self._given_up: set[str] = set()
-        """Arms whose models made room for another's profile."""
+        """Arms whose models made room for another's."""
 
     def device(self) -> Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
@@ -336,6 +336,7 @@ class TransformerEngine:
         return True
 
     def _drop_models(self) -> None:
+        self._given_up |= set(self._models)
         self._models.clear()
         self._shared = None
         self._clean()

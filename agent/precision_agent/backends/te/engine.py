@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+
+from precision_agent.backends.profiler import annotated, profiled
 
 Work = Callable[[], None]
 Mark = Any
@@ -144,22 +142,13 @@ class CudaEngine:
         replay: Work = graph.replay
         return replay
 
-    @contextmanager
-    def annotate(self, name: str) -> Iterator[None]:
+    def annotate(self, name: str) -> AbstractContextManager[None]:
         """record_function's range."""
-        with torch.profiler.record_function(name):
-            yield
+        return annotated(name)
 
     def profile(self, work: Work, keep: Path | None = None) -> Mapping[str, Any]:
-        """CPU and CUDA activities; the CPU's are needed for the ranges and the launches."""
-        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        self.synchronize()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*Profiler clears events")  # there is one cycle only
-            with torch.profiler.profile(activities=activities) as profiler:
-                work()
-                self.synchronize()
-        return trace_of(profiler, keep)
+        """By torch's profiler."""
+        return profiled(work, self.synchronize, keep)
 
     def allocated_bytes(self) -> int:
         """By the caching allocator."""
@@ -176,18 +165,6 @@ class CudaEngine:
     def release(self) -> None:
         """Empties the allocator's cache."""
         torch.cuda.empty_cache()
-
-
-def trace_of(profiler: Any, keep: Path | None = None) -> Mapping[str, Any]:
-    """The trace of a torch.profiler.profile that has ended; a copy at `keep`, whose folder is made where it is not."""
-    with tempfile.TemporaryDirectory(prefix="precision-agent-") as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        if keep is not None:
-            keep.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, keep)
-        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    return trace
 
 
 def end_of_capture(device: torch.device, pool: Any) -> None:

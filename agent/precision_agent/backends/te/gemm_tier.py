@@ -20,7 +20,7 @@ from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name, of_variant
 from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear, linear, weights_of
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
-from precision_agent.backends.te.trace import Launch, Shares, busy, kernels, launches, range_name, shares
+from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
 from precision_agent.cases import GemmCase
 from precision_agent.verification import numeric_verdict
 from precision_api.recipes import Recipe
@@ -69,7 +69,7 @@ def sample_of(case: GemmCase, timings: Timings, told: Told, program: Program, ro
         if share is None:
             return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
         if told.busy is not None and told.busy < CPU_BOUND:
-            message = f"the GPU was busy {told.busy:.0%} of the time: kernel-only time can't be told from such a step"
+            message = f"the GPU was busy {told.busy:.1%} of the time: kernel-only time can't be told from such a step"
             return Failure(reason="cpu_bound", message=message)
         seconds *= share
     return Sample(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 
 from precision_agent.backends.te.api import Api
-from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.sizes import windowed
-from precision_agent.backends.te.trace import range_name
 from precision_agent.evidence import CORE
 from precision_api.result import RecipeScope
 from precision_api.shapes import Split
@@ -184,37 +181,9 @@ def rotary(api: Api, model: ModelSpec, sequence: int, device: torch.device) -> t
     return angles.to(device)
 
 
-@contextmanager
-def told_modules(engine: Engine, layers: tuple[Any, ...]) -> Iterator[None]:
-    """Marks attention, its core without the projections, and MLP of each layer in the trace, forward and backward."""
-    handles: list[Any] = []
+def told_parts(layers: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """Modules of the layers with the names that a profile tells: attention, its core without projections, MLP."""
     for layer in layers:
-        attention = layer.self_attention
-        for name, module in (("attention", attention), (CORE, attention.core_attention), ("mlp", layer.layernorm_mlp)):
-            handles += _hooked(engine, module, name)
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _hooked(engine: Engine, module: Any, name: str) -> list[Any]:
-    open_: list[Any] = []
-
-    def enter(*_: Any) -> None:
-        range_ = engine.annotate(range_name(module=name))
-        range_.__enter__()
-        open_.append(range_)
-
-    def leave(*_: Any) -> None:
-        if open_:
-            open_.pop().__exit__(None, None, None)
-
-    register: list[tuple[Callable[..., Any], Callable[..., None]]] = [
-        (module.register_forward_pre_hook, enter),
-        (module.register_forward_hook, leave),
-        (module.register_full_backward_pre_hook, enter),
-        (module.register_full_backward_hook, leave),
-    ]
-    return [hook(act) for hook, act in register]
+        yield "attention", layer.self_attention
+        yield CORE, layer.self_attention.core_attention
+        yield "mlp", layer.layernorm_mlp

@@ -100,11 +100,11 @@ def _last_object(stdout: str) -> dict[str, Any] | None:
     return None
 
 
-def run(api: Api, engine: Engine, recipe: Recipe) -> dict[str, Any]:
+def run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) -> dict[str, Any]:
     """One linear layer and one transformer layer, forward and backward: kernels, errors, flags; or the error."""
     try:
         with engine.stream():
-            return _run(api, engine, recipe)
+            return _run(api, engine, recipe, shape)
     except Exception as error:  # whatever Transformer Engine raises is what the probe is for
         return {"error": f"{type(error).__name__}: {error}"[:800], "hint": list(_hint(api, recipe))}
 
@@ -116,8 +116,8 @@ def _hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
         return True, f"{type(error).__name__}: {error}"
 
 
-def _run(api: Api, engine: Engine, recipe: Recipe) -> dict[str, Any]:
-    unit = Unit(api, engine, SHAPE, recipe, accumulation=1, seed=0)
+def _run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape) -> dict[str, Any]:
+    unit = Unit(api, engine, shape, recipe, accumulation=1, seed=0)
     kernels = unit.kernels()
     made = stack(api, layer_plans(SMALL, WHOLE, 1), recipes.make(api, recipe), "all", None, engine.device)
     x = torch.randn(SEQUENCE, 1, SMALL.hidden_size, device=engine.device, dtype=torch.bfloat16, requires_grad=True)

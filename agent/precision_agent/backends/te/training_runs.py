@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from precision_agent.backends.profiler import told_modules
 from precision_agent.backends.protocol import Part, Profile, Sample
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.graphs import fatal
-from precision_agent.backends.te.modules import told_modules
-from precision_agent.backends.te.trace import busy, kernels, launches
+from precision_agent.backends.te.modules import told_parts
 from precision_agent.backends.te.training_tier import ArmModel, regions_of
+from precision_agent.backends.trace import busy, kernels, launches
 
 STEPS_PROFILED = 3
 
@@ -67,7 +68,7 @@ def profile_of(engine: Engine, model: ArmModel, trace: Path | None) -> Profile:
             model.eager_step()
 
     try:
-        with told_modules(engine, model.stack.layers):
+        with told_modules(told_parts(model.stack.layers), engine.annotate):
             found = launches(engine.profile(steps, trace))
     except RuntimeError as error:
         if fatal(error):

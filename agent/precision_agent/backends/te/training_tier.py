@@ -32,7 +32,7 @@ from precision_agent.backends.te.modules import (
 )
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.sizes import Trial
-from precision_agent.backends.te.trace import range_name
+from precision_agent.backends.trace import range_name
 from precision_api.recipes import Recipe
 from precision_api.result import Failure
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.backends.te.trace import Launch, Shares, busy, kernels, launches, range_name, shares
+from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
 
 BF16 = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
 CAST = "void transformer_engine::cast_transpose_kernel<__nv_bfloat16>(float*)"

@@ -1,0 +1,86 @@
+"""torch's profiler as the GPU backends use it: kernels of some work, told by the modules that launched them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from precision_agent.backends.trace import range_name
+
+
+def annotated(name: str) -> AbstractContextManager[Any]:
+    """A range of this name in the trace."""
+    made: AbstractContextManager[Any] = torch.profiler.record_function(name)
+    return made
+
+
+def profiled(work: Callable[[], None], wait: Callable[[], None], keep: Path | None = None) -> Mapping[str, Any]:
+    """The trace of `work`, in Chrome's format, and a copy of it at `keep`. `wait` returns when the device is done.
+
+    Activities of CPU and CUDA: the CPU's are needed for the ranges and the launches.
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    wait()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Profiler clears events")  # there is one cycle only
+        warnings.filterwarnings("ignore", message=".*CUDA is not available")
+        with torch.profiler.profile(activities=activities) as profiler:
+            work()
+            wait()
+    return trace_of(profiler, keep)
+
+
+def trace_of(profiler: Any, keep: Path | None = None) -> Mapping[str, Any]:
+    """The trace of a torch.profiler.profile that has ended; a copy at `keep`, whose folder is made where it is not."""
+    with tempfile.TemporaryDirectory(prefix="precision-agent-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, keep)
+        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    return trace
+
+
+@contextmanager
+def told_modules(
+    modules: Iterable[tuple[str, Any]], annotate: Callable[[str], AbstractContextManager[Any]] = annotated
+) -> Iterator[None]:
+    """Marks modules in the trace by these names, forward and backward; of nested ones the inner name is told."""
+    handles: list[Any] = []
+    try:
+        for name, module in modules:
+            handles += _hooked(module, range_name(module=name), annotate)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hooked(module: Any, name: str, annotate: Callable[[str], AbstractContextManager[Any]]) -> list[Any]:
+    open_: list[Any] = []
+
+    def enter(*_: Any) -> None:
+        range_ = annotate(name)
+        range_.__enter__()
+        open_.append(range_)
+
+    def leave(*_: Any) -> None:
+        if open_:
+            open_.pop().__exit__(None, None, None)
+
+    register: list[tuple[Callable[..., Any], Callable[..., None]]] = [
+        (module.register_forward_pre_hook, enter),
+        (module.register_forward_hook, leave),
+        (module.register_full_backward_pre_hook, enter),
+        (module.register_full_backward_hook, leave),
+    ]
+    return [hook(act) for hook, act in register]
