@@ -21,7 +21,8 @@ from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.options import offers
-from precision_operator.planner.solve import solve, value
+from precision_operator.planner.solution import value
+from precision_operator.planner.solve import solve
 from precision_operator.planner.straggler import quiet, straggler
 from precision_operator.planner.terms import terms
 from precision_operator.shell.cache import Cache

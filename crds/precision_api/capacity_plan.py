@@ -332,8 +332,10 @@ class PlanStatus(StatusDocument):
     """The answer; written by the operator alone."""
 
     observed_generation: int | None = Field(None, ge=0, description="Generation of the spec that was answered.")
-    phase: Literal["Solved", "Infeasible", "Refused", "TimedOut"] | None = Field(
-        None, description="The answer in one word; TimedOut: whether there is a plan is not known."
+    phase: Literal["Solved", "Infeasible", "Refused", "TimedOut", "NotFound"] | None = Field(
+        None,
+        description="The answer in one word. Infeasible: it is proved that limits clash. TimedOut, NotFound: whether "
+        "there is a plan is not known.",
     )
     conditions: tuple[Condition, ...] = Field(
         (),

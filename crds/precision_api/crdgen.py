@@ -11,6 +11,7 @@ import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,7 +104,7 @@ REPORT = Kind(
         Column("State", ".status.state", "The conditions in one word."),
         Column("Best", ".status.best", "Best recipe and its speedup."),
         Column("Tokens/J", ".status.tokensPerJoule", "Tokens per joule of the best recipe."),
-        Column("Data", ".status.data", "measured, replayed or simulated."),
+        Column("Data", ".status.data", "measured, replayed, simulated or trial (of a CPU)."),
         _AGE,
         Column("Reason", ".status.attempt.reason", "Why the newest attempt did not succeed.", priority=1),
         Column("Driver", ".status.software.driver", "GPU driver.", priority=1),
@@ -182,8 +183,9 @@ def _root(kind: Kind) -> dict[str, Any]:
     }
 
 
-def files() -> dict[str, str]:
-    """File name to text, for every kind."""
+@cache
+def files() -> Mapping[str, str]:
+    """File name to text, for every kind; made once a process, for models don't change."""
     return {f"{kind.plural}.yaml": HEADER + yaml_text(definition(kind)) for kind in KINDS}
 
 

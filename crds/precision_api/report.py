@@ -221,5 +221,7 @@ class ReportStatus(StatusDocument):
     quarantine: Quarantine | None = Field(None, description="Set while the node is left alone.")
     best: ShortText | None = Field(None, description="Best recipe and speedup, for kubectl's columns.")
     tokens_per_joule: ShortText | None = Field(None, description="Tokens per joule of the best recipe, for columns.")
-    data: ShortText | None = Field(None, description="measured, replayed or simulated, for kubectl's columns.")
+    data: ShortText | None = Field(
+        None, description="measured, replayed, simulated or trial (of a CPU), for kubectl's columns."
+    )
     state: ShortText | None = Field(None, description="The conditions in one word, for kubectl's columns.")

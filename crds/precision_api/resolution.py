@@ -42,7 +42,6 @@ def resolve(workload: Workload) -> ResolvedWorkload:
     plain = concrete(workload)
     name = plain.name or ""
     if plain.shapes is not None:
-        _refuse_split_shapes(plain)
         return ResolvedWorkload(plain, name, explicit_gemms(plain.shapes), hash=workload_hash(plain))
     model, batch, sequence = plain.model, plain.micro_batch_size, plain.sequence_length
     assert model is not None
@@ -59,16 +58,6 @@ def resolve(workload: Workload) -> ResolvedWorkload:
         tokens_per_micro_batch=batch * sequence,
         hash=workload_hash(plain),
     )
-
-
-def _refuse_split_shapes(workload: Workload) -> None:
-    given = {"tensorParallel": workload.tensor_parallel, "expertParallel": workload.expert_parallel}
-    for name, parts in given.items():
-        if parts > 1:
-            raise ValueError(
-                f"{name} is {parts}, but shapes are taken literally: leave {name} out and give the shapes of "
-                "one GPU, or describe the model instead of shapes"
-            )
 
 
 def concrete(workload: Workload) -> Workload:

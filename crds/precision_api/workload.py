@@ -294,6 +294,12 @@ class Workload(Document):
             "!has(self.shapes) || (!has(self.microBatchSize) && !has(self.sequenceLength))",
             "microBatchSize and sequenceLength mean nothing with shapes: leave them out",
         ),
+        (
+            "!has(self.shapes) || ((!has(self.tensorParallel) || self.tensorParallel == 1) && "
+            "(!has(self.expertParallel) || self.expertParallel == 1))",
+            "shapes are taken literally: leave tensorParallel and expertParallel out and give the shapes of one GPU, "
+            "or describe the model instead of shapes",
+        ),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
@@ -340,6 +346,8 @@ def _workload_problems(workload: Workload) -> list[str]:
     sizes = {"microBatchSize": workload.micro_batch_size, "sequenceLength": workload.sequence_length}
     missing = " and ".join(name for name, value in sizes.items() if value is None)
     present = " and ".join(name for name, value in sizes.items() if value is not None)
+    parts = {"tensorParallel": workload.tensor_parallel, "expertParallel": workload.expert_parallel}
+    split = " and ".join(name for name, gpus in parts.items() if gpus > 1)
     checks = (
         (
             len(given) != 1,
@@ -354,6 +362,11 @@ def _workload_problems(workload: Workload) -> list[str]:
         (
             bool(present) and given[:1] == ["shapes"],
             f"workload.{present} means nothing with shapes, whose m is the number of tokens: leave it out",
+        ),
+        (
+            bool(split) and given[:1] == ["shapes"],
+            f"workload.{split} means nothing with shapes, which are taken literally: leave it out and give the shapes "
+            "of one GPU, or describe the model instead of shapes",
         ),
     )
     return [message for wrong, message in checks if wrong]

@@ -131,6 +131,12 @@ def test_a_recipe_that_fell_back_is_never_used() -> None:
     assert "all results are refused as fallback" in told(known, fleet={"allow": everything})
 
 
+def test_a_trial_on_a_cpu_is_never_planned_with_and_nobody_is_told_to_allow_it() -> None:
+    known = fleet(pool("CPU", node("n", provenance="trial", count=4)))
+    everything = ["stale", "unverified", "simulated", "replayed", "powerInvalid"]
+    assert "all results are refused as trial: profile the fleet first" in told(known, fleet={"allow": everything})
+
+
 def test_without_valid_power_there_is_no_energy_figure_unless_the_limit_may_stand_for_it() -> None:
     known = fleet(pool("H100", node("n", [rate("bf16", watts=None, power_invalid=("phase_locked",))], count=16)))
     assert "its power is not known" in told(known, objective=["energy"])

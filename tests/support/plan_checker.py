@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
-from precision_operator.planner.schedule import Slot
+from precision_operator.planner.options import Option
+from precision_operator.planner.schedule import Slot, fits
 from precision_operator.planner.terms import Terms
 
 TOLERANCE = 1e-6
@@ -13,6 +15,31 @@ TOLERANCE = 1e-6
 def broken(slots: Sequence[Slot], terms: Terms) -> list[str]:
     """Every limit that the slots break, in words."""
     return [*_jobs(slots, terms), *_moments(slots, terms), *_budgets(slots, terms)]
+
+
+def in_every_order(chosen: Sequence[Option], terms: Terms) -> Iterator[list[Slot]]:
+    """These jobs in all orders, each as early as it finds room: where any order at all holds, one of these does."""
+    for order in itertools.permutations(chosen):
+        placed: dict[str, Slot] = {}
+        for option in order:
+            if not set(option.job.after) <= placed.keys():
+                break
+            slots = [*placed.values()]
+            ready = max((placed[name].end for name in option.job.after), default=0.0)
+            moments = sorted({ready, *(slot.end for slot in slots if slot.end > ready)})
+            start = next((at for at in moments if _has_room(option, at, slots, terms)), None)
+            if start is None:
+                break
+            placed[option.job.name] = Slot(option, start, start + option.days)
+        if len(placed) == len(chosen):
+            yield [*placed.values()]
+
+
+def _has_room(option: Option, at: float, slots: Sequence[Slot], terms: Terms) -> bool:
+    """Whether the limits hold at each moment at which a job begins beside it."""
+    end = at + option.days
+    moments = {at, *(slot.start for slot in slots if at < slot.start < end)}
+    return all(fits([option, *(s.option for s in slots if s.start <= m < s.end)], terms.limits) for m in moments)
 
 
 def _above(value: float, limit: float | None) -> bool:

@@ -24,11 +24,16 @@ NO_CRDS = Code(4, "NoCRDs", "The cluster has no PrecisionProfiles: the chart is 
 NO_ANSWER = Code(
     5,
     "NoAnswer",
-    "There is nothing to tell yet (no result), the two sides of a comparison can't be compared, a plan's limits clash, "
-    "or its time ran out.",
+    "There is nothing to tell yet (no result), the two sides of a comparison can't be compared, or a plan's limits "
+    "clash: there is none.",
 )
 NO_PROGRAM = Code(6, "NoProgram", "What this command needs is not installed; the message says how to install it.")
 SLOWER = Code(7, "Slower", "compare --fail-if-slower: B is slower than A beyond noise.")
+NOT_KNOWN = Code(
+    8,
+    "NotKnown",
+    "plan: its time or its tries ran out. Whether there is a plan is not known; the message says what to do.",
+)
 INTERRUPTED = Code(130, "Interrupted", "Ctrl-C, for example to end --watch.")
 
-CODES = (DONE, CLUSTER, WRONG_INPUT, NO_RIGHT, NO_CRDS, NO_ANSWER, NO_PROGRAM, SLOWER, INTERRUPTED)
+CODES = (DONE, CLUSTER, WRONG_INPUT, NO_RIGHT, NO_CRDS, NO_ANSWER, NO_PROGRAM, SLOWER, NOT_KNOWN, INTERRUPTED)

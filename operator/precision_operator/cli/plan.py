@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_KIND
 from precision_operator.cli.allowed import strictly
-from precision_operator.cli.codes import DONE, NO_ANSWER, WRONG_INPUT, Code
+from precision_operator.cli.codes import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.fleet import gathered_fleet
 from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
@@ -33,7 +33,8 @@ ENDS: Mapping[str | None, Code] = {
     "Solved": DONE,
     "Refused": WRONG_INPUT,
     "Infeasible": NO_ANSWER,
-    "TimedOut": NO_ANSWER,
+    "TimedOut": NOT_KNOWN,
+    "NotFound": NOT_KNOWN,
 }
 """How the command ends, by the answer's phase."""
 
@@ -82,7 +83,7 @@ def plan_jobs(
     if told.phase != "Solved":
         for problem in told.problems:
             typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(ENDS.get(told.phase, NO_ANSWER).number)
+        raise typer.Exit(ENDS[told.phase].number)
 
 
 def _asked_for(file: str) -> tuple[PlanSpec, str, str]:

@@ -16,8 +16,8 @@ from precision_api.summary import USABLE
 from precision_operator.cli.results import finished, pool_of
 from precision_operator.cli.saved import objects
 from precision_operator.core.compare import Figure, Point, Setting, Side, same_driver
-from precision_operator.core.history import origin
 from precision_operator.core.observed import ReportView
+from precision_operator.core.origin import origin
 from precision_operator.core.outliers import throttled
 from precision_operator.core.views import report_view
 from precision_operator.report.facts import node_of_result

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from precision_api.report import Origin, RecipeReport, ReportPast, ReportRun, ReportStatus
+from precision_api.report import RecipeReport, ReportPast, ReportStatus
 from precision_api.summary import USABLE
+from precision_operator.core.origin import origin
 from precision_operator.core.outliers import throttled
-
-
-def origin(run: ReportRun) -> Origin:
-    """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
-    if run.simulated or run.provenance == "simulated":
-        return "simulated"
-    if run.provenance == "replayed":
-        return "replayed"
-    return "trial" if run.backend == "torch-cpu" else "measured"
 
 
 def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tuple[ReportPast, ...]:

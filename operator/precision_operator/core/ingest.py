@@ -33,6 +33,7 @@ from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.history import remembered
 from precision_operator.core.observed import JobView, PodView, ReportView
+from precision_operator.core.origin import origin
 from precision_operator.core.outliers import best_of
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
@@ -202,7 +203,7 @@ def _succeeded_status(
         history=remembered(report.status, past, keeping.retention.history),
         best=_best_text(best),
         tokens_per_joule=decimal(float(best.tokens_per_joule), 3) if best and best.tokens_per_joule else None,
-        data=summary.provenance,
+        data=origin(summary),
         state=state,
     )
 

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from precision_api.report import RecipeReport
+from precision_operator.core.origin import origin
 from precision_operator.core.outliers import PROVED, fell_back, throttled
-from precision_operator.exporter.node_families import provenance, where_power_holds
+from precision_operator.exporter.node_families import where_power_holds
 from precision_operator.exporter.reading import NodeResult
 
 Labels = tuple[str, ...]
@@ -59,7 +60,7 @@ def mark(result: NodeResult) -> Iterator[Value]:
         yield ("throttled",), 1.0
     if any(recipe.power_invalid for recipe in status.results):
         yield ("power_invalid",), 1.0
-    if status.run is not None and provenance(status.run) != "measured":
+    if status.run is not None and origin(status.run) in ("simulated", "replayed"):
         yield ("simulated",), 1.0
 
 

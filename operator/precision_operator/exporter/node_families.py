@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from precision_api.report import RecipeReport, ReportAttempt, ReportRun
+from precision_operator.core.origin import origin
 from precision_operator.exporter.family import NODE, RECIPE, Family
 from precision_operator.exporter.reading import NodeResult, Standing, seconds
 from precision_operator.exporter.text import Row
@@ -93,11 +94,6 @@ def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> Rows:
     return rows
 
 
-def provenance(run: ReportRun) -> str:
-    """measured, replayed or simulated: one field that nobody measured makes the whole result simulated."""
-    return "simulated" if run.simulated else run.provenance
-
-
 def _info(result: NodeResult) -> Iterator[Row]:
     hardware, software, run = result.status.hardware, result.status.software, result.status.run
     if not (hardware and run):
@@ -108,7 +104,7 @@ def _info(result: NodeResult) -> Iterator[Row]:
         str(hardware.gpus),
         hardware.nvlink_domain or "",
         *(version or "" for version in versions),
-        provenance(run),
+        origin(run),
         run.backend,
     )
     yield (*node_labels(result), *told), 1.0
@@ -124,8 +120,9 @@ def _judged(figure: Callable[[Standing], float]) -> Callable[[Standing], Iterato
 NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
     Family(
         "precision_node_info",
-        "Always 1; what the node's newest result was measured on and with. data is measured, replayed or simulated: "
-        "only measured figures are this hardware's own. nvlink_domain is a rack as a rule, empty outside of any.",
+        "Always 1; what the node's newest result was measured on and with. data is measured, replayed, simulated or "
+        "trial (of a CPU): only measured figures are this hardware's own. nvlink_domain is a rack as a rule, empty "
+        "outside of any.",
         (*NODE, *INFO),
         "node",
         _info,

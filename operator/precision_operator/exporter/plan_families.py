@@ -13,7 +13,7 @@ from precision_operator.exporter.text import Row
 
 PLAN = ("plan_namespace", "plan")
 PLAN_POOL = (*PLAN, "pool")
-PHASES = ("Solved", "Infeasible", "TimedOut", "Refused")
+PHASES = ("Solved", "Infeasible", "TimedOut", "NotFound", "Refused")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 
 _WARN = {(names.ACCEPTED, "False"), (names.SOLVED, "False"), (names.DEADLINES_PROMISED, "False")}
-_UNSOLVED = {"Infeasible": "LimitsClash", "TimedOut": "TimeLimit"}
+_UNSOLVED = {"Infeasible": "LimitsClash", "TimedOut": "TimeLimit", "NotFound": "NoneFound"}
 """Why there is no plan, by phase."""
 
 
@@ -64,7 +64,7 @@ def _solved(answer: PlanStatus) -> tuple[bool, str, str]:
 
 def _promised(answer: PlanStatus) -> tuple[bool, str, str]:
     if answer.phase != "Solved":
-        return False, "NoPlan", "There is no plan that could promise any."
+        return False, "NoPlan", "No plan was found that could promise any."
     wanted = [job for job in answer.jobs if job.deadline != "none"]
     missed = [job for job in wanted if job.deadline != "promised"]
     if not wanted:

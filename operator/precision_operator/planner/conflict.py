@@ -7,13 +7,13 @@ relaxation alone makes a plan possible is part of every contradiction; where the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from precision_operator.planner.highs import OutOfTime, run
+from precision_operator.planner.highs import NotKnown, run
 from precision_operator.planner.options import Offer
 from precision_operator.planner.program import Group, Program, Row
 from precision_operator.planner.terms import Terms
@@ -44,6 +44,8 @@ class Conflict:
     others: tuple[Relaxation, ...]
     out_of_time: bool = False
     """Whether the search for what clashes ended before it had found anything."""
+    queued: bool = False
+    """Whether jobs wait: relaxations are then the least that is needed, and may not be enough."""
 
 
 @dataclass(frozen=True)
@@ -51,30 +53,38 @@ class _Elastic(Program):
     """The program with some limits that may be passed, each by a column of its own behind the others."""
 
     loose: tuple[Group, ...] = ()
+    rigid: tuple[Row, ...] = ()
+    """The program's own rows."""
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         columns = {group: self.width + i for i, group in enumerate(self.loose)}
-        return tuple(
-            replace(row, columns=(*row.columns, columns[row.group]), values=(*row.values, -row.group.limit))
-            if row.group is not None and row.group in columns
-            else row
-            for row in super().rows
-        )
+        return tuple(_eased(row, columns) for row in self.rigid)
+
+
+def _eased(row: Row, columns: Mapping[Group, int]) -> Row:
+    loose = [(columns[group], -gain) for group, gain in row.eases if group in columns]
+    return replace(
+        row, columns=(*row.columns, *(c for c, _ in loose)), values=(*row.values, *(value for _, value in loose))
+    )
 
 
 def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
     """What keeps these jobs from being placed. Every offer has an option."""
     program = Program(tuple(offers), terms)
-    groups = tuple(row.group for row in program.rows if row.group is not None)
+    groups = tuple(dict.fromkeys(group for row in program.rows for group, _ in row.eases))
+    # Where jobs wait, relaxations are bounds in any case: those of the linear program are bounds too, and quick.
+    whole = not program.waiting
     try:
-        together = _relaxed(program, groups, terms)
-    except OutOfTime:
+        together = _relaxed(program, groups, terms, whole)
+        if not whole and together is not None and not together.parts:
+            whole, together = True, _relaxed(program, groups, terms)
+    except NotKnown:
         return Conflict((), None, (), out_of_time=True)
     if together is None or not together.parts:
         return Conflict((), None, ())
     tested = sorted(groups, key=lambda group: (group not in {g for g, _ in together.parts}, group.kind == "deadline"))
-    alone = [found for group in tested[:MOST_TESTS] if (found := _alone(program, group, terms)) is not None]
+    alone = [found for group in tested[:MOST_TESTS] if (found := _alone(program, group, terms, whole)) is not None]
     alone.sort(key=lambda relaxation: relaxation.share)
     clashing = tuple(relaxation.parts[0][0] for relaxation in alone if relaxation.parts)
     every = [together, *alone]
@@ -82,22 +92,26 @@ def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
         clashing=clashing or tuple(group for group, _ in together.parts),
         smallest=min(every, key=lambda relaxation: (round(relaxation.share, 9), len(relaxation.parts))),
         others=tuple(alone[:4]),
+        queued=bool(program.waiting),
     )
 
 
-def _alone(program: Program, group: Group, terms: Terms) -> Relaxation | None:
+def _alone(program: Program, group: Group, terms: Terms, whole: bool) -> Relaxation | None:
     """The smallest relaxation of one limit; None where it does not help, or time ran out."""
     try:
-        return _relaxed(program, (group,), terms)
-    except OutOfTime:
+        return _relaxed(program, (group,), terms, whole)
+    except NotKnown:
         return None
 
 
-def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms) -> Relaxation | None:
-    """The smallest relaxation of these limits; None where they do not help. Raises OutOfTime."""
-    elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose)
+def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms, whole: bool = True) -> Relaxation | None:
+    """The smallest relaxation of these limits; None where they do not help. Not `whole`: if jobs could be split.
+
+    Raises NotKnown.
+    """
+    elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose, program.rows)
     wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
-    found = run(elastic, wanted, 0.01, time.monotonic() + terms.seconds / MOST_TESTS)
+    found = run(elastic, wanted, 0.01, time.monotonic() + terms.seconds / MOST_TESTS, whole=whole)
     if found is None:
         return None
     shares = found[0][elastic.width :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from precision_api.capacity_plan import (
     JobPlan,
@@ -25,6 +26,18 @@ from precision_operator.planner.what_if import Difference, in_words
 LINES = 32
 LONG = 1024
 DOUBTS = ("simulated", "replayed", "stale", "unverified", "powerInvalid")
+
+
+class _Words(NamedTuple):
+    """How a clash and the way out of it are told."""
+
+    clash: str
+    relaxation: str
+
+
+_ENOUGH = _Words("These limits clash", "The smallest relaxation that would do")
+_QUEUED = _Words(_ENOUGH.clash, "At least this is needed, and it may not be enough for jobs that wait for room")
+_TRIED = _Words("With the sizes that were tried, these limits clash", "What they would have to give with these sizes")
 
 
 def status(answer: Answer, differences: Sequence[Difference] = ()) -> PlanStatus:
@@ -59,17 +72,21 @@ def _refused(answer: Answer) -> PlanStatus:
     found = answer.conflict
     if found is not None:
         clash = " and ".join(named(group) for group in found.clashing)
-        problems.append(f"These limits clash: {clash}" if clash else _unexplained(found))
+        words = _TRIED if answer.not_known else _QUEUED if found.queued else _ENOUGH
+        if clash:
+            problems.append(f"{words.clash}: {clash}")
+        elif not answer.not_known:
+            problems.append(_unexplained(found))
         if found.smallest is not None:
-            problems.append(f"The smallest relaxation that would do: {told(found.smallest)}")
+            problems.append(f"{words.relaxation}: {told(found.smallest)}")
         others = [told(other) for other in found.others if other != found.smallest]
         if others:
             problems.append(f"Or by one limit alone: {'; '.join(others)}")
     jobs = len(answer.terms.jobs) if answer.terms else 0
-    begins = "It is not known whether there is a plan. " if answer.out_of_time else "There is no plan. "
+    verdict = "It is not known whether there is a plan. " if answer.not_known else "There is no plan. "
     return PlanStatus(
-        phase="TimedOut" if answer.out_of_time else "Infeasible" if found is not None else "Refused",
-        recommendation=_cut(begins + ". ".join(problems[:3])),
+        phase=answer.not_known or ("Infeasible" if found is not None else "Refused"),
+        recommendation=_cut(verdict + ". ".join(problems[:3])),
         problems=tuple(_cut(problem) for problem in problems[:LINES]),
         notes=tuple(_cut(note) for note in answer.notes[:LINES]),
         summary=f"0/{jobs}" if jobs else None,
@@ -81,7 +98,7 @@ def _unexplained(found: Conflict) -> str:
         return (
             "The limits can't all hold; which of them clash was not found in time: raise spec.solver.timeLimitSeconds"
         )
-    return "Jobs that wait find no room before deadlines"
+    return "The limits can't all hold; which of them clash can't be told"
 
 
 def _cut(text: str) -> str:
@@ -227,7 +244,7 @@ def _what_if(difference: Difference) -> WhatIfAnswer:
         dollars=_money(difference.dollars),
         days=decimal(difference.days),
         megawatt_hours=decimal(difference.megawatt_hours),
-        feasible=None if difference.out_of_time else difference.totals is not None,
+        feasible=None if difference.not_known else difference.totals is not None,
     )
 
 

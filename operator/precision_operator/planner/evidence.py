@@ -1,7 +1,7 @@
 """What is known of each pool: per workload and recipe the rates of its nodes, as far as they may be used.
 
 A result that is stale, unverified, simulated, replayed or without valid power is refused unless the plan asks for it;
-what is used so is marked and told. A recipe that fell back to another precision is never used.
+what is used so is marked and told. A recipe that fell back to another precision is never used, nor a trial on a CPU.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from statistics import median
+from typing import get_args
 
 import numpy as np
 
+from precision_api.capacity_plan import Doubt
 from precision_api.profile import Thresholds
 from precision_api.recipes import Recipe
 from precision_api.report import RecipeReport, ReportStatus
@@ -26,6 +28,8 @@ from precision_operator.planner.quantities import Problem, Unusable
 from precision_operator.planner.straggler import Rates, Straggler, quiet
 from precision_operator.planner.terms import PoolTerms, Terms
 
+ALLOWABLE: tuple[Doubt, ...] = get_args(Doubt)
+"""Why a result is refused, where a plan may ask for it all the same."""
 Key = tuple[str, Recipe]
 """Workload key and recipe."""
 

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from precision_api.recipes import Recipe
-from precision_api.result import Provenance, Verdict
+from precision_api.report import Origin
+from precision_api.result import Verdict
 from precision_api.schema import Record
 from precision_api.workload import ModelSpec
 
@@ -51,7 +52,7 @@ class ResultFacts(Record):
     workload: str
     """Key of a workload of the fleet."""
     finished_at: str
-    provenance: Provenance
+    provenance: Origin
     stale: str = ""
     """Why the operator calls it out of date; empty when it does not."""
     slow: bool | None = None

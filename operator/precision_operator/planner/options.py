@@ -83,10 +83,24 @@ class Offer:
         return Problem(at, f"{self.job.name} fits nowhere. {told or 'There is no pool: profile one, or describe one'}")
 
 
-def offers(pools: Sequence[Pool], terms: Terms) -> tuple[Offer, ...]:
-    """One offer for each job, in the jobs' order; no choice in it is worse than another one in every respect."""
+def offers(pools: Sequence[Pool], terms: Terms, every: bool = False) -> tuple[Offer, ...]:
+    """One offer for each job, in the jobs' order; no choice in it is worse than another one in every respect.
+
+    `every`: with all sizes, not only those that are tried as a rule.
+    """
     menus: Menus = {}
-    return tuple(_offer(pools, job, terms, menus) for job in terms.jobs)
+    return tuple(_offer(pools, job, terms, menus, every) for job in terms.jobs)
+
+
+def sizes(pools: Sequence[Pool], terms: Terms, every: bool = False) -> int:
+    """Sizes of all jobs in all pools: those that are tried as a rule, or all that there are."""
+    places = ((pool, job) for job in terms.jobs for pool in pools if _may_use(job, pool))
+    found = (_sizes(pool, job, every) for pool, job in places)
+    return sum(len(each) for each in found if not isinstance(each, str))
+
+
+def _may_use(job: JobTerms, pool: Pool) -> bool:
+    return not job.pools or bool(job.pools & {pool.name, pool.product})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +134,18 @@ Menu = tuple[tuple[_Dish, ...], Mapping[str, str]]
 Menus = dict[tuple[object, ...], Menu]
 
 
-def _offer(pools: Sequence[Pool], job: JobTerms, terms: Terms, menus: Menus) -> Offer:
+def _offer(pools: Sequence[Pool], job: JobTerms, terms: Terms, menus: Menus, every: bool) -> Offer:
     found: list[Option] = []
     refusals: dict[str, str] = {}
     unknown = job.pools - {name for pool in pools for name in (pool.name, pool.product)}
     for name in sorted(unknown):
         refusals[name] = f"there is no such pool: name one of {', '.join(pool.name for pool in pools[:8]) or 'none'}"
     for pool in pools:
-        if job.pools and not job.pools & {pool.name, pool.product}:
+        if not _may_use(job, pool):
             continue
         asked = pool.name, job.target.key, job.recipes, job.min_gpus, job.max_gpus, job.block_gpus, job.goodput
         if asked not in menus:
-            menus[asked] = _menu(pool, job, terms)
+            menus[asked] = _menu(pool, job, terms, every)
         dishes, missing = menus[asked]
         refusals |= missing
         for option in (_option(job, dish, terms) for dish in dishes):
@@ -144,14 +158,14 @@ def _offer(pools: Sequence[Pool], job: JobTerms, terms: Terms, menus: Menus) -> 
     return Offer(job, tuple(found), {place: why for place, why in refusals.items() if place not in kept})
 
 
-def _menu(pool: Pool, job: JobTerms, terms: Terms) -> Menu:
+def _menu(pool: Pool, job: JobTerms, terms: Terms, every: bool) -> Menu:
     dishes: dict[int, list[_Dish]] = {}
     refusals: dict[str, str] = {}
     for recipe, source in sources(pool, job.target, sorted(job.recipes)).items():
         if isinstance(source, str):
             refusals[f"{pool.name} {recipe}"] = source
             continue
-        for dish in _sized(source, job, terms):
+        for dish in _sized(source, job, terms, every):
             if isinstance(dish, str):
                 refusals.setdefault(f"{pool.name} {recipe}", dish)
             else:
@@ -171,15 +185,15 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...], first: bool) -> boo
     return all(a <= b for a, b in zip(one, other, strict=True)) and (one != other or first)
 
 
-def _sized(source: Source, job: JobTerms, terms: Terms) -> Iterator[_Dish | str]:
+def _sized(source: Source, job: JobTerms, terms: Terms, every: bool) -> Iterator[_Dish | str]:
     pool = source.pool
     electric = _power(source, terms)
-    sizes = _sizes(pool, job)
-    if isinstance(electric, str) or isinstance(sizes, str):
-        yield electric if isinstance(electric, str) else str(sizes)
+    wanted = _sizes(pool, job, every)
+    if isinstance(electric, str) or isinstance(wanted, str):
+        yield electric if isinstance(electric, str) else str(wanted)
         return
     known = len(source.sample.rates) * pool.gpus_per_node if source.sample else pool.gpus
-    for gpus, block in sizes:
+    for gpus, block in wanted:
         if gpus > known and not (pool.terms.nodes and gpus <= pool.gpus):
             yield f"{gpus} GPUs are more than the {known} that have a usable figure for {source.recipe}"
             continue
@@ -229,8 +243,8 @@ def limit_watts(pool: Pool) -> float | None:
     return float(found.power_limit_watts) if found else known
 
 
-def _sizes(pool: Pool, job: JobTerms) -> list[tuple[int, int]] | str:
-    """(GPUs, block) of each size that is tried, smallest first."""
+def _sizes(pool: Pool, job: JobTerms, every: bool) -> list[tuple[int, int]] | str:
+    """(GPUs, block) of each size that is tried, or of every one, smallest first."""
     node = pool.gpus_per_node
     block = job.block_gpus or pool.terms.block_gpus or node
     if block % node:
@@ -241,7 +255,8 @@ def _sizes(pool: Pool, job: JobTerms) -> list[tuple[int, int]] | str:
         have = blocks(pool, block) * block
         limit = f", maxGPUs {job.max_gpus}" if job.max_gpus else ""
         return f"has {have} GPUs in blocks of {block}; the job wants at least {least * block}{limit}"
-    return [(number * block, block) for number in _spread(least, most, pool.measured * node // block)]
+    counts = range(least, most + 1) if every else _spread(least, most, pool.measured * node // block)
+    return [(number * block, block) for number in counts]
 
 
 def blocks(pool: Pool, block: int) -> int:

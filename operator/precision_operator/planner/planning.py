@@ -6,18 +6,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
 from precision_api.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.conflict import Conflict, conflict
-from precision_operator.planner.evidence import Pool, pools
+from precision_operator.planner.every_size import with_every_size
+from precision_operator.planner.evidence import ALLOWABLE, Pool, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
-from precision_operator.planner.highs import OutOfTime
+from precision_operator.planner.highs import NotKnown
 from precision_operator.planner.options import Offer, Option, offers
 from precision_operator.planner.program import cost, energy
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
 from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
-from precision_operator.planner.solve import Solution, solve, value
+from precision_operator.planner.solution import Solution, value
+from precision_operator.planner.solve import solve
 from precision_operator.planner.terms import Terms, terms
 
 
@@ -34,7 +37,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Answer:
-    """A plan, or why there is none: `problems` with the inputs, a `conflict` of limits, or no time to find one."""
+    """A plan, or why there is none: `problems` with the inputs, a `conflict` of limits, or a search without success."""
 
     terms: Terms | None = None
     pools: tuple[Pool, ...] = ()
@@ -44,8 +47,8 @@ class Answer:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     greedy: tuple[Slot, ...] | None = None
-    out_of_time: bool = False
-    """Whether there is a plan is not known: the search ended before it had one. `problems` says what to do."""
+    not_known: Literal["TimedOut", "NotFound"] | None = None
+    """Whether there is a plan is not known: the search ended without one. `problems` says what to do."""
 
     @property
     def totals(self) -> Totals | None:
@@ -71,15 +74,23 @@ def answer(read: Terms, found: Sequence[Pool]) -> Answer:
     problems += [offer.problem(f"spec.jobs[{offer.job.name}]") for offer in made if not offer.options]
     if problems:
         return Answer(read, tuple(found), made, problems=tuple(problems))
+    none = Answer(read, tuple(found), made, notes=tuple(_notes(read, found, None)))
+    refuted: tuple[Offer, ...] = ()
     try:
         solution = solve(made, read, began)
-    except OutOfTime as error:
-        notes = tuple(_notes(read, found, None))
-        return Answer(read, tuple(found), made, problems=error.problems, notes=notes, out_of_time=True)
-    known = Answer(read, tuple(found), made, solution, notes=tuple(_notes(read, found, solution)))
+        if solution is None:
+            refuted = made
+            made = with_every_size(found, read, refuted)
+            solution = solve(made, read, began) if made else None
+    except NotKnown as error:
+        clash = conflict(refuted, read) if refuted else None
+        return replace(none, conflict=clash, problems=error.problems, not_known=error.phase)
     if solution is None:
-        return replace(known, conflict=conflict(made, read))
-    return replace(known, greedy=greedy(made, read.limits, solution.objectives[0]))
+        return replace(none, conflict=conflict(made or refuted, read))
+    notes = tuple(_notes(read, found, solution))
+    return Answer(
+        read, tuple(found), made, solution, notes=notes, greedy=greedy(made, read.limits, solution.objectives[0])
+    )
 
 
 def _empty(found: Sequence[Pool], read: Terms) -> Iterator[Problem]:
@@ -94,7 +105,7 @@ def _empty(found: Sequence[Pool], read: Terms) -> Iterator[Problem]:
     if found and not usable:
         refused = sorted({word for pool in found for word in pool.refused})
         words = f"all results are refused as {', '.join(refused)}" if refused else "no pool has a result"
-        ask = ", ".join(word for word in refused if word != "fallback")
+        ask = ", ".join(word for word in refused if word in ALLOWABLE)
         remedy = f": measure again, or set spec.fleet.allow: [{ask}]" if ask else ": profile the fleet first"
         yield Problem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
 

@@ -2,14 +2,17 @@
 
 Columns: one binary for each option; for jobs that wait for others their start, by the middle of the bands and by what
 deadlines are held against; the end of the last job; for each pool with GPU hours that are paid for, the hours beyond
-them. Jobs without `after` run at once, so their GPUs and watts add up. Jobs that wait are bound here only by what they
-wait for; whether they find room is seen by the schedule afterwards.
+them. Jobs without `after` run at once, so their GPUs and watts add up. Jobs that wait are bound here by what they wait
+for, and by what holds in whatever order they run: each needs room by itself, and the work that must be done by a day
+needs the GPUs and the power up to that day. Whether they find room is seen by the schedule afterwards. So where this
+program has no solution, there is no plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,12 +22,18 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 from precision_api.capacity_plan import Objective
 from precision_operator.planner.options import Offer, Option, blocks
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
-from precision_operator.planner.schedule import watts
+from precision_operator.planner.schedule import latest_ends, watts
 from precision_operator.planner.terms import Terms
 
 Vector = NDArray[np.float64]
 TOLERANCE = 1e-9
 """Relative, on limits: a limit that is met exactly counts as held."""
+MOST_ENDS = 16
+"""Days up to which all work is held against the room: of more deadlines an even choice, with the last one."""
+HELD = 1e-6
+"""Relative slack by which a later objective may spoil an earlier one."""
+PREFER_SHORT = 1e-7
+"""Weight of days beside an objective's own, both scaled to 1: of equal choices the shorter one, so none is chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +48,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """low <= sum of values x columns <= high; `group` where it is a limit."""
+    """low <= sum of values x columns <= high."""
 
     columns: tuple[int, ...]
     values: tuple[float, ...]
     low: float
     high: float
-    group: Group | None = None
+    eases: tuple[tuple[Group, float], ...] = ()
+    """Limits that it comes from, and what `high` gains where one is passed by its own amount."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,19 @@ class Program:
                 made[column] = price or 0.0
         return made
 
+    def short(self) -> Vector:
+        """Coefficients that make days small, but only among choices that are equal otherwise."""
+        days = np.array([option.days for option in self.options])
+        return np.concatenate([PREFER_SHORT * days / days.max(), np.zeros(self.width - len(days))])
+
+    def taken(self, x: Vector) -> tuple[Option, ...]:
+        """The options that a solution chooses."""
+        return tuple(self.options[i] for i in self.places(x))
+
+    def places(self, x: Vector) -> tuple[int, ...]:
+        """Their columns."""
+        return tuple(int(i) for i in np.flatnonzero(x[: len(self.options)] > 0.5))
+
     def matrix(self, further: Sequence[Row] = ()) -> tuple[csr_array, Vector, Vector]:
         """All rows as a sparse matrix with their bounds."""
         rows = [*self.rows, *further]
@@ -163,7 +186,9 @@ class Program:
             yield Row((*mine, column), (*(-self.options[i].gpu_hours for i in mine), 1.0), -hours, np.inf)
 
     def _limits(self) -> Iterator[Row]:
-        yield from self._room()
+        yield from self._room([i for i, o in enumerate(self.options) if self.all_at_once or not o.job.after])
+        if self.waiting and not self.all_at_once:
+            yield from self._queues()
         limits = self.terms.limits
         everything = range(len(self.options))
         if limits.dollars is not None:
@@ -182,33 +207,62 @@ class Program:
                 own = self.waiting.get(offer.job.name)
                 if own is not None:
                     columns, values = (*columns, own + 1), (*values, 1.0)
-                yield self._limit(Group("deadline", offer.job.name, offer.job.deadline_days), columns, values)
+                yield self._limit(_deadline(offer), columns, values)
 
-    def _room(self) -> Iterator[Row]:
-        """GPUs, blocks and power of what runs at once."""
-        mine = [i for i, o in enumerate(self.options) if self.all_at_once or not o.job.after]
+    def _queues(self) -> Iterator[Row]:
+        """What holds in whatever order jobs run."""
+        for name in self.waiting:
+            yield from self._room(self.spans[name])
+        latest = latest_ends(offer.job for offer in self.offers)
+        days = sorted({latest[name] for name in latest if latest[name] < math.inf}, reverse=True)
+        for day in days[:: math.ceil(len(days) / MOST_ENDS)] if days else ():
+            yield from self._work_before(day, [name for name in latest if latest[name] <= day])
+        for row in self._room(range(len(self.options)), lambda option: option.days):
+            values = (*(value / row.high for value in row.values), -1.0)
+            yield Row((*row.columns, self.last_end), values, -np.inf, 0.0)
+
+    def _work_before(self, day: float, names: Sequence[str]) -> Iterator[Row]:
+        """All that these jobs need until `day`, by the lengths that deadlines are held against."""
+        if not self.waiting.keys() & {*names}:
+            return
+        mine = [i for name in names for i in self.spans[name]]
+        deadlines = [(group.limit / day, group) for group in map(_deadline, self.offers) if group.limit <= day]
+        for row in self._room(mine, lambda option: option.deadline_days / day):
+            ((_, limit),) = row.eases
+            yield replace(row, eases=(*row.eases, *((group, limit * part) for part, group in deadlines)))
+
+    def _room(self, mine: Sequence[int], part: Callable[[Option], float] = lambda option: 1.0) -> Iterator[Row]:
+        """GPUs, blocks and power of these, each for its part of the time."""
         by_pool: dict[str, list[int]] = {}
         for i in mine:
             by_pool.setdefault(self.options[i].pool.name, []).append(i)
         for name, columns in sorted(by_pool.items()):
             pool = self.options[columns[0]].pool
-            gpus = [float(self.options[i].gpus) for i in columns]
+            parts = {i: part(self.options[i]) for i in columns}
+            gpus = [self.options[i].gpus * parts[i] for i in columns]
             yield self._limit(Group("gpus", name, float(pool.gpus)), columns, gpus)
             sizes = sorted({o.block_gpus for o in (self.options[i] for i in columns)})
             for size in (size for size in sizes if size > pool.gpus_per_node):
                 big = [i for i in columns if self.options[i].block_gpus >= size]
                 group = Group("blocks", f"{name} ({size} GPUs)", float(blocks(pool, size)))
-                yield self._limit(group, big, [float(self.options[i].gpus // size) for i in big])
+                yield self._limit(group, big, [self.options[i].gpus // size * parts[i] for i in big])
             if pool.terms.power_watts is not None:
                 group = Group("power", name, pool.terms.power_watts / WATTS_PER_MEGAWATT)
-                yield self._limit(group, columns, [watts(self.options[i]) / WATTS_PER_MEGAWATT for i in columns])
+                yield self._limit(group, columns, [self._megawatts(i) * parts[i] for i in columns])
         if self.terms.limits.watts is not None:
             group = Group("power", "", self.terms.limits.watts / WATTS_PER_MEGAWATT)
-            yield self._limit(group, mine, [watts(self.options[i]) / WATTS_PER_MEGAWATT for i in mine])
+            yield self._limit(group, mine, [self._megawatts(i) * part(self.options[i]) for i in mine])
+
+    def _megawatts(self, column: int) -> float:
+        return watts(self.options[column]) / WATTS_PER_MEGAWATT
 
     @staticmethod
     def _limit(group: Group, columns: Sequence[int], values: Sequence[float]) -> Row:
-        return Row(tuple(columns), tuple(values), -np.inf, group.limit * (1 + TOLERANCE), group)
+        return Row(tuple(columns), tuple(values), -np.inf, group.limit * (1 + TOLERANCE), ((group, group.limit),))
+
+
+def _deadline(offer: Offer) -> Group:
+    return Group("deadline", offer.job.name, offer.job.deadline_days or math.inf)
 
 
 def _committed(option: Option) -> bool:

@@ -22,7 +22,7 @@ from typing import Literal
 
 from precision_api.recipes import Recipe
 from precision_api.stats import Z_975
-from precision_operator.planner.evidence import Pool, Sample
+from precision_operator.planner.evidence import ALLOWABLE, Pool, Sample
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.predict import Target, Transfer, shape_problem, transfer
 from precision_operator.planner.quantities import SECONDS_PER_DAY, age
@@ -140,7 +140,7 @@ def _facts(wanted: Target) -> WorkloadFacts:
 def _absent(pool: Pool, recipe: Recipe) -> str:
     if pool.refused:
         words = ", ".join(f"{word} ({number})" for word, number in sorted(pool.refused.items()))
-        first = next((word for word in sorted(pool.refused) if word != "fallback"), "")
+        first = next((word for word in sorted(pool.refused) if word in ALLOWABLE), "")
         remedy = f"; measure again, or put {first} into fleet.allow" if first else "; see kubectl precision report"
         return f"{recipe} has no usable figure: results are refused as {words}{remedy}"
     if pool.notes and not pool.nodes:

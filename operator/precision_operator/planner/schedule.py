@@ -2,16 +2,17 @@
 
 All jobs without `after` start at once. A job that waits for others starts when they have ended and its pool has the
 GPUs and the blocks, and the facility the power, that it needs; of several that could, the one of higher priority goes
-first, then the one named first. So GPU and power limits hold at every instant.
+first, then the one that must end first, then the one named first. So GPU and power limits hold at every instant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_operator.planner.options import Option, blocks
-from precision_operator.planner.terms import Limits
+from precision_operator.planner.terms import JobTerms, Limits
 
 SLACK = 1e-6
 """Relative tolerance of limits: what a sum of floats may be off."""
@@ -30,7 +31,8 @@ def schedule(
     chosen: Sequence[Option], limits: Limits, length: Callable[[Option], float] = lambda option: option.days
 ) -> tuple[Slot, ...] | None:
     """A slot for each option, in their order; None where the jobs that start at once break a limit together."""
-    waiting = sorted(chosen, key=lambda option: (-option.job.priority, option.job.name))
+    latest = latest_ends(option.job for option in chosen)
+    waiting = sorted(chosen, key=lambda o: (-o.job.priority, latest[o.job.name], o.job.name))
     ended: dict[str, float] = {}
     running: dict[str, Slot] = {}
     done: dict[str, Slot] = {}
@@ -51,6 +53,20 @@ def schedule(
                 ended[name] = slot.end
     done |= running
     return tuple(done[option.job.name] for option in chosen)
+
+
+def latest_ends(jobs: Iterable[JobTerms]) -> Mapping[str, float]:
+    """By job, the day on which it must have ended: its deadline, or the first one of what waits for it; infinity."""
+    by_name = {job.name: job for job in jobs}
+    found = {name: job.deadline_days or math.inf for name, job in by_name.items()}
+    moved = [*by_name]
+    while moved:
+        name = moved.pop()
+        for before in by_name[name].after:
+            if found[name] < found[before]:
+                found[before] = found[name]
+                moved.append(before)
+    return found
 
 
 def fits(together: Sequence[Option], limits: Limits) -> bool:

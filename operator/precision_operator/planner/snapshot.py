@@ -16,6 +16,7 @@ from precision_api.profile import ProfileSpec, Thresholds
 from precision_api.report import RecipeReport, ReportHardware, ReportRun, ReportStatus
 from precision_api.resolution import resolve
 from precision_operator.core.clock import format_time, parse_time
+from precision_operator.core.origin import origin
 from precision_operator.core.outliers import Measured, judged, synchronous_rate
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
@@ -225,7 +226,7 @@ def _node(
         profile=report.profile,
         workload=workload.key,
         finished_at=run.finished_at,
-        provenance="simulated" if run.simulated else run.provenance,
+        provenance=origin(run),
         stale=report.stale,
         slow=(report.namespace, report.profile, report.node) in slow,
         passes=run.passes,

@@ -1,13 +1,8 @@
-"""The best assignment by HiGHS, objective after objective, and a schedule that really holds.
+"""The best assignment by HiGHS, objective after objective.
 
 Without `after` all jobs run at once. The end of the last job is then found by halving: for a given end each job keeps
 the smallest size that meets it in each pool, and whether those fit together is a small program of its own. Other
 objectives are one program each, in which a choice that another one of the same pool beats in everything is left out.
-
-Where jobs wait for others the program is a relaxation: it does not see queues. Its optimum bounds the answer from
-below. If the schedule of its choice breaks a deadline or ends later, that choice is forbidden and the program solved
-again, a few times; then jobs that wait are counted as running at once, which any schedule holds. The gap that is told
-is that of the answer to the bound, so it is honest in every case.
 """
 
 from __future__ import annotations
@@ -23,38 +18,19 @@ import numpy as np
 
 from precision_api.capacity_plan import Objective
 from precision_operator.planner.greedy import greedy
-from precision_operator.planner.highs import OutOfTime, run
+from precision_operator.planner.highs import NoneFound, OutOfTime, run, share
 from precision_operator.planner.options import Offer, Option
-from precision_operator.planner.program import Program, Row, Vector, cost, energy
-from precision_operator.planner.schedule import SLACK, Slot, schedule
+from precision_operator.planner.program import HELD, PREFER_SHORT, Program, Row, Vector, cost, energy
+from precision_operator.planner.quantities import Problem
+from precision_operator.planner.queues import queued
+from precision_operator.planner.schedule import SLACK
+from precision_operator.planner.solution import Solution, scheduled
 from precision_operator.planner.terms import Terms
 
-TRIES = 24
-"""How often a choice that no schedule holds is forbidden before waiting jobs are counted as running at once."""
 STEPS = 6
 """One end of the last job is given this part of the time that is left."""
 ANY = 10.0
 """A gap that the first solution meets: where only the question is whether there is one."""
-HELD = 1e-6
-"""Relative slack by which a later objective may spoil an earlier one."""
-PREFER_SHORT = 1e-7
-"""Weight of days beside an objective's own, both scaled to 1: of equal choices the shorter one, so none is chance."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """One slot for each job, in the jobs' order. `gap` is of the first objective, relative to its value."""
-
-    slots: tuple[Slot, ...]
-    objectives: tuple[Objective, ...]
-    values: tuple[float, ...]
-    gap: float
-    timed_out: bool
-
-    @property
-    def chosen(self) -> tuple[Option, ...]:
-        """The options."""
-        return tuple(slot.option for slot in self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +68,22 @@ def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...
 
 
 def solve(offers: Sequence[Offer], terms: Terms, began: float | None = None) -> Solution | None:
-    """The best plan; None where no choice holds all limits. Every offer has an option. Raises OutOfTime.
+    """The best plan; None where it is proved that none holds all limits. Every offer has an option. Raises NotKnown.
 
     The time limit counts from `began` (time.monotonic(), else now) and covers the building of programs.
     """
     until = (time.monotonic() if began is None else began) + terms.seconds
     objectives = objectives_of(offers, terms)
     if any(offer.job.after for offer in offers):
-        return _with_queues(offers, terms, objectives, until)
+        return queued(offers, terms, objectives, until)
     found = _flat(tuple(offers), terms, objectives, until)
     if found is None:
         return None
-    return _scheduled(found.chosen, objectives, terms, found.bound, found.timed_out)
+    made = scheduled(found.chosen, objectives, terms, found.bound, found.timed_out)
+    if made is None:
+        text = "the solver's choice passes a limit by a rounding error, so no plan is known: change that limit a little"
+        raise NoneFound(Problem("spec", text))
+    return made
 
 
 def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, ...], until: float) -> _Answer | None:
@@ -111,7 +91,7 @@ def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, 
     held, bound, late = _Held(), 0.0, False
     found: _Answer | None = None
     for number, name in enumerate(objectives):
-        mine = _share(until, len(objectives) - number)
+        mine = share(until, len(objectives) - number)
         try:
             made = _shortest(offers, terms, held, mine) if name == "time" else _least(offers, terms, name, held, mine)
         except OutOfTime:
@@ -126,12 +106,6 @@ def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, 
     return None if found is None else replace(found, bound=bound, timed_out=late)
 
 
-def _share(until: float, parts: int) -> float:
-    """When the first of so many equal parts of the time that is left ends."""
-    now = time.monotonic()
-    return now + max(until - now, 0.0) / parts
-
-
 def _hold(held: _Held, name: Objective, made: _Answer, gap: float) -> _Held:
     """What later objectives must hold: what was reached, or, where that is more, the bound and the gap."""
     if name == "time":
@@ -143,26 +117,17 @@ def _hold(held: _Held, name: Objective, made: _Answer, gap: float) -> _Held:
 
 def _least(offers: tuple[Offer, ...], terms: Terms, name: Objective, held: _Held, until: float) -> _Answer | None:
     """The least cost or energy."""
-    kept = tuple(_kept(offer, held.end) for offer in offers)
+    kept = tuple(useful(offer, held.end) for offer in offers)
     if not all(offer.options for offer in kept):
         return None
     program = Program(kept, terms)
     wanted = program.objective(name)
     scale = float(np.abs(wanted).max()) or 1.0
-    found = run(program, wanted / scale + _short(program), terms.gap / 2, until, tuple(held.rows(program)))
+    found = run(program, wanted / scale + program.short(), terms.gap / 2, until, tuple(held.rows(program)))
     if found is None:
         return None
     x, low, late = found
-    return _Answer(_taken(program, x), (low - PREFER_SHORT * len(kept)) * scale, late)
-
-
-def _short(program: Program) -> Vector:
-    days = np.array([option.days for option in program.options])
-    return np.concatenate([PREFER_SHORT * days / days.max(), np.zeros(program.width - len(days))])
-
-
-def _taken(program: Program, x: Vector) -> tuple[Option, ...]:
-    return tuple(program.options[int(i)] for i in np.flatnonzero(x[: len(program.options)] > 0.5))
+    return _Answer(program.taken(x), (low - PREFER_SHORT * len(kept)) * scale, late)
 
 
 def _shortest(offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float) -> _Answer | None:
@@ -172,7 +137,7 @@ def _shortest(offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float
     over whole choices, where an end that HiGHS neither meets nor refutes in its share of the time counts as unknown.
     """
     lengths = sorted({option.days for offer in offers for option in offer.options if option.days <= held.end})
-    low = _first_fractional(offers, terms, held, lengths, _share(until, 2))
+    low = _first_fractional(offers, terms, held, lengths, share(until, 2))
     if low is None:
         return None
     best, late, tried = _simple(offers, terms, held), False, low
@@ -184,7 +149,7 @@ def _shortest(offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float
             break
         # Until something fits, ends are tried further and further out; then between it and what does not.
         middle = _further(lengths, low, tried, terms.gap) if best is None or rough else (tried + high) // 2
-        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), _share(until, STEPS))
+        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), share(until, STEPS))
         if found is not None:
             best, rough = found, False
             high = _place(lengths, found)
@@ -236,7 +201,7 @@ def _fitting(
     offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float, whole: bool = True
 ) -> tuple[tuple[Option, ...] | None, bool]:
     """Choices that all end in time, or None; and whether None is proved. Not `whole`: jobs may be split."""
-    kept = tuple(_kept(offer, held.end) for offer in offers)
+    kept = tuple(useful(offer, held.end) for offer in offers)
     if not all(offer.options for offer in kept):
         return None, True
     program = Program(kept, terms)
@@ -247,17 +212,17 @@ def _fitting(
             fixed = Program(tuple(_fixed(program, offer, found) for offer in kept), terms)
             rounded = _any(fixed, held, until)
             if rounded is not None:
-                return _taken(fixed, rounded), True
+                return fixed.taken(rounded), True
             found = _any(program, held, until)
     except OutOfTime:
         return None, False
-    return (None, True) if found is None else (_taken(program, found), True)
+    return (None, True) if found is None else (program.taken(found), True)
 
 
 def _any(program: Program, held: _Held, until: float, whole: bool = True) -> Vector | None:
     """Any solution, few GPUs preferred."""
     gpus = np.array([float(option.gpus) for option in program.options])
-    wanted = np.concatenate([gpus / gpus.max(), np.zeros(program.width - len(gpus))]) + _short(program)
+    wanted = np.concatenate([gpus / gpus.max(), np.zeros(program.width - len(gpus))]) + program.short()
     found = run(program, wanted, ANY, until, tuple(held.rows(program)), whole)
     return None if found is None else found[0]
 
@@ -269,7 +234,7 @@ def _fixed(program: Program, offer: Offer, x: Vector) -> Offer:
     return replace(offer, options=(program.options[sure[0]],)) if sure else offer
 
 
-def _kept(offer: Offer, end: float) -> Offer:
+def useful(offer: Offer, end: float) -> Offer:
     """The options that end in time, without those that a smaller one of the same pool beats in everything."""
     deadline = (offer.job.deadline_days or math.inf) * (1 + SLACK)
     kept: list[Option] = []
@@ -284,93 +249,3 @@ def _kept(offer: Offer, end: float) -> Offer:
             before = in_time
         kept += mine
     return replace(offer, options=tuple(kept))
-
-
-def _with_queues(
-    offers: Sequence[Offer], terms: Terms, objectives: tuple[Objective, ...], until: float
-) -> Solution | None:
-    program = Program(tuple(offers), terms)
-    best: Solution | None = None
-    bound: float | None = None
-    cuts: list[Row] = []
-    for _ in range(TRIES):
-        try:
-            found = _lexicographic(program, objectives, cuts, until)
-        except OutOfTime:
-            if best is None:
-                raise
-            return replace(best, timed_out=True)
-        if found is None:
-            break
-        x, low, late = found
-        bound = low if bound is None else bound
-        made = _scheduled(_taken(program, x), objectives, terms, bound, late)
-        if made is not None and (best is None or made.values < best.values):
-            best = made
-        if best is not None and best.gap <= terms.gap + HELD:
-            return best
-        chosen = tuple(int(i) for i in np.flatnonzero(x[: len(program.options)] > 0.5))
-        cuts.append(Row(chosen, (1.0,) * len(chosen), 0.0, len(chosen) - 1.0))
-    if best is None and bound is not None:
-        roomy = Program(tuple(offers), terms, all_at_once=True)
-        found = _lexicographic(roomy, objectives, (), until)
-        if found is not None:
-            best = _scheduled(_taken(roomy, found[0]), objectives, terms, bound, found[2])
-    return best
-
-
-def _lexicographic(
-    program: Program, objectives: tuple[Objective, ...], cuts: Sequence[Row], until: float
-) -> tuple[Vector, float, bool] | None:
-    """(columns, bound of the first objective, whether time ran out) of one program; None where nothing holds."""
-    held: list[Row] = []
-    bound, late = 0.0, False
-    x: Vector | None = None
-    for number, name in enumerate(objectives):
-        wanted = program.objective(name)
-        scale = float(np.abs(wanted).max()) or 1.0
-        try:
-            mine = _share(until, len(objectives) - number)
-            found = run(program, wanted / scale + _short(program), program.terms.gap, mine, (*cuts, *held))
-        except OutOfTime:
-            if x is None:
-                raise
-            late = True
-            break
-        if found is None:
-            break
-        x, low, over = found
-        late, reached = late or over, float(wanted @ x)
-        bound = min((low - PREFER_SHORT * len(program.offers)) * scale, reached) if number == 0 else bound
-        columns = np.flatnonzero(wanted)
-        most = reached + HELD * max(abs(reached), 1e-9)
-        held.append(Row(tuple(map(int, columns)), tuple(map(float, wanted[columns] / scale)), -np.inf, most / scale))
-    return None if x is None else (x, bound, late)
-
-
-def _scheduled(
-    chosen: Sequence[Option], objectives: tuple[Objective, ...], terms: Terms, bound: float, timed_out: bool
-) -> Solution | None:
-    """The choice in time, if its limits and deadlines hold."""
-    slots = schedule(chosen, terms.limits)
-    careful = schedule(chosen, terms.limits, lambda option: option.deadline_days)
-    if slots is None or careful is None or not all(map(_in_time, careful)):
-        return None
-    values = tuple(value(name, slots) for name in objectives)
-    gap = max(0.0, values[0] - bound) / abs(values[0]) if values[0] else 0.0
-    return Solution(slots, objectives, values, gap, timed_out)
-
-
-def _in_time(slot: Slot) -> bool:
-    deadline = slot.option.job.deadline_days
-    return deadline is None or slot.end <= deadline * (1 + SLACK)
-
-
-def value(name: Objective, slots: Sequence[Slot]) -> float:
-    """What an objective comes to."""
-    chosen = [slot.option for slot in slots]
-    if name == "time":
-        return max((slot.end for slot in slots), default=0.0)
-    found = cost(chosen) if name == "cost" else energy(chosen)
-    assert found is not None, "options without this figure are left out"
-    return found

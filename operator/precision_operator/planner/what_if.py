@@ -29,7 +29,7 @@ class Difference:
     dollars: float | None = None
     megawatt_hours: float | None = None
     problem: str = ""
-    out_of_time: bool = False
+    not_known: bool = False
     """Whether there is a plan then is not known."""
 
 
@@ -79,7 +79,7 @@ def _difference(question: WhatIf, fleet: Fleet, base: Answer, read: Terms, now: 
     before, after = base.totals, made.totals
     if before is None or after is None:
         why = "; ".join(map(str, made.problems)) or "there is no plan then"
-        return Difference(question.name, changed.what, None, problem=why, out_of_time=made.out_of_time)
+        return Difference(question.name, changed.what, None, problem=why, not_known=made.not_known is not None)
     return Difference(
         name=question.name,
         what=changed.what,
@@ -218,7 +218,7 @@ def _prices(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
 def in_words(difference: Difference) -> str:
     """The answer in one sentence."""
     if difference.problem:
-        verdict = "not known" if difference.out_of_time else "no plan"
+        verdict = "not known" if difference.not_known else "no plan"
         return f"{difference.what or difference.name}: {verdict}: {difference.problem}"
     figures = ((difference.days, "days", 3), (difference.dollars, "dollars", 0), (difference.megawatt_hours, "MWh", 3))
     parts = [_signed(value, unit, places) for value, unit, places in figures if value is not None]

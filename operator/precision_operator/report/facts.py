@@ -15,8 +15,8 @@ from precision_api.report import Origin, RecipeReport, ReportHardware, ReportRun
 from precision_api.result import Detail, MeasurementResult
 from precision_api.stats import middle
 from precision_api.summary import USABLE, summarize
-from precision_operator.core.history import origin
 from precision_operator.core.ingest import recipe_report
+from precision_operator.core.origin import origin
 from precision_operator.core.outliers import Judged, Measured, judged
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
@@ -55,7 +55,8 @@ class Given:
     @property
     def data(self) -> Origin:
         """The weakest origin of any figure on the page."""
-        found = {origin(node.status.run) for node in self.nodes if node.status.run} | {result_origin(self.result)}
+        told = [*(node.status.run for node in self.nodes), self.result]
+        found = {origin(each) for each in told if each is not None}
         return next((kind for kind in ("simulated", "replayed", "trial") if kind in found), "measured")
 
     @cached_property
@@ -236,15 +237,6 @@ def median_spread(values: Sequence[float]) -> Spread:
     return Spread(middle(ordered), ordered[below], ordered[n - 1 - below], n, "interval")
 
 
-def result_origin(result: MeasurementResult | None) -> Origin | None:
-    """The same of a full result."""
-    if result is None:
-        return None
-    if result.provenance != "measured":
-        return result.provenance
-    return "trial" if result.backend == "torch-cpu" else "measured"
-
-
 def node_of_result(result: MeasurementResult) -> Node:
     """A saved result as the operator's report would tell it."""
     summary = summarize(result, Detail(lines=1, bytes=1, sha256="0" * 64))
@@ -269,6 +261,6 @@ def node_of_result(result: MeasurementResult) -> Node:
         software=ReportSoftware.model_validate(result.software.model_dump()),
         run=run,
         results=tuple(map(recipe_report, summary.recipes)),
-        data=result.provenance,
+        data=origin(result),
     )
     return Node(result.node, result.product, status)

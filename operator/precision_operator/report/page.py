@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from precision_operator.core.history import origin
+from precision_operator.core.origin import origin
 from precision_operator.report.facts import Given, Node
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.figure import Figure

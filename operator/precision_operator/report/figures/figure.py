@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from precision_api.result import Interval, MeasurementResult
-from precision_operator.core.history import origin
+from precision_operator.core.origin import origin
 from precision_operator.report.facts import Node, Spread
 
 Cell = str | float | None

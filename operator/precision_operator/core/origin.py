@@ -1,0 +1,15 @@
+"""What a result's figures are: the one rule behind status, metrics, plans, pages and comparisons."""
+
+from __future__ import annotations
+
+from precision_api.report import Origin, ReportRun
+from precision_api.result import MeasurementResult, Summary
+
+
+def origin(told: ReportRun | Summary | MeasurementResult) -> Origin:
+    """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
+    if told.simulated or told.provenance == "simulated":
+        return "simulated"
+    if told.provenance == "replayed":
+        return "replayed"
+    return "trial" if told.backend == "torch-cpu" else "measured"

@@ -1,0 +1,79 @@
+"""One rule says what a result's figures are, and every door tells the same: status, metrics, plans and pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precision_api.report import ReportRun
+from precision_api.wire import encode, read_message
+from precision_operator.core.ingest import finding, read_status
+from precision_operator.core.origin import origin
+from precision_operator.exporter.measures import mark
+from precision_operator.exporter.node_families import INFO, NODE_FAMILIES
+from precision_operator.exporter.reading import read_report
+from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+from precision_operator.report.facts import node_of_result
+from tests.support.fleets import NOW
+from tests.support.report_objects import profile_object, report_object, report_status
+from tests.support.result_objects import result
+from tests.support.world import job, report
+
+MADE_UP = {"field": "watts", "assumption": "a share of the limit"}
+RUNS: dict[str, tuple[dict[str, Any], str]] = {
+    "taken on the hardware": ({"provenance": "measured", "backend": "transformer-engine"}, "measured"),
+    "published": ({"provenance": "replayed", "backend": "replay"}, "replayed"),
+    "made up": ({"provenance": "simulated", "backend": "replay"}, "simulated"),
+    "with a field that was made up": (
+        {"provenance": "simulated", "backend": "replay", "simulated": (MADE_UP,)},
+        "simulated",
+    ),
+    "of a CPU": ({"provenance": "measured", "backend": "torch-cpu"}, "trial"),
+}
+RUN = pytest.mark.parametrize(("run", "told"), RUNS.values(), ids=RUNS)
+
+
+def report_of(run: dict[str, Any]) -> dict[str, Any]:
+    """A report whose newest result is of that kind."""
+    simulated = [each["field"] for each in run.get("simulated", ())]
+    return report_object("n1", status=report_status(**run | {"simulated": simulated}))
+
+
+@RUN
+def test_result_message_and_report_are_judged_alike(run: dict[str, Any], told: str) -> None:
+    found = result(**run)
+    assert origin(found) == told
+    assert origin(read_message(encode(found).message)) == told
+    assert origin(ReportRun.model_validate(report_of(run)["status"]["run"])) == told
+
+
+@RUN
+def test_the_reports_status_tells_it(run: dict[str, Any], told: str) -> None:
+    published = encode(result(**run))
+    found = finding(read_message(published.message), "\n".join(published.lines))
+    assert read_status(found, job("n1", "r1"), report("n1"), "pool-1", NOW).data == told
+    assert node_of_result(result(**run)).status.data == told
+
+
+@RUN
+def test_metrics_tell_it_and_mark_only_what_nobody_measured(run: dict[str, Any], told: str) -> None:
+    found = read_report(report_of(run), "llama3-8b")
+    assert found is not None
+    ((labels, _),) = next(family for family in NODE_FAMILIES if family.name == "precision_node_info").rows(found)
+    assert labels[-len(INFO) :][INFO.index("data")] == told
+    assert ((("simulated",), 1.0) in [*mark(found)]) is (told in ("simulated", "replayed"))
+
+
+@RUN
+def test_the_planner_is_told_the_same(run: dict[str, Any], told: str) -> None:
+    owner = campaign(profile_object())
+    assert owner is not None
+    node = {"metadata": {"name": "n1", "uid": "uid-n1", "labels": {}}}
+    known = fleet_of([report_facts(report_of(run))], [owner], racks([node]), NOW, "a test")
+    assert known.pools[0].nodes[0].results[0].provenance == told
+
+
+def test_a_message_that_calls_itself_measured_with_a_field_that_was_made_up_is_not_believed() -> None:
+    claimed = read_message(encode(result(simulated=(MADE_UP,), provenance="simulated")).message)
+    assert origin(claimed.model_copy(update={"provenance": "measured"})) == "simulated"

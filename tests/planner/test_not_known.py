@@ -1,0 +1,207 @@
+"""That there is no plan is only said where it is proved; where the search gives up, it says so through every door."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_api.capacity_plan import PlanStatus
+from precision_operator.cli.codes import NO_ANSWER, NOT_KNOWN
+from precision_operator.cli.plan import ENDS
+from precision_operator.planner.conditions import events, finished
+from precision_operator.planner.document import status
+from precision_operator.planner.every_size import MOST, MOST_QUEUED
+from precision_operator.planner.evidence import pools
+from precision_operator.planner.highs import NoneFound, run
+from precision_operator.planner.options import offers, sizes
+from precision_operator.planner.planning import Answer, plan
+from precision_operator.planner.program import Program
+from precision_operator.planner.queues import TRIES
+from precision_operator.planner.terms import terms
+from precision_operator.planner.what_if import what_ifs
+from tests.support.fleets import NOW, fleet, job, node, pool, spec
+from tests.support.plan_checker import broken, in_every_order
+
+SMALL = {"tokens": "10B"}
+WHOLE = {"minGPUs": 128}
+"""All of the fleet's one pool: 0.904 days for 100B tokens."""
+
+
+def waiting(name: str, **changes: Any) -> dict[str, Any]:
+    """A job that waits for `first`."""
+    return job(name, after=["first"], **changes)
+
+
+def answered(*jobs: dict[str, Any], **changes: Any) -> tuple[Answer, PlanStatus]:
+    found = plan(spec(job("first", **SMALL), *jobs, **changes), fleet(), NOW)
+    return found, status(found)
+
+
+SHORT_OF_POWER = {"power": {"budget": "100kW", "pue": "1.2", "overhead": {"gpu": "1.3"}}}
+PROVED = {
+    "more work before the deadlines than GPUs": (
+        [waiting("b", deadlineDays="1.4"), waiting("c", deadlineDays="1.4")],
+        {},
+        ("the 128 GPUs of pool H100", "the deadline of job b (1.4 days)", "the deadline of job c (1.4 days)"),
+    ),
+    "a deadline of what comes later": (
+        [waiting("b"), waiting("c"), job("d", after=["b", "c"], deadlineDays="1.9", **SMALL)],
+        {},
+        ("the 128 GPUs of pool H100", "the deadline of job d (1.9 days)"),
+    ),
+    "a job that waits has no power even alone": (
+        [waiting("b", **WHOLE)],
+        SHORT_OF_POWER,
+        ("the power budget of 0.1 MW",),
+    ),
+    "more work before the deadline than power": (
+        [waiting("b", deadlineDays="2"), waiting("c", deadlineDays="2")],
+        SHORT_OF_POWER,
+        ("the power budget of 0.1 MW", "the deadline of job b (2 days)", "the deadline of job c (2 days)"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "changes", "clash"), PROVED.values(), ids=PROVED)
+def test_what_no_queue_can_hold_is_proved_and_its_limits_are_named(
+    jobs: list[dict[str, Any]], changes: dict[str, Any], clash: tuple[str, ...]
+) -> None:
+    found, told = answered(*jobs, **changes)
+    assert (told.phase, ENDS[told.phase]) == ("Infeasible", NO_ANSWER)
+    assert found.not_known is None
+    assert {*told.problems[0].removeprefix("These limits clash: ").split(" and ")} == {*clash}
+    assert told.problems[1].startswith("At least this is needed, and it may not be enough for jobs that wait for room")
+
+
+HIGH_FIRST = [
+    waiting("long", priority=9, tokens="200B", **WHOLE),
+    waiting("short", deadlineDays="1.2", **WHOLE),
+]
+SIDE_BY_SIDE = [waiting(name, minGPUs=72, maxGPUs=72, deadlineDays="2.5") for name in "bc"]
+UNPROVED = {"a priority that makes another job late": HIGH_FIRST, "two that do not fit side by side": SIDE_BY_SIDE}
+
+
+@pytest.mark.parametrize("jobs", UNPROVED.values(), ids=UNPROVED)
+def test_a_search_that_gives_up_says_that_this_proves_nothing(jobs: list[dict[str, Any]]) -> None:
+    found, told = answered(*jobs)
+    assert (told.phase, told.summary, found.conflict) == ("NotFound", "0/3", None)
+    assert (told.recommendation or "").startswith("It is not known whether there is a plan.")
+    (text,) = told.problems
+    assert "tries, which proves nothing" in text
+    assert "Give jobs that are late a higher priority or a later deadline, or narrow the choice" in text
+    assert ENDS["NotFound"] == NOT_KNOWN != NO_ANSWER
+
+
+def test_a_plan_that_only_another_order_holds_is_not_called_impossible_and_the_late_job_is_named() -> None:
+    found, told = answered(*HIGH_FIRST)
+    assert found.terms is not None
+    terms_of = found.terms
+    chosen = [max(offer.options, key=lambda option: option.gpus) for offer in found.offers]
+    assert any(not broken(slots, terms_of) for slots in in_every_order(chosen, terms_of))
+    assert told.phase == "NotFound"
+    assert "days late for job short" in told.problems[0]
+
+
+def test_what_the_answer_advises_makes_a_plan() -> None:
+    long, short = HIGH_FIRST
+    assert answered(long, short | {"priority": 10})[1].phase == "Solved"
+
+
+def test_of_equal_priority_the_job_that_must_end_first_goes_first() -> None:
+    last = job("c", after=["b"], deadlineDays="2", **SMALL)
+    found, _ = answered(waiting("a-long", tokens="200B", **WHOLE), waiting("b", **WHOLE), last)
+    assert found.solution is not None
+    assert [slot.option.job.name for slot in sorted(found.solution.slots, key=lambda s: s.start)][1] == "b"
+
+
+def test_jobs_that_fit_only_one_after_the_other_have_a_plan() -> None:
+    last = job("last", after=["b", "c"], deadlineDays="2", **SMALL)
+    found, _ = answered(waiting("b"), waiting("c"), last)
+    assert found.solution is not None
+    assert [slot.option.gpus for slot in found.solution.slots] == [128] * 4
+
+
+def test_the_search_ends_after_its_tries() -> None:
+    many = [waiting(name, minGPUs=72, maxGPUs=120, deadlineDays="2") for name in "bc"]
+    _, told = answered(*many, waiting("d", minGPUs=72, tokens="1B", priority=9, deadlineDays="0.3"))
+    # The last resorts: here jobs can be short, but not all run at once.
+    assert f"no plan was found in {TRIES + 1} tries" in told.problems[0]
+
+
+def test_conditions_and_events_tell_what_is_proved_from_what_is_not() -> None:
+    raw = {"metadata": {"name": "q1", "namespace": "ml", "uid": "u"}}
+    _, told = answered(*SIDE_BY_SIDE)
+    after = finished(told, PlanStatus(), "", 1, NOW)
+    assert {c.type: (c.status, c.reason) for c in after.conditions} == {
+        "Accepted": ("True", "Accepted"),
+        "Solved": ("False", "NoneFound"),
+        "DeadlinesPromised": ("False", "NoPlan"),
+    }
+    said = {event["reason"]: event["message"] for event in events(raw, PlanStatus(), after, NOW)}
+    assert "which proves nothing" in said["NoneFound"]
+
+
+def test_a_question_that_the_search_gives_up_on_is_not_called_impossible() -> None:
+    made = spec(job("first", **SMALL), *SIDE_BY_SIDE, whatIfs=[{"name": "less", "loseRack": {"pool": "H100"}}])
+    known = fleet(pool("H100", *(node(f"n{i}", rack=f"r{i // 2}") for i in range(18))))
+    base = plan(made, known, NOW)
+    assert base.solution is not None
+    (told,) = status(base, what_ifs(made, known, base, NOW)).what_ifs
+    assert told.feasible is None
+    assert "not known: spec.jobs: no plan was found" in told.answer
+
+
+def test_a_solver_that_fails_has_proved_nothing() -> None:
+    read = terms(spec(), NOW)
+    program = Program(offers(pools(fleet(), read, NOW), read), read)
+    endless = -program.objective("time")
+    with pytest.raises(NoneFound, match="the solver failed, so whether there is a plan is not known"):
+        run(program, endless, 0.01, time.monotonic() + 10)
+
+
+# Sizes between the usual ones.
+
+NODE_DAYS = 100e9 / 80_000 / 86_400
+"""What 100B tokens take on one node of the fleet."""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(9, 30), st.integers(9, 15), st.integers(9, 15))
+def test_two_jobs_at_once_have_a_plan_just_where_the_smallest_sizes_that_are_in_time_fit(
+    nodes: int, one: int, other: int
+) -> None:
+    ends = [f"{NODE_DAYS / size * 1.0001:.9f}" for size in (one, other)]
+    jobs = [job(f"j{number}", deadlineDays=end) for number, end in enumerate(ends)]
+    told = status(plan(spec(*jobs), fleet(pool("H100", node("n", count=nodes))), NOW))
+    assert told.phase == ("Solved" if one + other <= nodes else "Infeasible")
+
+
+def test_the_relaxation_is_the_smallest_of_all_sizes() -> None:
+    jobs = [job(name, deadlineDays=days) for name, days in (("a", "1.5"), ("b", "1.4"))]
+    told = status(plan(spec(*jobs), fleet(pool("H100", node("n", count=20))), NOW))
+    assert told.phase == "Infeasible"
+    assert told.problems[1] == "The smallest relaxation that would do: 8 more GPUs in pool H100"
+
+
+def test_where_sizes_are_too_many_nothing_is_proved_and_the_clash_of_the_usual_ones_is_told() -> None:
+    jobs = [waiting(f"j{number}", tokens="4T", deadlineDays="0.5") for number in range(5)]
+    assert MOST_QUEUED < 5000 * 6 < MOST
+    told = status(plan(spec(job("first", **SMALL), *jobs), fleet(pool("H100", node("n", count=5000))), NOW))
+    assert told.phase == "NotFound"
+    unproved, clash, relaxation, *_ = told.problems
+    assert unproved.startswith("spec.jobs: no plan was found with the sizes that were tried, which proves nothing")
+    assert clash.startswith("With the sizes that were tried, these limits clash: the ")
+    assert "the 40000 GPUs of pool H100" in clash
+    assert relaxation.startswith("What they would have to give with these sizes: ")
+
+
+def test_every_size_is_offered_only_where_it_is_asked_for() -> None:
+    read = terms(spec(), NOW)
+    found = pools(fleet(pool("H100", node("n", count=20))), read, NOW)
+    usual, every = ([option.gpus // 8 for option in offers(found, read, all_)[0].options] for all_ in (False, True))
+    assert (usual, every) == ([*range(1, 9), 12, 16, 20], [*range(1, 21)])
+    assert (sizes(found, read), sizes(found, read, every=True)) == (len(usual), len(every))
