@@ -19,7 +19,7 @@ import multiprocessing
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from benchmarks.exporter import RECIPES, peak_mib
@@ -27,7 +27,7 @@ from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_
 from precision_lab.fleet import NodeSpec, manifests
 from precision_operator.cluster import paths
 from precision_operator.core.ingest import status_json
-from precision_operator.core.observed import Observed, Occupancy
+from precision_operator.core.observed import Occupancy
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.rollup import profile_status
 from precision_operator.shell.act import Actor
@@ -134,6 +134,7 @@ def report(node: Mapping[str, Any], owner: str, index: int, version: int = 100) 
     rate = 1 + (index + version) * 7919 % 9973 / 1e6
     status = report_status([recipe_row(recipe, (1 + place / 10) * rate) for place, recipe in enumerate(RECIPES)])
     status["hardware"]["limitWatts"] = 4800
+    status["attempt"]["startedAt"] = "2026-11-20T06:20:00Z"
     owners = [{"kind": PROFILE_KIND, "name": owner, "uid": f"uid-ml-{owner}"}]
     labels = {LABEL_MANAGED_BY: MANAGED_BY}
     stamp = {"ownerReferences": owners, "labels": labels, "resourceVersion": str(version)}
@@ -201,7 +202,7 @@ async def stages(told: World, idle: Mapping[str, Occupancy]) -> tuple[dict[str, 
     began = time.thread_time()
     observed = await told.gatherer.observe()
     seen = time.thread_time()
-    planned = plan(Observed(**{**vars(observed), "occupancy": idle}))
+    planned = plan(replace(observed, occupancy=idle))
     decided = time.thread_time()
     for item in planned.profiles:
         status_json(profile_status(item, observed.now, len(observed.nodes)))

@@ -15,6 +15,7 @@ from precision_operator.core.budget import (
     NODE_CHECKS,
     PROFILE_CHECKS,
     Live,
+    Scene,
     Tally,
     Turn,
     concurrency_limit,
@@ -47,6 +48,7 @@ RACK = "example.com/rack"
 POOL = "NVIDIA-H100-80GB-HBM3"
 OTHER = "uid-of-another-profile"
 MINE = "uid-nightly"
+OF_THE_CANDIDATE = {"facts", "taken_by", "attempt", "elsewhere"}
 
 
 def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
@@ -57,18 +59,9 @@ def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
 
 def turn(**changes: Any) -> Turn:
     """A turn in which the agent may start, unless `changes` say otherwise."""
-    free = Turn(
-        observed=observed(),
-        profile=profile(),
-        facts=facts(),
-        live=(),
-        tally=fared(),
-        taken_by=None,
-        attempt=None,
-        limits={},
-        starts={},
-    )
-    return replace(free, **changes)
+    own = {"facts": facts()} | {key: changes.pop(key) for key in OF_THE_CANDIDATE & changes.keys()}
+    free = Scene(observed=observed(), profile=profile(), live=(), tally=fared(), limits={}, starts={})
+    return Turn(replace(free, **changes), **own)
 
 
 def rolled_out(**rollout: Any) -> ProfileView:

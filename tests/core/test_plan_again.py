@@ -7,15 +7,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_operator.core.observed import Observed, ProfileView
+from precision_operator.core.clock import format_time
+from precision_operator.core.observed import Observed, Occupancy, ProfileView, ReportView
 from precision_operator.core.observed_once import Once
 from precision_operator.core.plan import plan
+from precision_operator.core.reasons import sentence
 from precision_operator.core.rollup import profile_status
-from tests.support.node_objects import node_object
-from tests.support.world import MINUTE, NOW, job, measured, observed, pod, profile, report, tried
+from tests.support.node_objects import node_object, resource_slice
+from tests.support.world import (
+    MINUTE,
+    NOW,
+    SETTINGS,
+    gone,
+    job,
+    measured,
+    nodes,
+    observed,
+    pod,
+    profile,
+    report,
+    tried,
+)
 
 NAMES = ("n1", "n2", "n3", "n4")
 SPECS: tuple[dict[str, Any], ...] = (
@@ -78,9 +94,10 @@ def _known(item: Any, known: list[Any]) -> Any:
 
 
 def anew(seen: Observed) -> Observed:
-    """The same world of other objects."""
-    parts = {part: copy.deepcopy(getattr(seen, part)) for part in ("nodes", "reports", "jobs", "pods", "profiles")}
-    return replace(seen, **parts)
+    """The same world of other objects, of which nothing has been read yet."""
+    parts = {part: copy.deepcopy(getattr(seen, part)) for part in ("nodes", "jobs", "pods", "profiles")}
+    reports = tuple(replace(report, status=copy.deepcopy(report.status)) for report in seen.reports)
+    return replace(seen, reports=reports, **parts)
 
 
 @settings(max_examples=60)
@@ -96,6 +113,117 @@ def test_a_plan_after_others_is_the_one_that_is_made_anew(told: dict[str, Any], 
         assert [profile_status(item, before.now, 4) for item in made.profiles] == [
             profile_status(item, before.now, 4) for item in fresh.profiles
         ]
+
+
+NEW = observed([profile()])
+DONE = observed([profile()], reports=(report(status=measured()),))
+ITS_JOB = job()
+BEGUN = observed([profile()], jobs=(ITS_JOB,), pods=(pod(ITS_JOB, "Pending"),))
+UNNAMED = observed([profile()], {"uid-n1": node_object({}, name="n1")})
+TIGHT = observed([profile(rollout={"powerBudgetWatts": 5000})])
+RETRYING = observed(
+    [profile(rollout={"retry": {"limit": 2, "backoffSeconds": 300}})],
+    reports=(report(status=tried("failed", failures=1, reason="AgentCrashed")),),
+)
+JUST_NOW = format_time(NOW - MINUTE / 2)
+RAMPING = observed(
+    [profile(rollout={"rampSeconds": 60})],
+    nodes("n1", "n2"),
+    reports=(report("n2", status=measured(startedAt=JUST_NOW)),),
+)
+
+CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
+    "the profile's target": (NEW, "AgentStarting", {"profiles": (profile(target={"nodeNames": ["n2"]}),)}, ""),
+    "the profile's rerun": (DONE, "Measured", {"profiles": (profile(rerun="again"),)}, "AgentStarting"),
+    "what the profile may ask": (NEW, "AgentStarting", {"priority_class_exists": False}, "ProfileNotAccepted"),
+    "the operator's settings": (
+        NEW,
+        "AgentStarting",
+        {"settings": replace(SETTINGS, allowed_images=())},
+        "ProfileNotAccepted",
+    ),
+    "the node": (NEW, "AgentStarting", {"nodes": nodes("n1", unschedulable=True)}, "Cordoned"),
+    "the node's slices": (
+        UNNAMED,
+        "UnknownProduct",
+        {"slices": (resource_slice("NVIDIA GB300", count=4),)},
+        "AgentStarting",
+    ),
+    "the node's report": (
+        DONE,
+        "Measured",
+        {"reports": (report(status=tried("failed", failures=9, reason="AgentCrashed")),)},
+        "AgentCrashed",
+    ),
+    "no report any more": (DONE, "Measured", {"reports": ()}, "AgentStarting"),
+    "the rerun of the node": (
+        DONE,
+        "Measured",
+        {"reports": (report(status=measured(), rerun="again"),)},
+        "AgentStarting",
+    ),
+    "the node's Job": (NEW, "AgentStarting", {"jobs": (job(finished="Complete"),)}, "Collecting"),
+    "the Job's pod": (BEGUN, "AgentStarting", {"pods": (pod(ITS_JOB),)}, "AgentRunning"),
+    "who holds the GPUs": (NEW, "AgentStarting", {"occupancy": {"n1": Occupancy("team/train-0", 8)}}, "Busy"),
+    "the watts that a report tells": (
+        TIGHT,
+        "PowerBudgetTooSmall",
+        {"reports": (report(owner="other", status=measured(limit_watts=4000)),)},
+        "AgentStarting",
+    ),
+    "the time since the failure": (RETRYING, "Retrying", {"now": NOW + 5 * MINUTE}, "AgentStarting"),
+    "the time since the last start": (RAMPING, "Ramping", {"now": NOW + MINUTE}, "AgentStarting"),
+    "the last start": (
+        RAMPING,
+        "Ramping",
+        {"reports": (report("n2", status=measured(startedAt=format_time(NOW - MINUTE))),)},
+        "AgentStarting",
+    ),
+}
+"""A world, where n1 stands in it, what changes, and where n1 stands then; empty where it is not matched."""
+
+
+@pytest.mark.parametrize(("seen", "before", "change", "after"), CHANGED.values(), ids=CHANGED)
+def test_no_stand_outlives_a_change_of(seen: Observed, before: str, change: dict[str, Any], after: str) -> None:
+    first, changed = replace(seen), replace(seen, **change)
+    assert [_reason(world) for world in (first, changed, first, changed)] == [before, after, before, after]
+    assert plan(changed) == plan(anew(changed))
+
+
+def test_an_old_result_is_marked_as_stale_and_as_fresh_again_as_its_report_says() -> None:
+    fresh = report(status=measured())
+    stale = replace(fresh, status=measured().model_copy(update={"conditions": gone(MINUTE).conditions}))
+
+    def told(of: ReportView, **changes: Any) -> list[str]:
+        return [type(action).__name__ for action in plan(observed([profile(**changes)], reports=(of,))).actions]
+
+    assert [told(of) for of in (fresh, stale, fresh)] == [[], ["MarkFresh"], []]
+    assert [told(of, rerun="again") for of in (fresh, stale)] == [["MarkStale", "Start"], ["Start"]]
+
+
+def test_what_was_read_of_a_report_or_a_world_is_not_taken_over_by_another() -> None:
+    one, other = measured(limit_watts=4000, startedAt=format_time(NOW)), tried("failed")
+    of = report(status=one)
+    seen = observed([profile()], reports=(of,))
+    assert (of.started, of.told_limit) == (NOW, (format_time(NOW - MINUTE), 4000))
+    assert (replace(of, status=other).started, replace(of, status=other).told_limit) == (None, None)
+    assert seen.reports_of == {"uid-nightly": {"uid-n1": of}}
+    assert replace(seen, reports=()).reports_of == {"uid-nightly": {}}
+    pooled = replace(seen, nodes=nodes("n1", labels={"a": "in a", "b": "in b"}))
+    labels = [(seen, "a"), (pooled, "a"), (pooled, "b"), (replace(pooled, nodes={}), "b")]
+    pools = [[facts.pool for facts in world.facts_of(label).values()] for world, label in labels]
+    assert pools == [["NVIDIA-H100-80GB-HBM3"], ["in a"], ["in b"], []]
+
+
+def test_a_sentence_follows_its_code_and_the_text_of_each_fact() -> None:
+    ways = [{"gpus": 1, "product": "H100"}, {"gpus": True, "product": "H100"}, {"gpus": 1, "product": "H200"}]
+    told = [sentence("Eligible", **facts).split(".")[0] for facts in ways]
+    assert told == ["1 whole H100 GPUs", "True whole H100 GPUs", "1 whole H200 GPUs"]
+    growing = ["one"]
+    before = sentence("NotMatched", why=growing)
+    growing.append("two")
+    assert sentence("NotMatched", why=growing) != before
+    assert sentence("UnknownProduct", why="w") != sentence("NotMatched", why="w")
 
 
 def test_the_stand_of_a_node_is_the_same_object_while_nothing_changes() -> None:
@@ -140,4 +268,4 @@ def test_no_more_values_are_kept_than_agreed() -> None:
 
 
 def _reason(seen: Observed) -> str:
-    return plan(seen).profiles[0].stands[0].reason
+    return next((stand.reason for stand in plan(seen).profiles[0].stands), "")

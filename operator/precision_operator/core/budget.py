@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 
 from precision_api.fields import IntOrPercent
 from precision_api.products import part, part_of_class
@@ -21,7 +21,6 @@ from precision_api.report import ReportAttempt
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import Observed, ProfileView
-from precision_operator.core.observed_once import Once
 from precision_operator.core.reasons import sentence
 
 
@@ -46,26 +45,24 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One candidate node of one profile, and all that bears on whether its agent may start at this moment."""
+class Scene:
+    """All agents as one profile sees them: the same for each of its candidates, until the next agent starts.
+
+    What is counted of them is counted once, and goes with it.
+    """
 
     observed: Observed
     profile: ProfileView
-    facts: NodeFacts
     live: tuple[Live, ...]
     tally: Tally
-    taken_by: str | None
-    """Key of the profile whose agent is on the node."""
-    attempt: ReportAttempt | None
-    """The newest attempt of this profile on this node, in this run."""
     limits: Mapping[str, int]
     """Enforced watts of a node's GPUs by node UID, where a report tells them."""
     starts: Mapping[tuple[str, str], datetime]
     """When agents were last created, by profile UID and node UID."""
-    elsewhere: tuple[Turn, ...] = ()
-    """The same node as other profiles with physical limits see it, each of which matches it."""
+    _counts: dict[str, Counter[Hashable]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _drawn: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
+    @cached_property
     def rollout(self) -> Rollout:
         assert self.profile.spec is not None
         return self.profile.spec.rollout
@@ -73,18 +70,51 @@ class Turn:
     @property
     def own(self) -> int:
         """Agents of the profile that run or are about to."""
-        return _there(self, "profile", lambda item: item.profile_uid)[self.profile.uid]
+        return self.there("profile", lambda item: item.profile_uid)[self.profile.uid]
+
+    def there(self, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
+        """How many agents there are, by `group`; `of` names it."""
+        if of not in self._counts:
+            self._counts[of] = Counter(map(group, self.live))
+        return self._counts[of]
+
+    def drawn(self, budget: str, counts: Callable[[Live], bool]) -> int:
+        """Watts that the agents that count may draw; `budget` names which those are."""
+        if budget not in self._drawn:
+            nodes = [item.facts for item in self.live if counts(item)]
+            self._drawn[budget] = sum(node_watts(f, self.limits)[0] for f in nodes if f is not None and f.product)
+        return self._drawn[budget]
+
+    @cached_property
+    def newest(self) -> Mapping[Hashable, datetime]:
+        """The newest creation that the ramp still waits for, by what an agent counts with."""
+        wait = timedelta(seconds=self.rollout.ramp_seconds)
+        found: dict[Hashable, datetime] = {}
+        for (profile, node), at in self.starts.items():
+            if recent(at, wait, self.observed.now):
+                labels = (self.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
+                group = self.ramp_group(profile, labels)
+                found[group] = max(at, found.get(group, at))
+        return found
+
+    def ramp_group(self, profile_uid: str, labels: Mapping[str, str]) -> Hashable:
+        """What an agent counts with: its domain of the first topology key; without a key its profile."""
+        topology = self.rollout.per_topology
+        return ("group", labels.get(topology[0].key)) if topology else ("profile", profile_uid)
 
 
-_COUNTS: Once[Counter[Hashable]] = Once()
-_WATTS: Once[int] = Once()
-_NEWEST: Once[Mapping[Hashable, datetime]] = Once()
-"""What many candidates in a row share: it is counted anew when an agent starts, not for each of them."""
+@dataclass(frozen=True)
+class Turn:
+    """One candidate node of one profile, and all that bears on whether its agent may start at this moment."""
 
-
-def _there(turn: Turn, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
-    """How many agents there are, by `group`; `of` names it."""
-    return _COUNTS.of((turn.profile.uid, of), (turn.live,), lambda: Counter(map(group, turn.live)))
+    scene: Scene
+    facts: NodeFacts
+    taken_by: str | None = None
+    """Key of the profile whose agent is on the node."""
+    attempt: ReportAttempt | None = None
+    """The newest attempt of this profile on this node, in this run."""
+    elsewhere: tuple[Turn, ...] = ()
+    """The same node as other profiles with physical limits see it, each of which matches it."""
 
 
 Check = Callable[[Turn], str | None]
@@ -98,34 +128,35 @@ def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
 
 
 def suspended(turn: Turn) -> str | None:
-    assert turn.profile.spec is not None
-    return sentence("Suspended") if turn.profile.spec.suspend else None
+    spec = turn.scene.profile.spec
+    assert spec is not None
+    return sentence("Suspended") if spec.suspend else None
 
 
 def too_many_failures(turn: Turn) -> str | None:
-    most = turn.rollout.max_failures
-    if most is None or turn.tally.failed <= concurrency_limit(most, turn.tally.eligible):
+    most, tally = turn.scene.rollout.max_failures, turn.scene.tally
+    if most is None or tally.failed <= concurrency_limit(most, tally.eligible):
         return None
-    return sentence("TooManyFailures", failed=turn.tally.failed, limit=most)
+    return sentence("TooManyFailures", failed=tally.failed, limit=most)
 
 
 def canary_failed(turn: Turn) -> str | None:
-    canary = turn.rollout.canary
-    if canary is None or not turn.tally.failed or turn.tally.succeeded >= canary:
+    canary, tally = turn.scene.rollout.canary, turn.scene.tally
+    if canary is None or not tally.failed or tally.succeeded >= canary:
         return None
-    return sentence("CanaryFailed", failed=turn.tally.failed, canary=canary)
+    return sentence("CanaryFailed", failed=tally.failed, canary=canary)
 
 
 def canary_first(turn: Turn) -> str | None:
-    canary = turn.rollout.canary
-    if canary is None or turn.tally.succeeded >= canary or turn.tally.succeeded + turn.own < canary:
+    canary, tally = turn.scene.rollout.canary, turn.scene.tally
+    if canary is None or tally.succeeded >= canary or tally.succeeded + turn.scene.own < canary:
         return None
-    return sentence("CanaryFirst", canary=canary, succeeded=turn.tally.succeeded)
+    return sentence("CanaryFirst", canary=canary, succeeded=tally.succeeded)
 
 
 def max_concurrent_reached(turn: Turn) -> str | None:
-    limit = concurrency_limit(turn.rollout.max_concurrent, turn.tally.eligible)
-    return sentence("MaxConcurrentReached", limit=limit) if turn.own >= limit else None
+    limit = concurrency_limit(turn.scene.rollout.max_concurrent, turn.scene.tally.eligible)
+    return sentence("MaxConcurrentReached", limit=limit) if turn.scene.own >= limit else None
 
 
 def measured_by_another_profile(turn: Turn) -> str | None:
@@ -134,32 +165,12 @@ def measured_by_another_profile(turn: Turn) -> str | None:
 
 def ramping(turn: Turn) -> str | None:
     """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
-    wait = timedelta(seconds=turn.rollout.ramp_seconds)
-    if not wait:
-        return None
-    shared = (turn.starts, turn.observed, turn.profile)
-    by_group = _NEWEST.of(turn.profile.uid, shared, lambda: _newest_by_group(turn, wait))
-    newest = by_group.get(_ramp_group(turn, turn.profile.uid, turn.facts.labels))
+    scene = turn.scene
+    seconds = scene.rollout.ramp_seconds
+    newest = scene.newest.get(scene.ramp_group(scene.profile.uid, turn.facts.labels)) if seconds else None
     if newest is None:
         return None
-    return sentence("Ramping", seconds=turn.rollout.ramp_seconds, until=format_time(newest + wait))
-
-
-def _newest_by_group(turn: Turn, wait: timedelta) -> Mapping[Hashable, datetime]:
-    """The newest creation that is less than `wait` ago in each group."""
-    found: dict[Hashable, datetime] = {}
-    for (profile, node), at in turn.starts.items():
-        if recent(at, wait, turn.observed.now):
-            labels = (turn.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
-            group = _ramp_group(turn, profile, labels)
-            found[group] = max(at, found.get(group, at))
-    return found
-
-
-def _ramp_group(turn: Turn, profile_uid: str, labels: Mapping[str, str]) -> Hashable:
-    """What an agent counts with: its domain of the first topology key; without a key its profile."""
-    topology = turn.rollout.per_topology
-    return ("group", labels.get(topology[0].key)) if topology else ("profile", profile_uid)
+    return sentence("Ramping", seconds=seconds, until=format_time(newest + timedelta(seconds=seconds)))
 
 
 def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
@@ -171,18 +182,27 @@ def pool_limit_reached(turn: Turn) -> str | None:
     row = _pool(turn)
     if row is None or row.max_concurrent is None:
         return None
-    there = _there(turn, "pool", lambda item: item.facts.pool if item.facts is not None else None)[row.name]
+    there = turn.scene.there("pool", _pool_of)[row.name]
     facts = {"pool": row.name, "limit": row.max_concurrent}
     return sentence("PoolLimitReached", **facts) if there >= row.max_concurrent else None
 
 
 def _pool(turn: Turn) -> PoolLimit | None:
-    return next((row for row in turn.rollout.pools if row.name == turn.facts.pool), None)
+    for row in turn.scene.rollout.pools:
+        if row.name == turn.facts.pool:
+            return row
+    return None
+
+
+def _pool_of(item: Live) -> str | None:
+    return item.facts.pool if item.facts is not None else None
 
 
 def topology_key_missing(turn: Turn) -> str | None:
-    missing = next((row.key for row in turn.rollout.per_topology if row.key not in turn.facts.labels), None)
-    return sentence("TopologyKeyMissing", key=missing) if missing else None
+    for row in turn.scene.rollout.per_topology:
+        if row.key not in turn.facts.labels:
+            return sentence("TopologyKeyMissing", key=row.key)
+    return None
 
 
 def _label(key: str, item: Live) -> str | None:
@@ -190,11 +210,11 @@ def _label(key: str, item: Live) -> str | None:
 
 
 def topology_limit_reached(turn: Turn) -> str | None:
-    for row in turn.rollout.per_topology:
+    for row in turn.scene.rollout.per_topology:
         group = turn.facts.labels.get(row.key)
         if group is None:  # of no group; whether that may be is a check of its own
             continue
-        if _there(turn, f"label {row.key}", partial(_label, row.key))[group] >= row.max:
+        if turn.scene.there(f"label {row.key}", partial(_label, row.key))[group] >= row.max:
             return sentence("TopologyLimitReached", limit=row.max, key=row.key, group=group)
     return None
 
@@ -208,38 +228,29 @@ def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
     return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
 
 
-def _drawn(agents: Callable[[], Iterable[Live]], limits: Mapping[str, int]) -> int:
-    return sum(node_watts(item.facts, limits)[0] for item in agents() if item.facts is not None and item.facts.product)
-
-
-def _budgets(turn: Turn) -> Iterable[tuple[str, int, Callable[[], Iterable[Live]]]]:
-    """(name, watts, agents that count) of each power budget that the candidate falls under."""
-    if turn.rollout.power_budget_watts is not None:
-        yield "spec.rollout.powerBudgetWatts", turn.rollout.power_budget_watts, lambda: _concerned(turn)
-    row = _pool(turn)
+def _budgets(turn: Turn) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
+    """(name, watts, which agents count) of each power budget that the candidate falls under."""
+    rollout, row = turn.scene.rollout, _pool(turn)
+    if rollout.power_budget_watts is not None:
+        uid = turn.scene.profile.uid  # its own agents, wherever they are, and those of others on its nodes
+        yield "spec.rollout.powerBudgetWatts", rollout.power_budget_watts, lambda i: i.matched or i.profile_uid == uid
     if row is not None and row.power_budget_watts is not None:
-        there = (item for item in turn.live if item.facts is not None and item.facts.pool == row.name)
-        yield f"powerBudgetWatts of pool {row.name}", row.power_budget_watts, lambda: there
-
-
-def _concerned(turn: Turn) -> list[Live]:
-    """The profile's own agents, wherever they are, and those of others on its nodes."""
-    return [item for item in turn.live if item.matched or item.profile_uid == turn.profile.uid]
+        pool = row.name
+        yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: _pool_of(i) == pool
 
 
 def power_budget_too_small(turn: Turn) -> str | None:
-    watts, origin = node_watts(turn.facts, turn.limits)
-    small = next(((name, budget) for name, budget, _ in _budgets(turn) if budget < watts), None)
-    if small is None:
-        return None
-    return sentence("PowerBudgetTooSmall", watts=watts, origin=origin, name=small[0], budget=small[1])
+    watts, origin = node_watts(turn.facts, turn.scene.limits)
+    for name, budget, _ in _budgets(turn):
+        if budget < watts:
+            return sentence("PowerBudgetTooSmall", watts=watts, origin=origin, name=name, budget=budget)
+    return None
 
 
 def power_budget_reached(turn: Turn) -> str | None:
-    watts, origin = node_watts(turn.facts, turn.limits)
-    for name, budget, agents in _budgets(turn):
-        shared = (turn.live, turn.limits)
-        drawn = _WATTS.of((turn.profile.uid, name), shared, partial(_drawn, agents, turn.limits))
+    watts, origin = node_watts(turn.facts, turn.scene.limits)
+    for name, budget, counts in _budgets(turn):
+        drawn = turn.scene.drawn(name, counts)
         if drawn + watts > budget:
             facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
             return sentence("PowerBudgetReached", **facts)
@@ -253,7 +264,7 @@ def limit_of_another_profile(turn: Turn) -> str | None:
             continue
         told = next((text for check in PHYSICAL if (text := check(other)) is not None), None)
         if told is not None:
-            return sentence("LimitOfAnotherProfile", profile=other.profile.key, detail=_without_next_step(told))
+            return sentence("LimitOfAnotherProfile", profile=other.scene.profile.key, detail=_without_next_step(told))
     return None
 
 
@@ -270,28 +281,30 @@ def has_physical_limits(rollout: Rollout) -> bool:
 def backing_off(turn: Turn) -> str | None:
     if turn.attempt is None or turn.attempt.outcome != "disrupted":
         return None
-    ended, rest = parse_time(turn.attempt.finished_at), turn.observed.settings.disruption_backoff
-    if not recent(ended, rest, turn.observed.now):
+    observed = turn.scene.observed
+    ended, rest = parse_time(turn.attempt.finished_at), observed.settings.disruption_backoff
+    if not recent(ended, rest, observed.now):
         return None
     return sentence("BackingOff", until=format_time(ended + rest), why=turn.attempt.reason or "Disrupted")
 
 
 def busy(turn: Turn) -> str | None:
-    occupancy = turn.observed.occupancy.get(turn.facts.name)
+    occupancy = turn.scene.observed.occupancy.get(turn.facts.name)
     if not _idle_required(turn) or occupancy is None or occupancy.holder is None:
         return None
     return sentence("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
 
 
 def not_looked_at(turn: Turn) -> str | None:
-    if not _idle_required(turn) or turn.facts.name in turn.observed.occupancy:
+    if not _idle_required(turn) or turn.facts.name in turn.scene.observed.occupancy:
         return None
     return sentence("CheckingIdle")
 
 
 def _idle_required(turn: Turn) -> bool:
-    assert turn.profile.spec is not None
-    return turn.profile.spec.idle.required
+    spec = turn.scene.profile.spec
+    assert spec is not None
+    return spec.idle.required
 
 
 PHYSICAL: tuple[Check, ...] = (pool_limit_reached, topology_limit_reached, power_budget_reached)

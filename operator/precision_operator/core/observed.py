@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache, cached_property
 from typing import Any, Literal
 
+from precision_api.names import FRESH
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
 from precision_operator.core.agent_defaults import AgentDefaults
+from precision_operator.core.clock import parse_time
+from precision_operator.core.nodes import NodeFacts, facts_of_all
 
 Raw = Mapping[str, Any]
 
@@ -104,7 +108,10 @@ class JobView:
 
 @dataclass(frozen=True)
 class ReportView:
-    """A node's report, as far as decisions need it; `status` is None where it is empty or can't be read."""
+    """A node's report, as far as decisions need it; `status` is None where it is empty or can't be read.
+
+    What each plan asks of thousands of reports is read from the status once, when it is first asked for.
+    """
 
     name: str
     namespace: str
@@ -118,6 +125,28 @@ class ReportView:
     """Value of the rerun annotation: a new one asks for a new run of this node."""
     version: str = ""
     """resourceVersion of the object that was read."""
+
+    @cached_property
+    def started(self) -> datetime | None:
+        """When the agent of the newest attempt was created; None where there was none, or it isn't told."""
+        attempt = self.status.attempt if self.status is not None else None
+        return parse_time(attempt.started_at) if attempt is not None and attempt.started_at else None
+
+    @cached_property
+    def told_limit(self) -> tuple[str, int | None] | None:
+        """When its result came in, and what its node's GPUs were then limited to, in watts; None without a result."""
+        status = self.status
+        if status is None or status.hardware is None or status.run is None:
+            return None
+        return status.run.finished_at, status.hardware.limit_watts
+
+    @cached_property
+    def not_fresh(self) -> Mapping[str, datetime]:
+        """Since when, by reason, it is marked as out of date; empty while it is fresh."""
+        conditions = self.status.conditions if self.status is not None else ()
+        return {
+            c.reason: parse_time(c.last_transition_time) for c in conditions if c.type == FRESH and c.status == "False"
+        }
 
 
 @dataclass(frozen=True)
@@ -170,3 +199,17 @@ class Observed:
     priority_class_exists: bool = True
     queues: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     """Whether there is a Kueue LocalQueue, by (namespace, name); absent: not asked for."""
+
+    @cached_property
+    def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:
+        """The facts of all nodes by UID, for one pool label: profiles that share it share them."""
+        nodes, slices = self.nodes, self.slices  # so that what is kept does not keep `self`
+        return cache(lambda pool_label: facts_of_all(nodes, pool_label, slices))
+
+    @cached_property
+    def reports_of(self) -> Mapping[str, Mapping[str, ReportView]]:
+        """Reports by profile UID and node UID, with an empty mapping for each profile that has none."""
+        found: dict[str, dict[str, ReportView]] = {profile.uid: {} for profile in self.profiles}
+        for report in self.reports:
+            found.setdefault(report.profile_uid, {})[report.node_uid] = report
+        return found

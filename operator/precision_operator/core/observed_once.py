@@ -25,10 +25,21 @@ class Once(Generic[T]):
     def of(self, key: Hashable, objects: tuple[object, ...], work: Callable[[], T]) -> T:
         """What `work` gives, or gave when it was last asked for this key with the same objects."""
         found = self._kept.get(key)
-        if found is not None and len(found[0]) == len(objects) and all(map(is_, found[0], objects)):
-            return found[1]
+        return found[1] if found is not None and _same(found[0], objects) else self.keep(key, objects, work())
+
+    def known(self, key: Hashable, objects: tuple[object, ...]) -> T | None:
+        """What is kept for this key, if it was worked out of the same objects."""
+        found = self._kept.get(key)
+        return found[1] if found is not None and _same(found[0], objects) else None
+
+    def keep(self, key: Hashable, objects: tuple[object, ...], value: T) -> T:
+        """Keep `value`, and give it back."""
         if len(self._kept) >= self._most:
             self._kept.clear()
-        value = work()
         self._kept[key] = (objects, value)
         return value
+
+
+def _same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    """Whether these are the very same objects."""
+    return len(some) == len(others) and all(map(is_, some, others))

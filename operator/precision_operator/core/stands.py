@@ -13,7 +13,7 @@ from precision_operator.core.budget import Tally
 from precision_operator.core.clock import duration, format_time, parse_time
 from precision_operator.core.due import Current, current, not_due_yet, standing
 from precision_operator.core.eligibility import decide, matches
-from precision_operator.core.nodes import NodeFacts, facts_of_all
+from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView, ReportView
 from precision_operator.core.observed_once import Once
 from precision_operator.core.reasons import REASONS, Kind, sentence
@@ -65,12 +65,12 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
     asked = ask(profile, observed)
     if profile.spec is None:
         return ProfilePlan(profile, asked)
-    facts = facts_of_all(observed.nodes, profile.spec.pool_label, observed.slices)
+    facts = observed.facts_of(profile.spec.pool_label)
     matched = sorted((f for f in facts.values() if matches(profile.spec.target, f)), key=lambda f: f.name)
     found = _Found(
         jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
         pods={pod.job_uid: pod for pod in observed.pods},
-        reports={report.node_uid: report for report in observed.reports if report.profile_uid == profile.uid},
+        reports=observed.reports_of[profile.uid],
     )
     terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
     stands = tuple(_stand_once(terms, profile, each, found, observed) for each in matched)
@@ -130,14 +130,13 @@ def _stand_once(terms: _Terms, profile: ProfileView, facts: NodeFacts, found: _F
     """
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
     pod = found.pods.get(job.uid) if job is not None else None
+    key, objects = (terms.uid, facts.uid), (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now))
+    known = _STANDS.known(key, objects)
+    if known is not None:
+        return known
+    stand = _stand(profile, terms.spec, terms.asked, facts, found, observed)
     attempt = newest_attempt(report)
-    if attempt is not None and attempt.outcome == "failed":
-        return _stand(profile, terms.spec, terms.asked, facts, found, observed)
-    return _STANDS.of(
-        (terms.uid, facts.uid),
-        (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now)),
-        lambda: _stand(profile, terms.spec, terms.asked, facts, found, observed),
-    )
+    return stand if attempt is not None and attempt.outcome == "failed" else _STANDS.keep(key, objects, stand)
 
 
 def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,28 +14,27 @@ from precision_operator.core.budget import (
     NODE_CHECKS,
     PROFILE_CHECKS,
     Live,
+    Scene,
     Tally,
     Turn,
     has_physical_limits,
     hindrance,
-    recent,
 )
-from precision_operator.core.clock import parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.reasons import sentence
-from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
+from precision_operator.core.stands import ProfilePlan, Stand
 
 TENTATIVE = ("CheckingIdle", "AgentStarting")
 """Reasons of candidates that take a place in this plan."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_STOPS_ALL = {code for code, _ in PROFILE_CHECKS}
 
 
 @dataclass
 class _Ledger:
     """What is taken while one plan is made: a value local to `take_turns`."""
 
+    observed: Observed
     live: dict[tuple[str, str], str]
     """Node UID of each agent that runs or may still run, by profile UID and its Job's UID."""
     taken: dict[str, str]
@@ -53,16 +52,27 @@ class _Ledger:
     """Profiles that limit places, so that others on their nodes are bound too."""
     own: Counter[str]
     """How many agents each profile has, by its UID."""
-    views: dict[str, tuple[Live, ...]] = field(default_factory=dict)
+    scenes: dict[str, Scene] = field(default_factory=dict)
     """All agents as each profile sees them, by its UID, until the next one starts."""
 
-    def lives(self, draft: ProfilePlan) -> tuple[Live, ...]:
+    def scene(self, draft: ProfilePlan) -> Scene:
         """All agents as one profile sees them: the same value until the next one starts."""
         uid = draft.profile.uid
-        if uid not in self.views:
+        if uid not in self.scenes:
             here, nodes = self.matched[uid], draft.nodes
-            self.views[uid] = tuple(Live(o, node, nodes.get(node), node in here) for (o, _), node in self.live.items())
-        return self.views[uid]
+            self.scenes[uid] = Scene(
+                observed=self.observed,
+                profile=draft.profile,
+                live=tuple(Live(o, node, nodes.get(node), node in here) for (o, _), node in self.live.items()),
+                tally=self.tallies[uid],
+                limits=self.limits,
+                starts=self.starts,
+            )
+        return self.scenes[uid]
+
+    def turn(self, draft: ProfilePlan, facts: NodeFacts) -> Turn:
+        """What bears on a start on this node, as one profile sees it; without its attempt."""
+        return Turn(self.scene(draft), facts, self.taken.get(facts.name))
 
 
 @dataclass(frozen=True)
@@ -78,27 +88,40 @@ class Turns:
 def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
     """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
     ledger = _ledger(observed, drafts)
-    queues = {d.profile.uid: deque(s for s in d.stands if s.state == "eligible") for d in drafts}
     by_uid = {d.profile.uid: d for d in drafts}
-    settled: dict[tuple[str, str], Stand] = {}
+    stands = {d.profile.uid: list(d.stands) for d in drafts}
+    queues = {uid: deque(i for i, s in enumerate(own) if s.state == "eligible") for uid, own in stands.items()}
     starts: list[Start] = []
     look_at: list[str] = []
     while any(queues.values()):
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger))
-        draft, candidate = by_uid[uid], queues[uid].popleft()
-        stand, start = _turn(draft, candidate, observed, ledger)
-        settled[uid, candidate.facts.uid] = stand
-        starts += [start] if start is not None else []
-        look_at += [candidate.facts.name] if stand.reason == "CheckingIdle" else []
-        if stand.reason in TENTATIVE:
-            _take(ledger, draft.profile, candidate.facts, observed.now)
-        if stand.reason in _STOPS_ALL:
-            settled |= {(uid, s.facts.uid): _as(s, stand) for s in queues[uid]}
-            queues[uid].clear()
-    plans = tuple(
-        replace(d, stands=tuple(settled.get((d.profile.uid, s.facts.uid), s) for s in d.stands)) for d in drafts
-    )
+        for place, stand, start in _until_one_starts(by_uid[uid], queues[uid], ledger):
+            stands[uid][place] = stand
+            starts += [start] if start is not None else []
+            look_at += [stand.facts.name] if stand.reason == "CheckingIdle" else []
+    plans = tuple(replace(d, stands=tuple(stands[d.profile.uid])) for d in drafts)
     return Turns(plans, tuple(starts), tuple(dict.fromkeys(look_at)))
+
+
+def _until_one_starts(
+    draft: ProfilePlan, queue: deque[int], ledger: _Ledger
+) -> Iterator[tuple[int, Stand, Start | None]]:
+    """What comes of the profile's next candidates, each with its place among the stands, up to one that may start.
+
+    Then it may be another profile's turn.
+    """
+    stopped = hindrance(ledger.turn(draft, draft.stands[queue[0]].facts), PROFILE_CHECKS)
+    while queue:
+        place = queue.popleft()
+        candidate = draft.stands[place]
+        if stopped is not None:
+            yield place, _as(candidate, stopped), None
+            continue
+        stand, start = _turn(draft, candidate, ledger)
+        yield place, stand, start
+        if stand.reason in TENTATIVE:
+            _take(ledger, draft.profile, candidate.facts)
+            return
 
 
 def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
@@ -108,6 +131,7 @@ def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
     starts = _starts(observed)
     live = {(item.profile_uid, _job_uid(item)): item.node_uid for item in agents}
     return _Ledger(
+        observed=observed,
         live=live,
         taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
         starts=_recent(starts, drafts, observed.now),
@@ -127,8 +151,11 @@ def _limits_places(draft: ProfilePlan) -> bool:
 
 def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
     """When agents were last created, by what reports and Jobs say."""
-    ended = {(r.profile_uid, r.node_uid): newest_attempt(r) for r in observed.reports}
-    starts = {key: parse_time(a.started_at) for key, a in ended.items() if a is not None and a.started_at}
+    starts = {
+        (report.profile_uid, report.node_uid): report.started
+        for report in observed.reports
+        if report.started is not None
+    }
     return starts | {(job.profile_uid, job.node_uid): job.created for job in observed.jobs}
 
 
@@ -147,7 +174,8 @@ def _recent(
     """The starts that any profile's ramp may still wait for."""
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
-    return {key: at for key, at in starts.items() if recent(at, longest, now)}
+    first, last = now - longest, now + longest
+    return {key: at for key, at in starts.items() if first < at < last}
 
 
 def _job_uid(item: JobView | PodView) -> str:
@@ -156,10 +184,12 @@ def _job_uid(item: JobView | PodView) -> str:
 
 def _limits(observed: Observed) -> dict[str, int]:
     """Enforced watts of each node's GPUs, as the newest report of whichever profile tells them."""
-    told = [r for r in observed.reports if r.status and r.status.hardware and r.status.run]
-    told.sort(key=lambda r: r.status.run.finished_at if r.status and r.status.run else "")
-    found = {r.node_uid: r.status.hardware.limit_watts for r in told if r.status and r.status.hardware}
-    return {uid: watts for uid, watts in found.items() if watts}
+    newest: dict[str, tuple[str, int | None]] = {}
+    for report in observed.reports:
+        known = newest.get(report.node_uid)
+        if report.told_limit is not None and (known is None or report.told_limit[0] >= known[0]):
+            newest[report.node_uid] = report.told_limit
+    return {uid: watts for uid, (_, watts) in newest.items() if watts}
 
 
 def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, datetime, datetime, str]:
@@ -167,56 +197,37 @@ def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, datetime, datetim
     return ledger.own[profile.uid], ledger.newest.get(profile.uid, _NEVER), profile.created, profile.key
 
 
-def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts, now: datetime) -> None:
+def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts) -> None:
+    now = ledger.observed.now
     ledger.live[profile.uid, facts.uid] = facts.uid
     ledger.own[profile.uid] += 1
-    ledger.views.clear()
+    ledger.scenes.clear()
     ledger.taken.setdefault(facts.name, profile.key)
     ledger.starts = ledger.starts | {(profile.uid, facts.uid): now}
     ledger.newest[profile.uid] = now
 
 
-def _as(stand: Stand, other: Stand) -> Stand:
-    return replace(stand, reason=other.reason, message=other.message)
+def _as(candidate: Stand, told: tuple[str, str]) -> Stand:
+    """The candidate's stand with another (reason, message)."""
+    return Stand(candidate.facts, *told, candidate.report, candidate.current)
 
 
-def _turn(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger) -> tuple[Stand, Start | None]:
+def _turn(draft: ProfilePlan, candidate: Stand, ledger: _Ledger) -> tuple[Stand, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
     asked, found = draft.asked, candidate.current
     assert isinstance(asked, Ask)
     assert found is not None
-    turn = replace(
-        _seen_by(draft, candidate.facts, observed, ledger),
-        attempt=found.attempt,
-        elsewhere=_elsewhere(draft, candidate, observed, ledger),
-    )
-    hindered = hindrance(turn, PROFILE_CHECKS) or hindrance(turn, NODE_CHECKS)
-    if hindered is not None:
-        return replace(candidate, reason=hindered[0], message=hindered[1]), None
-    return _start(draft, candidate, asked, observed)
+    facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, ledger)
+    turn = Turn(ledger.scene(draft), facts, ledger.taken.get(facts.name), found.attempt, elsewhere)
+    hindered = hindrance(turn, NODE_CHECKS)
+    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, asked, ledger.observed)
 
 
-def _seen_by(draft: ProfilePlan, facts: NodeFacts, observed: Observed, ledger: _Ledger) -> Turn:
-    """What bears on a start on this node, as one profile sees it; without its attempt."""
-    return Turn(
-        observed=observed,
-        profile=draft.profile,
-        facts=facts,
-        live=ledger.lives(draft),
-        tally=ledger.tallies[draft.profile.uid],
-        taken_by=ledger.taken.get(facts.name),
-        attempt=None,
-        limits=ledger.limits,
-        starts=ledger.starts,
-    )
-
-
-def _elsewhere(draft: ProfilePlan, candidate: Stand, observed: Observed, ledger: _Ledger) -> tuple[Turn, ...]:
+def _elsewhere(draft: ProfilePlan, candidate: Stand, ledger: _Ledger) -> tuple[Turn, ...]:
     """The candidate's node as other profiles see it that match it and limit places."""
     uid = candidate.facts.uid
-    others = (other for other in ledger.limited if other.profile.uid != draft.profile.uid)
-    matching = (other for other in others if uid in ledger.matched[other.profile.uid])
-    return tuple(_seen_by(other, other.nodes[uid], observed, ledger) for other in matching)
+    others = [other for other in ledger.limited if other.profile.uid != draft.profile.uid]
+    return tuple([ledger.turn(o, o.nodes[uid]) for o in others if uid in ledger.matched[o.profile.uid]])
 
 
 def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed) -> tuple[Stand, Start | None]:
@@ -225,7 +236,7 @@ def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed)
     document = request(profile, asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
     refused = too_large(document)
     if refused is not None:
-        return replace(candidate, reason="ProfileNotAccepted", message=refused.message), None
+        return _as(candidate, ("ProfileNotAccepted", refused.message)), None
     message = sentence("AgentStarting", attempt=document.attempt, why="its Job is being created")
     names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
     start = Start(
@@ -236,4 +247,4 @@ def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed)
         reason="AgentStarting",
         message=message,
     )
-    return replace(candidate, reason="AgentStarting", message=message), start
+    return _as(candidate, ("AgentStarting", message)), start

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal
 
-from precision_api import names
 from precision_api.report import ReportStatus
 from precision_operator.core.actions import DEFAULT_KEEPING, Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale
-from precision_operator.core.clock import duration, parse_time
+from precision_operator.core.clock import duration
 from precision_operator.core.observed import JobView, Observed, PodView, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.stands import ProfilePlan, recorded
@@ -20,21 +19,21 @@ _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNe
 def upkeep(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action]:
     """All that is to be ended, collected, marked or deleted."""
     by_uid = {plan.profile.uid: plan for plan in plans}
-    reports = {(report.profile_uid, report.node_uid): report for report in observed.reports}
     pods = {pod.job_uid: pod for pod in observed.pods}
     for job in observed.jobs:
-        report = reports.get((job.profile_uid, job.node_uid))
+        report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
         action = _of_job(job, pods.get(job.uid), report, by_uid.get(job.profile_uid), observed)
         if action is not None and not job.deleting:
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
     written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
-    for report in observed.reports:
-        owner = by_uid.get(report.profile_uid)
-        if (report.profile_uid, report.node_uid) in written:
+    for plan in plans:
+        if plan.profile.spec is None:
             continue
-        if owner is not None and owner.profile.spec is not None and report.node_uid not in observed.nodes:
-            yield from _of_lost_node(report, owner.profile.spec.retention.deleted_nodes, observed.now)
+        uid, keep = plan.profile.uid, plan.profile.spec.retention.deleted_nodes
+        for node, report in observed.reports_of[uid].items():
+            if node not in observed.nodes and (uid, node) not in written:
+                yield from _of_lost_node(report, keep, observed.now)
     for plan in plans:
         yield from _stale(plan, written)
 
@@ -103,23 +102,13 @@ def _drop_job(job: JobView, reason: str, message: str) -> Drop:
 
 def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[Action]:
     """A report outlives its node by the retention; with its profile it goes by garbage collection."""
-    since = _not_fresh(report).get("NodeGone")
+    since = report.not_fresh.get("NodeGone")
     if since is None:
         yield MarkStale(report, "NodeGone", sentence("NodeGone", node=report.node_name))
     elif now - since >= duration(keep):
         yield Drop(
             "NodePrecisionReport", report.namespace, report.name, report.uid, "RetentionOver", "its node is gone"
         )
-
-
-def _not_fresh(report: ReportView) -> Mapping[str, datetime]:
-    """Since when, by reason, the report is marked as out of date; empty while it is fresh."""
-    conditions = report.status.conditions if report.status is not None else ()
-    return {
-        c.reason: parse_time(c.last_transition_time)
-        for c in conditions
-        if c.type == names.FRESH and c.status == "False"
-    }
 
 
 def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
@@ -130,7 +119,7 @@ def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]
             continue
         if (plan.profile.uid, report.node_uid) in written:
             continue
-        marked = _not_fresh(report)
+        marked = report.not_fresh
         if found.due is None and marked and _is_of_newest_attempt(report.status):
             yield MarkFresh(report, f"what made it stale ({', '.join(marked)}) is undone")
         elif found.due not in (None, "FirstRun") and not marked:
