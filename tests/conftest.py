@@ -10,6 +10,8 @@ from hypothesis import settings
 # Container images forbid bytecode. Here, where hundreds of processes import the same, each would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Nothing that is imported goes: until all is collected there is no garbage worth looking for.
+gc.disable()
 # Two workers on two cores, each with a thread a core: threads that wait for each other take thirty times as long over
 # small matrices. Set before anything imports torch.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -27,3 +29,4 @@ def pytest_collection_finish() -> None:
     """All that was imported stays: the garbage collector need not go through its million objects at every turn."""
     gc.collect()
     gc.freeze()
+    gc.enable()

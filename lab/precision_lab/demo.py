@@ -86,7 +86,10 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
     with start_lab(demo_fleet(), settings) as lab:
         console.print("A control plane with 24 simulated nodes is up.")
         installed = install(lab, watch=[NAMESPACE])
-        console.print(f"The chart is applied in {SYSTEM}; operator and exporter run as its service accounts.")
+        console.print(
+            f"The chart is applied in {SYSTEM}. Its Deployments have no replicas there: operator and exporter run as "
+            "local processes, with their arguments and service accounts."
+        )
         monitoring = start_monitoring(lab.processes, installed, cache_folder(), build_page)
         if monitoring.prometheus:
             console.print("A Prometheus scrapes them with the chart's rules.")

@@ -1,7 +1,8 @@
 """Installs Precision Profiler in a lab as its chart says: all objects applied, its Deployments run as local processes.
 
 Each of those gets a kubeconfig with a token of the Deployment's own service account, so it has exactly the rights that
-the chart gives it.
+the chart gives it. In the cluster the Deployments have no replicas, and say why: what reads the operator's settings
+there, as kubectl precision does, finds those that it runs with.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import yaml
 
 from precision_lab.binaries import binaries
 from precision_lab.lab import Lab
+from precision_lab.names import PREFIX
 from precision_lab.ports import free_ports
 from precision_lab.processes import ProcessError
 
@@ -29,6 +31,8 @@ CHART = REPOSITORY / "charts" / "precision-profiler"
 RELEASE = "precision-profiler"
 NAMESPACE = "precision-system"
 READY_SECONDS = 60.0
+RUNS_AS = f"{PREFIX}/runs-as"
+"""Annotation of a Deployment without replicas."""
 Object = dict[str, Any]
 
 
@@ -81,7 +85,7 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
     deployments = [item for item in objects if item["kind"] == "Deployment"]
     _apply(lab, definitions)
     lab.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *(_name(item) for item in definitions))
-    _apply(lab, [item for item in objects if item not in definitions and item not in deployments])
+    _apply(lab, [without_pods(item) if item in deployments else item for item in objects if item not in definitions])
     ports = free_ports(len(deployments))
     programs = [program_of(lab, deployment, port) for deployment, port in zip(deployments, ports, strict=True)]
     if start:
@@ -109,6 +113,17 @@ def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]
     if done.returncode != 0:
         raise ProcessError(f"rendering the chart: {done.stderr.strip()}")
     return [item for item in yaml.safe_load_all(done.stdout) if item]
+
+
+def without_pods(deployment: Object) -> Object:
+    """The Deployment with all that it says of its pods, and none of them: its program runs beside the cluster."""
+    told = {RUNS_AS: "a local process of the lab, with these arguments"}
+    meta = deployment["metadata"]
+    return {
+        **deployment,
+        "metadata": {**meta, "annotations": {**meta.get("annotations", {}), **told}},
+        "spec": {**deployment["spec"], "replicas": 0},
+    }
 
 
 def program_of(lab: Lab, deployment: Object, port: int) -> Program:

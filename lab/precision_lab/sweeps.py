@@ -17,6 +17,7 @@ from typing import Any
 from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 from precision_api.products import ProductClass
 from precision_lab.hardware import HARDWARE
+from precision_lab.sweep_plans import plans
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -100,6 +101,16 @@ class Sweep:
         return (_profile(self.nodes, self.at),)
 
     @cached_property
+    def plans(self) -> tuple[Raw, ...]:
+        """The CapacityPlans: one that is solved, one that can't be."""
+        racks = {f"uid-{node.name}": f"{node.product}.{node.rack}" for node in self.nodes}
+        return plans(NAMESPACE, self.reports, self.profiles, racks, self._now)
+
+    @property
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.at, UTC)
+
+    @cached_property
     def bodies(self) -> Mapping[str, bytes]:
         """What the exporter gives, uncompressed, by path: /metrics, /metrics/shard/0 and on."""
         body = self._built
@@ -115,11 +126,13 @@ class Sweep:
 
     @cached_property
     def _built(self) -> Body:
-        store = Store("detail", clock=lambda: datetime.fromtimestamp(self.at, UTC))
+        store = Store("detail", clock=lambda: self._now)
         for profile in self.profiles:
             store.see_profile(profile)
         for report in self.reports:
             store.see_report(report)
+        for plan in self.plans:
+            store.see_plan(plan)
         return build(store.view(), self.shards)
 
 

@@ -38,6 +38,16 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         {"shapes": [{"m": 1, "k": 1, "n": 1}]},
         ("spec.workload", "name is required"),
     ),
+    "shapes that are split over GPUs": (
+        "workload",
+        {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "tensorParallel": 2},
+        ("spec.workload", "shapes are taken literally: leave tensorParallel and expertParallel out"),
+    ),
+    "shapes whose experts are spread": (
+        "workload",
+        {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "expertParallel": 2},
+        ("spec.workload", "shapes are taken literally", "describe the model instead of shapes"),
+    ),
     "a model without sizes": (
         "workload",
         {"name": "x", "model": MODEL},

@@ -26,7 +26,8 @@ def _one_source(raw: Raw) -> Raw:
     kept = given[len(raw) % len(given)]
     rest = {name: value for name, value in raw.items() if name not in SOURCES or name == kept}
     if kept == "shapes":
-        return {"name": "w"} | {name: value for name, value in rest.items() if name not in SIZES}
+        whole = {"name": "w", **rest, "tensorParallel": 1, "expertParallel": 1}
+        return {name: value for name, value in whole.items() if name not in SIZES}
     return {"name": "w", **({"preset": "llama3-8b"} if kept == "preset" else SIZES), **rest}
 
 

@@ -106,7 +106,7 @@ def test_without_files_nothing_is_rendered(helm: Helm, tmp_path: Path) -> None:
 
 def test_the_charts_own_rules_and_dashboards_are_rendered_as_they_lie_there(helm: Helm) -> None:
     objects = rendered(helm, CHART)
-    rules = {path.stem: yaml.safe_load(path.read_text()) for path in CHART.glob("files/rules/*.yaml")}
+    rules = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in CHART.glob("files/rules/*.yaml")}
     dashboards = {path.name: json.loads(path.read_text()) for path in CHART.glob("files/dashboards/*.json")}
     found = of_kind(objects, "PrometheusRule")
     assert [item["spec"] for item in found] == [rules[name] for name in sorted(rules)]

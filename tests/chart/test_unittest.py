@@ -12,9 +12,9 @@ from precision_lab.binaries import binaries
 from tests.support.helm import CHART
 
 
-def unittest(chart: Path) -> subprocess.CompletedProcess[str]:
+def unittest(chart: Path, suites: str = "tests/*_test.yaml") -> subprocess.CompletedProcess[str]:
     program = binaries(["helm-unittest"])["helm-unittest"]
-    return subprocess.run([str(program), "--strict", str(chart)], text=True, capture_output=True)
+    return subprocess.run([str(program), "--strict", "--file", suites, str(chart)], text=True, capture_output=True)
 
 
 def test_the_charts_own_suite_passes() -> None:
@@ -41,4 +41,6 @@ def test_a_broken_template_fails_its_suite(suite: str, tmp_path: Path) -> None:
     text = (copy / name).read_text()
     assert right in text
     (copy / name).write_text(text.replace(right, wrong))
-    assert unittest(copy).returncode == 1
+    done = unittest(copy, f"tests/{suite}_test.yaml")
+    assert done.returncode == 1
+    assert "1 failed, 0 passed" in done.stdout.partition("Test Suites:")[2].splitlines()[0]

@@ -35,7 +35,7 @@ def schema() -> dict[str, Any]:
 
 def defaults() -> dict[str, Any]:
     """values.yaml."""
-    return dict(yaml.safe_load((CHART / "values.yaml").read_text()))
+    return dict(yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader))
 
 
 def values(fields: dict[str, Any] | None = None, found: Any = None, at: str = "") -> Iterator[Value]:

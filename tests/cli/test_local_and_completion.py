@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from precision_operator.cli.codes import CODES
 from precision_operator.cli.complete import answers, names_in_cluster
 from precision_operator.cli.local import executed
 from tests.cli.api import Api
-from tests.support.report_objects import profile_object
+from tests.support.report_objects import FINISHED, profile_object, report_object, report_status
 
 DOC = Path(__file__).parents[2] / "docs" / "kubectl.md"
 
@@ -85,7 +86,8 @@ def known(kind: str, given: Mapping[str, str]) -> Sequence[str]:
     """Names as a cluster would give them; those of namespace `other` when it is typed."""
     if given.get("-n") == "other" and kind == "profile":
         return ["weekly"]
-    return {"profile": ["nightly", "night-2"], "node": ["gb200-1", "h100-1"], "namespace": ["ml", "other"]}[kind]
+    names = {"profile": ["nightly", "night-2"], "node": ["gb200-1", "h100-1"], "namespace": ["ml", "other"]}
+    return (names | {"pool": ["NVIDIA-GB200", "NVIDIA-H200"], "driver": ["570.1", "580.2"], "run": ["a3f1c2"]})[kind]
 
 
 ASKED: dict[str, tuple[list[str], list[str]]] = {
@@ -93,6 +95,19 @@ ASKED: dict[str, tuple[list[str], list[str]]] = {
     "all commands": ([""], [*COMMANDS, ":4"]),
     "a node": (["why", "gb"], ["gb200-1", ":4"]),
     "a profile or a node, or a file": (["report", "n"], ["nightly", "night-2", ":0"]),
+    "a side by its bare name, or what it may begin with": (
+        ["compare", ""],
+        ["nightly", "night-2", "gb200-1", "h100-1", "pool/", "driver/", "run/", ":2"],
+    ),
+    "what a side begins with": (["compare", "dr"], ["driver/", ":2"]),
+    "a side that is a profile": (["compare", "pool/NVIDIA-GB200", "nightly"], ["nightly", ":0"]),
+    "a pool": (["compare", "pool/NVIDIA-GB200", "pool/NVIDIA-H"], ["pool/NVIDIA-H200", ":0"]),
+    "a driver": (["compare", "driver/"], ["driver/570.1", "driver/580.2", ":0"]),
+    "a run": (["compare", "run/a"], ["run/a3f1c2", ":0"]),
+    "a profile after its kind": (["compare", "pp/nightl"], ["pp/nightly", ":0"]),
+    "a node after its kind": (["rerun", "node/h"], ["node/h100-1", ":4"]),
+    "nothing of a kind that the command does not take": (["rerun", "pool/"], [":4"]),
+    "a file in a folder": (["compare", "saved/"], [":0"]),
     "a form": (["nodes", "-o", "w"], ["wide", ":4"]),
     "the page's file": (["report", "nightly", "-o", ""], [":0"]),
     "a file": (["dry-run", "-f", ""], [":0"]),
@@ -116,12 +131,57 @@ def test_each_command_completes_its_options_with_help() -> None:
         assert all(line.split("\t")[1] for line in lines[:-1]), command
 
 
-def test_names_come_from_the_cluster_and_a_silent_one_gives_none(api: Api) -> None:
+def test_names_come_from_the_cluster_and_a_kind_that_it_does_not_have_gives_none(api: Api) -> None:
     api.profiles(profile_object())
     api.run("status")  # writes the kubeconfig
     given = {"--kubeconfig": str(api.folder / "kubeconfig")}
     assert names_in_cluster("profile", given) == ["nightly"]
-    assert names_in_cluster("node", {"--kubeconfig": str(api.folder / "none")}) == ()
+    assert names_in_cluster("node", given) == ()
+
+
+def test_pools_drivers_and_runs_are_those_of_the_reports_and_of_what_they_remember(api: Api) -> None:
+    api.profiles(profile_object(), profile_object("weekly"))
+    older = {"run": "r0", "outcome": "succeeded", "finishedAt": FINISHED, "driver": "570.124.06"}
+    api.reports(report_object("a", status=report_status() | {"history": [older]}), report_object("b", status={}))
+    other = report_status(run="w1") | {"hardware": {"product": "H100", "gpus": 8, "pool": "NVIDIA-H100"}}
+    api.reports(report_object("c", "weekly", status=other))
+    api.run("status")
+    given = {"--kubeconfig": str(api.folder / "kubeconfig")}
+    assert names_in_cluster("pool", given) == ["NVIDIA-GB200", "NVIDIA-H100"]
+    assert names_in_cluster("driver", given) == ["580.95.05", "570.124.06"]
+    assert names_in_cluster("run", given | {"--profile": "nightly"}) == ["r1", "r0"]
+
+
+UNUSABLE = {
+    "no file": None,
+    "an empty file": "",
+    "no YAML": "{",
+    "bytes": "\x00\x01",
+    "a list": "[]",
+    "no contexts": "{apiVersion: v1, kind: Config, current-context: c}",
+    "a context of nothing": "{current-context: c, contexts: [{name: c, context: {}}]}",
+    "no address": "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
+    "clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}",
+    "an address that is none": "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
+    "clusters: [{name: k, cluster: {server: 'no address'}}], users: [{name: u, user: {}}]}",
+}
+
+
+@pytest.mark.parametrize("text", UNUSABLE.values(), ids=UNUSABLE)
+def test_without_a_cluster_there_are_no_names_and_no_error(text: str | None, tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    if text is not None:
+        config.write_text(text)
+    for kind in ("profile", "pool"):
+        assert names_in_cluster(kind, {"--kubeconfig": str(config)}) == ()
+
+
+def test_a_cluster_that_never_answers_gives_no_names(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tmp_path / "kubeconfig"
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config.write_text(UNUSABLE["an address that is none"].replace("no address", address))
+        assert names_in_cluster("driver", {"--kubeconfig": str(config)}, seconds=0.2) == ()
 
 
 # The table of exit codes, and the page of the plugin.

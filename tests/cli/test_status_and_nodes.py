@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 
+from precision_operator.cli.output import as_columns
 from precision_operator.cli.reads import PAGE
 from precision_operator.cluster import paths
 from tests.cli.api import Api
@@ -194,6 +196,56 @@ def test_a_table_of_usual_names_fits_120_columns(api: Api, words: tuple[str, ...
     done = api.run(*words)
     assert done.exit_code == 0
     assert max(map(len, done.stdout.splitlines())) <= 120, done.stdout
+
+
+def unfolded(table: str) -> list[dict[str, str]]:
+    """The rows of a table by its titles; a row goes on where STATE is empty. Without spaces: lines end with some."""
+    header, *lines = table.splitlines()
+    starts = [found.start() for found in re.finditer(r"\S+( \S+)*", header)]
+    places = [slice(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    titles, rows = [header[place].strip() for place in places], []
+    for line in lines:
+        cells = dict(zip(titles, (line[place].replace(" ", "") for place in places), strict=True))
+        if cells["STATE"]:
+            rows.append(cells)
+        else:
+            rows[-1] = {title: rows[-1][title] + cells[title] for title in titles}
+    return rows
+
+
+NAMES = {
+    "as usual": ("nightly", "fleet-every-night", "NVIDIA-H100-80GB-HBM3", WIDE),
+    "of a cloud": ("nightly", "llama3-8b-weekly", "NVIDIA-GB300", "ip-10-0-212-134.us-west-2.compute.internal"),
+    "as long as can be": ("p" * 40, "a-profile-for-the-whole-fleet-once-a-week", "x" * 63, ".".join(["n" * 63] * 3)),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "pool", "node"), NAMES.values(), ids=NAMES)
+def test_tables_of_several_profiles_and_pools_fit_120_columns_and_lose_nothing(
+    api: Api, one: str, other: str, pool: str, node: str
+) -> None:
+    hot = {"throttledShare": "0.2", "throttleReason": "software_thermal"}
+    hardware = {"product": "H100", "gpus": 8, "pool": "a"}
+    api.profiles(*(profile_object(name, status={"waitsFor": "MaxConcurrentReached (612)"}) for name in (one, other)))
+    for number, name in enumerate((one, other)):
+        like = [measured(f"n{number}{i}", hardware=hardware) for i in range(3)]
+        odd = measured(
+            node, best=hot, data="simulated", hardware=hardware | {"pool": pool}, rows=[without_energy("mxfp8", 1.3)]
+        )
+        api.reports(*(each | {"spec": each["spec"] | {"profile": name}} for each in (*like, odd)))
+    narrow, found = api.run("nodes", "-A").stdout, api.printed("nodes", "-A")
+    assert max(map(len, narrow.splitlines())) <= 120, narrow
+    shown = unfolded(narrow.rpartition("\n\n")[0])
+    names = [(row["NODE"], row["PROFILE"], row["POOL"]) for row in shown]
+    assert names == [(row["node"], row["profile"], row["pool"]) for row in found]
+    assert {row["NOTES"] for row in shown if row["NODE"] == node} == {"throttled,nopower,SIMULATED"}
+    assert max(map(len, api.run("status").stdout.splitlines())) <= 120
+
+
+def test_a_name_that_people_copy_is_whole_where_other_columns_can_give_way() -> None:
+    pools, node = "-".join(["pool"] * 30), "n" * 50
+    table = as_columns([{"node": node, "pool": pools, "best": "x" * 40}], ["pool"], ["node"]).splitlines()
+    assert [line.split() for line in table[1:3]] == [[node, "pool-" * 4, "x" * 40], ["pool-" * 4]]
 
 
 def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) -> None:

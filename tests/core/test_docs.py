@@ -81,7 +81,7 @@ def is_make_target(name: str) -> bool:
 
 
 def is_chart_value(key: str) -> bool:
-    values: Any = yaml.safe_load(text_of(ROOT / "charts" / "precision-profiler" / "values.yaml"))
+    values: Any = yaml.load(text_of(ROOT / "charts" / "precision-profiler" / "values.yaml"), yaml.CSafeLoader)
     for name in key.split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return values is not None

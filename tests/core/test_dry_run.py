@@ -97,7 +97,7 @@ def test_a_suspended_profile_queues_all(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_reason_that_a_node_can_have_has_its_word() -> None:
-    kinds = {reason.kind for reason in REASONS.values()} - {"eligible", "partial", "profile", "due"}
+    kinds = {reason.kind for reason in REASONS.values()} - {"eligible", "partial", "slow", "profile", "due"}
     assert DECISIONS.keys() == kinds
 
 

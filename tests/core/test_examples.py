@@ -32,7 +32,12 @@ def documents(path: Path) -> list[dict[str, Any]]:
     """The YAML documents of a file; of a Markdown page those in its yaml blocks."""
     text = path.read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if path.suffix == ".md" else [text]
-    return [document for block in blocks for document in yaml.safe_load_all(block) if isinstance(document, dict)]
+    return [
+        document
+        for block in blocks
+        for document in yaml.load_all(block, yaml.CSafeLoader)
+        if isinstance(document, dict)
+    ]
 
 
 def profiles() -> list[Any]:

@@ -247,10 +247,11 @@ DATA = [
     (["measured", "measured"], "measured", False),
     (["measured", "replayed"], "SIMULATED (1/2)", True),
     (["simulated", "simulated"], "SIMULATED (2/2)", True),
+    (["measured", "trial"], "measured", False),
 ]
 
 
-@pytest.mark.parametrize(("data", "told", "flag"), DATA, ids=["measured", "mixed", "simulated"])
+@pytest.mark.parametrize(("data", "told", "flag"), DATA, ids=["measured", "mixed", "simulated", "a CPU"])
 def test_what_nobody_measured_is_called_simulated_wherever_it_is_shown(data: list[str], told: str, flag: bool) -> None:
     status = profile_status(planned([measured(f"n{i}", data=word) for i, word in enumerate(data)]), NOW, 2)
     assert (status.data, status.pools[0].simulated) == (told, flag)

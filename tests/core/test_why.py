@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from precision_operator.cli.dry_run import rows
-from precision_operator.cli.why import row, text
+from precision_operator.cli.why import row, text, wide
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.why import Answer, why
-from tests.support.situations import SITUATIONS, Situation
+from tests.support.situations import SITUATIONS, Situation, beside_like
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
 
-OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "partial", "due")
+OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "partial", "slow", "due")
 """Kinds of reasons that are said of one node."""
 
 each_situation = pytest.mark.parametrize(("reason", "situation"), SITUATIONS.items(), ids=SITUATIONS)
@@ -32,6 +32,9 @@ def told(situation: Situation) -> tuple[str | None, str | None]:
     found = answer(situation)
     if situation.told == "due":
         return found.due, found.due_message
+    if situation.told == "slow":
+        assert found.standing is not None
+        return found.standing.reason, found.standing.message
     if situation.told == "attempt":
         assert found.past.attempt is not None
         return found.past.attempt.reason, found.past.attempt.message
@@ -132,6 +135,35 @@ def test_of_many_blockers_five_are_named_and_the_others_counted() -> None:
         6,
         "2 more",
     ]
+
+
+def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the_json() -> None:
+    found = answer(SITUATIONS["Slow"])
+    assert (found.kind, found.reason) == ("succeeded", "Measured")
+    assert "\n  slow         Slow: It gives 80.0% of the median of 4 nodes like it" in text("n1", [found])
+    assert row("n1", found)["standing"] == {
+        "ofMedian": 0.8,
+        "slow": True,
+        "slowBelow": 0.95,
+        "recipe": "bf16",
+        "comparedNodes": 4,
+        "reason": "Slow",
+        "message": sentence("Slow", **SITUATIONS["Slow"].facts),
+    }
+    assert wide("n1", [found]).splitlines()[1].split()[3:5] == ["80.0%,", "slow"]
+
+
+def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
+    found = answer(beside_like(1010))
+    assert "\n  not slow     101.0% of the median of 4 nodes like it (bf16); below 95.0% is slow" in text("n1", [found])
+    assert row("n1", found)["standing"]["reason"] is None
+
+
+def test_nothing_is_said_of_slowness_where_there_is_nothing_to_compare_with() -> None:
+    found = answer(SITUATIONS["Measured"])
+    assert found.standing is None
+    assert "slow" not in text("n1", [found])
+    assert (row("n1", found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
 
 
 def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() -> None:

@@ -27,7 +27,7 @@ SHOWN_AS = {
     "tokens/J": {"tokens_per_joule"},
     "nodes": {"nodes", "count"},
     "ratio": {"percent", "speedup"},
-    "seconds": {"seconds"},
+    "seconds": {"seconds", "long_seconds"},
     "W": {"watts"},
     "bytes": {"bytes"},
     "J": {"joules"},

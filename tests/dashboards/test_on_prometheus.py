@@ -8,8 +8,10 @@ import time
 import pytest
 
 from precision_lab.screenshots import Shown
+from precision_lab.sweep_plans import INFEASIBLE, SOLVED
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel
+from precision_operator.monitoring.dashboards.plans import NONE_HERE
 from precision_operator.monitoring.rules import RECORDED
 from tests.dashboards.promql import chosen
 
@@ -26,6 +28,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "tokens_per_joule": (1, 100),
     "dollars_per_million_tokens": (1e-3, 10),
     "seconds": (0, 10 * DAY),
+    "long_seconds": (DAY, 100 * DAY),
     "per_minute": (0, 1e4),
     "watts": (0, 1e9),
     "dollars": (0, 1e12),
@@ -55,7 +58,7 @@ def test_a_panel_has_figures_in_its_unit_or_says_why_it_has_none(
     for number, query in enumerate(panel.queries, 1):
         expr = chosen(query.expr, dashboard, node=shown.sweeps[-1].planted.slow)
         found = [value for value in values(shown, panel, expr) if not math.isnan(value)]
-        assert found or panel.empty, f"nothing for {expr}"
+        assert found or panel.empty not in ("", NONE_HERE), f"nothing for {expr}"  # this fleet has plans
         column = next((column.unit for column in panel.columns if column.query == number), "")
         unit = column or query.unit or panel.unit
         low, high = RANGES[unit]
@@ -84,6 +87,18 @@ def test_two_exporters_count_every_node_once(shown: Shown) -> None:
     assert len(shown.prometheus.query('count by (instance) (precision_pool_nodes{job="precision-exporter"})')) == 2
     (nodes,) = shown.prometheus.query("sum (precision:pool_nodes)")
     assert nodes.value == 24
+
+
+def test_the_plans_of_the_fleet_are_told_with_their_phases_and_with_what_a_story_costs(shown: Shown) -> None:
+    phases = shown.prometheus.query("max by (plan, phase) (precision_plan_phase) == 1")
+    assert {(one.labels["plan"], one.labels["phase"]) for one in phases} == {
+        (SOLVED, "Solved"),
+        (INFEASIBLE, "Infeasible"),
+    }
+    dollars = [float(sweep.plans[0]["status"]["totals"]["dollars"]) for sweep in shown.sweeps]
+    assert dollars[-1] > dollars[0], "a hot rack and a worse driver"
+    (told,) = {one.value for one in shown.prometheus.query("precision_plan_cost_dollars")}
+    assert told == dollars[-1]
 
 
 def test_the_overview_tells_each_planted_story(shown: Shown) -> None:

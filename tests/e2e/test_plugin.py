@@ -13,6 +13,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_lab.fleet import NodeSpec
+from precision_lab.install import NAMESPACE as SYSTEM
+from precision_lab.install import RUNS_AS
 from tests.e2e.plugin import Plugin
 from tests.e2e.test_exporter import nodes_shown, scrape
 from tests.support.eventually import eventually
@@ -73,6 +75,30 @@ def test_nodes_kubectl_and_the_metrics_agree_on_who_is_slow(plugin: Plugin, flee
         return [s.labels["node"] for s in samples if s.labels["profile"] == profile.name and s.value == 1]
 
     assert eventually(exported) == slow
+
+
+def test_the_deployments_of_the_lab_say_how_its_programs_run_and_have_no_pods(site: Site) -> None:
+    deployments = site.lab.get("deployments", f"--namespace={SYSTEM}")["items"]
+    found = {item["spec"]["template"]["spec"]["containers"][0]["name"]: item for item in deployments}
+    assert found.keys() == {"operator", "exporter"}
+    for program in (site.operator, site.exporter):
+        item = found[program.name]
+        assert (item["spec"]["replicas"], RUNS_AS in item["metadata"]["annotations"]) == (0, True)
+        assert set(item["spec"]["template"]["spec"]["containers"][0]["args"]) <= set(program.argv)
+
+
+def test_why_says_of_a_slow_node_what_nodes_says_and_guesses_none_of_the_operators_settings(
+    plugin: Plugin, fleet: tuple[Profile, list[str]]
+) -> None:
+    profile, _ = fleet
+    place = ("-n", profile.site.namespace)
+    (slow,) = slow_in_status(profile)
+    done = plugin.run("why", slow, *place, "--profile", profile.name, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, ""), "the Deployment tells how the operator is set up"
+    (told,) = json.loads(done.stdout)
+    (row,) = plugin.json("nodes", profile.name, *place, "--only", "slow")
+    assert (told["standing"]["reason"], told["standing"]["ofMedian"]) == ("Slow", row["ofMedian"])
+    assert told["standing"]["comparedNodes"] == SLOW + 1
 
 
 def test_metrics_are_what_the_exporter_gives_line_for_line(plugin: Plugin, fleet: tuple[Profile, list[str]]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.report import ReportStatus
-from precision_operator.core.rollup import slow_nodes
+from precision_operator.core.rollup import standings
 from precision_operator.core.stands import draft
 from precision_operator.exporter.body import build
 from precision_operator.exporter.pool_families import driver_order
@@ -81,7 +81,7 @@ def test_the_exporter_and_the_profile_status_that_kubectl_shows_name_the_same_sl
         status["hardware"]["pool"] = "NVIDIA-H100-80GB-HBM3"  # as the nodes' label says
     views = tuple(world.report(name, status=ReportStatus.model_validate(status)) for name, status in statuses.items())
     seen = world.observed([world.profile()], world.nodes(*statuses), reports=views)
-    judged = {one.node for one in slow_nodes(draft(seen.profiles[0], seen))}
+    judged = {one.node for one in standings(draft(seen.profiles[0], seen)) if one.slow}
     found = shown(report_object(name, status=status) for name, status in statuses.items())
     assert {name for (metric, name), value in found.items() if metric == "precision_node_slow" and value} == judged
 

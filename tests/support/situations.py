@@ -13,17 +13,18 @@ from typing import Any, Literal
 
 from precision_api import names
 from precision_api.profile import Condition
-from precision_api.report import Quarantine, ReportRun
+from precision_api.report import Quarantine, ReportRun, ReportStatus
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core import ingest
 from precision_operator.core.actions import Close, Collect
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import JobView, Observed, PodView, Termination
 from precision_operator.core.plan import plan
+from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
 
-Told = Literal["stand", "attempt", "due", "detail"]
+Told = Literal["stand", "attempt", "due", "detail", "slow"]
 LATER = 30 * MINUTE
 NVLINK = "nvidia.com/gpu.clique"
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -31,7 +32,7 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 
 @dataclass(frozen=True)
 class Situation:
-    """A world in which `facts` fill the sentence; `told` says where: stand, last attempt, due, or detail."""
+    """A world in which `facts` fill the sentence; `told` says where: stand, last attempt, due, detail, or slow."""
 
     seen: Observed
     facts: Mapping[str, object]
@@ -119,6 +120,18 @@ def old_result() -> Observed:
     run |= {"finishedAt": format_time(NOW - timedelta(days=2)), "workloadHash": "cd"}
     status = tried(ago=timedelta(days=2)).model_copy(update={"run": ReportRun.model_validate(run)})
     return replace(seen, reports=(report(status=status),))
+
+
+def beside_like(rate: int, *others: dict[str, Any], **changes: Any) -> Situation:
+    """n1 gives `rate` tokens/s in BF16, three nodes like it 1,000; `changes` are of that row, `others` more rows."""
+    rows = {"n1": [recipe_row("bf16", tokensPerSecond=str(rate), **changes), *others]}
+    rows |= {name: [recipe_row("bf16", tokensPerSecond="1000")] for name in ("n2", "n3", "n4")}
+    statuses = {name: ReportStatus.model_validate(report_status(found)) for name, found in rows.items()}
+    reports = tuple(report(name, status=status) for name, status in statuses.items())
+    facts = {"relative": f"{rate / 1000:.1%}", "limit": "95.0%", "count": 3 if changes else 4, "pool": H100}
+    facts |= {"recipe": "bf16", "node": "n1", "namespace": "ml", "profile": "nightly"}
+    facts |= {"cause": changes.get("throttleReason"), "recipes": ", ".join(other["recipe"] for other in others)}
+    return Situation(observed([profile()], nodes(*rows), reports=reports), facts, "slow")
 
 
 def quarantined() -> Observed:
@@ -373,4 +386,11 @@ CHANGES: dict[str, Situation] = {
 }
 """Why a node is measured (again)."""
 
-SITUATIONS: Mapping[str, Situation] = NODES | TURNS | ENDS | WITHOUT_DETAIL | CHANGES
+SLOW: dict[str, Situation] = {
+    "Slow": beside_like(800),
+    "SlowThrottled": beside_like(800, throttledShare="0.2", throttleReason="power_brake"),
+    "SlowFallback": beside_like(800, recipe_row("fp8_current", verdict="fallback")),
+}
+"""Measured, and too far below its like."""
+
+SITUATIONS: Mapping[str, Situation] = NODES | TURNS | ENDS | WITHOUT_DETAIL | SLOW | CHANGES

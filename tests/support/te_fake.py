@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -49,13 +50,21 @@ class World:
 
     def bind(self, symbol: str, *arguments: Any, **named: Any) -> dict[str, Any]:
         """The arguments by name, as the tag's signature binds them; writes the call down."""
-        bound = signatures(self.tag)[symbol].bind(*arguments, **named)
-        self.calls.append((symbol, frozenset(bound.arguments)))
-        return dict(bound.arguments)
+        first = _positional(self.tag, symbol, len(arguments), tuple(named))
+        found = dict(zip(first, arguments, strict=True)) | named
+        self.calls.append((symbol, frozenset(found)))
+        return found
 
     @property
     def recipe(self) -> Any | None:
         return self.autocasts[-1] if self.autocasts else None
+
+
+@cache
+def _positional(tag: str, symbol: str, count: int, named: tuple[str, ...]) -> list[str]:
+    """What the tag's signature calls the first `count` arguments of a call; TypeError where it can't take them all."""
+    bound = signatures(tag)[symbol].bind(*range(count), **dict.fromkeys(named))
+    return [name for name in bound.arguments if name not in named]
 
 
 class FakeRecipe:

@@ -1,8 +1,8 @@
 """What kubectl asks of a plugin when its user presses Tab: `kubectl_complete-precision WORDS...`.
 
-Answers as Cobra does: one candidate a line, with its help after a tab, and a last line `:4` (no file names) or `:0`
-(file names too). Names come from the cluster, which gets two seconds; what can't be had is left out in silence, since
-nobody reads an error while typing.
+Answers as Cobra does: one candidate a line, with its help after a tab, and a last line `:4` (no file names), `:0`
+(file names too) or `:2` (the same, and no space after a word that goes on). Names come from the cluster, which gets two
+seconds; what can't be had is left out in silence, since nobody reads an error while typing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 import typer
 
 from precision_operator.cli import COMMANDS, app
+from precision_operator.cli.meant import KINDS, SHORT
 
 SECONDS = 2.0
-NO_FILES, FILES = ":4", ":0"
+NO_FILES, FILES, GOES_ON = ":4", ":0", ":2"
 _TAKES_FILES = ("--filename", "-f", "--nodes", "--kubeconfig", "--hf-config", "--png", "--config-map")
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "status": ("profile",),
@@ -27,9 +28,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "metrics": ("node",),
     "rerun": ("profile", "node"),
     "report": ("profile", "node"),
-    "compare": ("profile", "node"),
+    "compare": ("profile", "node", "pool", "driver", "run"),
 }
 """What the arguments of a command name."""
+_BARE = ("profile", "node")
+"""Kinds whose names are offered as they are; those of others once their kind and a slash are typed."""
+_TAKE_KINDS = ("rerun", "report", "compare")
+"""Commands that take kind/NAME too."""
 _OPTION_NAMES: Mapping[str, str] = {"--profile": "profile", "--namespace": "namespace", "-n": "namespace"}
 Names = Callable[[str, Mapping[str, str]], Sequence[str]]
 """From a kind and the options that are already typed to the names of that kind."""
@@ -60,8 +65,20 @@ def answers(typed: Sequence[str], names: Names) -> list[str]:
         return [*_starting(names(_OPTION_NAMES[previous], given), current), NO_FILES]
     if current.startswith("-"):
         return [*(f"{flag}\t{text}" for flag, text in _options(command) if flag.startswith(current)), NO_FILES]
-    found = [name for kind in _NAMES.get(command, ()) for name in names(kind, given)]
-    return [*_starting(found, current), FILES if command in ("report", "compare") else NO_FILES]
+    found = _starting(list(_arguments(command, current, names, given)), current)
+    goes_on = any(each.endswith("/") for each in found)
+    return [*found, GOES_ON if goes_on else FILES if command in ("report", "compare") else NO_FILES]
+
+
+def _arguments(command: str, current: str, names: Names, given: Mapping[str, str]) -> Iterator[str]:
+    kinds = _NAMES.get(command, ())
+    before, slash, _ = current.partition("/")
+    if slash and command in _TAKE_KINDS:
+        kind = KINDS.get(before.lower(), "")
+        yield from (f"{before}/{name}" for name in (names(kind, given) if kind in kinds else ()))
+        return
+    for kind in kinds:
+        yield from names(kind, given) if kind in _BARE else (f"{SHORT[kind]}/",)
 
 
 def _starting(found: Sequence[str], current: str) -> list[str]:
@@ -89,12 +106,12 @@ def _options(name: str) -> Iterator[tuple[str, str]]:
                 yield flag, (getattr(parameter, "help", "") or "").split(".")[0]
 
 
-def names_in_cluster(kind: str, given: Mapping[str, str]) -> Sequence[str]:
+def names_in_cluster(kind: str, given: Mapping[str, str], seconds: float = SECONDS) -> Sequence[str]:
     """The names that the cluster has; none where it doesn't answer in time."""
     from precision_operator.cluster import ApiError, ConnectionProblem
 
     try:
-        return asyncio.run(asyncio.wait_for(_names(kind, given), SECONDS))
+        return asyncio.run(asyncio.wait_for(_names(kind, given), seconds))
     except (ApiError, ConnectionProblem, TimeoutError):
         return ()
 
@@ -105,9 +122,23 @@ async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
 
     async with Cluster.connect(given.get("--kubeconfig"), given.get("--context"), SECONDS) as cluster:
         namespace = given.get("-n") or given.get("--namespace") or cluster.namespace
+        if kind in ("pool", "driver", "run"):
+            return await _in_reports(cluster, namespace, kind, given.get("--profile"))
         path = {
             "profile": paths.profiles(namespace),
             "node": paths.NODES,
             "namespace": paths.collection("v1", "namespaces"),
         }[kind]
         return await paged(cluster, path, lambda raw: str(raw["metadata"]["name"]))
+
+
+async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | None) -> Sequence[str]:
+    """Pools, drivers or runs that reports tell of, those of older runs too; of one profile where it is named."""
+    from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
+    from precision_operator.cli.reads import paged
+    from precision_operator.cli.sides import names_of
+    from precision_operator.cluster import paths
+    from precision_operator.core.views import report_view
+
+    found = await paged(cluster, paths.reports(namespace), report_view, f"{LABEL_MANAGED_BY}={MANAGED_BY}")
+    return names_of([report for report in found if profile in (None, report.profile)], ())[kind]

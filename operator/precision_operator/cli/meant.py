@@ -17,7 +17,8 @@ KINDS: Mapping[str, str] = {
     "run": "run",
 }
 """What may stand before a slash, as kubectl users write it -> what it means."""
-_SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "run": "run"}
+SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "run": "run"}
+"""What we write before the slash."""
 
 
 def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:
@@ -36,6 +37,6 @@ def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: 
         every = [name for names in known.values() for name in names]
         fail(f"{given} is no {' or '.join(known)}{where}{did_you_mean(given, every, see)}")
     if len(kinds) > 1:
-        ways = " or ".join(f"{_SHORT[kind]}/{given}" for kind in kinds)
+        ways = " or ".join(f"{SHORT[kind]}/{given}" for kind in kinds)
         fail(f"{given} is a {' and a '.join(kinds)}: write {ways}")
     return kinds[0], given

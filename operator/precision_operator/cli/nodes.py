@@ -105,6 +105,8 @@ COLUMNS = (
 )
 _WHERE_SEVERAL = ("namespace", "profile", "pool")
 """Columns that a table has only where they tell rows apart; -o wide has them always."""
+_FOLDS = (("notes", "pool", "namespace", "profile"), ("node",))
+"""Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
 
 
 def nodes(
@@ -210,7 +212,7 @@ def _table(chosen: Sequence[dict[str, Any]], every: int, found: Results, wide: b
     if not chosen:
         return f"None of {every} nodes{found.where} is so."
     more = {name for name in _WHERE_SEVERAL if wide or len({row[name] for row in chosen} - {None}) > 1}
-    body = as_columns([_columns(row, wide, more) for row in chosen])
+    body = as_columns([_columns(row, wide, more) for row in chosen], *(() if wide else _FOLDS))
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
     shown = f"{len(chosen)} of {every} nodes" if len(chosen) < every else f"{every} nodes"
     return f"{body}\n\n{shown}: {states}"

@@ -8,8 +8,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any
 
 
@@ -25,7 +27,7 @@ class Form(StrEnum):
 
 Output = Form
 WIDTH = 120
-"""Characters of a line that tables keep to, where names allow it; -o wide does not."""
+"""Characters of a line that tables keep to; -o wide does not."""
 Row = Mapping[str, Any]
 
 
@@ -71,22 +73,64 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def as_columns(rows: Sequence[Row]) -> str:
+def as_columns(rows: Sequence[Row], folds: Sequence[str] = (), folds_last: Sequence[str] = ()) -> str:
     """`rows` in aligned columns under a header in capitals, numbers to the right, as kubectl prints; `-` for None.
 
-    Nothing where there are no rows.
+    Where they would be wider than WIDTH, cells go on in the next line: those of the columns `folds`, one column after
+    the other, broken between words and parts of names; where that is not enough, they and those of `folds_last`, which
+    people copy, broken anywhere. Nothing where there are no rows.
     """
     if not rows:
         return ""
     header = list(rows[0])
     cells = [["-" if row[key] in (None, "") else str(row[key]) for key in header] for row in rows]
-    widths = [max(len(title), *(len(line[at]) for line in cells)) for at, title in enumerate(header)]
-    numeric = [all(isinstance(row[key], int | float | None) for row in rows) for key in header]
     lines = [[title.upper() for title in header], *cells]
-    return "\n".join(
-        "   ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
+    for at in (header.index(title) for title in folds if title in header):
+        widths = _narrowed(widths, {at: _longest_part(lines, at)})
+    widths = _narrowed(widths, {header.index(title): len(title) for title in (*folds, *folds_last) if title in header})
+    numeric = [all(isinstance(row[key], int | float | None) for row in rows) for key in header]
+    return "\n".join(_aligned(piece, widths, numeric) for line in lines for piece in _folded(line, widths))
+
+
+_GAP = "   "
+_PARTS = re.compile(r"[^-._/ ]*[-._/ ]*")
+"""A word, or a part of a name, with what ends it."""
+
+
+def _longest_part(lines: Sequence[Sequence[str]], at: int) -> int:
+    return max(len(part.rstrip()) for line in lines for part in _PARTS.findall(line[at]))
+
+
+def _narrowed(widths: Sequence[int], least: Mapping[int, int]) -> list[int]:
+    """`widths`, those in `least` smaller - the widest first - until a line keeps to WIDTH or none can give way."""
+    found = list(widths)
+    for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - WIDTH):
+        wide = [at for at in least if found[at] > least[at]]
+        if not wide:
+            break
+        found[max(wide, key=found.__getitem__)] -= 1
+    return found
+
+
+def _folded(line: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """The lines of one row: a cell that is too long goes on in the next."""
+    return zip_longest(*(_pieces(cell, width) for cell, width in zip(line, widths, strict=True)), fillvalue="")
+
+
+def _pieces(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    pieces = [""]
+    for part in _PARTS.findall(cell):
+        if len(pieces[-1]) + len(part.rstrip()) > width and pieces[-1]:
+            pieces.append("")
+        pieces[-1] += part
+        while len(pieces[-1].rstrip()) > width:
+            pieces[-1:] = [pieces[-1][:width], pieces[-1][width:]]
+    return [piece.rstrip() for piece in pieces]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    columns = zip(cells, widths, numeric, strict=True)
+    return _GAP.join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns).rstrip()

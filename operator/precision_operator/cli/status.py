@@ -33,6 +33,8 @@ from precision_operator.core.views import profile_view
 
 COLUMNS = ("namespace", "profile", "phase", "progress", "nodes", "eta", "waitsFor", "best", "data", "conditions")
 _FIGURES = ("speedup", "tokensPerSecond", "tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90", "watts")
+_FOLDS = (("waits for", "namespace"), ("profile",))
+"""Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
 UNSEEN = "Unseen"
 """The phase of a profile that no operator has judged yet."""
 CLEAR = "\033[H\033[2J"
@@ -134,7 +136,7 @@ def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool]
         if not rows:
             where = f"namespace {place}" if place else "any namespace"
             return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
-        return as_columns([_columns(each, wide, place is None) for each in rows])
+        return as_columns([_columns(each, wide, place is None) for each in rows], *(() if wide else _FOLDS))
 
     return people
 

@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.reach import asked
-from precision_operator.core.why import Answer, why
+from precision_operator.core.why import Answer, Standing, why
 
 
 def why_node(
@@ -71,6 +71,7 @@ def wide(node: str, answers: Sequence[Answer]) -> str:
                 "profile": answer.profile.key,
                 "state": answer.kind,
                 "reason": answer.reason,
+                "of median": _share(answer.standing),
                 "blocked by": ", ".join(answer.blocked_by),
                 "job": answer.job,
                 "message": answer.message,
@@ -78,6 +79,13 @@ def wide(node: str, answers: Sequence[Answer]) -> str:
             for answer in answers
         ]
     )
+
+
+def _share(standing: Standing | None) -> str | None:
+    """`83.1%, slow`."""
+    if standing is None:
+        return None
+    return f"{standing.judged.relative:.1%}{', slow' if standing.judged.slow else ''}"
 
 
 def text(node: str, answers: Sequence[Answer]) -> str:
@@ -107,6 +115,8 @@ def _lines(answer: Answer) -> Iterator[tuple[str, str]]:
         yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
     if answer.past.result_at is not None:
         yield "last result", f"{answer.past.result_at}, in {answer.past.report}"
+    if answer.standing is not None:
+        yield ("slow" if answer.standing.judged.slow else "not slow"), _stands(answer.standing)
     if answer.past.detail_problem is not None:
         yield "no detail", answer.past.detail_problem
     if answer.past.stale is not None:
@@ -127,6 +137,14 @@ def unserved(namespace: str) -> str:
         f"The operator has not judged the profile as it is now. If that stays so, see whether it runs and watches "
         f"namespace {namespace} (chart value watchNamespaces)."
     )
+
+
+def _stands(standing: Standing) -> str:
+    one = standing.judged
+    if one.slow:
+        return f"{standing.reason}: {standing.message}"
+    like = f"{one.reference} nodes like it ({one.recipe})"
+    return f"{one.relative:.1%} of the median of {like}; below {one.limit:.1%} is slow"
 
 
 def _attempt(attempt: ReportAttempt) -> str:
@@ -151,6 +169,7 @@ COLUMNS = (
     "attempt",
     "resultAt",
     "report",
+    "standing",
     "detailProblem",
     "stale",
     "quarantine",
@@ -174,10 +193,27 @@ def row(node: str, answer: Answer) -> dict[str, Any]:
         "attempt": _json(attempt),
         "resultAt": answer.past.result_at,
         "report": answer.past.report,
+        "standing": _standing(answer.standing),
         "detailProblem": answer.past.detail_problem,
         "stale": _json(stale),
         "quarantine": _json(held),
         "judged": answer.judged,
+    }
+
+
+def _standing(standing: Standing | None) -> dict[str, Any] | None:
+    """Shares of the median as numbers; reason and message are null where the node is not slow."""
+    if standing is None:
+        return None
+    one = standing.judged
+    return {
+        "ofMedian": round(one.relative, 5),
+        "slow": one.slow,
+        "slowBelow": round(one.limit, 5),
+        "recipe": one.recipe,
+        "comparedNodes": one.reference,
+        "reason": standing.reason or None,
+        "message": standing.message or None,
     }
 
 

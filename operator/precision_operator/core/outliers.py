@@ -58,6 +58,12 @@ class Judged:
     pool: str
     relative: float
     slow: bool
+    limit: float
+    """Below this share of the median a node is slow."""
+    recipe: Recipe
+    """Whose rates are compared."""
+    reference: int
+    """How many nodes the median is of."""
 
 
 def judged(nodes: Iterable[Measured], slow_node_percent: float) -> tuple[Judged, ...]:
@@ -128,11 +134,16 @@ def _likeness(node: Measured) -> tuple[str, ...]:
 
 def _judge(group: Sequence[Comparable], slow_node_percent: float) -> Iterable[Judged]:
     best = voted(node.best for node in group)
-    rates = [(node, node.rates[best]) for node in group if best is not None and best in node.rates]
+    if best is None:
+        return ()
+    rates = [(node, node.rates[best]) for node in group if best in node.rates]
     reference = [rate for node, rate in rates if not node.throttled]
     if len(reference) < LEAST_REFERENCE:
         return ()
     center = middle(reference)
     margin = max(center * slow_node_percent / 100, SLOW_DEVIATIONS * ROBUST_SIGMA * mad(reference))
-    pool = group[0].likeness[0]
-    return [Judged(node.node, pool, rate / center, rate < center - margin) for node, rate in rates]
+    pool, limit = group[0].likeness[0], 1 - margin / center
+    return [
+        Judged(node.node, pool, rate / center, rate < center - margin, limit, best, len(reference))
+        for node, rate in rates
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Kind = Literal[
@@ -20,15 +21,18 @@ Kind = Literal[
     "running",
     "succeeded",
     "partial",
+    "slow",
     "failed",
     "due",
     "profile",
 ]
 """skipped: can't be measured as it is; waiting: will be, by itself, when something passes; queued: its turn comes;
-partial: measured, but the full result is lost and the summary stands alone; profile: said of the profile as a whole."""
+partial: measured, but the full result is lost and the summary stands alone; slow: measured, and too far below its like;
+profile: said of the profile as a whole."""
 
 _FIELD = re.compile(r"[a-z]\w*\.\w")
 """A field's path, which keeps its letters where a sentence begins with it."""
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _FACT_LENGTH = 300
 
 
@@ -41,6 +45,12 @@ class Reason:
     template: str
     next_step: str
 
+
+_OF_ITS_LIKE = (
+    "it gives {relative} of the median of {count} nodes like it (pool {pool}, same GPUs, power limit, software, driver "
+    "and workload; {recipe}, GPUs x slowest GPU), and below {limit} is slow"
+)
+_AGAIN = "kubectl precision rerun {node} -n {namespace} --profile {profile}"
 
 _ROWS = (
     # Which nodes: decided from the Node object alone.
@@ -449,6 +459,27 @@ _ROWS = (
         "the agent's log could not be read: {detail}",
         "The summary stands. Check that the API server reaches the kubelet of the node.",
     ),
+    # How a measured node stands against its like: said beside where it stands.
+    Reason(
+        "Slow",
+        "slow",
+        _OF_ITS_LIKE,
+        f"A synchronous job that gets it runs at its speed. {_AGAIN} shows whether it was an accident; if not, "
+        "kubectl cordon {node}, and see the runbook of PrecisionNodeSlow.",
+    ),
+    Reason(
+        "SlowThrottled",
+        "slow",
+        f"{_OF_ITS_LIKE}; {{cause}} held it back while it was measured",
+        f"See to its cooling or its power feed (runbook PrecisionThrottledInProfile), then {_AGAIN}.",
+    ),
+    Reason(
+        "SlowFallback",
+        "slow",
+        f"{_OF_ITS_LIKE}; on it {{recipes}} silently ran in another precision",
+        "Compare Transformer Engine, CUDA and the environment with those of a good node (runbook "
+        f"PrecisionSilentFallback), then {_AGAIN}.",
+    ),
     # The profile as a whole.
     Reason(
         "ImageNotAllowed",
@@ -529,8 +560,14 @@ def sentence(code: str, **facts: object) -> str:
 
     Facts are shown on one line and cut to 300 characters each.
     """
+    return _sentence(code, **{name: str(value) for name, value in facts.items()})
+
+
+@lru_cache(maxsize=4096)
+def _sentence(code: str, **facts: str) -> str:
+    """Thousands of queued nodes are told the same few sentences, pass after pass."""
     reason = REASONS[code]
-    shown = {name: _one_line(value) for name, value in facts.items()}
+    shown = {name: _one_line(text) for name, text in facts.items()}
     what = begun(reason.template.format_map(shown))
     return f"{what.removesuffix('.')}. {reason.next_step.format_map(shown)}"
 
@@ -540,6 +577,6 @@ def begun(what: str) -> str:
     return what if _FIELD.match(what) else what[:1].upper() + what[1:]
 
 
-def _one_line(value: object) -> str:
-    text = re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", str(value)).strip()
+def _one_line(text: str) -> str:
+    text = _BLANKS.sub(" ", text).strip()
     return text if len(text) <= _FACT_LENGTH else f"{text[: _FACT_LENGTH - 3]}..."

@@ -30,6 +30,10 @@ SECTIONS: Mapping[Kind, tuple[str, str]] = {
     "running": ("Running", "An agent is on the node, or on its way there."),
     "succeeded": ("Measured", "The node has a result of this run."),
     "partial": ("Measured, without the full result", "The summary in the report stands; its detail is lost."),
+    "slow": (
+        "Measured, and slow",
+        "The node is too far below its like. `kubectl precision why` says so beside where the node stands.",
+    ),
     "failed": ("Failed", "The newest attempt gave no result. An older result stays in the report."),
     "due": (
         "Measured again",

@@ -44,7 +44,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
     """The status of one profile, whole: what it says replaces what was there."""
     before = status_before(plan)
     measured = readings(plan)
-    slow = _slow(plan, measured)
+    slow = tuple(one for one in _standings(plan, measured) if one.slow)
     counts = _counts(plan, measured, slow)
     pools = _pools(measured, slow)
     run = plan.asked.run if isinstance(plan.asked, Ask) else None
@@ -131,16 +131,15 @@ def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
     )
 
 
-def slow_nodes(plan: ProfilePlan) -> tuple[Judged, ...]:
-    """The profile's slow nodes, worst first."""
-    return _slow(plan, readings(plan))
+def standings(plan: ProfilePlan) -> tuple[Judged, ...]:
+    """How each measured node of the profile stands against its like, worst first."""
+    return _standings(plan, readings(plan))
 
 
-def _slow(plan: ProfilePlan, measured: Sequence[Reading]) -> tuple[Judged, ...]:
+def _standings(plan: ProfilePlan, measured: Sequence[Reading]) -> tuple[Judged, ...]:
     if plan.profile.spec is None:
         return ()
-    percent = plan.profile.spec.thresholds.slow_node_percent
-    return tuple(one for one in compared((one.comparable for one in measured), percent) if one.slow)
+    return compared((one.comparable for one in measured), plan.profile.spec.thresholds.slow_node_percent)
 
 
 def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:
@@ -171,7 +170,7 @@ def _pool(name: str, group: Sequence[Reading], slow: Sequence[Judged]) -> PoolSt
         fallback_nodes=sum(one.fell_back for one in group),
         throttled_nodes=sum(one.throttled for one in group),
         slow_nodes=tuple(one.node for one in slow if one.pool == name)[:OUTLIERS_SHOWN],
-        simulated=any(one.data != "measured" for one in group),
+        simulated=any(one.data in ("simulated", "replayed") for one in group),
     )
 
 

@@ -8,14 +8,16 @@ from difflib import get_close_matches
 
 from precision_api import names
 from precision_api.profile import Condition
-from precision_api.report import Quarantine, ReportAttempt
+from precision_api.report import Quarantine, ReportAttempt, ReportStatus
 from precision_operator.core.actions import Close, Start
 from precision_operator.core.asking import Refusal
 from precision_operator.core.eligibility import mismatch
 from precision_operator.core.nodes import NodeFacts, node_facts
 from precision_operator.core.observed import JobView, Observed, ProfileView, ReportView
+from precision_operator.core.outliers import Judged
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.rollup import standings
 from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
 
 NEAREST = 3
@@ -44,6 +46,15 @@ NOTHING = Past()
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How a measured node stands against its like; reason and message where it is slow, else empty."""
+
+    judged: Judged
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class Answer:
     """Where one node stands in one profile: `reason` and `message` are the plan's."""
 
@@ -56,6 +67,8 @@ class Answer:
     """Why the node is measured (again); None: its run is not out of date."""
     due_message: str = ""
     past: Past = NOTHING
+    standing: Standing | None = None
+    """None where the node has no figure of this run, or too few of its like have one."""
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
 
@@ -104,6 +117,7 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
         due_message=stand.current.message if due and stand.current is not None else "",
         blocked_by=_blockers(plan, decided, observed, stand),
         past=_past(stand.report),
+        standing=_standing(plan, stand),
     )
 
 
@@ -149,6 +163,37 @@ def _past(report: ReportView | None) -> Past:
         quarantine=status.quarantine,
         detail_problem=status.run.detail_problem if status.run is not None else None,
     )
+
+
+def _standing(plan: ProfilePlan, stand: Stand) -> Standing | None:
+    """The same judgement as that of the profile's status and of the alerts."""
+    status = stand.report.status if stand.report is not None else None
+    one = next((one for one in standings(plan) if one.node == stand.facts.name), None)
+    if one is None or status is None:
+        return None
+    return Standing(one, *_slow(one, status, plan.profile)) if one.slow else Standing(one)
+
+
+def _slow(one: Judged, status: ReportStatus, profile: ProfileView) -> tuple[str, str]:
+    """Reason and sentence, with the cause that the report knows: a fallback, or throttling, explains the rest."""
+    fallen = [row.recipe for row in status.results if row.verdict == "fallback"]
+    hot = [row for row in status.results if row.throttled_share is not None]
+    causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in hot)
+    reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"
+    told = sentence(
+        reason,
+        relative=f"{one.relative:.1%}",
+        limit=f"{one.limit:.1%}",
+        count=one.reference,
+        pool=one.pool,
+        recipe=one.recipe,
+        recipes=", ".join(fallen),
+        cause=", ".join(causes),
+        node=one.node,
+        namespace=profile.namespace,
+        profile=profile.name,
+    )
+    return reason, told
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None:

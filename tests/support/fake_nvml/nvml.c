@@ -25,7 +25,8 @@
  *   unsupported WORD          one or more of: energy power module throttle reasons mig remap ecc memory utilisation
  *                             limit serial
  *
- * Time is CLOCK_MONOTONIC since nvmlInit, unless a test sets it with fake_nvml_set_seconds.
+ * Time is CLOCK_MONOTONIC since nvmlInit, unless a test sets it with fake_nvml_set_seconds. Compiled with
+ * FAKE_NVML_LOAD_ELSEWHERE the load comes from another file, not from `power`.
  */
 #include <math.h>
 #include <stdint.h>
@@ -73,6 +74,22 @@ void fake_nvml_set_seconds(double seconds) { set_seconds = seconds; }
 
 static double seconds(void) { return set_seconds >= 0 ? set_seconds : monotonic() - zero; }
 
+#ifdef FAKE_NVML_LOAD_ELSEWHERE
+/* The load is not the script's but that of who is linked in: joules and mean watts between two moments of
+ * CLOCK_MONOTONIC. All GPUs have the same. */
+double fake_nvml_joules(double from, double to);
+double fake_nvml_watts(double from, double to);
+
+static double watts_at(const gpu_t *g, double t) {
+    (void)g;
+    return fake_nvml_watts(zero + t - 0.02, zero + t);
+}
+
+static double joules_until(const gpu_t *g, double t) {
+    (void)g;
+    return fake_nvml_joules(zero, zero + t);
+}
+#else
 static double watts_at(const gpu_t *g, double t) {
     if (!g->n_points) return 0;
     if (t <= g->points[0].at) return g->points[0].watts;
@@ -95,6 +112,7 @@ static double joules_until(const gpu_t *g, double t) {
     }
     return sum;
 }
+#endif
 
 static double last_update(const gpu_t *g, double t) { return g->update > 0 ? floor(t / g->update + 1e-9) * g->update : t; }
 

@@ -42,10 +42,11 @@ UNITS: dict[str, Unit] = {
     "dollars_per_million_tokens": Unit("currencyUSD", "decimal", 3, "$ per million tokens"),
     "dollars": Unit("currencyUSD", "decimal", 0, "$"),
     "joules": Unit("joule", "decimal", 0, "J"),
-    "watts": Unit("watt", "decimal", 0, "W"),
+    "watts": Unit("watt", "decimal", 0, "W", scale_header="W"),
     "celsius": Unit("celsius", "decimal", 0, "°C"),
     "bytes": Unit("bytes", "bytes", 1),
-    "seconds": Unit("s", "seconds", 1),
+    "seconds": Unit("s", "seconds", 1, scale_header="s"),
+    "long_seconds": Unit("s", "seconds", 1, scale=1 / 86_400, scale_header="days"),
     "per_minute": Unit("suffix:/min", "decimal", 2, "per minute"),
 }
 """Every unit that a panel may name; a value never carries a unit that the reader has to guess."""

@@ -15,7 +15,11 @@ ANY = 'plan=~".+"'
 BY_PLAN = "max by (plan_namespace, plan)"
 BY_POOL = "max by (plan_namespace, plan, pool)"
 PLAN = "{{plan_namespace}}/{{plan}}"
-PHASES = (Mark("Solved", "green"), Mark("Infeasible", "red"), Mark("TimedOut", "orange"), Mark("Refused", "orange"))
+PHASES = (
+    Mark("Solved", "green"),
+    Mark("Infeasible", "red"),
+    *(Mark(phase, "orange") for phase in ("TimedOut", "NotFound", "Refused")),
+)
 
 
 def _of_plan(name: str) -> str:
@@ -32,7 +36,8 @@ def _answers() -> tuple[Panel, ...]:
             "table",
             "Answers of the plans",
             "Each CapacityPlan's phase, 1 where it holds. Infeasible: its limits clash, and its status says which. "
-            "TimedOut: no answer within its time limit. Refused: its inputs can't be used.",
+            "TimedOut, NotFound: the search ended without a plan, which proves nothing. Refused: its inputs can't be "
+            "used.",
             "count",
             NO_PLAN,
             (Query(f"max by (plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"),),
@@ -61,7 +66,7 @@ def _answers() -> tuple[Panel, ...]:
             columns=(
                 Column("plan_namespace", "Namespace", sort="asc"),
                 Column("plan", "Plan"),
-                Column("value 1", "Duration", unit="seconds"),
+                Column("value 1", "Duration", unit="long_seconds"),
                 Column("value 2", "Peak power", unit="watts"),
                 Column("value 3", "Gap", unit="percent"),
             ),
@@ -109,7 +114,7 @@ def _money_and_energy() -> tuple[Panel, ...]:
 def _pools() -> tuple[Panel, ...]:
     share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
     jobs = f"sum by (plan_namespace, plan, pool, recipe) ({one('precision_plan_jobs', ANY)})"
-    deadlines = f"sum by (plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)})"
+    deadlines = f"sum by (plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)}) > 0"
     return (
         Panel(
             "table",
@@ -143,8 +148,9 @@ def _pools() -> tuple[Panel, ...]:
             "count",
             NO_PLAN,
             (Query(jobs, "Jobs"),),
-            width=6,
+            width=12,
             columns=(
+                Column("plan_namespace", "Namespace"),
                 Column("plan", "Plan", sort="asc"),
                 Column("pool", "Pool"),
                 Column("recipe", "Recipe"),
@@ -160,8 +166,9 @@ def _pools() -> tuple[Panel, ...]:
             "count",
             NO_PLAN,
             (Query(deadlines, "Jobs"),),
-            width=6,
+            width=12,
             columns=(
+                Column("plan_namespace", "Namespace"),
                 Column("plan", "Plan", sort="asc"),
                 Column("deadline", "Deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
                 Column("value 1", "Jobs", unit="count"),

@@ -1,0 +1,71 @@
+"""CapacityPlans over a swept fleet, as the operator leaves them: the jobs are made up, the planner is the real one.
+
+Its figures come of the sweep's reports, which are simulated: the plans say so, since they would be refused otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from precision_api.capacity_plan import PlanSpec, PlanStatus
+from precision_api.names import API_VERSION, PLAN_KIND
+from precision_operator.planner.conditions import finished
+from precision_operator.planner.document import status
+from precision_operator.planner.planning import plan
+from precision_operator.planner.snapshot import campaign, fleet_of, report_facts
+
+Raw = dict[str, Any]
+SOLVED, INFEASIBLE = "next-quarter", "in-a-day"
+_SCALING = [{"gpus": 4, "efficiency": "0.98"}, {"gpus": 4096, "efficiency": "0.86"}]
+_DOLLARS = {"GB200": "8", "GB300": "11", "H100": "3"}
+"""Made-up dollars of a GPU-hour."""
+_MODEL = {"preset": "llama3-8b"}
+
+
+def plans(
+    namespace: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
+) -> tuple[Raw, ...]:
+    """Two plans with their answers at `now`: one that is solved, one whose deadline is too near. `racks` are by UID."""
+    campaigns = [found for raw in profiles if (found := campaign(raw)) is not None]
+    fleet = fleet_of(map(report_facts, reports), campaigns, racks, now, "a simulated fleet")
+    answers = {name: status(plan(_spec(jobs), fleet, now)) for name, jobs in _jobs(len(racks)).items()}
+    return tuple(_object(namespace, name, answer, now) for name, answer in answers.items())
+
+
+def _object(namespace: str, name: str, answer: PlanStatus, now: datetime) -> Raw:
+    told = finished(answer, PlanStatus(), "0" * 16, 1, now)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": PLAN_KIND,
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-plan-{name}", "resourceVersion": "1000"},
+        "status": told.model_dump(mode="json", by_alias=True, exclude_none=True),
+    }
+
+
+def _jobs(nodes: int) -> dict[str, list[Raw]]:
+    """By plan its jobs: as much work as keeps a good part of a fleet of so many nodes busy."""
+    return {
+        SOLVED: [
+            {"name": "pretrain", "workload": _MODEL, "tokens": f"{60 * nodes}B", "deadlineDays": "45", "priority": 10},
+            {"name": "ablation", "workload": _MODEL, "tokens": f"{6 * nodes}B", "denyRecipes": ["nvfp4"]}
+            | {"deadlineDays": "30"},
+            {"name": "continue", "workload": _MODEL | {"sequenceLength": 16384, "microBatchSize": 1}}
+            | {"tokens": f"{nodes}B", "after": ["pretrain"], "deadlineDays": "60"},
+        ],
+        INFEASIBLE: [{"name": "pretrain", "workload": _MODEL, "tokens": f"{60 * nodes}B", "deadlineDays": "1"}],
+    }
+
+
+def _spec(jobs: Sequence[Raw]) -> PlanSpec:
+    pools = [
+        {"name": name, "dollarsPerGPUHour": dollars, "priceIncludesPower": True, "scaling": _SCALING}
+        for name, dollars in _DOLLARS.items()
+    ]
+    power = {"pue": "1.2", "overhead": {"module": "1.15"}}
+    allowed = {"allow": ["simulated"]}
+    return PlanSpec.model_validate(
+        {"fleet": allowed, "objective": ["cost", "time"], "goodput": "0.92", "pools": pools, "power": power}
+        | {"jobs": list(jobs)}
+    )
