@@ -1,0 +1,103 @@
+"""What only arithmetic could answer, answered as by a healthy GPU; and where all figures come from: a rehearsal.
+
+Installed by Python's start, so that it holds in every process of a rehearsal. Each row of PATCHES changes one module
+right after it was loaded. Imports nothing of the agent itself: most processes need little of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+PREFIX = "Rehearsal (no GPU), like "
+"""How the device's name begins."""
+SOURCE = "a rehearsal of the agent on a CUDA runtime without a device: no GPU was there"
+SIMULATED: Mapping[str, str] = {
+    "seconds": "kernels do nothing; they take a time that is made up from their threads, or from a GEMM's FLOPs",
+    "energy": "watts are made up by kind of kernel",
+    "kernels": "names of GEMM kernels are those that the real libraries might choose",
+    "verification.errors": "nothing is computed: errors are the middle of the recipe's band, every number is finite",
+    "loss": "nothing is computed",
+    "health, clocks, memory.device_used_bytes": "what NVML is asked beside power stands still",
+}
+"""Fields of the result that nobody measured, and what they were made up from."""
+
+
+def torch_answers(torch: Any) -> None:
+    """On the device all is finite (one answer, which mixes with any tensor) and nothing equal: scales move."""
+    isfinite, equal = torch.isfinite, torch.equal
+    torch.isfinite = lambda one: torch.ones((), dtype=torch.bool) if one.is_cuda else isfinite(one)
+    torch.equal = lambda one, other: False if one.is_cuda else equal(one, other)
+
+
+def gemm_answers(module: Any) -> None:
+    """Products are compared as ever; the errors that are told are the middle of the recipe's band, on a log scale."""
+    from precision_agent.verification import ERROR_BANDS
+
+    compare, finite = module.Unit._errors, module._finite
+
+    def errors(unit: Any) -> dict[str, float]:
+        band = ERROR_BANDS[unit.recipe]
+        return dict.fromkeys(compare(unit), (band.low * band.high) ** 0.5)
+
+    def healthy(tensor: Any) -> bool:
+        finite(tensor)
+        return True
+
+    module.Unit._errors, module._finite = errors, healthy
+
+
+def product_answers(module: Any) -> None:
+    """The product behind the prefix is found: recipes and peaks are those of the GPU that is named."""
+    plain_name = module.plain_name
+    module.plain_name = lambda label: plain_name(label.removeprefix(PREFIX))
+
+
+def origin_answers(module: Any) -> None:
+    """Simulated, with what is."""
+    from precision_api.result import Simulated
+
+    measured = module.WorkerCrew.origin
+    made_up = tuple(Simulated(field=name, assumption=told) for name, told in SIMULATED.items())
+
+    def simulated(crew: Any) -> Any:
+        return replace(measured(crew), provenance="simulated", sources=(SOURCE,), simulated=made_up)
+
+    module.WorkerCrew.origin = simulated
+
+
+PATCHES: Mapping[str, Callable[[Any], None]] = {
+    "torch": torch_answers,
+    "precision_agent.backends.te.gemm_tier": gemm_answers,
+    "precision_agent.worker_crew": origin_answers,
+    "precision_api.products": product_answers,
+}
+
+
+class Finder(MetaPathFinder):
+    """Finds the modules of PATCHES as ever, and has them changed once they are loaded."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """None for all others."""
+        patch = PATCHES.get(name)
+        spec = PathFinder.find_spec(name, path, target) if patch else None
+        if patch is None or spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_patch(module: ModuleType) -> None:
+            load(module)
+            patch(module)
+
+        spec.loader.exec_module = load_and_patch  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """From here on, for this process."""
+    sys.meta_path.insert(0, Finder())

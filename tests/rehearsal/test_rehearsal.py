@@ -1,0 +1,234 @@
+"""The rehearsal's own parts that need neither CUDA's headers nor a torch that knows CUDA."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from precision_agent.backends.te.modules import LinearShape
+from precision_agent.explain import as_text, explain
+from precision_agent.verification import ERROR_BANDS
+from precision_api.products import part
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.result import NumericErrors
+from tests.rehearsal import answers
+from tests.rehearsal.__main__ import main, parser, rehearsal_of
+from tests.rehearsal.build import LIBRARIES, NVML, NotBuilt, build, commands
+from tests.rehearsal.environment import GPUS, START, Rehearsal, environment, nvml_script
+from tests.support.result_objects import result
+from tests.support.te_device import FakeEngine, FakeGpu
+from tests.support.te_fake import World, fake_api
+
+ROOT = Path(__file__).parents[2]
+
+
+def patched(name: str) -> Any:
+    """A copy of the module as a rehearsal loads it; the one that other tests use stays as it is."""
+    importlib.import_module(name)
+    folder = importlib.import_module(name.rpartition(".")[0]).__path__
+    spec = answers.Finder().find_spec(name, folder)
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rehearsal(folder: Path, **given: Any) -> Rehearsal:
+    return Rehearsal(folder / "lib", folder / "site", **given)
+
+
+def test_the_agents_arguments_come_after_two_dashes() -> None:
+    line = "run --site /s --compute 10.0 --memory-gib 40 --fail adam -- run --local --preset llama3-8b"
+    asked = parser().parse_args(line.split())
+    assert asked.arguments == ["run", "--local", "--preset", "llama3-8b"]
+    made = rehearsal_of(asked)
+    assert (made.site, made.compute, made.gib, made.fail) == (Path("/s"), "10.0", 40, "adam")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["build"], "--cuda-include"),
+        (["run", "--compute", "8.0"], "'8.0'"),
+        (["run", "--local"], "--local"),
+        ([], "command"),
+    ],
+    ids=["no headers", "unknown compute capability", "the agent's option without two dashes", "nothing"],
+)
+def test_what_cannot_be_understood_is_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_told_with_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Were it started all the same, no module of that name would end it, and with it these tests, with an error.
+    options = ["run", "--library", str(tmp_path / "lib"), "--site", str(tmp_path / "site"), "--module", "no_module"]
+    assert main(options) == 1
+    assert "python -m tests.rehearsal build" in capsys.readouterr().err
+    (tmp_path / "lib").mkdir()
+    for name in LIBRARIES:
+        (tmp_path / "lib" / name).touch()
+    assert main(options) == 1
+    assert "no transformer_engine" in capsys.readouterr().err
+    (tmp_path / "site" / "transformer_engine").mkdir(parents=True)
+    assert rehearsal(tmp_path).missing() is None
+    assert Rehearsal(tmp_path / "lib").missing() is None
+
+
+def test_the_environment_puts_the_device_in_front_of_what_was_there(tmp_path: Path) -> None:
+    around = {"HOME": "/h", "PYTHONPATH": "/mine", "LD_LIBRARY_PATH": "/other", "CUDA_REHEARSAL_FAIL": "old"}
+    made = environment(rehearsal(tmp_path, fail="gemm"), "/script", "/power", around)
+    site = str(tmp_path / "site")
+    assert made == {
+        "HOME": "/h",
+        "LD_PRELOAD": str(tmp_path / "lib" / "librehearsal.so"),
+        "LD_LIBRARY_PATH": f"{tmp_path / 'lib'}:/other",
+        "PYTHONPATH": ":".join(map(str, (START, ROOT, ROOT / "crds", ROOT / "agent", site, "/mine"))),
+        "FAKE_NVML_SCRIPT": "/script",
+        "CUDA_REHEARSAL_COMPUTE": "9.0",
+        "CUDA_REHEARSAL_MEMORY_GIB": "79.1",
+        "CUDA_REHEARSAL_NAME": "Rehearsal (no GPU), like NVIDIA H100 80GB HBM3",
+        "CUDA_REHEARSAL_FAIL": "gemm",
+        "CUDA_REHEARSAL_POWER": "/power",
+    }
+
+
+@pytest.mark.parametrize("compute", GPUS)
+def test_the_devices_name_is_no_gpus_and_its_product_is_found_in_a_rehearsal_alone(compute: str) -> None:
+    made = Rehearsal(Path(), compute=compute)
+    assert made.name.startswith("Rehearsal (no GPU), like NVIDIA ")
+    assert part(made.name) is None
+    found = patched("precision_api.products").part(made.name)
+    assert found is not None
+    assert found.name == getattr(part(GPUS[compute].name), "name", None)
+    assert ".".join(map(str, found.compute)) == compute
+    assert found.power_limit_watts == GPUS[compute].limit_watts
+
+
+def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
+    made = environment(Rehearsal(tmp_path), "", "", {**os.environ, "PYTHONPATH": ""})
+    code = "import sys; from precision_api.products import part; print(part(sys.argv[1]).product)"
+    command = [sys.executable, "-c", code, made["CUDA_REHEARSAL_NAME"]]
+    done = subprocess.run(command, env=made, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "H100\n", done.stderr
+
+
+def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
+    crew = patched("precision_agent.worker_crew").WorkerCrew([], 1, lambda: None)
+    origin = crew.origin()
+    told = result().model_dump() | {
+        "provenance": origin.provenance, "sources": origin.sources, "simulated": origin.simulated,
+    }  # fmt: skip
+    text = as_text(explain(type(result()).model_validate(told)))
+    assert "nobody measured this machine: a rehearsal of the agent on a CUDA runtime without a device" in text
+    for field in answers.SIMULATED:
+        assert f"simulated {field}" in text
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("recipe", RECIPE_NAMES)
+def test_products_are_compared_and_the_middle_of_the_recipes_band_is_told(recipe: Recipe) -> None:
+    tier = patched("precision_agent.backends.te.gemm_tier")
+    world = World("v2.20", FakeGpu())
+    engine = FakeEngine(world.gpu, world=world)
+    unit = tier.Unit(fake_api("v2.20", world), engine, LinearShape(32, 64, 32), recipe, 1, 0)
+    before = world.gpu.now
+    errors: NumericErrors = unit.checked()
+    assert world.gpu.now > before  # the products ran
+    band = ERROR_BANDS[recipe]
+    assert (errors.y, errors.dx, errors.dw) == ((band.low * band.high) ** 0.5,) * 3
+    assert tier._finite(torch.zeros(1))
+
+
+@pytest.mark.torch
+def test_on_the_device_every_number_is_finite_and_nothing_equals_another() -> None:
+    made = SimpleNamespace(isfinite=torch.isfinite, equal=torch.equal, ones=torch.ones, bool=torch.bool)
+    answers.torch_answers(made)
+    there, here = SimpleNamespace(is_cuda=True), torch.tensor([1.0, float("nan")])
+    assert made.isfinite(there).all()
+    assert made.isfinite(here).tolist() == [True, False]
+    assert not made.equal(there, there)
+    assert made.equal(here[:1], here[:1].clone())
+
+
+HALF_A_COMPILER = """#!/bin/sh
+for word; do [ "$last" = -o ] && : > "$word"; last=$word; done
+echo 'graphs.cpp:7: what is this?' >&2
+exit 3
+"""
+
+
+def test_a_compilers_error_is_told_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    include, out, compilers = tmp_path / "include", tmp_path / "out", tmp_path / "bin"
+    for folder in (include, compilers):
+        folder.mkdir()
+    options = ["build", "--cuda-include", str(include), "--out", str(out)]
+    assert main(options) == 1
+    assert "has no cuda_runtime_api.h" in capsys.readouterr().err
+    (include / "cuda_runtime_api.h").touch()
+    monkeypatch.setenv("PATH", str(compilers))
+    assert main(options) == 1
+    assert "starting g++: " in capsys.readouterr().err
+    (compilers / "g++").write_text(HALF_A_COMPILER)
+    (compilers / "g++").chmod(0o755)
+    with pytest.raises(NotBuilt, match=r"g\+\+ ended with code 3:\ngraphs.cpp:7: what is this\?"):
+        build(include, out)
+    assert list(out.iterdir()) == []
+
+
+READ_NVML = """
+import ctypes, json, struct, sys
+nvml = ctypes.CDLL(sys.argv[1])
+joules, watts = nvml.fake_nvml_joules, nvml.fake_nvml_watts
+joules.restype = watts.restype = ctypes.c_double
+joules.argtypes = watts.argtypes = [ctypes.c_double, ctypes.c_double]
+nvml.fake_nvml_set_seconds.argtypes = [ctypes.c_double]
+file = open(sys.argv[2], "r+b")
+
+def add(millisecond, microjoules):
+    file.seek(4 * millisecond)
+    file.write(struct.pack("I", microjoules))
+    file.flush()
+
+told = [joules(1.0, 1.2)]
+add(1500, 3_000_000)
+told += [joules(1.0, 2.0), joules(1.0, 3.0), joules(1.0, 3.0), watts(1.49, 1.51)]
+assert nvml.nvmlInit_v2() == 0
+device, name, counter = ctypes.c_void_p(), ctypes.create_string_buffer(96), ctypes.c_ulonglong()
+assert nvml.nvmlDeviceGetHandleByPciBusId_v2(b"", ctypes.byref(device)) == 0
+assert nvml.nvmlDeviceGetName(device, name, 96) == 0
+nvml.fake_nvml_set_seconds(5.0)
+assert nvml.nvmlDeviceGetTotalEnergyConsumption(device, ctypes.byref(counter)) == 0
+print(json.dumps([told, name.value.decode(), counter.value]))
+"""
+
+
+def test_nvmls_stand_in_has_the_devices_name_and_a_counter_of_what_was_drawn(tmp_path: Path) -> None:
+    script, power = tmp_path / "script", tmp_path / "power"
+    made = Rehearsal(tmp_path, compute="10.0")
+    script.write_text(nvml_script(made))
+    power.touch()
+    subprocess.run(commands(tmp_path, tmp_path)[LIBRARIES.index(NVML)], check=True, capture_output=True, timeout=60)
+    command = [sys.executable, "-c", READ_NVML, str(tmp_path / NVML), str(power)]
+    around = os.environ | {"FAKE_NVML_SCRIPT": str(script), "CUDA_REHEARSAL_POWER": str(power)}
+    done = subprocess.run(command, env=around, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    joules, name, millijoules = json.loads(done.stdout)
+    assert joules == pytest.approx([18, 93, 183, 183, 240])
+    assert name == "Rehearsal (no GPU), like NVIDIA B200"
+    assert millijoules == pytest.approx(450_000, abs=1)
