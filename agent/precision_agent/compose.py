@@ -13,7 +13,7 @@ from precision_agent.backends.protocol import Inspection, Origin, Probe, Profile
 from precision_agent.calibrate import disagrees
 from precision_agent.cases import Arm
 from precision_agent.crew import Machine
-from precision_agent.evidence import cpu_bound, quantization_tax, unfused_attention, verification_of
+from precision_agent.evidence import UNFUSED, cpu_bound, quantization_tax, unfused_attention, verification_of
 from precision_agent.full_depth import depth_agrees, other_windows
 from precision_agent.metered import NodeDraw, Sensed, clocks, held_back, node_draws, power_trace, used_bytes
 from precision_agent.power_reasons import COUNTER_DISAGREES, Reason
@@ -27,6 +27,7 @@ from precision_api.request import PLAIN, MeasurementRequest, request_hash
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, GpuHealth, MeasurementResult, Memory, Steadiness
 
+MOST_NOTES = 8
 Drawn = NodeDraw | tuple[Reason, ...] | Failure
 """An arm's draw, or why there is none."""
 
@@ -126,7 +127,7 @@ def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Evidence:
 
 
 def _tax(arm: Arm, run: Measured, profile: Profile) -> float | None:
-    """Of the full-depth step, whose layers were profiled by the few of the short model, recomputed or not."""
+    """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
     fact, model = _training_fact(arm, run), run.workload.model
     depth = model.num_hidden_layers / fact.layers_measured if fact and fact.layers_measured and model else 1.0
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
@@ -165,10 +166,13 @@ def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
         *_doubts(found.after.depth_checks.get(arm.label)),
         *found.after.notes.get(arm.label, ()),
         *_without(found.after.inspections.get(arm.label)),
-        *filter(None, [profile and unfused_attention(profile)]),
+        *((UNFUSED,) if profile and unfused_attention(profile) else ()),
         *sorted(reasons),
     )
-    return tuple(note[:1024] for note in notes[:8])
+    cut = len(notes) - MOST_NOTES
+    if cut > 0:
+        notes = (*notes[: MOST_NOTES - 1], f"{cut + 1} more notes")
+    return tuple(note[:1024] for note in notes)
 
 
 def _windows(arm: Arm, run: Measured) -> tuple[str, ...]:

@@ -54,18 +54,16 @@ def quantization_tax(
     return tax / (gemms + tax) if gemms > 0 else None
 
 
-def unfused_attention(profile: Profile) -> str | None:
-    """What a reader must know where attention's core runs as products of its own; None where it is fused or unseen."""
-    core = [kernel for kernel in profile.kernels if kernel.module == CORE]
-    products = sum(kernel.seconds for kernel in core if classify(kernel.name).kernel_class != "not_a_gemm")
-    known = products > 0 and all(classify(kernel.name).kernel_class != "unknown" for kernel in core)
-    if not known:
-        return None
-    share = products / sum(kernel.seconds for kernel in profile.kernels)
-    return (
-        f"attention is not fused: its products in BF16 take {share:.0%} of the profiled step in every recipe; "
-        "with cuDNN's or flash-attn's attention the step is shorter and the recipe's gain larger"
-    )
+UNFUSED = (
+    "attention is not fused: its products of queries, keys and values run apart, in BF16 in every recipe; "
+    "with cuDNN's or flash-attn's attention the step is shorter and a recipe's gain larger"
+)
+
+
+def unfused_attention(profile: Profile) -> bool:
+    """Whether attention's core ran as products of its own; False where it is fused, or not seen apart."""
+    core = [classify(kernel.name).kernel_class for kernel in profile.kernels if kernel.module == CORE]
+    return "unknown" not in core and any(kind != "not_a_gemm" for kind in core)
 
 
 def cpu_bound(profile: Profile) -> bool | None:
@@ -107,7 +105,11 @@ def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, i
     names = [kernel.name for kernel in profile.kernels]
     errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]
     shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)
-    return verdict(recipe, shares, emulation_seen(names), errors)
+    found = verdict(recipe, shares, emulation_seen(names), errors)
+    if profile.unplaced and found.verdict in ("partial", "fallback"):
+        told = f"{found.message}; which of it is the head's or attention's can't be told: {profile.unplaced}"
+        return found.model_copy(update={"verdict": "unknown", "message": told[:1024]})
+    return found
 
 
 def _told(kernels: Sequence[ProfiledKernel]) -> tuple[KernelSeen, ...]:

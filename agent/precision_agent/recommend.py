@@ -27,7 +27,7 @@ def recommend(
         return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no verified figure.")
     ranked = _ranked(usable, control)
     if not ranked and all(_speedup(result) is None for result in verified):
-        return Recommendation(sentence=f"No recommendation: no recipe has a figure to compare with {baseline}.")
+        return Recommendation(sentence=_nothing(verified, baseline))
     fastest = ranked[0].recipe if ranked else baseline
     wider = [result.recipe for result in ranked if _width(result.recipe) > _width(fastest)]
     fallback = next(iter([*wider, *([baseline] if _width(baseline) >= _width(fastest) else [])]), None)
@@ -38,6 +38,15 @@ def recommend(
         fallback=None if fastest == baseline else fallback,
         sentence=_sentence(results, usable, ranked, by_energy, fallback, provenance, baseline),
     )
+
+
+def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
+    """Why there is nothing to compare: parts of the step that did not fit, or no figure at all."""
+    missing = dict.fromkeys(name for result in verified if result.training for name in result.training.missing)
+    if missing:
+        parts = " and ".join(missing)
+        return f"No recommendation: the steps ran without {parts}, for want of memory, and no sum of GEMMs is whole."
+    return f"No recommendation: no recipe has a figure to compare with {baseline}."
 
 
 def _learns(result: RecipeResult) -> bool:
@@ -82,11 +91,11 @@ def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | Non
 
 
 def _saves(energy: Energy, baseline: Energy) -> bool:
-    """Whether a token costs less by enough, and beyond the interval of the paired ratio where there is one."""
+    """Whether a token costs less by enough, and beyond the interval of the paired ratio."""
     assert energy.tokens_per_joule
     assert baseline.tokens_per_joule
     ratio = energy.tokens_per_joule_ratio
-    sure = ratio is None or ratio.lower > 1
+    sure = ratio is not None and ratio.lower > 1
     return sure and energy.tokens_per_joule > baseline.tokens_per_joule * (1 + LEAST_ENERGY_DIFFERENCE)
 
 

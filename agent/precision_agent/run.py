@@ -22,7 +22,7 @@ from precision_agent.backends.open import Opened, Wanted, open_node
 from precision_agent.backends.protocol import Probe, Refusal
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.calibrate import WAVES, calibrated, square_wave
-from precision_agent.cases import Arm, TrainingCase, cases_of, refusal_of
+from precision_agent.cases import Arm, Case, TrainingCase, cases_of, refusal_of
 from precision_agent.compose import Found, measured, partial_of, result_of
 from precision_agent.crew import Order, Stop
 from precision_agent.metered import held_back
@@ -245,11 +245,16 @@ class _Run:
         )
 
     def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[Key, Failure]:
-        """Everything built, checked and captured once before anything is timed; what fails is not tried again."""
+        """Everything built, checked and captured once before anything is timed; what fails is not tried again.
+
+        The models of all arms first: GEMMs that had their room would have to give way, and be built again.
+        """
         failures: dict[Key, Failure] = {}
-        cases = found.run.cases.all
-        for place, arm in enumerate(arms):
-            self.around.progress("prepare", place / len(arms), math.nan)
+        training, gemms = found.run.cases.training, found.run.cases.gemms
+        rounds: list[tuple[Arm, Sequence[Case]]] = [(arm, [training]) for arm in arms] if training else []
+        rounds += [(arm, gemms) for arm in arms]
+        for place, (arm, cases) in enumerate(rounds):
+            self.around.progress("prepare", place / len(rounds), math.nan)
             for case in cases:
                 if self.stop() or refusal_of(case, arm, found.backend):
                     continue

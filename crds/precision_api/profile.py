@@ -419,6 +419,8 @@ class ProfileStatus(StatusDocument):
     progress: ShortText | None = Field(None, description="Finished of eligible nodes, e.g. 412/1024.")
     best: ShortText | None = Field(None, description="Best recipe and its median speedup in the largest pool.")
     tokens_per_joule: ShortText | None = Field(None, description="Median tokens per joule of the largest pool.")
-    data: ShortText | None = Field(None, description="measured, or a warning that figures are replayed or simulated.")
+    data: ShortText | None = Field(
+        None, description="measured, or a warning that figures are simulated, replayed, or of a CPU."
+    )
     reasons: tuple[ReasonCount, ...] = Field((), max_length=32, description="Why nodes wait, are skipped or failed.")
     pools: tuple[PoolStatus, ...] = Field((), max_length=64, description="Measured figures by pool.")

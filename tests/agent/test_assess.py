@@ -322,7 +322,7 @@ def test_gemms_may_fill_the_step_that_holds_them(share: float) -> None:
 
 def test_gemms_that_take_longer_than_the_step_that_holds_them_are_a_reason_and_no_share_of_1() -> None:
     baseline, found = shared(1.2)
-    told = "the GEMMs take 1.2 times as long as the bf16 step that holds them"
+    told = "the GEMMs take 20.0% longer than the bf16 step that holds them"
     assert baseline.notes == (told,)
     assert found.meaning is not None
     assert (found.meaning.kind, found.meaning.gemm_share, found.meaning.expected_speedup) == ("unknown", None, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from precision_agent.backends.protocol import Inspection, Probe, Profile, ProfiledKernel
@@ -75,13 +77,22 @@ def test_attention_that_is_not_fused_is_bf16_in_every_recipe_and_no_part_of_the_
     assert (found.verdict, found.share) == ("verified", 1.0)
 
 
-def test_attention_that_is_not_fused_is_told_and_a_fused_one_is_not() -> None:
+def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no_fallback() -> None:
+    mixed = (ProfiledKernel(FP8, 1.0), ProfiledKernel(BF16, 3.0))
+    blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
+    found = verification_of("fp8_current", request(), PROBED, blind, Inspection(), TE)
+    assert (found.verdict, "a view is modified" in found.message) == ("unknown", True)
+    assert verification_of("fp8_current", request(), PROBED, profile(*mixed), Inspection(), TE).verdict == "partial"
+    pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
+    assert verification_of("fp8_current", request(), PROBED, pure, Inspection(), TE).verdict == "verified"
+
+
+def test_attention_that_is_not_fused_is_told_and_a_fused_or_unknown_one_is_not() -> None:
     linear = ProfiledKernel(FP8, 1.0, "forward", "mlp")
-    told = unfused_attention(profile(linear, ProfiledKernel(BF16, 3.0, "forward", "core_attention")))
-    assert told is not None
-    assert "75% of the profiled step" in told
+    assert unfused_attention(profile(linear, ProfiledKernel(BF16, 3.0, "forward", "core_attention")))
+    assert not unfused_attention(profile(linear, ProfiledKernel("what_is_this", 3.0, "forward", "core_attention")))
     for fused in ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "void flash_fwd_kernel<int>(float*)"):
-        assert unfused_attention(profile(linear, ProfiledKernel(fused, 3.0, "forward", "core_attention"))) is None
+        assert not unfused_attention(profile(linear, ProfiledKernel(fused, 3.0, "forward", "core_attention")))
 
 
 def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> None:

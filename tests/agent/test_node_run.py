@@ -165,6 +165,17 @@ def test_a_failed_baseline_leaves_no_speedup_and_no_recommendation() -> None:
     assert found.recommendation.by_speed is None
 
 
+def test_the_models_of_all_arms_are_built_before_any_gemm_takes_their_room() -> None:
+    asked: list[bool] = []
+
+    def prepares(case: Case, arm: Arm) -> Failure | None:
+        asked.append(isinstance(case, TrainingCase))
+
+    on_fakes(FakeBackend(prepares=prepares))
+    assert asked == sorted(asked, reverse=True)
+    assert set(asked) == {True, False}
+
+
 def test_what_fails_while_it_is_prepared_is_never_timed() -> None:
     def prepares(case: Case, arm: Arm) -> Failure | None:
         bad = arm.recipe == "nvfp4" and isinstance(case, TrainingCase)

@@ -22,6 +22,7 @@ from precision_agent.backends.protocol import (
 )
 from precision_agent.backends.te.api import NEEDS
 from precision_agent.backends.te.plain import plain
+from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
 from precision_agent.full_depth import Depth, depth_check, depth_of, full_depth
@@ -340,6 +341,9 @@ def test_where_memory_ends_the_model_is_made_shallower_for_all_arms() -> None:
     assert sample(bench.backend.measure(bench.training, one, 0.0)).layers_measured == 4
     bench.world.most_layers = 2
     assert sample(bench.backend.measure(bench.training, two, 0.0)).layers_measured == 2
+    assert list(bench.backend._models) == ["fp8_current"]
+    assert bench.backend.prepare(bench.gemm("qkv", "fprop"), one) is None
+    assert set(bench.backend._models) == {"bf16", "fp8_current"}
     assert sample(bench.backend.settle(one, 0.0)).layers_measured == 2
     assert bench.engine.released > 0
 
@@ -375,6 +379,23 @@ def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_arms_which_come_ba
     assert isinstance(found, Profile)
     assert {kernel.module for kernel in found.kernels} >= {"attention", "mlp", "head"}
     assert not bench.backend._units
+
+
+def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_why_not() -> None:
+    bench = Bench()
+    one, two = bench.arm("bf16"), bench.arm("fp8_current")
+    for arm in (one, two):
+        assert sample(bench.backend.measure(bench.training, arm, 0.0)).layers_measured == 4
+    bench.engine.no_room_to_profile = 1
+    assert isinstance(bench.backend.profile(two), Profile)
+    bench.world.most_layers = 2
+    for _ in range(2):
+        found = bench.backend.profile(one)
+        assert isinstance(found, Failure)
+        assert (found.reason, "layer 3" in found.message) == ("out_of_memory", True)
+    bench.world.most_layers = 4
+    assert isinstance(bench.backend.profile(one), Profile)
+    assert bench.backend._trial == Trial(4)
 
 
 def test_a_step_that_cannot_be_profiled_even_alone_is_out_of_memory() -> None:

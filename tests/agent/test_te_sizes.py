@@ -16,6 +16,7 @@ from precision_agent.backends.te.sizes import (
     needed_bytes,
     rotations,
     second_depth,
+    unit_bytes,
     windowed,
     working_set_bytes,
 )
@@ -65,6 +66,14 @@ def test_an_8b_model_fits_an_80_gb_gpu_with_seven_arms_and_a_405b_one_gives_up_i
     assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials) == Trial(4)
     assert first_trial(LARGE, 8192, WHOLE, 7, 180 * GIB, trials).layers == 1
     assert first_trial(LARGE, 8192, WHOLE, 7, GIB, trials) == trials[-1]
+
+
+def test_for_gemms_beside_it_a_model_is_made_shallower_but_keeps_optimizer_and_head() -> None:
+    trials = ladder(32, head=True)
+    gemms = 7 * unit_bytes(8192, 4096, 28672, 1, 50 << 20)  # of llama3-8b's widest layer alone, in all arms
+    assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials, gemms) == Trial(2)
+    assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials, 80 * GIB) == Trial(1)
+    assert first_trial(LARGE, 8192, WHOLE, 7, GIB, trials, gemms) == trials[-1]
 
 
 @given(st.integers(1, 8), st.integers(1, 8))

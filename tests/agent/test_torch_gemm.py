@@ -224,10 +224,8 @@ def test_a_profiled_step_tells_attention_mlp_and_head_forward_and_backward() -> 
         trace = profiled(lambda: model.step(lambda: None), lambda: None)
     told = Counter(event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith("pp:"))
     layers = model.measured
-    once_each = 2  # forward and backward
-    assert told == {
-        "pp::attention:": 2 * layers * once_each, "pp::mlp:": 2 * layers * once_each, "pp::head:": once_each
-    }  # fmt: skip
+    each = {"attention": 2 * layers, "mlp": 2 * layers, "head": 1}
+    assert told == {f"pp:{way}:{name}:": count for name, count in each.items() for way in ("forward", "backward")}
     assert not any(module._forward_hooks for _, module in model.told_parts())
 
 

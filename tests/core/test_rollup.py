@@ -247,7 +247,7 @@ DATA = [
     (["measured", "measured"], "measured", False),
     (["measured", "replayed"], "SIMULATED (1/2)", True),
     (["simulated", "simulated"], "SIMULATED (2/2)", True),
-    (["measured", "trial"], "measured", False),
+    (["measured", "trial"], "TRIAL (1/2)", False),
 ]
 
 

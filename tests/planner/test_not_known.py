@@ -196,7 +196,7 @@ def test_where_sizes_are_too_many_nothing_is_proved_and_the_clash_of_the_usual_o
     assert unproved.startswith("spec.jobs: no plan was found with the sizes that were tried, which proves nothing")
     assert clash.startswith("With the sizes that were tried, these limits clash: the ")
     assert "the 40000 GPUs of pool H100" in clash
-    assert relaxation.startswith("What they would have to give with these sizes: ")
+    assert relaxation.startswith("At least this they would have to give, and it may not be enough for jobs that wait: ")
 
 
 def test_every_size_is_offered_only_where_it_is_asked_for() -> None:

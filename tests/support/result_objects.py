@@ -77,7 +77,9 @@ def recipe_result(recipe: Recipe, speed: float = 1.0, **changes: Any) -> RecipeR
             step_seconds=interval(0.0123456789 / speed),
             model_flops_per_second=1.23e15 * speed,
             speedup=speedup,
-            energy=Energy(valid=True, watts=4321.98765, tokens_per_joule=28.5648 * speed),
+            energy=Energy(
+                valid=True, watts=4321.98765, tokens_per_joule=28.5648 * speed, tokens_per_joule_ratio=speedup
+            ),
         ),
         "memory": Memory(allocated_peak_bytes=123456789012),
     }

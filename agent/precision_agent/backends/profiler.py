@@ -58,7 +58,7 @@ def told_modules(
     handles: list[Any] = []
     try:
         for name, module in modules:
-            handles += _hooked(module, range_name(module=name), annotate)
+            handles += _hooked(module, name, annotate)
         yield
     finally:
         for handle in handles:
@@ -68,19 +68,20 @@ def told_modules(
 def _hooked(module: Any, name: str, annotate: Callable[[str], AbstractContextManager[Any]]) -> list[Any]:
     open_: list[Any] = []
 
-    def enter(*_: Any) -> None:
-        range_ = annotate(name)
-        range_.__enter__()
-        open_.append(range_)
+    def entering(range_: str) -> Callable[..., None]:
+        def enter(*_: Any) -> None:
+            open_.append(annotate(range_))
+            open_[-1].__enter__()
+
+        return enter
 
     def leave(*_: Any) -> None:
         if open_:
             open_.pop().__exit__(None, None, None)
 
-    register: list[tuple[Callable[..., Any], Callable[..., None]]] = [
-        (module.register_forward_pre_hook, enter),
-        (module.register_forward_hook, leave),
-        (module.register_full_backward_pre_hook, enter),
-        (module.register_full_backward_hook, leave),
+    return [
+        module.register_forward_pre_hook(entering(range_name("forward", name))),
+        module.register_forward_hook(leave),
+        module.register_full_backward_pre_hook(entering(range_name("backward", name))),
+        module.register_full_backward_hook(leave),
     ]
-    return [hook(act) for hook, act in register]

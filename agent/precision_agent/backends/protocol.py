@@ -124,6 +124,8 @@ class Profile:
     step_seconds: float
     steps: int
     busy: float | None = None
+    unplaced: str = ""
+    """Why it could not be told which module launched which kernel; empty where it could, or where there are none."""
 
 
 @dataclass(frozen=True, slots=True)

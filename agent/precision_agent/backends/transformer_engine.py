@@ -84,7 +84,9 @@ class TransformerEngine:
         self._memory: dict[str, Memory] = {}
         self._asked: set[str] = set()
         self._given_up: set[str] = set()
-        """Arms whose models made room for another's."""
+        """Arms whose models were deeper than what all arms have room for."""
+        self._lent: set[str] = set()
+        """Arms whose models, timed already, made room for another's profile."""
 
     def device(self) -> Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
@@ -106,6 +108,8 @@ class TransformerEngine:
         """The unit or model that the case needs, checked, captured and warm; it stays for the arm's later cases."""
         self._prober.end()  # all recipes were tried: its memory is needed, and no other process may be seen at work
         with self._engine.stream():
+            if arm.label in self._given_up:
+                self._revived(arm)
             found = self._model(arm) if isinstance(case, TrainingCase) else self._unit(case, arm)
         return found if isinstance(found, Failure) else None
 
@@ -115,7 +119,7 @@ class TransformerEngine:
         with self._engine.stream():
             model = self._made(arm)
             if model:
-                return training_sample(model, seconds)
+                return model if isinstance(model, Failure) else training_sample(model, seconds)
             units = self._units_of(arm.label, SHARED)
             if not units:
                 return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
@@ -177,6 +181,8 @@ class TransformerEngine:
         """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
         with self._engine.stream():
             model = self._made(arm)
+            if isinstance(model, Failure):
+                return model
             if model:
                 # Eager steps need memory beside what the graphs hold; nothing but this model is timed any more.
                 return self._with_room(lambda: profile_of(self._engine, model, trace), keep=arm.label)
@@ -191,14 +197,15 @@ class TransformerEngine:
     def inspect(self, arm: Arm) -> Inspection:
         """Flags of the arm's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
         with self._engine.stream():
-            model = self._made(arm)
+            found = self._made(arm)
+            model = found if isinstance(found, ArmModel) else None
             units = [unit for unit in self._units_of(arm.label) if unit.recipe == arm.recipe]
             flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
             worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
             ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, arm.recipe))
-        found = ratio if isinstance(ratio, float) else None
+        saved = ratio if isinstance(ratio, float) else None
         left_out = model.shared.plans[0].left_out if model else ()
-        return Inspection(flags, worst.errors if worst else None, found, gradient_share(units), left_out)
+        return Inspection(flags, worst.errors if worst else None, saved, gradient_share(units), left_out)
 
     def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""
@@ -219,11 +226,12 @@ class TransformerEngine:
         with self._engine.stream():
             return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
 
-    def _made(self, arm: Arm) -> ArmModel | None:
+    def _made(self, arm: Arm) -> ArmModel | Failure | None:
         """The arm's model, if it has one, anew where it was given up; a new process builds all that it is asked for."""
+        if arm.label in self._lent:
+            return self._rebuilt(arm)
         if arm.label in self._given_up:
-            self._given_up.discard(arm.label)
-            self._model(arm)
+            return self._revived(arm)
         if arm.label not in self._asked:
             cases = cases_of(self._request, resolve(self._request.workload))
             for case in cases.all:
@@ -232,6 +240,22 @@ class TransformerEngine:
             if cases.training:
                 self._model(arm)
         return self._models.get(arm.label)
+
+    def _revived(self, arm: Arm) -> ArmModel | Failure:
+        """A model that gave way to a shallower one, as deep as that is."""
+        self._given_up.discard(arm.label)
+        return self._model(arm)
+
+    def _rebuilt(self, arm: Arm) -> ArmModel | Failure:
+        """A model that made room for another's profile: as deep as it was timed, in the room of the others."""
+        problem, trial = self._problem, self._trial
+        assert isinstance(problem, Problem)
+        assert trial is not None
+        made = self._with_room(lambda: self._made_model(problem, trial, arm), keep=arm.label)
+        if isinstance(made, ArmModel):
+            self._lent.discard(arm.label)
+            self._models[arm.label] = made
+        return made
 
     def _units_of(self, *labels: str) -> list[Unit]:
         return [unit for key, unit in self._units.items() if key[0] in labels and isinstance(unit, Unit)]
@@ -272,8 +296,8 @@ class TransformerEngine:
         trials = sizes.ladder(problem.model.num_hidden_layers, bool(problem.model.vocab_size))
         if self._trial is None:
             arms = len(self._request.recipes) + 2
-            memory = self._engine.memory_bytes
-            self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, arms, memory, trials)
+            memory, beside = self._engine.memory_bytes, self._gemm_bytes(arms)
+            self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, arms, memory, trials, beside)
         for trial in trials[trials.index(self._trial) :]:
             if trial != self._trial:
                 # All arms must have the same depth: the deeper ones are built anew when they are next asked for.
@@ -285,6 +309,16 @@ class TransformerEngine:
         if isinstance(made, ArmModel):
             self._models[arm.label] = made
         return made
+
+    def _gemm_bytes(self, arms: int) -> int:
+        """A guess of what the layers that are timed alone take, of all arms: they stay beside the models."""
+        gemms = cases_of(self._request, resolve(self._request.workload)).gemms
+        each = {(shape_of(case), case.quantized) for case in gemms}
+        return sum(
+            sizes.unit_bytes(shape.m, shape.k, shape.n, shape.groups, self._engine.l2_bytes)
+            * (arms if quantized else 1)
+            for shape, quantized in each
+        )
 
     def _made_model(self, problem: Problem, trial: sizes.Trial, arm: Arm) -> ArmModel | Failure:
         before = self._engine.allocated_bytes()
@@ -332,7 +366,7 @@ class TransformerEngine:
         if other is None:
             return False
         del self._models[other]
-        self._given_up.add(other)
+        self._lent.add(other)
         return True
 
     def _drop_models(self) -> None:

@@ -119,6 +119,7 @@ def _folded(line: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, .
 
 
 def _pieces(cell: str, width: int) -> list[str]:
+    cell = cell.rstrip()
     if len(cell) <= width:
         return [cell]
     pieces = [""]

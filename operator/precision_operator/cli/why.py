@@ -143,8 +143,10 @@ def _stands(standing: Standing) -> str:
     one = standing.judged
     if one.slow:
         return f"{standing.reason}: {standing.message}"
-    like = f"{one.reference} nodes like it ({one.recipe})"
-    return f"{one.relative:.1%} of the median of {like}; below {one.limit:.1%} is slow"
+    told = f"{one.relative:.1%} of the median of {one.reference} nodes like it ({one.recipe})"
+    if one.limit <= 0:
+        return f"{told}, which differ too much among themselves to call one of them slow"
+    return f"{told}; below {one.limit:.1%} is slow"
 
 
 def _attempt(attempt: ReportAttempt) -> str:
@@ -209,7 +211,7 @@ def _standing(standing: Standing | None) -> dict[str, Any] | None:
     return {
         "ofMedian": round(one.relative, 5),
         "slow": one.slow,
-        "slowBelow": round(one.limit, 5),
+        "slowBelow": round(one.limit, 5) if one.limit > 0 else None,
         "recipe": one.recipe,
         "comparedNodes": one.reference,
         "reason": standing.reason or None,

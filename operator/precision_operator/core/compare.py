@@ -246,7 +246,10 @@ def _told(
         missing = _listed(list(dict.fromkeys(unknown)))
         notes.append(f"not recorded on one side or both, so not compared: {missing}")
     was, now = (_valued(side, difference) for side in points)
-    simulated = any(p.setting.data not in (None, "measured") for side in points for p in side)
+    kinds = {p.setting.data for side in points for p in side}
+    simulated = bool(kinds & {"simulated", "replayed"})
+    if "trial" in kinds:
+        notes.append("trials on a CPU are among them: these say nothing of a GPU")
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
     return Comparison(a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated, (data[0], data[1]))
 

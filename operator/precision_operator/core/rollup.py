@@ -65,7 +65,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         tokens_per_joule=decimal(float(largest.tokens_per_joule), 3)
         if largest is not None and largest.tokens_per_joule
         else None,
-        data=_data(counts),
+        data=_data(counts, sum(one.data == "trial" for one in measured)),
         reasons=_reasons(plan.stands),
         pools=tuple(pools),
     )
@@ -179,10 +179,12 @@ def _median(values: Iterable[float | None]) -> str | None:
     return decimal(middle(known)) if known else None
 
 
-def _data(counts: NodeCounts) -> str | None:
+def _data(counts: NodeCounts, trials: int) -> str | None:
     if not counts.succeeded:
         return None
-    return f"SIMULATED ({counts.simulated}/{counts.succeeded})" if counts.simulated else "measured"
+    if counts.simulated:
+        return f"SIMULATED ({counts.simulated}/{counts.succeeded})"
+    return f"TRIAL ({trials}/{counts.succeeded})" if trials else "measured"
 
 
 def _best_text(pool: PoolStatus | None) -> str | None:

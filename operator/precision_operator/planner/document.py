@@ -38,6 +38,9 @@ class _Words(NamedTuple):
 _ENOUGH = _Words("These limits clash", "The smallest relaxation that would do")
 _QUEUED = _Words(_ENOUGH.clash, "At least this is needed, and it may not be enough for jobs that wait for room")
 _TRIED = _Words("With the sizes that were tried, these limits clash", "What they would have to give with these sizes")
+_TRIED_QUEUED = _Words(
+    _TRIED.clash, "At least this they would have to give, and it may not be enough for jobs that wait"
+)
 
 
 def status(answer: Answer, differences: Sequence[Difference] = ()) -> PlanStatus:
@@ -72,7 +75,8 @@ def _refused(answer: Answer) -> PlanStatus:
     found = answer.conflict
     if found is not None:
         clash = " and ".join(named(group) for group in found.clashing)
-        words = _TRIED if answer.not_known else _QUEUED if found.queued else _ENOUGH
+        proved, not_known = (_QUEUED, _TRIED_QUEUED) if found.queued else (_ENOUGH, _TRIED)
+        words = not_known if answer.not_known else proved
         if clash:
             problems.append(f"{words.clash}: {clash}")
         elif not answer.not_known:

@@ -75,12 +75,31 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms
     return weights * states + arms * own + activations + logits
 
 
+def unit_bytes(m: int, k: int, n: int, groups: int, l2_bytes: int) -> int:
+    """A guess of what a linear layer that is timed alone holds: x, dx, y of two variants, dy, weight and gradient."""
+    buffers = 2 * m * (2 * k + 3 * n) + k * n * (2 + 2 + QUANTISED_BYTES_A_WEIGHT)
+    return rotations(working_set_bytes(m, k, n, groups), l2_bytes) * groups * buffers
+
+
 def first_trial(
-    model: ModelSpec, tokens: int, split: Split, arms: int, memory_bytes: int, trials: tuple[Trial, ...]
+    model: ModelSpec,
+    tokens: int,
+    split: Split,
+    arms: int,
+    memory_bytes: int,
+    trials: tuple[Trial, ...],
+    beside_bytes: int = 0,
 ) -> Trial:
-    """The first of `trials` that should fit, the last where none should. A hint: what fits is found by trying."""
-    fits = (trial for trial in trials if needed_bytes(model, tokens, split, trial, arms) <= MEMORY_SHARE * memory_bytes)
-    return next(fits, trials[-1])
+    """The first of `trials` that should fit, the last where none should. A hint: what fits is found by trying.
+
+    For what is kept `beside` the model it is made shallower, but gives up neither optimizer nor head.
+    """
+    kept = MEMORY_SHARE * memory_bytes
+    whole = [trial for trial in trials if trial.optimizer]
+    needs = [needed_bytes(model, tokens, split, trial, arms) for trial in trials]
+    alone = next((at for at, need in enumerate(needs) if need <= kept), len(trials) - 1)
+    beside = next((at for at, need in enumerate(needs) if need <= kept - beside_bytes), len(trials) - 1)
+    return trials[max(alone, min(beside, len(whole) - 1))]
 
 
 def second_depth(measured: int, layers: int) -> int | None:

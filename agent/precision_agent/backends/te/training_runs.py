@@ -67,13 +67,15 @@ def profile_of(engine: Engine, model: ArmModel, trace: Path | None) -> Profile:
         for _ in range(STEPS_PROFILED):
             model.eager_step()
 
+    unplaced = ""
     try:
         with told_modules(told_parts(model.stack.layers), engine.annotate):
             found = launches(engine.profile(steps, trace))
     except RuntimeError as error:
         if fatal(error):
             raise
+        unplaced = f"{type(error).__name__}: {error}"[:500]
         found = launches(engine.profile(steps, trace))  # kernels without their modules are better than none
     timed = launches(engine.profile(model.refresh))
     step = sum(seconds for name, seconds in regions_of(model.measure(0.0)).items() if name != "optimizer")
-    return Profile(kernels(found, STEPS_PROFILED), step, STEPS_PROFILED, busy(timed))
+    return Profile(kernels(found, STEPS_PROFILED), step, STEPS_PROFILED, busy(timed), unplaced)
