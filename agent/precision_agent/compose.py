@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -52,6 +52,8 @@ class Found:
     memory: Mapping[str, Memory] = field(default_factory=dict)
     after: After = field(default_factory=After)
     notes: tuple[str, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    """Each phase and when it began, in seconds since 1970; one may come again."""
 
 
 def result_of(found: Found, finished_at: float) -> MeasurementResult:
@@ -79,6 +81,7 @@ def result_of(found: Found, finished_at: float) -> MeasurementResult:
         started_at=started,
         finished_at=_timestamp(finished_at),
         duration_seconds=round(max(0.0, finished_at - found.started_at), 3),
+        phase_seconds=_phase_seconds(found.phases, finished_at),
         workload_name=workload.name,
         workload_hash=workload.hash,
         formula=f"{formula.name}/{formula.version}" if formula else None,
@@ -95,6 +98,14 @@ def result_of(found: Found, finished_at: float) -> MeasurementResult:
         recipes=recipes,
         recommendation=recommend(recipes, run.control, found.origin.provenance, request.baseline),
     )
+
+
+def _phase_seconds(phases: Sequence[tuple[str, float]], finished_at: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    ends = [*(begun for _, begun in phases[1:]), finished_at]
+    for (name, begun), end in zip(phases, ends, strict=True):
+        found[name] = round(found.get(name, 0.0) + max(0.0, end - begun), 3)
+    return found
 
 
 def partial_of(found: Found, samples: Samples) -> Found:

@@ -68,6 +68,9 @@ def _run(result: MeasurementResult) -> Iterator[Told]:
         yield Told(of, f"simulated {made_up.field}", "not measured", made_up.assumption)
     if result.method == "nvidia":
         yield Told(of, "method", "nvidia", "benchmark_gemm.py's: forward GEMMs only, for comparison, never exported")
+    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.phase_seconds.items())
+    if phases:
+        yield Told(of, "phases", phases, "by this machine's clock; `precision-agent run --plan` says what was expected")
     if result.partial:
         yield Told(of, "partial", result.partial.reason, f"the run ended early: {result.partial.message}")
     software = result.software.model_dump(exclude_none=True, exclude={"stack_hash"})

@@ -168,13 +168,23 @@ class _Run:
 
     def __init__(self, request: MeasurementRequest, wanted: Wanted, around: Surroundings) -> None:
         self.asked, self.request = request, request
-        self.wanted, self.around = wanted, around
+        self.wanted, self.around = wanted, replace(around, progress=self._progress)
+        self.phases: list[tuple[str, float]] = []
+        self.told = around.progress
         self.stop = _stop(around, request.deadline_seconds)
         self.started_at = around.clock.wall()
         self.memory: dict[str, Memory] = {}
         self.notes: tuple[str, ...] = ()
         if wanted.backend != "replay" and on_cpu(wanted.device, request):
             self.request, self.notes = _resolved(lambda: fitted(request))
+
+    def _progress(self, phase: str, done: float, left: float) -> None:
+        if not self.phases or self.phases[-1][0] != phase:
+            self.phases.append((phase, self.around.clock.wall()))
+        self.told(phase, done, left)
+
+    def _ended(self, found: Found) -> Outcome:
+        return _outcome(result_of(replace(found, phases=tuple(self.phases)), self.around.clock.wall()))
 
     def outcome(self) -> Outcome:
         """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed.
@@ -213,7 +223,7 @@ class _Run:
             # what was cut off here has no figure of its own to tell: the whole is a partial result
             found = measured(replace(found, after=after), replace(samples, ended=self.stop()))
             found = self._up_to_now(opened, found, arms)
-        return _outcome(result_of(found, self.around.clock.wall()))
+        return self._ended(found)
 
     def _prepared(self, opened: Opened) -> Found:
         """Devices, cases and one probe for each recipe, spread over the devices."""
@@ -300,7 +310,7 @@ class _Run:
         def after_pass(samples: Samples) -> None:
             if keep and LEAST_PALINDROMES <= samples.passes < self.request.timing.passes:
                 so_far = self._up_to_now(opened, partial_of(found, samples), arms)
-                keep(_outcome(result_of(so_far, self.around.clock.wall())))
+                keep(self._ended(so_far))
 
         def hot(by_arm: Sequence[Sequence[Window]]) -> bool:
             recorded = sensors.recordings().gpus if sensors else {}

@@ -411,6 +411,11 @@ class MeasurementResult(Record):
     started_at: Word
     finished_at: Word
     duration_seconds: float = Field(ge=0)
+    phase_seconds: dict[Word, float] = Field(
+        default_factory=dict,
+        max_length=16,
+        description="Of each phase, by the names of `precision-agent run --plan`; preflight holds idle and start.",
+    )
     workload_name: Annotated[str, Field(max_length=128)]
     workload_hash: Word
     formula: Word | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -163,6 +164,15 @@ def test_a_failed_baseline_leaves_no_speedup_and_no_recommendation() -> None:
     assert found.control_ratio is None
     assert all(part.speedup is None for recipe in found.recipes for part in recipe.sums)
     assert found.recommendation.by_speed is None
+
+
+def test_a_result_tells_what_each_phase_took_and_all_of_them_are_the_run() -> None:
+    ticks = count(1_000_000_000)
+    clock = Clock(wall=lambda: float(next(ticks)))
+    told = result(run_request(request_text(), "replay", ReplayOptions(), clock=clock))
+    assert [*told.phase_seconds] == ["preflight", "probe", "prepare", "measure", "verify"]
+    assert all(seconds >= 1 for seconds in told.phase_seconds.values())
+    assert sum(told.phase_seconds.values()) == told.duration_seconds - 1  # a tick until the first phase begins
 
 
 def test_the_models_of_all_arms_are_built_before_any_gemm_takes_their_room() -> None:

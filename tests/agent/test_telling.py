@@ -204,7 +204,7 @@ def test_each_backends_own_way_to_the_gemms_alone_is_told(backend: str, words: s
 
 
 def test_nvidias_method_is_not_told_as_ours() -> None:
-    found = with_recipe().model_copy(update={"method": "nvidia"})
+    found = with_recipe(training=None).model_copy(update={"method": "nvidia"})
     text = as_text(explain(found))
     for ours in ("palindrome", "segment", "by one forward and backward pass", "share of profiled steps"):
         assert ours not in text
