@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import torch
 
 from precision_agent.backends.protocol import (
     Backend,
@@ -21,6 +22,7 @@ from precision_agent.backends.protocol import (
     Sample,
 )
 from precision_agent.backends.te.api import NEEDS
+from precision_agent.backends.te.graphs import declined
 from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.transformer_engine import TransformerEngine
@@ -413,6 +415,31 @@ def test_a_mixture_of_experts_has_no_training_figure() -> None:
     found = bench.backend.measure(bench.training, bench.arm("bf16"), 0.0)
     assert isinstance(found, Failure)
     assert (found.reason, "not_available(moe)" in found.message) == ("not_available", True)
+
+
+def test_more_experts_than_transformer_engine_takes_are_not_available_with_its_words() -> None:
+    bench = Bench(asked=request(workload={"model": MODEL | {"moe": {"numExperts": 4, "topK": 2}}}))
+    bench.world.most_experts = 2
+    found = bench.backend.prepare(bench.gemm("experts_up", "fprop"), bench.arm("nvfp4"))
+    assert found is not None
+    assert (found.reason, "Assertion failed: 4 tensors" in found.message) == ("not_available", True)
+    assert Bench(asked=bench.request).backend.prepare(bench.gemm("experts_up", "fprop"), bench.arm("nvfp4")) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "so"),
+    [
+        (AssertionError("divisible by 16"), True),
+        (NotImplementedError("no FP4"), True),
+        (RuntimeError("group_hadamard.cu:408: Assertion failed: num_tensors <= 64"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+        (KeyError("ours"), False),
+    ],
+    ids=["assertion", "not implemented", "C++ check", "CUDA", "memory", "a fault of ours"],
+)
+def test_what_transformer_engine_declines_is_told_apart_from_what_fails(error: Exception, so: bool) -> None:
+    assert declined(error) is so
 
 
 def test_a_power_window_of_a_part_that_the_short_model_lacks_is_refused() -> None:

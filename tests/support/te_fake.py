@@ -41,6 +41,7 @@ class World:
     autocasts: list[Any] = field(default_factory=list)
     frozen: bool = False
     most_layers: int = 1 << 30
+    most_experts: int = 1 << 20
     garbage: float = 0.0
     """Relative error of every product, NaN too, in the place of the recipe's own; 0: its own."""
     lies: Mapping[str, Any] = field(default_factory=dict)
@@ -255,6 +256,10 @@ class _Maker:
 
         def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
             given = world.bind(f"{symbol}.forward", *arguments, **named)
+            if self.groups > world.most_experts:
+                raise RuntimeError(
+                    f"hadamard.cu:408: Assertion failed: {self.groups} tensors, at most {world.most_experts}"
+                )
             parts = given["inp"].split(given["m_splits"])
             first = given.get("is_first_microbatch")
             return torch.cat([self.product(part, f"weight{index}", first) for index, part in enumerate(parts)])

@@ -30,6 +30,7 @@ from precision_agent.backends.te import recipes, sizes
 from precision_agent.backends.te.api import Api, Unusable, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
 from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, gradient_share, sample_of, shape_of
+from precision_agent.backends.te.graphs import declined
 from precision_agent.backends.te.loss_runs import loss_run
 from precision_agent.backends.te.machine import device_of
 from precision_agent.backends.te.modules import LinearShape
@@ -281,7 +282,9 @@ class TransformerEngine:
         try:
             unit = Unit(self._api, self._engine, shape, recipe, accumulation, self._request.timing.seed)
             return unit.prepare() or unit
-        except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
+        except Exception as error:  # of any kind: which ones are refusals is told by `declined`
+            if not declined(error):
+                raise
             return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
 
     def _model(self, arm: Arm) -> ArmModel | Failure:
@@ -329,7 +332,9 @@ class TransformerEngine:
             model = ArmModel(self._shared, arm.recipe)
             self._shared_bytes = self._shared_bytes or self._engine.allocated_bytes() - before
             failed = model.prepare()
-        except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
+        except Exception as error:  # of any kind: which ones are refusals is told by `declined`
+            if not declined(error):
+                raise
             return Failure(reason="not_available", message=f"{arm.label}: {type(error).__name__}: {error}"[:1000])
         peaks = self._engine.peaks()
         self._memory[arm.label] = Memory(

@@ -179,6 +179,13 @@ def fatal(error: BaseException) -> bool:
     return "cuda error" in text or "out of memory" in text
 
 
+def declined(error: BaseException) -> bool:
+    """Whether Transformer Engine declines, in its Python or its C++ checks; anything else is a fault."""
+    if isinstance(error, RuntimeError) and not isinstance(error, NotImplementedError):
+        return "Assertion failed" in str(error)
+    return isinstance(error, AssertionError | NotImplementedError | TypeError | ValueError)
+
+
 def by_name(timings: Timings, names: Sequence[str]) -> dict[str, float]:
     """Mean seconds of one run of each region, over its variants in the proportion in which the cycle has them."""
     found = {}
