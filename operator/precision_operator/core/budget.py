@@ -21,7 +21,7 @@ from precision_api.report import ReportAttempt
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import Observed, ProfileView
-from precision_operator.core.reasons import sentence
+from precision_operator.core.reasons import clause, sentence
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,30 @@ class Turn:
     """The same node as other profiles with physical limits see it, each of which matches it."""
 
 
-Check = Callable[[Turn], str | None]
+@dataclass(frozen=True)
+class Blocked:
+    """Why an agent may not start now."""
+
+    code: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """The reason in words, with what to do next."""
+        return sentence(self.code, **self.facts)
+
+    @property
+    def clause(self) -> str:
+        """The reason as a part of another sentence."""
+        return clause(self.code, **self.facts)
+
+
+Check = Callable[[Turn], Blocked | None]
+
+
+def blocked(code: str, **facts: object) -> Blocked:
+    """A reason with its facts."""
+    return Blocked(code, facts)
 
 
 def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
@@ -127,50 +150,50 @@ def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
     return max(1, eligible * int(limit.removesuffix("%")) // 100)
 
 
-def suspended(turn: Turn) -> str | None:
+def suspended(turn: Turn) -> Blocked | None:
     spec = turn.scene.profile.spec
     assert spec is not None
-    return sentence("Suspended") if spec.suspend else None
+    return blocked("Suspended") if spec.suspend else None
 
 
-def too_many_failures(turn: Turn) -> str | None:
+def too_many_failures(turn: Turn) -> Blocked | None:
     most, tally = turn.scene.rollout.max_failures, turn.scene.tally
     if most is None or tally.failed <= concurrency_limit(most, tally.eligible):
         return None
-    return sentence("TooManyFailures", failed=tally.failed, limit=most)
+    return blocked("TooManyFailures", failed=tally.failed, limit=most)
 
 
-def canary_failed(turn: Turn) -> str | None:
+def canary_failed(turn: Turn) -> Blocked | None:
     canary, tally = turn.scene.rollout.canary, turn.scene.tally
     if canary is None or not tally.failed or tally.succeeded >= canary:
         return None
-    return sentence("CanaryFailed", failed=tally.failed, canary=canary)
+    return blocked("CanaryFailed", failed=tally.failed, canary=canary)
 
 
-def canary_first(turn: Turn) -> str | None:
+def canary_first(turn: Turn) -> Blocked | None:
     canary, tally = turn.scene.rollout.canary, turn.scene.tally
     if canary is None or tally.succeeded >= canary or tally.succeeded + turn.scene.own < canary:
         return None
-    return sentence("CanaryFirst", canary=canary, succeeded=tally.succeeded)
+    return blocked("CanaryFirst", canary=canary, succeeded=tally.succeeded)
 
 
-def max_concurrent_reached(turn: Turn) -> str | None:
+def max_concurrent_reached(turn: Turn) -> Blocked | None:
     limit = concurrency_limit(turn.scene.rollout.max_concurrent, turn.scene.tally.eligible)
-    return sentence("MaxConcurrentReached", limit=limit) if turn.scene.own >= limit else None
+    return blocked("MaxConcurrentReached", limit=limit) if turn.scene.own >= limit else None
 
 
-def measured_by_another_profile(turn: Turn) -> str | None:
-    return sentence("MeasuredByAnotherProfile", profile=turn.taken_by) if turn.taken_by else None
+def measured_by_another_profile(turn: Turn) -> Blocked | None:
+    return blocked("MeasuredByAnotherProfile", profile=turn.taken_by) if turn.taken_by else None
 
 
-def ramping(turn: Turn) -> str | None:
+def ramping(turn: Turn) -> Blocked | None:
     """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
     scene = turn.scene
     seconds = scene.rollout.ramp_seconds
     newest = scene.newest.get(scene.ramp_group(scene.profile.uid, turn.facts.labels)) if seconds else None
     if newest is None:
         return None
-    return sentence("Ramping", seconds=seconds, until=format_time(newest + timedelta(seconds=seconds)))
+    return blocked("Ramping", seconds=seconds, until=format_time(newest + timedelta(seconds=seconds)))
 
 
 def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
@@ -178,13 +201,13 @@ def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
     return abs(now - moment) < wait
 
 
-def pool_limit_reached(turn: Turn) -> str | None:
+def pool_limit_reached(turn: Turn) -> Blocked | None:
     row = _pool(turn)
     if row is None or row.max_concurrent is None:
         return None
     there = turn.scene.there("pool", _pool_of)[row.name]
     facts = {"pool": row.name, "limit": row.max_concurrent}
-    return sentence("PoolLimitReached", **facts) if there >= row.max_concurrent else None
+    return blocked("PoolLimitReached", **facts) if there >= row.max_concurrent else None
 
 
 def _pool(turn: Turn) -> PoolLimit | None:
@@ -198,10 +221,10 @@ def _pool_of(item: Live) -> str | None:
     return item.facts.pool if item.facts is not None else None
 
 
-def topology_key_missing(turn: Turn) -> str | None:
+def topology_key_missing(turn: Turn) -> Blocked | None:
     for row in turn.scene.rollout.per_topology:
         if row.key not in turn.facts.labels:
-            return sentence("TopologyKeyMissing", key=row.key)
+            return blocked("TopologyKeyMissing", key=row.key)
     return None
 
 
@@ -209,13 +232,13 @@ def _label(key: str, item: Live) -> str | None:
     return item.facts.labels.get(key) if item.facts is not None else None
 
 
-def topology_limit_reached(turn: Turn) -> str | None:
+def topology_limit_reached(turn: Turn) -> Blocked | None:
     for row in turn.scene.rollout.per_topology:
         group = turn.facts.labels.get(row.key)
         if group is None:  # of no group; whether that may be is a check of its own
             continue
         if turn.scene.there(f"label {row.key}", partial(_label, row.key))[group] >= row.max:
-            return sentence("TopologyLimitReached", limit=row.max, key=row.key, group=group)
+            return blocked("TopologyLimitReached", limit=row.max, key=row.key, group=group)
     return None
 
 
@@ -239,38 +262,33 @@ def _budgets(turn: Turn) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
         yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: _pool_of(i) == pool
 
 
-def power_budget_too_small(turn: Turn) -> str | None:
+def power_budget_too_small(turn: Turn) -> Blocked | None:
     watts, origin = node_watts(turn.facts, turn.scene.limits)
     for name, budget, _ in _budgets(turn):
         if budget < watts:
-            return sentence("PowerBudgetTooSmall", watts=watts, origin=origin, name=name, budget=budget)
+            return blocked("PowerBudgetTooSmall", watts=watts, origin=origin, name=name, budget=budget)
     return None
 
 
-def power_budget_reached(turn: Turn) -> str | None:
+def power_budget_reached(turn: Turn) -> Blocked | None:
     watts, origin = node_watts(turn.facts, turn.scene.limits)
     for name, budget, counts in _budgets(turn):
         drawn = turn.scene.drawn(name, counts)
         if drawn + watts > budget:
             facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
-            return sentence("PowerBudgetReached", **facts)
+            return blocked("PowerBudgetReached", **facts)
     return None
 
 
-def limit_of_another_profile(turn: Turn) -> str | None:
+def limit_of_another_profile(turn: Turn) -> Blocked | None:
     """A rack that one profile spares is not filled by another; what nobody can keep (a node above it) binds nobody."""
     for other in turn.elsewhere:
         if power_budget_too_small(other) is not None:
             continue
-        told = next((text for check in PHYSICAL if (text := check(other)) is not None), None)
-        if told is not None:
-            return sentence("LimitOfAnotherProfile", profile=other.scene.profile.key, detail=_without_next_step(told))
+        reached = next((found for check in PHYSICAL if (found := check(other)) is not None), None)
+        if reached is not None:
+            return blocked("LimitOfAnotherProfile", profile=other.scene.profile.key, detail=reached.clause)
     return None
-
-
-def _without_next_step(told: str) -> str:
-    first = told.split(". ", 1)[0].rstrip(".")
-    return first[:1].lower() + first[1:]
 
 
 def has_physical_limits(rollout: Rollout) -> bool:
@@ -278,27 +296,27 @@ def has_physical_limits(rollout: Rollout) -> bool:
     return bool(rollout.per_topology or rollout.pools or rollout.power_budget_watts)
 
 
-def backing_off(turn: Turn) -> str | None:
+def backing_off(turn: Turn) -> Blocked | None:
     if turn.attempt is None or turn.attempt.outcome != "disrupted":
         return None
     observed = turn.scene.observed
     ended, rest = parse_time(turn.attempt.finished_at), observed.settings.disruption_backoff
     if not recent(ended, rest, observed.now):
         return None
-    return sentence("BackingOff", until=format_time(ended + rest), why=turn.attempt.reason or "Disrupted")
+    return blocked("BackingOff", until=format_time(ended + rest), why=turn.attempt.reason or "Disrupted")
 
 
-def busy(turn: Turn) -> str | None:
+def busy(turn: Turn) -> Blocked | None:
     occupancy = turn.scene.observed.occupancy.get(turn.facts.name)
     if not _idle_required(turn) or occupancy is None or occupancy.holder is None:
         return None
-    return sentence("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
+    return blocked("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
 
 
-def not_looked_at(turn: Turn) -> str | None:
+def not_looked_at(turn: Turn) -> Blocked | None:
     if not _idle_required(turn) or turn.facts.name in turn.scene.observed.occupancy:
         return None
-    return sentence("CheckingIdle")
+    return blocked("CheckingIdle")
 
 
 def _idle_required(turn: Turn) -> bool:
@@ -337,4 +355,5 @@ NODE_CHECKS: tuple[tuple[str, Check], ...] = (
 
 def hindrance(turn: Turn, checks: tuple[tuple[str, Check], ...]) -> tuple[str, str] | None:
     """(reason, message) of the first check that says no; None when all let the agent start."""
-    return next(((code, text) for code, check in checks if (text := check(turn)) is not None), None)
+    first = next((found for _, check in checks if (found := check(turn)) is not None), None)
+    return (first.code, first.message) if first is not None else None

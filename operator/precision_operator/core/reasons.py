@@ -566,10 +566,14 @@ def sentence(code: str, **facts: object) -> str:
 @lru_cache(maxsize=4096)
 def _sentence(code: str, **facts: str) -> str:
     """Thousands of queued nodes are told the same few sentences, pass after pass."""
-    reason = REASONS[code]
     shown = {name: _one_line(text) for name, text in facts.items()}
-    what = begun(reason.template.format_map(shown))
-    return f"{what.removesuffix('.')}. {reason.next_step.format_map(shown)}"
+    return f"{begun(clause(code, **facts))}. {REASONS[code].next_step.format_map(shown)}"
+
+
+def clause(code: str, **facts: object) -> str:
+    """What is so, without what to do next, as a part of another sentence. Raises as `sentence` does."""
+    shown = {name: _one_line(str(value)) for name, value in facts.items()}
+    return REASONS[code].template.format_map(shown).removesuffix(".")
 
 
 def begun(what: str) -> str:
