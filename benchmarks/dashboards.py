@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from precision_lab.backfill import import_samples, sample
 from precision_lab.processes import Processes, launch
@@ -57,7 +56,7 @@ class Took:
 
 def node_level(sweep: Sweep) -> NodeLevel:
     """Rendered and built by the exporter's own code."""
-    store = Store("node", clock=lambda: datetime.fromtimestamp(sweep.at, UTC))
+    store = Store("node")
     for profile in sweep.profiles:
         store.see_profile(profile)
     for report in sweep.reports:

@@ -391,7 +391,7 @@ class PoolStatus(StatusDocument):
     watts: Decimal | None = Field(None, description="Median draw of a node with the best recipe.")
     fallback_nodes: int = Field(0, ge=0, description="Nodes on which a recipe did not really run.")
     throttled_nodes: int = Field(
-        0, ge=0, description="Nodes that heat or the power brake held back; their figures are not in the medians."
+        0, ge=0, description="Nodes that heat or the power brake held back; affected figures are not in medians."
     )
     slow_nodes: tuple[Name, ...] = Field((), max_length=16, description="Slowest outliers, worst first.")
     simulated: bool = Field(False, description="True when a result behind these figures is replayed or simulated.")
@@ -413,6 +413,7 @@ class ProfileStatus(StatusDocument):
     run: ShortText | None = Field(None, description="Identity of what is measured now.")
     nodes: NodeCounts | None = Field(None, description="Nodes by state.")
     eta: ShortText | None = Field(None, description="When the run will end, by measured durations, e.g. 14:35Z.")
+    eta_time: Time | None = Field(None, description="The same moment as a time, for programs.")
     waits_for: ShortText | None = Field(None, description="What most nodes wait for, and how many do.")
     last_run: Time | None = Field(None, description="When the newest result came in.")
     next_run: Time | None = Field(None, description="When the schedule begins the next run.")

@@ -220,6 +220,8 @@ class ReportStatus(StatusDocument):
     failed_runs: int = Field(0, ge=0, description="Runs in a row that ended without a result.")
     quarantine: Quarantine | None = Field(None, description="Set while the node is left alone.")
     best: ShortText | None = Field(None, description="Best recipe and speedup, for kubectl's columns.")
+    best_recipe: Recipe | None = Field(None, description="Best recipe.")
+    best_speedup: Decimal | None = Field(None, description="Its training speedup over the baseline.")
     tokens_per_joule: ShortText | None = Field(None, description="Tokens per joule of the best recipe, for columns.")
     data: ShortText | None = Field(
         None, description="measured, replayed, simulated or trial (of a CPU), for kubectl's columns."

@@ -40,8 +40,8 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         node=result.node,
         backend=result.backend,
         provenance=result.provenance,
-        simulated=tuple(made_up.field for made_up in result.simulated),
-        partial=_told(result.partial),
+        simulated=simulated_fields(result),
+        partial=partial_text(result),
         product=result.product,
         gpus=len(result.gpus),
         software=result.software,
@@ -53,10 +53,25 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         training_flops_per_token=result.training_flops_per_token,
         slowest_gpu=_slowest_gpu(result),
         sensor_accuracy=result.sensor.accuracy if result.sensor else None,
-        recipes=tuple(_summary_of(recipe) for recipe in result.recipes),
+        recipes=recipe_summaries(result),
         recommendation=result.recommendation,
         detail=detail,
     )
+
+
+def recipe_summaries(result: MeasurementResult) -> tuple[RecipeSummary, ...]:
+    """Each recipe's figures, rounded to six digits."""
+    return tuple(_summary_of(recipe) for recipe in result.recipes)
+
+
+def simulated_fields(result: MeasurementResult) -> tuple[str, ...]:
+    """Names of the fields that nobody measured."""
+    return tuple(made_up.field for made_up in result.simulated)
+
+
+def partial_text(result: MeasurementResult) -> str | None:
+    """Why the run ended early, in words; None where it did not."""
+    return _told(result.partial)
 
 
 def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:

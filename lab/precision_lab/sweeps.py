@@ -126,7 +126,7 @@ class Sweep:
 
     @cached_property
     def _built(self) -> Body:
-        store = Store("detail", clock=lambda: self._now)
+        store = Store("detail")
         for profile in self.profiles:
             store.see_profile(profile)
         for report in self.reports:

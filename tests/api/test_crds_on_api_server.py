@@ -91,6 +91,7 @@ def test_kubectl_get_shows_the_columns_of_a_profile(kubectl: Kubectl, api: ApiSe
         "nodes": {"failed": 3, "slow": 1, "waiting": 7, "skipped": 2},
         "data": "measured",
         "eta": "14:35Z",
+        "etaTime": "2026-11-21T14:35:00Z",
         "waitsFor": "Busy (7)",
         "lastRun": "2026-11-20T10:00:00Z",
         "nextRun": "2026-11-21T10:00:00Z",

@@ -47,8 +47,8 @@ def before(rate: float, **changes: Any) -> dict[str, Any]:
 
 
 def of_an_older_operator(rate: float) -> dict[str, Any]:
-    """The same, as it was written before reports remembered more than the best recipe's rate."""
-    return PAST | {"tokensPerSecond": f"{rate:.0f}", "driver": OLD.rpartition(".")[0]}
+    """The same, as it was written before reports remembered more than the rate, and what the figures are."""
+    return PAST | {"recipeTokensPerSecond": {"nvfp4": f"{rate:.0f}"}, "driver": OLD.rpartition(".")[0]}
 
 
 def upgraded(api: Api, change: float, old: Callable[[float], dict[str, Any]] = before) -> None:

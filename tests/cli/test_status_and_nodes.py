@@ -23,7 +23,8 @@ def measured(node: str, rate: float = 150_000, **changes: Any) -> dict[str, Any]
     """A measured node whose best recipe is nvfp4 at `rate`; `changes` replace fields of its status."""
     best = recipe_row("nvfp4", 1.6) | {"tokensPerSecond": f"{rate:.0f}"} | changes.pop("best", {})
     rows = [recipe_row("bf16"), best, *changes.pop("rows", [])]
-    status = report_status(rows, provenance="measured", simulated=[], backend="transformer-engine")
+    run = {"provenance": changes.get("data", "measured"), "simulated": [], "backend": "transformer-engine"}
+    status = report_status(rows, **run)
     return report_object(node, status=status | {"data": "measured", "state": "Measured"} | changes)
 
 

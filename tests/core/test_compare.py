@@ -68,14 +68,15 @@ def test_two_groups_without_spread_give_the_ratio_itself(n: int, m: int, change:
     assert found.rows[0].rate.value == pytest.approx(change)
 
 
-def test_welch_is_as_wide_as_the_textbook_says() -> None:
+def test_the_interval_of_two_medians_is_as_wide_as_the_textbook_says() -> None:
     a = side("a", *(point(f"a{i}", math.exp(x)) for i, x in enumerate((1.0, 2.0, 3.0))))
     b = side("b", *(point(f"b{i}", math.exp(x)) for i, x in enumerate((2.0, 4.0, 6.0))))
     rate = made(compare(a, b)).rows[0].rate
     assert rate.interval is not None
-    # means 2 and 4, variances 1 and 4, se = sqrt(5/3), Welch's df = 2.94 -> 2, t = 4.3027
+    # Bonett and Price: rank 1 of 3, P = 1/8, z = 1.15035, se = (high - low) / 2z = 0.86930 and 1.73860;
+    # Welch's df = 2 (se_a^2 + se_b^2)^2 / (se_a^4 + se_b^4) = 2.94 -> 2, t = 4.3027
     assert math.log(rate.value) == pytest.approx(2)
-    assert math.log(rate.interval.upper) == pytest.approx(2 + 4.302653 * math.sqrt(5 / 3), rel=1e-6)
+    assert math.log(rate.interval.upper) == pytest.approx(2 + 4.302653 * math.hypot(0.869301, 1.738603), rel=1e-5)
 
 
 def test_pairs_find_what_groups_of_the_same_figures_cannot() -> None:
@@ -159,12 +160,31 @@ def test_one_node_is_told_in_the_singular(count: int, said: str) -> None:
 
 
 def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
-    hot = point("n1", 1e4, throttled=True)
-    paired = made(compare(side("a", point("n0", 1e5), hot), side("b", point("n0", 1e5), replace(hot, throttled=False))))
+    hot = Point("n1", HERE, (Figure("nvfp4", 1e4, throttled=True),))
+    paired = made(compare(side("a", point("n0", 1e5), hot), side("b", point("n0", 1e5), point("n1", 1e4))))
     assert paired.rows[0].rate.nodes == 2
     assert "1 node was throttled on one side or both; it is in the figures" in paired.notes
     groups = made(compare(side("a", point("n0", 1e5), hot), side("b", point("m0", 1e5))))
     assert groups.rows[0].rate.value == pytest.approx(1.0)
+    assert "left out, since throttled: 1 node with nvfp4" in groups.notes
+
+
+def test_a_node_that_a_mean_would_follow_is_named_and_does_not_move_the_medians() -> None:
+    a = side("a", *(point(f"a{i}", 1e5 + i) for i in range(9)), point("late", 8e4))
+    b = side("b", *(point(f"b{i}", 1.2e5 + i, setting=replace(HERE, hardware="H100")) for i in range(10)))
+    found = made(compare(a, b))
+    assert found.rows[0].rate.value == pytest.approx(1.2, abs=1e-4)
+    (named,) = [text for text in found.notes if "late" in text]
+    assert named == (
+        "nvfp4: late gives 80.0% of the median of a; a mean over nodes would follow that to 1.227, "
+        "the medians give 1.200"
+    )
+
+
+def test_nodes_that_differ_a_little_are_not_named() -> None:
+    a = side("a", *(point(f"a{i}", 1e5 * (1 + 0.01 * i)) for i in range(6)))
+    b = side("b", *(point(f"b{i}", 1e5 * (1 + 0.012 * i)) for i in range(6)))
+    assert made(compare(a, b)).notes == ()
 
 
 def test_an_interval_of_one_node_comes_from_its_two_runs() -> None:

@@ -78,7 +78,7 @@ def body_of(
     level: Level = "detail",
     plans: Iterable[dict[str, Any]] = (),
 ) -> Body:
-    store = Store(level, clock=lambda: NOW)
+    store = Store(level)
     for profile in profiles:
         store.see_profile(profile)
     for report in reports:
@@ -148,7 +148,7 @@ def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> N
 
 
 def test_each_row_has_one_value_for_each_label() -> None:
-    campaign = read_profile(profile_object(), NOW)
+    campaign = read_profile(profile_object())
     result = read_report(report_object(status=report_status(MIXED)), "w")
     plan = read_plan(plan_object())
     assert campaign

@@ -15,12 +15,13 @@ from precision_api.exits import EXITS
 from precision_api.report import ReportStatus
 from precision_api.result import MeasurementResult, Summary
 from precision_api.wire import encode, encode_refusal, read_message
-from precision_operator.core import ingest, outliers
+from precision_operator.core import ingest
 from precision_operator.core.actions import MarkFresh, MarkStale
 from precision_operator.core.clock import format_time
 from precision_operator.core.ingest import Problem, finding, summary_of
 from precision_operator.core.observed import JobView, PodView, Termination
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.results.reading import read
 from tests.support.report_objects import recipe_row
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import MINUTE, NOW, gone, job, pod, report
@@ -219,13 +220,13 @@ VERDICTS = [
 @pytest.mark.parametrize(("verdict", "best"), VERDICTS)
 def test_a_recipe_whose_precision_is_not_proved_is_never_the_best(verdict: str, best: str) -> None:
     results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, verdict=verdict)]
-    found = outliers.best_of(ReportStatus.model_validate({"results": results}).results)
+    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).best
     assert found is not None
     assert found.recipe == best
 
 
 def test_without_any_figure_there_is_no_best() -> None:
-    assert outliers.best_of(()) is None
+    assert read("n1", "GB200", ReportStatus()).best is None
 
 
 PROBLEM = Problem("AgentCrashed", "It crashed.")

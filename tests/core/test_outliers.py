@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
-from precision_operator.core.outliers import Measured, judged
+from precision_operator.core.outliers import judged
+from precision_operator.core.results.reading import Reading, read
 from tests.support.report_objects import recipe_row, report_status
 
 PERCENT = 5
 
 
-def node(name: str, rate: float, pool: str = "a", driver: str = "580.95.05", **row: Any) -> Measured:
+def node(name: str, rate: float, pool: str = "a", driver: str = "580.95.05", **row: Any) -> Reading:
     found = report_status([recipe_row("bf16", **({"tokensPerSecond": f"{rate:.0f}"} | row))])
     found["software"]["driver"] = driver
-    return Measured(name, pool, ReportStatus.model_validate(found))
+    return read(name, pool, ReportStatus.model_validate(found))
 
 
-def slow(*nodes: Measured) -> list[str]:
+def slow(*nodes: Reading) -> list[str]:
     return [one.node for one in judged(nodes, PERCENT) if one.slow]
 
 

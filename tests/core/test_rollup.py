@@ -36,9 +36,18 @@ STATES = {
 }
 
 
+RUNS: dict[str, dict[str, Any]] = {
+    "measured": {"provenance": "measured", "simulated": [], "backend": "transformer-engine"},
+    "replayed": {"provenance": "replayed", "simulated": []},
+    "simulated": {},
+    "trial": {"provenance": "measured", "simulated": [], "backend": "torch-cpu"},
+}
+"""What a run's figures are, as its report says it."""
+
+
 def measured(node: str, *rows: dict[str, Any], pool: str = "GB200", data: str = "measured") -> Stand:
     """A node with a result of this run."""
-    status = report_status(rows or None) | {"data": data}
+    status = report_status(rows or None, **RUNS[data])
     return Stand(facts(node, pool), "Measured", "", report(node, status=ReportStatus.model_validate(status)))
 
 
@@ -149,7 +158,7 @@ def test_the_first_nodes_of_a_profile_that_had_none_are_not_complete_yet() -> No
 def test_the_same_again_is_the_same_status_at_any_time_but_for_when_it_will_end() -> None:
     first = rolled(*STATES)
     later = after(first, *STATES, minutes=90)
-    assert later.model_copy(update={"eta": first.eta}) == first
+    assert later.model_copy(update={"eta": first.eta, "eta_time": first.eta_time}) == first
 
 
 def test_a_condition_keeps_its_time_until_its_status_turns() -> None:

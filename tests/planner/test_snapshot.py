@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
-from precision_operator.core.outliers import Measured, judged
+from precision_operator.core.outliers import judged
+from precision_operator.core.results.reading import read
 from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet, read_fleet
@@ -154,7 +155,7 @@ def row_of(name: str) -> dict[str, Any]:
 def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(percent: int, slow: set[str]) -> None:
     reports = [report_object(name, status=report_status([row_of(name)])) for name in RATES]
     measured = [
-        Measured(report["spec"]["nodeName"], "NVIDIA-GB200", ReportStatus.model_validate(report["status"]))
+        read(report["spec"]["nodeName"], "NVIDIA-GB200", ReportStatus.model_validate(report["status"]))
         for report in reports
     ]
     told = {one.node for one in judged(measured, percent) if one.slow}

@@ -165,6 +165,11 @@ def _row(recipe: Recipe, rate: float, speedup: float, joules: float) -> dict[str
     return {key: value for key, value in row.items() if recipe != "bf16" or key not in bounds}
 
 
+def out_of_date(reason: str) -> dict[str, str]:
+    """The condition of a report that a new run replaces."""
+    return {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": MADE_AT}
+
+
 def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Node, ...]:
     """Nodes that differ by a percent; the last is slow, the one before throttled, the one before that fell back."""
     speeds = [1 + 0.01 * math.sin(2.4 * i) + 0.004 * math.cos(7.1 * i) for i in range(size)]
@@ -176,7 +181,7 @@ def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Node, ...]:
     nodes[-1] = replace(nodes[-1], status=status(0.81))
     nodes[-2] = replace(nodes[-2], status=status(0.93).model_copy(update={"results": tuple(hot)}))
     nodes[-3] = replace(nodes[-3], status=status(results=fell))
-    nodes[-4] = replace(nodes[-4], status=status(results=blind), stale="DriverChange")
+    nodes[-4] = replace(nodes[-4], status=status(results=blind, conditions=[out_of_date("DriverChange")]))
     return tuple(nodes)
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.report.facts import median_spread, node_of_result, pools
+from precision_operator.core.results.intervals import median_spread
+from precision_operator.report.facts import node_of_result, pools
 from precision_operator.report.svg import Scale, round_step
 from tests.report.sample import fleet, fleet_page, full_result, node_page
 

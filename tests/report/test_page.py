@@ -176,13 +176,13 @@ def test_a_pool_of_two_nodes_has_no_distribution() -> None:
     assert "nodes-NVIDIA-GB200" not in [each.key for each in figures(given)]
 
 
-def test_throttled_nodes_are_not_in_a_pools_figures() -> None:
+def test_throttled_and_outdated_nodes_are_not_in_a_pools_figures() -> None:
     nodes = fleet(8)
     with_all = figure(Given("x", MADE_AT, nodes), "speedup-NVIDIA-GB200")
     hot = [node for node in nodes if any(row.throttled_share for row in node.status.results)]
-    assert len(hot) == 1
+    assert len(hot) == len([node for node in nodes if node.stale]) == 1
     row = next(row for row in with_all.rows if row[0] == "mxfp8")
-    assert row[3] == "7"
+    assert row[3] == "6"
 
 
 # Where the data is from.

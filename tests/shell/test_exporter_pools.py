@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,17 +16,14 @@ from precision_operator.core.rollup import standings
 from precision_operator.core.stands import draft
 from precision_operator.exporter.body import build
 from precision_operator.exporter.pool_families import driver_order
-from precision_operator.exporter.reading import eta_seconds
 from precision_operator.exporter.store import Store
 from tests.support import world
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 
-NOW = datetime(2026, 11, 20, 7, tzinfo=UTC)
-
 
 def shown(reports: Iterable[dict[str, Any]], **profile: Any) -> dict[tuple[str, str], float]:
     """(name, the label that tells its samples apart) to value."""
-    store = Store("detail", clock=lambda: NOW)
+    store = Store("detail")
     store.see_profile(profile_object(**profile))
     for report in reports:
         store.see_report(report)
@@ -156,26 +153,6 @@ def test_the_histogram_is_cumulative_and_counts_every_compared_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
-    [
-        ("14:35Z", datetime(2026, 11, 20, 14, 35, tzinfo=UTC)),
-        ("06:40Z", datetime(2026, 11, 20, 6, 40, tzinfo=UTC)),
-        ("02:10Z", datetime(2026, 11, 21, 2, 10, tzinfo=UTC)),
-        ("2026-11-23 02:10Z", datetime(2026, 11, 23, 2, 10, tzinfo=UTC)),
-        ("soon", None),
-    ],
-    ids=["today", "just over", "after midnight", "with its date", "no time"],
-)
-def test_an_eta_is_a_time_of_the_right_day(told: str, seconds: datetime | None) -> None:
-    assert eta_seconds(told, NOW) == (seconds.timestamp() if seconds else None)
-
-
-def test_an_eta_of_before_midnight_is_yesterdays_soon_after_it() -> None:
-    just_after = datetime(2026, 11, 21, 0, 5, tzinfo=UTC)
-    assert eta_seconds("23:58Z", just_after) == (just_after - timedelta(minutes=7)).timestamp()
-
-
-@pytest.mark.parametrize(
     ("older", "newer"),
     [("580.95.05", "580.105.08"), ("570.211.01", "580.1"), ("580", "580.1"), ("", "1"), ("9999.1", "99999.2")],
 )
@@ -200,7 +177,12 @@ def test_a_profile_tells_its_phase_its_eta_and_its_newest_result() -> None:
         "reason": "AllMeasured",
         "lastTransitionTime": "2026-11-20T06:31:00Z",
     }
-    status = {"phase": "Running", "eta": "14:35Z", "lastRun": "2026-11-20T06:30:00Z", "conditions": [condition]}
+    status = {
+        "phase": "Running",
+        "etaTime": "2026-11-20T14:35:00Z",
+        "lastRun": "2026-11-20T06:30:00Z",
+        "conditions": [condition],
+    }
     found = shown([], status=status)
     assert found["precision_profile_phase", "Running"] == 1
     assert (

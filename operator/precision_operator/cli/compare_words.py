@@ -63,7 +63,7 @@ def _how(found: Comparison) -> str:
     return {
         "paired": f"the same {nodes} nodes, paired",
         "single": "one node",
-        "groups": "one node against another" if nodes == 1 else f"two groups of together {nodes} nodes",
+        "groups": "one node against another" if nodes == 1 else f"the medians of two groups of together {nodes} nodes",
     }[found.how]
 
 

@@ -32,12 +32,13 @@ from precision_operator.cli.results import (
     of_profile,
     pool_of,
     profile_named,
+    reading_of,
     results,
-    stale_reason,
 )
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observed import ReportView
-from precision_operator.core.outliers import Judged, best_of, fell_back, throttled
+from precision_operator.core.outliers import Judged
+from precision_operator.core.results.reading import Reading
 
 
 class Only(StrEnum):
@@ -154,8 +155,8 @@ def rows(found: Results, only: str | None) -> list[dict[str, Any]]:
 
 def row(report: ReportView, like: Judged | None) -> dict[str, Any]:
     """A node for programs: numbers are numbers, absent is null."""
-    status = report.status or ReportStatus()
-    best = best_of(status.results)
+    status, reading = report.status or ReportStatus(), reading_of(report)
+    best = reading.best
     return {
         "namespace": report.namespace,
         "profile": report.profile,
@@ -163,38 +164,34 @@ def row(report: ReportView, like: Judged | None) -> dict[str, Any]:
         "pool": pool_of(report) or None,
         "state": status.state or "Waiting",
         "best": best.recipe if best else None,
-        "speedup": _number(best.speedup if best else None),
-        "speedupLower": _number(best.speedup_lower if best else None),
-        "speedupUpper": _number(best.speedup_upper if best else None),
-        "tokensPerSecond": _number(best.tokens_per_second if best else None),
-        "tokensPerJoule": _number(best.tokens_per_joule if best and not best.power_invalid else None),
-        "watts": _number(best.watts if best and not best.power_invalid else None),
+        "speedup": best.speedup if best else None,
+        "speedupLower": best.speedup_lower if best else None,
+        "speedupUpper": best.speedup_upper if best else None,
+        "tokensPerSecond": best.tokens_per_second if best else None,
+        "tokensPerJoule": best.tokens_per_joule if best else None,
+        "watts": best.watts if best else None,
         "ofMedian": round(like.relative, 5) if like else None,
         "slow": like.slow if like else None,
-        "flags": list(_flags(status, like)),
-        "stale": stale_reason(report) or None,
+        "flags": list(_flags(status, reading, like)),
+        "stale": reading.stale or None,
         "attempt": status.attempt.reason if status.attempt else None,
         "driver": status.software.driver if status.software else None,
-        "data": status.data,
+        "data": reading.data,
         "finishedAt": finished(report) or None,
         "report": report.name,
     }
 
 
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(text)
-
-
-def _flags(status: ReportStatus, like: Judged | None) -> Iterator[str]:
+def _flags(status: ReportStatus, reading: Reading, like: Judged | None) -> Iterator[str]:
     if like is not None and like.slow:
         yield "slow"
-    if throttled(status):
+    if reading.throttled:
         yield "throttled"
-    if fell_back(status):
+    if reading.fallen_back:
         yield "fallback"
-    if any(each.diverged_step is not None for each in status.results):
+    if any(row.diverged_step is not None for row in reading.rows.values()):
         yield "diverged"
-    if any(each.power_invalid for each in status.results):
+    if reading.power_invalid:
         yield "no power"
     if status.run is not None and status.run.partial:
         yield "partial"

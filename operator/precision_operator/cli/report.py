@@ -33,7 +33,6 @@ from precision_operator.cli.results import (
     pool_of,
     profile_named,
     results,
-    stale_reason,
 )
 from precision_operator.cli.saved import read
 from precision_operator.cli.status import read as read_status
@@ -188,7 +187,7 @@ def _failed(chosen: Sequence[ReportView]) -> tuple[str, ...]:
 
 def _node(report: ReportView) -> Node:
     assert report.status is not None
-    return Node(report.node_name, pool_of(report), report.status, stale_reason(report))
+    return Node(report.node_name, pool_of(report), report.status)
 
 
 async def _with_detail(cluster: Cluster, given: Given, chosen: Sequence[ReportView]) -> Given:

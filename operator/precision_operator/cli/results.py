@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from precision_api.names import FRESH, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.profile import Thresholds
+from precision_api.report import ReportStatus
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.reads import paged
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observed import ProfileView, Raw, ReportView
-from precision_operator.core.outliers import Judged, Measured, judged
+from precision_operator.core.outliers import Judged, judged
+from precision_operator.core.results.reading import Reading, read
 from precision_operator.core.views import profile_view, report_view
 
 
@@ -72,10 +74,9 @@ def finished(report: ReportView) -> str:
     return report.status.run.finished_at if report.status and report.status.run else ""
 
 
-def stale_reason(report: ReportView) -> str:
-    """Why its figures are out of date; empty where they are fresh."""
-    conditions = report.status.conditions if report.status else ()
-    return next((c.reason for c in conditions if c.type == FRESH and c.status == "False"), "")
+def reading_of(report: ReportView) -> Reading:
+    """Its figures, in the pool that the node was in when it was measured; without a status there are none."""
+    return read(report.node_name, pool_of(report), report.status or ReportStatus())
 
 
 def pool_of(report: ReportView) -> str:
@@ -84,8 +85,6 @@ def pool_of(report: ReportView) -> str:
 
 
 def against_like(reports: Sequence[ReportView], profile: ProfileView) -> dict[str, Judged]:
-    """Fresh nodes by name, each against its like: the same judgement as the operator's and the alerts'."""
-    fresh = [r for r in reports if r.status is not None and r.status.run is not None and not stale_reason(r)]
+    """Nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
     thresholds = profile.spec.thresholds if profile.spec else Thresholds()
-    measured = (Measured(r.node_name, pool_of(r), r.status) for r in fresh if r.status is not None)
-    return {one.node: one for one in judged(measured, thresholds.slow_node_percent)}
+    return {node.node: node for node in judged(map(reading_of, reports), thresholds.slow_node_percent)}

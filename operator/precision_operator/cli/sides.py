@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from precision_api.names import REPORT_KIND
-from precision_api.recipes import Recipe
-from precision_api.report import RecipeReport, ReportPast, ReportRun, ReportStatus
+from precision_api.report import ReportPast, ReportRun, ReportStatus
 from precision_api.result import MeasurementResult
-from precision_api.summary import USABLE
-from precision_operator.cli.results import finished, pool_of
+from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects
 from precision_operator.core.compare import Figure, Point, Setting, Side, same_driver
 from precision_operator.core.observed import ReportView
 from precision_operator.core.origin import origin
-from precision_operator.core.outliers import throttled
+from precision_operator.core.results.pool import population
+from precision_operator.core.results.reading import Row, number, read
 from precision_operator.core.views import report_view
 from precision_operator.report.facts import node_of_result
 
@@ -55,7 +55,22 @@ def side_of(kind: str, name: str, reports: Reports) -> Side:
         points = [_then(report, kind, name) for report in reports]
         return Side(f"{kind} {name}", tuple(point for point in points if point is not None))
     chosen = [report for report in reports if _KEPT_BY[kind](report) == name]
-    return Side(f"{kind} {name}", tuple(p for report in chosen if (p := _now(report)) is not None))
+    if kind == "node":
+        return Side(f"{kind} {name}", tuple(p for report in chosen if (p := _now(report)) is not None))
+    return _of_pools(f"{kind} {name}", chosen)
+
+
+def _of_pools(name: str, reports: Reports) -> Side:
+    """The nodes that the medians of these pools are of."""
+    pools: dict[str, list[ReportView]] = defaultdict(list)
+    for report in reports:
+        if finished(report):
+            pools[pool_of(report)].append(report)
+    kept = {reading.node for group in pools.values() for reading in population(map(reading_of, group))}
+    points = tuple(p for report in reports if report.node_name in kept and (p := _now(report)) is not None)
+    out = sum(map(len, pools.values())) - len(kept)
+    left = f"{name}: {'1 node is' if out == 1 else f'{out} nodes are'} left out: out of date, or of another workload"
+    return Side(name, points, (left,) if out else ())
 
 
 def _now(report: ReportView) -> Point | None:
@@ -94,7 +109,7 @@ def _driver(status: ReportStatus | None) -> str | None:
 
 
 def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | None:
-    """An older run as the report remembers it; one that an older operator wrote has its best recipe's rate alone."""
+    """An older run as the report remembers it; None where it remembers no rate."""
     figures = _past_figures(past)
     newest = status.run
     alike = newest is not None and newest.workload_hash == past.workload_hash
@@ -104,34 +119,35 @@ def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | No
         workload=_workload(newest) if alike else past.workload_hash,
         data=past.data,
     )
-    return Point(node, setting, figures, bool(past.throttled)) if figures else None
+    return Point(node, setting, figures) if figures else None
 
 
 def _past_figures(past: ReportPast) -> tuple[Figure, ...]:
-    if past.recipe_tokens_per_second:
-        error, joules = _number(past.rate_error), past.recipe_tokens_per_joule
-        rates = past.recipe_tokens_per_second.items()
-        return tuple(Figure(recipe, float(rate), error, _number(joules.get(recipe))) for recipe, rate in rates)
-    recipe = (past.best or "").partition(" ")[0]
-    if past.tokens_per_second is None or recipe not in get_args(Recipe):
-        return ()
-    return (Figure(recipe, float(past.tokens_per_second)),)  # type: ignore[arg-type]
-
-
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(text)
+    """A report remembers of an older run that it was throttled, and not with which recipe."""
+    error, joules = number(past.rate_error), past.recipe_tokens_per_joule
+    return tuple(
+        Figure(recipe, float(rate), error, number(joules.get(recipe)), bool(past.throttled))
+        for recipe, rate in past.recipe_tokens_per_second.items()
+    )
 
 
 def _point(node: str, status: ReportStatus) -> Point | None:
-    figures = tuple(figure for row in status.results if (figure := _figure(row)) is not None)
-    return Point(node, setting_of(status), figures, throttled(status)) if figures else None
+    rows = read(node, "", status).usable_rows
+    figures = tuple(figure for row in rows if (figure := _figure(row)) is not None)
+    return Point(node, setting_of(status), figures) if figures else None
 
 
-def _figure(row: RecipeReport) -> Figure | None:
-    if row.verdict not in USABLE or row.tokens_per_second is None:
+def _figure(row: Row) -> Figure | None:
+    if not row.tokens_per_second:
         return None
-    joules = None if row.power_invalid else _number(row.tokens_per_joule)
-    return Figure(row.recipe, float(row.tokens_per_second), _number(row.tokens_per_second_error), joules)
+    return Figure(
+        recipe=row.recipe,
+        rate=row.tokens_per_second,
+        error=row.error,
+        tokens_per_joule=row.tokens_per_joule,
+        throttled=row.throttled,
+        power_scope=row.power_scope,
+    )
 
 
 def setting_of(status: ReportStatus) -> Setting:

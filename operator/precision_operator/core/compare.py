@@ -1,7 +1,8 @@
 """Two sides, A and B: what differs between them, by how much, and whether that is more than noise.
 
-METHOD 8: a comparison allows exactly one named difference, and pairs the same nodes. Node by node what both sides share
-(this node's chips, its cooling) falls out of the ratio; two pools share no nodes, and are compared as two groups.
+A comparison allows exactly one named difference, and pairs the same nodes. Node by node what both sides share (this
+node's chips, its cooling) falls out of the ratio; two pools share no nodes, and are compared by the medians of two
+groups: the same medians as in the profiles' status.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from statistics import fmean, variance
+from statistics import geometric_mean
 from typing import Literal
 
+from precision_api.profile import Thresholds
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.result import Interval
-from precision_api.stats import differs, paired_ratio, t_quantile
+from precision_api.stats import LEAST_DIFFERENCE, differs, paired_ratio
+from precision_operator.core.outliers import apart
+from precision_operator.core.results.intervals import ratio_of_medians
+from precision_operator.core.results.pool import of_one_scope, steady
 
 Answer = Literal["more", "less", "no_difference", "not_known"]
 How = Literal["paired", "groups", "single"]
@@ -35,6 +40,8 @@ class Setting:
     """measured, replayed, simulated or a trial; None is unknown, and never taken for measured."""
 
 
+NAMED_APART = 3
+"""Nodes of one side that a note names."""
 UNKNOWN = "unknown whether measured"
 DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Setting))
 
@@ -47,6 +54,8 @@ class Figure:
     rate: float
     error: float | None = None
     tokens_per_joule: float | None = None
+    throttled: bool = False
+    power_scope: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,10 @@ class Point:
     node: str
     setting: Setting
     figures: tuple[Figure, ...]
-    throttled: bool = False
+
+    @property
+    def throttled(self) -> bool:
+        return any(figure.throttled for figure in self.figures)
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,8 @@ class Side:
 
     name: str
     points: tuple[Point, ...]
+    notes: tuple[str, ...] = ()
+    """Which nodes are not in it, and why."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +171,7 @@ Pairs = Sequence[tuple[Point, Point]]
 
 def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison | Refused:
     found = [(pair, different(pair[0].setting, pair[1].setting)) for pair in pairs]
-    notes = _alone(a, b, len(pairs))
+    notes = [*a.notes, *b.notes, *_alone(a, b, len(pairs))]
     if allowed is not None:
         kept = [(pair, names) for pair, names in found if set(names) <= {allowed}]
         if not kept:
@@ -181,10 +195,9 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
 def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
     """Two groups without a node in common: every dimension but one must be the same throughout.
 
-    Where `hardware` is `allowed` by name, its drivers may differ with it: pools of other products have drivers of
-    their own. That is told beside the figures.
+    Where `hardware` is `allowed`, its drivers may differ with it, and a note says so: each product has its own.
     """
-    notes: list[str] = []
+    notes: list[str] = [*a.notes, *b.notes]
     values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
     names = [name for name, (x, y) in values.items() if x and y and not _alike(name, x, y)]
     if allowed is not None and allowed not in names:
@@ -205,13 +218,37 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
         notes.append(f"the hardware's drivers differ too, and are in the figures ({told['driver']})")
     if len(names) > 1:
         return _several("; ".join(told[name] for name in names), names)
-    left, right = ([p for p in side.points if not p.throttled] or list(side.points) for side in (a, b))
-    out = len(a.points) + len(b.points) - len(left) - len(right)
-    if out:
-        notes.append(f"{_are(out)} left out: throttled")
+    notes += _throttled_out(a, b)
     difference = names[0] if names else None
-    rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, left, right)) is not None)
-    return _told(a, b, "groups", difference, rows, notes, (left, right))
+    rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, a, b)) is not None)
+    notes += [text for row in rows for text in _apart(row.recipe, (a, b))]
+    return _told(a, b, "groups", difference, rows, notes, (a.points, b.points))
+
+
+def _throttled_out(a: Side, b: Side) -> list[str]:
+    """How many nodes' figures of each recipe are not in the medians."""
+    out = [
+        f"{_nodes(count)} with {recipe}"
+        for recipe in RECIPE_NAMES
+        if (count := sum(len(_figures(side.points, recipe)) - len(_steady(side.points, recipe)) for side in (a, b)))
+    ]
+    return [f"left out, since throttled: {', '.join(out)}"] if out else []
+
+
+def _apart(recipe: Recipe, sides: tuple[Side, Side]) -> list[str]:
+    """Nodes so far from their side's median that a mean would follow them, where it would say another ratio."""
+    rates = [{point.node: figure.rate for point, figure in _steady(side.points, recipe)} for side in sides]
+    a, b = (list(side.values()) for side in rates)
+    by_mean, (by_median, _) = geometric_mean(b) / geometric_mean(a), ratio_of_medians(b, a)
+    named = [
+        f"{node} gives {share:.1%} of the median of {side.name}"
+        for side, found in zip(sides, rates, strict=True)
+        for node, share in apart(found, Thresholds().slow_node_percent)[:NAMED_APART]
+    ]
+    if not named or abs(by_mean / by_median - 1) <= LEAST_DIFFERENCE:
+        return []
+    means = f"a mean over nodes would follow that to {by_mean:.3f}, the medians give {by_median:.3f}"
+    return [f"{recipe}: {', '.join(named)}; {means}"]
 
 
 def _several(told: str, names: Sequence[str]) -> Refused:
@@ -333,27 +370,30 @@ def _single(a: Figure, b: Figure) -> Ratio:
     return Ratio(value, Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=1), 1)
 
 
-def _group_row(recipe: Recipe, a: Sequence[Point], b: Sequence[Point]) -> Row | None:
-    left, right = ([figure for _, figure in _figures(points, recipe)] for points in (a, b))
+def _steady(points: Sequence[Point], recipe: Recipe) -> Sequence[tuple[Point, Figure]]:
+    """The recipe's figures that the medians of a group are of."""
+    return steady(_figures(points, recipe), lambda pair: pair[1].throttled)
+
+
+def _group_row(recipe: Recipe, a: Side, b: Side) -> Row | None:
+    left, right = ([figure for _, figure in _steady(side.points, recipe)] for side in (a, b))
     if not left or not right:
         return None
     if len(left) == len(right) == 1:
         rate = _single(left[0], right[0])
     else:
         rate = _of_groups([figure.rate for figure in left], [figure.rate for figure in right])
-    joules = [[f.tokens_per_joule for f in side if f.tokens_per_joule is not None] for side in (left, right)]
+    joules = [_joules(side) for side in (left, right)]
     return Row(recipe, rate, _of_groups(*joules) if all(joules) else None)
 
 
+def _joules(figures: Sequence[Figure]) -> list[float]:
+    powered = [figure for figure in figures if figure.tokens_per_joule is not None]
+    scoped = of_one_scope(powered, lambda figure: figure.power_scope)
+    return [figure.tokens_per_joule for figure in scoped if figure.tokens_per_joule is not None]
+
+
 def _of_groups(a: Sequence[float], b: Sequence[float]) -> Ratio:
-    """The ratio of geometric means with Welch's 95 % interval on the logarithms; none where a side has one node."""
-    left, right = [math.log(value) for value in a], [math.log(value) for value in b]
-    value = math.exp(fmean(right) - fmean(left))
-    if min(len(a), len(b)) < 2:
-        return Ratio(value, None, len(a) + len(b))
-    parts = (variance(left) / len(a), variance(right) / len(b))
-    error = math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)) if error else 1.0
-    factor = math.exp(t_quantile(max(1, math.floor(freedom))) * error)
-    n = len(a) + len(b)
-    return Ratio(value, Interval(value=value, lower=value / factor, upper=value * factor, n=n), n)
+    """The ratio of the groups' medians, which are those that the profiles' status shows."""
+    value, interval = ratio_of_medians(b, a)
+    return Ratio(value, interval, len(a) + len(b))

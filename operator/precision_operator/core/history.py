@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from precision_api.report import RecipeReport, ReportPast, ReportStatus
-from precision_api.summary import USABLE
-from precision_operator.core.origin import origin
-from precision_operator.core.outliers import throttled
+from collections.abc import Sequence
+
+from precision_api.report import ReportPast, ReportStatus
+from precision_api.schema import decimal
+from precision_operator.core.results.reading import Row, read
+
+AS_REPORTED = 12
+"""Digits that write a report's figure as it stood there."""
 
 
 def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tuple[ReportPast, ...]:
@@ -23,28 +27,29 @@ def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tupl
 
 def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
     """`past` with all that `status`, whose newest result is that run's, knows of it."""
-    rows = [row for row in status.results if row.verdict in USABLE and row.tokens_per_second is not None]
+    reading = read("", "", status)
+    rows = [row for row in reading.usable_rows if row.tokens_per_second is not None]
     software, run = status.software, status.run
     return past.model_copy(
         update={
             "driver": (software.driver if software else None) or past.driver,
-            "data": origin(run) if run else None,
+            "data": reading.data,
             "workload_hash": run.workload_hash if run else None,
             "stack_hash": software.stack_hash if software else None,
-            "throttled": throttled(status) or None,
-            "recipe_tokens_per_second": {row.recipe: row.tokens_per_second for row in rows},
+            "throttled": reading.throttled or None,
+            "recipe_tokens_per_second": {row.recipe: decimal(row.tokens_per_second, AS_REPORTED) for row in rows},
             "recipe_tokens_per_joule": {
-                row.recipe: row.tokens_per_joule
+                row.recipe: decimal(row.tokens_per_joule, AS_REPORTED)
                 for row in rows
-                if row.tokens_per_joule is not None and not row.power_invalid
+                if row.tokens_per_joule is not None
             },
-            "rate_error": _largest_error(rows),
+            "rate_error": decimal(_largest_error(rows), AS_REPORTED),
         }
     )
 
 
-def _largest_error(rows: list[RecipeReport]) -> str | None:
+def _largest_error(rows: Sequence[Row]) -> float | None:
     """The one that no rate's is above; None where any is not known."""
-    errors = [row.tokens_per_second_error for row in rows]
+    errors = [row.error for row in rows]
     known = [error for error in errors if error is not None]
-    return max(known, key=float) if known and len(known) == len(errors) else None
+    return max(known) if known and len(known) == len(errors) else None

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from precision_api import names
 from precision_api.exits import exit_of
+from precision_api.recipes import Recipe
 from precision_api.report import (
     Quarantine,
-    RecipeReport,
     ReportAttempt,
     ReportHardware,
     ReportPast,
@@ -25,7 +25,7 @@ from precision_api.report import (
     ReportSoftware,
     ReportStatus,
 )
-from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
+from precision_api.result import MeasurementResult, Summary
 from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
 from precision_operator.core.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
@@ -34,15 +34,14 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.history import remembered
 from precision_operator.core.observed import JobView, PodView, ReportView
 from precision_operator.core.origin import origin
-from precision_operator.core.outliers import best_of
 from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.results.reading import Row, best_row, read_rows
+from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 from precision_operator.core.retry import QUARANTINE_RUNS, spent
 
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
-DIGITS = 5
-"""Significant digits of figures in a report; the detail has them all."""
 
 
 @dataclass(frozen=True)
@@ -178,13 +177,14 @@ def _succeeded_status(
     """Figures, versions, recommendation, conditions, and kubectl's columns."""
     summary = found.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
-    best = best_of(results)
+    best = best_row(read_rows(results, summary.baseline).values())
+    best_text, best_recipe, best_speedup = _best(best)
     past = ReportPast(
         run=job.run,
         outcome="succeeded",
         finished_at=format_time(now),
-        best=_best_text(best),
-        tokens_per_second=best.tokens_per_second if best else None,
+        best=best_text,
+        tokens_per_second=decimal(best.tokens_per_second, DIGITS) if best else None,
         driver=job.driver or None,
     )
     state = "Partial" if summary.partial else "Measured"
@@ -201,8 +201,10 @@ def _succeeded_status(
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
         history=remembered(report.status, past, keeping.retention.history),
-        best=_best_text(best),
-        tokens_per_joule=decimal(float(best.tokens_per_joule), 3) if best and best.tokens_per_joule else None,
+        best=best_text,
+        best_recipe=best_recipe,
+        best_speedup=best_speedup,
+        tokens_per_joule=decimal(best.tokens_per_joule, 3) if best else None,
         data=origin(summary),
         state=state,
     )
@@ -274,8 +276,12 @@ def _limit_watts(result: MeasurementResult | None) -> int | None:
     return round(sum(known)) if known and len(known) == len(limits) else None
 
 
-def _best_text(best: RecipeReport | None) -> str | None:
-    return f"{best.recipe} {_times(best.speedup)}".strip() if best else None
+def _best(best: Row | None) -> tuple[str | None, Recipe | None, str | None]:
+    """(text for kubectl's column, recipe, speedup) of the best recipe."""
+    if best is None:
+        return None, None, None
+    times = f" {best.speedup:.2f}x" if best.speedup else ""
+    return f"{best.recipe}{times}", best.recipe, decimal(best.speedup, DIGITS)
 
 
 def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
@@ -289,80 +295,18 @@ def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
     return before.model_copy(update={"conditions": (marked, *kept), "state": measured if fresh else stale})
 
 
-def recipe_report(recipe: RecipeSummary) -> RecipeReport:
-    """One recipe's figures as decimal strings; absent stays absent."""
-    speedup = recipe.speedup
-    return RecipeReport(
-        recipe=recipe.recipe,
-        availability=recipe.availability,
-        verdict=recipe.verdict,
-        tokens_per_second=_value(recipe.tokens_per_second),
-        tokens_per_second_error=_relative_error(recipe.tokens_per_second),
-        gpu_spread=decimal(recipe.gpu_spread, DIGITS),
-        speedup=_value(speedup),
-        speedup_lower=decimal(speedup.lower, DIGITS) if speedup else None,
-        speedup_upper=decimal(speedup.upper, DIGITS) if speedup else None,
-        difference=recipe.difference,
-        quantization_tax=decimal(recipe.quantization_tax, DIGITS),
-        gemm_speedup={mode: text for mode, value in recipe.gemm_speedup.items() if (text := decimal(value, DIGITS))},
-        watts=decimal(recipe.watts, DIGITS),
-        tokens_per_joule=decimal(recipe.tokens_per_joule, DIGITS),
-        tokens_per_joule_net=decimal(recipe.tokens_per_joule_net, DIGITS),
-        power_scope=recipe.power_scope,
-        power_invalid=recipe.power_invalid,
-        memory_peak_bytes=recipe.memory_peak_bytes,
-        throttled_share=decimal(recipe.throttled, DIGITS),
-        throttle_reason=recipe.throttle_reason,
-        diverged_step=recipe.diverged_step,
-        failure=recipe.failure,
-    )
-
-
-def _value(interval: Interval | None) -> str | None:
-    return decimal(interval.value, DIGITS) if interval else None
-
-
-def _relative_error(interval: Interval | None) -> str | None:
-    """Half the interval's width as a share of its value; three digits are enough of an error."""
-    if interval is None or interval.value <= 0:
-        return None
-    return decimal((interval.upper - interval.lower) / 2 / interval.value, 3)
-
-
-def _times(speedup: str | None) -> str:
-    return f"{float(speedup):.2f}x" if speedup else ""
-
-
 def _software(summary: Summary) -> ReportSoftware:
     return ReportSoftware.model_validate(summary.software.model_dump())
 
 
 def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> ReportRun:
-    summary = found.summary
-    return ReportRun(
-        run=summary.run,
-        request_hash=summary.request_hash,
-        backend=summary.backend,
-        provenance=summary.provenance,
-        simulated=summary.simulated,
-        partial=summary.partial,
-        finished_at=format_time(now),
-        duration_seconds=decimal(summary.duration_seconds) or "0",
-        passes=_passes(summary),
+    return report_run(
+        found.summary,
+        format_time(now),
         workload=job.workload or None,
-        workload_hash=summary.workload_hash,
-        baseline=summary.baseline,
-        scope=summary.recipe_scope,
-        training_flops_per_token=decimal(summary.training_flops_per_token, DIGITS),
         detail=names.detail_name(report.name) if found.result else None,
         detail_problem=found.detail_problem or None,
     )
-
-
-def _passes(summary: Summary) -> int | None:
-    """The fewest units behind any recipe's rate; None where no rate has an interval."""
-    units = [recipe.tokens_per_second.n for recipe in summary.recipes if recipe.tokens_per_second]
-    return min(units) if units and min(units) > 1 else None
 
 
 def status_json(status: StatusDocument) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from heapq import heapify, heapreplace
 from math import ceil
 
 from precision_api.profile import NodeCounts
-from precision_api.stats import middle
 from precision_operator.core.budget import concurrency_limit
 from precision_operator.core.clock import parse_time
+from precision_operator.core.results.pool import median
 from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
 
 FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
@@ -27,8 +27,8 @@ def waits_for(stands: Sequence[Stand]) -> str | None:
     return f"{reason} ({count})"
 
 
-def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> str | None:
-    """When queued and running nodes will be done, by measured durations and the limit: `14:35Z`, with the date if far.
+def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:
+    """When queued and running nodes will be done, by measured durations and the limit.
 
     None when nothing runs, or when it can't be told (suspended, refused). In whole minutes and counted from when agents
     began, so that it holds still: it moves when an agent ends, or is late by half of its time.
@@ -43,7 +43,11 @@ def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> str | None:
     heapify(places)
     for _ in range(counts.queued):
         heapreplace(places, places[0] + timedelta(seconds=seconds))
-    end = max(places).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    return max(places).replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+def eta_text(end: datetime, now: datetime) -> str:
+    """`14:35Z`, with the date if it is far."""
     return end.strftime("%H:%MZ" if end - now < timedelta(hours=20) else "%Y-%m-%d %H:%MZ")
 
 
@@ -62,4 +66,5 @@ def _duration(plan: ProfilePlan) -> float:
         for a in attempts
         if a.started_at and a.outcome == "succeeded"
     ]
-    return max(1.0, middle(known)) if known else FALLBACK_SECONDS[plan.profile.spec.benchmarks.preset]
+    measured = median(known)
+    return max(1.0, measured) if measured is not None else FALLBACK_SECONDS[plan.profile.spec.benchmarks.preset]

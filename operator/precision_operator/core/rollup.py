@@ -18,14 +18,15 @@ from precision_api.profile import (
     ReasonCount,
 )
 from precision_api.schema import decimal
-from precision_api.stats import middle, percentile
 from precision_operator.core.asking import Ask, Refusal
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
-from precision_operator.core.outliers import Judged, compared, voted
-from precision_operator.core.progress import eta, waits_for
+from precision_operator.core.outliers import Judged, judged
+from precision_operator.core.progress import eta, eta_text, waits_for
 from precision_operator.core.reasons import sentence
-from precision_operator.core.rollup_readings import Reading, readings
+from precision_operator.core.results.pool import Pool
+from precision_operator.core.results.reading import Reading
+from precision_operator.core.rollup_readings import readings
 from precision_operator.core.schedule import next_tick
 from precision_operator.core.stands import ProfilePlan, Stand
 
@@ -50,22 +51,24 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
     run = plan.asked.run if isinstance(plan.asked, Ask) else None
     conditions = _conditions(plan, counts, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
+    end = eta(plan, counts, now)
     return ProfileStatus(
         observed_generation=plan.profile.generation,
         phase=_phase(plan, counts),
         conditions=conditions,
         run=run,
         nodes=counts,
-        eta=eta(plan, counts, now),
+        eta=eta_text(end, now) if end is not None else None,
+        eta_time=format_time(end) if end is not None else None,
         waits_for=waits_for(plan.stands),
-        last_run=max((one.finished_at for one in measured if one.finished_at is not None), default=None),
+        last_run=max((reading.finished_at for reading in measured if reading.finished_at is not None), default=None),
         next_run=_next_run(plan, now),
         progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
         best=_best_text(largest),
         tokens_per_joule=decimal(float(largest.tokens_per_joule), 3)
         if largest is not None and largest.tokens_per_joule
         else None,
-        data=_data(counts, sum(one.data == "trial" for one in measured)),
+        data=_data(measured),
         reasons=_reasons(plan.stands),
         pools=tuple(pools),
     )
@@ -100,10 +103,10 @@ def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judge
         failed=states["failed"],
         stale=sum(_again(stand) for stand in plan.stands),
         slow=len(slow),
-        fallback=sum(one.fell_back for one in measured),
-        throttled=sum(one.throttled for one in measured),
+        fallback=sum(bool(reading.fallen_back) for reading in measured),
+        throttled=sum(reading.throttled for reading in measured),
         quarantined=sum(map(_quarantined, plan.stands)),
-        simulated=sum(one.data in ("simulated", "replayed") for one in measured),
+        simulated=sum(reading.made_up for reading in measured),
     )
 
 
@@ -139,52 +142,47 @@ def standings(plan: ProfilePlan) -> tuple[Judged, ...]:
 def _standings(plan: ProfilePlan, measured: Sequence[Reading]) -> tuple[Judged, ...]:
     if plan.profile.spec is None:
         return ()
-    return compared((one.comparable for one in measured), plan.profile.spec.thresholds.slow_node_percent)
+    return judged(measured, plan.profile.spec.thresholds.slow_node_percent)
 
 
 def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:
     groups: dict[str, list[Reading]] = defaultdict(list)
-    for one in measured:
-        groups[one.pool].append(one)
+    for reading in measured:
+        groups[reading.pool].append(reading)
     largest = sorted(groups, key=lambda name: (-len(groups[name]), name))[:POOLS_SHOWN]
     return [_pool(name, groups[name], slow) for name in sorted(largest)]
 
 
 def _pool(name: str, group: Sequence[Reading], slow: Sequence[Judged]) -> PoolStatus:
-    """Medians of the pool; throttled nodes stay out of them, unless there are no others."""
-    free = [one for one in group if not one.throttled] or group
-    best = voted(one.best for one in group)
-    rows = [row for one in free if best is not None and (row := one.figures.get(best)) is not None]
-    joules = sorted(row.tokens_per_joule for row in rows if row.tokens_per_joule is not None)
+    pool = Pool(tuple(group))
+    best = pool.best
     return PoolStatus(
         name=name[:253],
         nodes=len(group),
         best_recipe=best,
-        best_recipe_by_energy=voted(one.best_by_energy for one in group),
-        speedup=_median(row.speedup for row in rows),
-        tokens_per_second=_median(row.tokens_per_second for row in rows),
-        tokens_per_joule_p10=decimal(percentile(joules, 0.1)) if joules else None,
-        tokens_per_joule=_median(joules),
-        tokens_per_joule_p90=decimal(percentile(joules, 0.9)) if joules else None,
-        watts=_median(row.watts for row in rows),
-        fallback_nodes=sum(one.fell_back for one in group),
-        throttled_nodes=sum(one.throttled for one in group),
-        slow_nodes=tuple(one.node for one in slow if one.pool == name)[:OUTLIERS_SHOWN],
-        simulated=any(one.data in ("simulated", "replayed") for one in group),
+        best_recipe_by_energy=pool.best_by_energy,
+        speedup=decimal(pool.median("speedup", best)),
+        tokens_per_second=decimal(pool.median("tokens_per_second", best)),
+        tokens_per_joule_p10=decimal(pool.quantile("tokens_per_joule", best, 0.1)),
+        tokens_per_joule=decimal(pool.median("tokens_per_joule", best)),
+        tokens_per_joule_p90=decimal(pool.quantile("tokens_per_joule", best, 0.9)),
+        watts=decimal(pool.median("watts", best)),
+        fallback_nodes=sum(bool(reading.fallen_back) for reading in group),
+        throttled_nodes=sum(reading.throttled for reading in group),
+        slow_nodes=tuple(node.node for node in slow if node.pool == name)[:OUTLIERS_SHOWN],
+        simulated=any(reading.made_up for reading in group),
     )
 
 
-def _median(values: Iterable[float | None]) -> str | None:
-    known = [value for value in values if value is not None]
-    return decimal(middle(known)) if known else None
-
-
-def _data(counts: NodeCounts, trials: int) -> str | None:
-    if not counts.succeeded:
+def _data(measured: Sequence[Reading]) -> str | None:
+    """What the figures are, for kubectl's column."""
+    if not measured:
         return None
-    if counts.simulated:
-        return f"SIMULATED ({counts.simulated}/{counts.succeeded})"
-    return f"TRIAL ({trials}/{counts.succeeded})" if trials else "measured"
+    made_up = sum(reading.made_up for reading in measured)
+    if made_up:
+        return f"SIMULATED ({made_up}/{len(measured)})"
+    trials = sum(reading.data == "trial" for reading in measured)
+    return f"TRIAL ({trials}/{len(measured)})" if trials else "measured"
 
 
 def _best_text(pool: PoolStatus | None) -> str | None:

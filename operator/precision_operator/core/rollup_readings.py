@@ -1,83 +1,32 @@
-"""What a profile's status takes from each measured node's report, read once for the same report."""
+"""The readings that a profile's status is made of, each made once for the same report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from precision_api.recipes import Recipe
-from precision_api.report import RecipeReport, ReportStatus
+from precision_api.report import ReportStatus
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed_once import Once
-from precision_operator.core.outliers import Comparable, Measured, best_of, comparable, fell_back
-from precision_operator.core.stands import ProfilePlan
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """One recipe's figures as numbers; None where there is none."""
-
-    speedup: float | None
-    tokens_per_second: float | None
-    tokens_per_joule: float | None
-    watts: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One node with a result of the current run."""
-
-    pool: str
-    """Where the node stands now."""
-    comparable: Comparable
-    best_by_energy: Recipe | None
-    figures: Mapping[Recipe, Figures]
-    fell_back: bool
-    data: str | None
-    finished_at: str | None
-
-    @property
-    def best(self) -> Recipe | None:
-        return self.comparable.best
-
-    @property
-    def throttled(self) -> bool:
-        return self.comparable.throttled
-
+from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
+from precision_operator.core.stands import ProfilePlan, Stand
 
 _READINGS: Once[Reading] = Once()
 
 
 def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
-    """The profile's nodes with a result of this run, in the plan's order."""
-    found = ((stand.facts, stand.report) for stand in plan.stands if stand.state == "succeeded")
-    return tuple(
+    """The profile's nodes whose figures hold, in the plan's order; `pool` is the node's pool now."""
+    reports = ((stand.facts, stand.report) for stand in plan.stands if _holds(stand))
+    found = (
         _reading(plan.profile.uid, facts, report.status)
-        for facts, report in found
+        for facts, report in reports
         if report is not None and report.status is not None
     )
+    return tuple(reading for reading in found if reading.holds)
+
+
+def _holds(stand: Stand) -> bool:
+    """Whether the plan knows nothing against the node's figures: the report is marked only after this pass."""
+    due = stand.current.due if stand.current is not None else None
+    return stand.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
 
 
 def _reading(profile_uid: str, facts: NodeFacts, status: ReportStatus) -> Reading:
-    node = Measured(facts.name, facts.pool, status)
-    return _READINGS.of((profile_uid, facts.uid), (facts, status), lambda: read(node))
-
-
-def read(node: Measured) -> Reading:
-    """What is taken from one report."""
-    status = node.status
-    by_energy = best_of(status.results, "tokens_per_joule")
-    return Reading(
-        pool=node.pool,
-        comparable=comparable(node),
-        best_by_energy=by_energy.recipe if by_energy is not None else None,
-        figures={row.recipe: _figures(row) for row in reversed(status.results)},
-        fell_back=fell_back(status),
-        data=status.data,
-        finished_at=status.run.finished_at if status.run is not None else None,
-    )
-
-
-def _figures(row: RecipeReport) -> Figures:
-    texts = (row.speedup, row.tokens_per_second, row.tokens_per_joule, row.watts)
-    return Figures(*(float(text) if text is not None else None for text in texts))
+    return _READINGS.of((profile_uid, facts.uid), (facts, status), lambda: read(facts.name, facts.pool, status))

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from precision_api import names
 from precision_api.profile import Condition
-from precision_api.report import Quarantine, ReportAttempt, ReportStatus
+from precision_api.report import Quarantine, ReportAttempt
 from precision_operator.core.actions import Close, Start
 from precision_operator.core.asking import Refusal
 from precision_operator.core.eligibility import mismatch
@@ -17,7 +17,9 @@ from precision_operator.core.observed import JobView, Observed, ProfileView, Rep
 from precision_operator.core.outliers import Judged
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.results.reading import Reading
 from precision_operator.core.rollup import standings
+from precision_operator.core.rollup_readings import readings
 from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
 
 NEAREST = 3
@@ -167,18 +169,19 @@ def _past(report: ReportView | None) -> Past:
 
 def _standing(plan: ProfilePlan, stand: Stand) -> Standing | None:
     """The same judgement as that of the profile's status and of the alerts."""
-    status = stand.report.status if stand.report is not None else None
-    one = next((one for one in standings(plan) if one.node == stand.facts.name), None)
-    if one is None or status is None:
+    name = stand.facts.name
+    reading = next((reading for reading in readings(plan) if reading.node == name), None)
+    judged = next((judged for judged in standings(plan) if judged.node == name), None)
+    if judged is None or reading is None:
         return None
-    return Standing(one, *_slow(one, status, plan.profile)) if one.slow else Standing(one)
+    return Standing(judged, *_slow(judged, reading, plan.profile)) if judged.slow else Standing(judged)
 
 
-def _slow(one: Judged, status: ReportStatus, profile: ProfileView) -> tuple[str, str]:
+def _slow(one: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str]:
     """Reason and sentence, with the cause that the report knows: a fallback, or throttling, explains the rest."""
-    fallen = [row.recipe for row in status.results if row.verdict == "fallback"]
-    hot = [row for row in status.results if row.throttled_share is not None]
-    causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in hot)
+    fallen = reading.fallen_back
+    throttled = [row for row in reading.rows.values() if row.throttled]
+    causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in throttled)
     reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"
     told = sentence(
         reason,

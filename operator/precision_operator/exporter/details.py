@@ -15,10 +15,10 @@ from hashlib import blake2b
 from typing import Any
 
 from precision_api.result import MeasurementResult
+from precision_api.summary import USABLE
 from precision_api.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import config_maps, item
-from precision_operator.core.outliers import PROVED, throttled
 from precision_operator.exporter.reading import GemmTime, NodeResult
 from precision_operator.exporter.store import Store
 
@@ -45,7 +45,7 @@ def gemm_times(raw: Mapping[str, Any]) -> tuple[GemmTime, ...]:
     return tuple(
         GemmTime(recipe.recipe, gemm.name, gemm.pass_, gemm.mode, gemm.seconds.value)
         for recipe in result.recipes
-        if recipe.verification.verdict in PROVED
+        if recipe.verification.verdict in USABLE
         for gemm in recipe.gemms
         if gemm.seconds is not None
     )
@@ -54,12 +54,12 @@ def gemm_times(raw: Mapping[str, Any]) -> tuple[GemmTime, ...]:
 def sample(results: Iterable[NodeResult], most: int) -> tuple[NodeResult, ...]:
     """At most `most` nodes of each pool and workload whose full result is there, the same ones every time.
 
-    Throttled nodes are left out.
+    Nodes on which any recipe was throttled are left out: there are others to read.
     """
     groups: dict[tuple[str, ...], list[NodeResult]] = defaultdict(list)
     for result in results:
-        run = result.status.run
-        if result.fresh and run is not None and run.detail and not throttled(result.status):
+        detail = result.run.detail if result.run is not None else None
+        if detail and result.reading.holds and not result.reading.throttled:
             groups[result.namespace, result.profile, result.pool, result.workload].append(result)
     return tuple(each for group in groups.values() for each in sorted(group, key=_place)[:most])
 
@@ -104,5 +104,5 @@ class Details:
 
 def _key(result: NodeResult) -> tuple[str, str, str]:
     """(namespace, ConfigMap, run)"""
-    run = result.status.run
+    run = result.run
     return result.namespace, (run and run.detail) or "", run.run if run else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -63,12 +62,12 @@ def report_entry(raw: Raw, workload: str, level: Level = "node") -> Entry:
         return replace(entry, result=None, problem=_one_line(error))
 
 
-def profile_entry(raw: Raw, now: datetime) -> Entry:
+def profile_entry(raw: Raw) -> Entry:
     """A profile, rendered; `workload` is its user's name for the workload."""
     entry = _identity(raw, workload_name(raw))
     entry = replace(entry, key=(entry.namespace, entry.name), percent=slow_node_percent(raw))
     try:
-        campaign = read_profile(raw, now)
+        campaign = read_profile(raw)
         return _shown(entry, PROFILE_FAMILIES, campaign, "pool") if campaign else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))

@@ -10,11 +10,11 @@ from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import cast
 
-from precision_api.report import RecipeReport
-from precision_operator.core.origin import origin
-from precision_operator.core.outliers import PROVED, fell_back, throttled
-from precision_operator.exporter.node_families import where_power_holds
+from precision_api.recipes import Recipe
+from precision_operator.core.results.pool import finished_seconds
+from precision_operator.core.results.reading import Group, Row
 from precision_operator.exporter.reading import NodeResult
 
 Labels = tuple[str, ...]
@@ -24,65 +24,90 @@ Measure = Callable[[NodeResult], Iterator[Value]]
 Figures = Mapping[Measure, Mapping[Labels, "array[float]"]]
 """By measure and labels: the values of all nodes, in ascending order."""
 
-FREE, HELD_BACK = "free", "held back"
-"""Last label of what medians are made of: whether heat or the power brake held the node back."""
-
-watts = where_power_holds(lambda recipe: recipe.watts)
-tokens_per_joule = where_power_holds(lambda recipe: recipe.tokens_per_joule)
+FREE, THROTTLED = "free", "throttled"
+"""Last label of what medians are made of: whether the figure's own windows, or those it is over, were throttled."""
+HOLDS, OUTDATED = "holds", "outdated"
 
 
-def _proved(result: NodeResult) -> Iterator[tuple[Labels, RecipeReport]]:
-    """Recipes whose precision is proved, with their labels (workload, recipe)."""
-    for row in result.status.results:
-        if row.verdict in PROVED:
-            yield (result.workload, row.recipe), row
+def group_labels(group: Group) -> Labels:
+    """The group as labels."""
+    return HOLDS if group.holds else OUTDATED, *group[1:]
 
 
-def _with_mark(result: NodeResult) -> Iterator[tuple[Labels, str, RecipeReport]]:
-    mark = HELD_BACK if throttled(result.status) else FREE
-    for labels, row in _proved(result):
-        yield labels, mark, row
+def group_of(labels: Labels) -> Group:
+    """The group that these labels are of."""
+    holds, workload_hash, scope, baseline = labels
+    return Group(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline))
+
+
+GROUP_LABELS = len(Group._fields)
+
+
+def _usable(result: NodeResult) -> Iterator[tuple[Labels, Row]]:
+    """Recipes whose figures may be used, with their labels (workload, recipe)."""
+    for row in result.reading.usable_rows:
+        yield (result.workload, row.recipe), row
+
+
+def _marked(result: NodeResult) -> Iterator[tuple[Labels, Labels, Row]]:
+    """The same with the last labels of what medians are made of: group and mark."""
+    common = group_labels(result.reading.group)
+    for labels, row in _usable(result):
+        yield labels, (*common, THROTTLED if row.throttled else FREE), row
+
+
+def _marked_ratios(result: NodeResult) -> Iterator[tuple[Labels, Labels, Row]]:
+    """The same for ratios over the baseline."""
+    common = group_labels(result.reading.group)
+    for labels, row in _usable(result):
+        yield labels, (*common, THROTTLED if row.speedup_throttled else FREE), row
 
 
 def state(result: NodeResult) -> Iterator[Value]:
-    """fresh, stale or failed: whether the newest attempt gave figures, and whether they still hold."""
-    attempt = result.status.attempt
-    failed = attempt is not None and attempt.outcome == "failed"
+    """fresh, stale or failed: whether the newest attempt gave figures, and whether new ones are asked for."""
+    failed = result.attempt is not None and result.attempt.outcome == "failed"
     yield ("failed" if failed else "fresh" if result.fresh else "stale",), 1.0
 
 
 def mark(result: NodeResult) -> Iterator[Value]:
     """What is to be said of a node, but that it is slow: others of its pool decide that."""
-    status = result.status
-    if fell_back(status):
+    reading = result.reading
+    if reading.fallen_back:
         yield ("fallback",), 1.0
-    if throttled(status):
+    if reading.throttled:
         yield ("throttled",), 1.0
-    if any(recipe.power_invalid for recipe in status.results):
+    if reading.power_invalid:
         yield ("power_invalid",), 1.0
-    if status.run is not None and origin(status.run) in ("simulated", "replayed"):
+    if reading.made_up:
         yield ("simulated",), 1.0
+
+
+def group(result: NodeResult) -> Iterator[Value]:
+    """When the newest result's run ended, by what the figures have in common with those of other nodes."""
+    if result.reading.finished_at is not None:
+        yield group_labels(result.reading.group), finished_seconds(result.reading)
 
 
 def rate(result: NodeResult) -> Iterator[Value]:
     """Training tokens/s."""
-    for labels, row in _proved(result):
+    for labels, row in _usable(result):
         if row.tokens_per_second is not None:
-            yield labels, float(row.tokens_per_second)
+            yield labels, row.tokens_per_second
 
 
 def gpus(result: NodeResult) -> Iterator[Value]:
     """GPUs behind each rate."""
-    for labels, row in _proved(result):
-        if row.tokens_per_second is not None and result.status.hardware:
-            yield labels, float(result.status.hardware.gpus)
+    for labels, row in _usable(result):
+        if row.tokens_per_second is not None and result.hardware:
+            yield labels, float(result.hardware.gpus)
 
 
-def _powered(figure: Callable[[RecipeReport], str | float | None]) -> Measure:
+def _powered(figure: Callable[[Row], float | None]) -> Measure:
     def measure(result: NodeResult) -> Iterator[Value]:
-        for labels, row in _proved(result):
-            if watts(row) is not None and row.tokens_per_second is not None:
-                yield (*labels, row.power_scope or ""), float(figure(row) or 0)
+        for labels, row in _usable(result):
+            value = figure(row)
+            if row.watts is not None and row.tokens_per_second is not None and value is not None:
+                yield (*labels, row.power_scope), value
 
     return measure
 
@@ -92,76 +117,81 @@ powered_watts = _powered(lambda row: row.watts)
 
 
 def member(result: NodeResult) -> Iterator[Value]:
-    """That the node is one of the recipe's, free or held back."""
-    for labels, held, _ in _with_mark(result):
-        yield (*labels, held), 1.0
+    """That the node is one of the recipe's, free or throttled."""
+    for labels, marks, _ in _marked(result):
+        yield (*labels, *marks), 1.0
+
+
+def ratio_member(result: NodeResult) -> Iterator[Value]:
+    """The same for ratios over the baseline."""
+    for labels, marks, _ in _marked_ratios(result):
+        yield (*labels, *marks), 1.0
 
 
 def free_rate(result: NodeResult) -> Iterator[Value]:
     """Training tokens/s."""
-    for labels, held, row in _with_mark(result):
+    for labels, marks, row in _marked(result):
         if row.tokens_per_second is not None:
-            yield (*labels, held), float(row.tokens_per_second)
+            yield (*labels, *marks), row.tokens_per_second
 
 
 def free_tokens_per_joule(result: NodeResult) -> Iterator[Value]:
     """Training tokens/J, by power scope."""
-    for labels, held, row in _with_mark(result):
-        value = tokens_per_joule(row)
-        if value is not None:
-            yield (*labels, row.power_scope or "", held), float(value)
+    for labels, marks, row in _marked(result):
+        if row.tokens_per_joule is not None:
+            yield (*labels, row.power_scope, *marks), row.tokens_per_joule
 
 
 def free_driver_tokens_per_joule(result: NodeResult) -> Iterator[Value]:
     """Training tokens/J, by power scope and driver."""
-    told = driver_of(result)
-    for labels, held, row in _with_mark(result):
-        value = tokens_per_joule(row)
-        if value is not None and told:
-            yield (*labels, row.power_scope or "", told, held), float(value)
+    version = driver_of(result)
+    for labels, marks, row in _marked(result):
+        if row.tokens_per_joule is not None and version:
+            yield (*labels, row.power_scope, version, *marks), row.tokens_per_joule
 
 
 def free_speedup(result: NodeResult) -> Iterator[Value]:
-    """Training speedup, by what it is held against."""
-    run = result.status.run
-    for labels, held, row in _with_mark(result):
-        if run is not None and row.speedup is not None:
-            yield (*labels, run.scope, run.baseline, held), float(row.speedup)
+    """Training speedup, by what it is over."""
+    for labels, marks, row in _marked_ratios(result):
+        if result.run is not None and row.speedup is not None:
+            yield (*labels, result.run.scope, result.run.baseline, *marks), row.speedup
 
 
 def free_gemm_speedup(result: NodeResult) -> Iterator[Value]:
     """Speedup of all GEMMs, by mode."""
-    for labels, held, row in _with_mark(result):
+    for labels, marks, row in _marked_ratios(result):
         for mode, value in row.gemm_speedup.items():
-            yield (*labels, mode, held), float(value)
+            yield (*labels, mode, *marks), value
 
 
 def free_tax(result: NodeResult) -> Iterator[Value]:
     """Quantisation's share."""
-    for labels, held, row in _with_mark(result):
+    for labels, marks, row in _marked(result):
         if row.quantization_tax is not None:
-            yield (*labels, held), float(row.quantization_tax)
+            yield (*labels, *marks), row.quantization_tax
 
 
 def driver(result: NodeResult) -> Iterator[Value]:
     """The node's driver."""
-    if told := driver_of(result):
-        yield (told,), 1.0
+    if version := driver_of(result):
+        yield (version,), 1.0
 
 
 def driver_of(result: NodeResult) -> str:
-    """The driver of the newest result; empty where it is not known."""
-    return (result.status.software and result.status.software.driver) or ""
+    """The driver of the newest result; empty where it is not recorded."""
+    return (result.software and result.software.driver) or ""
 
 
 MEASURES: tuple[Measure, ...] = (
     state,
     mark,
+    group,
     rate,
     gpus,
     powered_rate,
     powered_watts,
     member,
+    ratio_member,
     free_rate,
     free_tokens_per_joule,
     free_driver_tokens_per_joule,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from precision_api.report import RecipeReport, ReportAttempt, ReportRun
-from precision_operator.core.origin import origin
+from precision_api.report import ReportAttempt, ReportRun
+from precision_operator.core.results.reading import Row as RecipeRow
 from precision_operator.exporter.family import NODE, RECIPE, Family
 from precision_operator.exporter.reading import NodeResult, Standing, seconds
 from precision_operator.exporter.text import Row
 
-Figure = Callable[[RecipeReport], str | float | None]
+Figure = Callable[[RecipeRow], float | None]
 Rows = Callable[[NodeResult], Iterator[Row]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
@@ -22,11 +22,11 @@ def node_labels(result: NodeResult) -> tuple[str, ...]:
     return result.namespace, result.profile, result.node, result.pool, result.workload
 
 
-def _by_recipe(figure: Figure, *further: Callable[[RecipeReport], str]) -> Rows:
+def _by_recipe(figure: Figure, *further: Callable[[RecipeRow], str]) -> Rows:
     """Rows of each recipe that has the figure; `further` gives the labels after `recipe`."""
 
     def rows(result: NodeResult) -> Iterator[Row]:
-        for recipe in result.status.results:
+        for recipe in result.reading.rows.values():
             value = figure(recipe)
             if value is not None:
                 yield (*node_labels(result), recipe.recipe, *(label(recipe) for label in further)), float(value)
@@ -34,80 +34,67 @@ def _by_recipe(figure: Figure, *further: Callable[[RecipeReport], str]) -> Rows:
     return rows
 
 
-def where_power_holds(figure: Figure) -> Figure:
-    """The figure only where power was valid and is more than nothing: a sensor that shows 0 W measured nothing."""
-
-    def valid(recipe: RecipeReport) -> float | None:
-        value = None if recipe.power_invalid else figure(recipe)
-        return float(value) if value is not None and float(value) > 0 else None
-
-    return valid
-
-
-def _power_valid(recipe: RecipeReport) -> float | None:
+def _power_valid(recipe: RecipeRow) -> float | None:
     """1 or 0; None where the recipe ran without any word on power."""
-    if recipe.power_invalid:
-        return 0.0
-    return None if recipe.watts is None else 1.0
+    return None if recipe.power_valid is None else float(recipe.power_valid)
 
 
-def _power_scope(recipe: RecipeReport) -> str:
-    return recipe.power_scope or ""
+def _power_scope(recipe: RecipeRow) -> str:
+    return recipe.power_scope
 
 
-def _throttle_reason(recipe: RecipeReport) -> str:
+def _throttle_reason(recipe: RecipeRow) -> str:
     return recipe.throttle_reason or ""
 
 
 def _speedup(figure: Figure) -> Rows:
-    """Rows of each recipe that has the figure, with what it is held against."""
+    """Rows of each recipe that has the figure, with what it is over."""
 
     def rows(result: NodeResult) -> Iterator[Row]:
-        run = result.status.run
-        for recipe in result.status.results:
+        for recipe in result.reading.rows.values():
             value = figure(recipe)
-            if run is not None and value is not None:
-                yield (*node_labels(result), recipe.recipe, run.scope, run.baseline), float(value)
+            if result.run is not None and value is not None:
+                yield (*node_labels(result), recipe.recipe, result.run.scope, result.run.baseline), value
 
     return rows
 
 
 def _gemm_speedup(result: NodeResult) -> Iterator[Row]:
-    for recipe in result.status.results:
+    for recipe in result.reading.rows.values():
         for mode, value in sorted(recipe.gemm_speedup.items()):
-            yield (*node_labels(result), recipe.recipe, mode), float(value)
+            yield (*node_labels(result), recipe.recipe, mode), value
 
 
 def _of_run(figure: Callable[[ReportRun], str | float]) -> Rows:
     def rows(result: NodeResult) -> Iterator[Row]:
-        if result.status.run:
-            yield node_labels(result), float(figure(result.status.run))
+        if result.run:
+            yield node_labels(result), float(figure(result.run))
 
     return rows
 
 
 def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> Rows:
     def rows(result: NodeResult) -> Iterator[Row]:
-        if result.status.attempt:
-            yield node_labels(result), float(figure(result.status.attempt))
+        if result.attempt:
+            yield node_labels(result), float(figure(result.attempt))
 
     return rows
 
 
 def _info(result: NodeResult) -> Iterator[Row]:
-    hardware, software, run = result.status.hardware, result.status.software, result.status.run
+    hardware, software, run = result.hardware, result.software, result.run
     if not (hardware and run):
         return
     versions = (software.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
-    told = (
+    values = (
         hardware.product,
         str(hardware.gpus),
         hardware.nvlink_domain or "",
         *(version or "" for version in versions),
-        origin(run),
+        result.reading.data or "",
         run.backend,
     )
-    yield (*node_labels(result), *told), 1.0
+    yield (*node_labels(result), *values), 1.0
 
 
 def _judged(figure: Callable[[Standing], float]) -> Callable[[Standing], Iterator[Row]]:
@@ -140,7 +127,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Mean draw of all GPUs of the node while training; absent where the power reading is not valid.",
         (*RECIPE, "power_scope"),
         "node",
-        _by_recipe(where_power_holds(lambda recipe: recipe.watts), _power_scope),
+        _by_recipe(lambda recipe: recipe.watts, _power_scope),
         "W",
     ),
     Family(
@@ -148,7 +135,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Training tokens per joule = tokens/s per watt; x1e6 = tokens/s per MW. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
         "node",
-        _by_recipe(where_power_holds(lambda recipe: recipe.tokens_per_joule), _power_scope),
+        _by_recipe(lambda recipe: recipe.tokens_per_joule, _power_scope),
         "tokens/J",
     ),
     Family(
@@ -189,7 +176,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),
         "node",
-        _by_recipe(_power_valid, lambda recipe: next(iter(recipe.power_invalid), "")),
+        _by_recipe(_power_valid, lambda recipe: next(iter(recipe.power_reasons), "")),
     ),
     Family(
         "precision_node_throttled_ratio",
@@ -254,7 +241,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Training tokens per joule with the idle draw taken off. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
         "detail",
-        _by_recipe(where_power_holds(lambda recipe: recipe.tokens_per_joule_net), _power_scope),
+        _by_recipe(lambda recipe: recipe.tokens_per_joule_net, _power_scope),
         "tokens/J",
     ),
     Family(

@@ -8,10 +8,10 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from precision_api.stats import middle, percentile
+from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter import measures
 from precision_operator.exporter.family import POOL, POOL_OF, POOL_RECIPE, Family
-from precision_operator.exporter.measures import FREE, Measure
+from precision_operator.exporter.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
 from precision_operator.exporter.pools import Pool
 from precision_operator.exporter.text import Row, Spread
 
@@ -42,23 +42,50 @@ def _each(measure: Measure, fold: Fold) -> Rows:
     return rows
 
 
-def _free(measure: Measure, fold: Fold) -> Rows:
-    """The same of the nodes that were not throttled, or of all where there are no others of the recipe."""
+def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> Rows:
+    """The same of the nodes that the pool's medians are of: see the core's Pool.
+
+    Those of the pool's group that were not throttled, or all of these where there are no others of the recipe.
+    """
 
     def rows(pool: Pool) -> Iterator[Row]:
-        found, members = pool.figures[measure], pool.figures[measures.member]
+        if pool.group is None:
+            return
+        there, group = pool.figures[members], group_labels(pool.group)
+        found = pool.figures[measure]
         for labels in sorted(found):
-            *told, mark = labels
-            value = fold(found[labels]) if mark == FREE or (*told[:2], FREE) not in members else None
+            shown, of, mark = _split(labels)
+            if of != group or (mark != FREE and (*shown[:2], *group, FREE) in there):
+                continue
+            value = fold(found[labels])
             if value is not None:
-                yield (*pool.labels, *told), value
+                yield (*pool.labels, *shown), value
 
     return rows
 
 
+def _free_of_drivers(pool: Pool) -> Iterator[Row]:
+    """Medians by driver, of whatever group: those of the driver before do not hold, and are what is asked for."""
+    free = {labels[:2] for labels in pool.figures[measures.member] if labels[-1] == FREE}
+    values: dict[Labels, list[float]] = defaultdict(list)
+    for labels, figures in pool.figures[measures.free_driver_tokens_per_joule].items():
+        shown, _, mark = _split(labels)
+        if mark == FREE or shown[:2] not in free:
+            values[shown] += figures
+    for shown in sorted(values):
+        value = _driver_median(values[shown])
+        if value is not None:
+            yield (*pool.labels, *shown), value
+
+
+def _split(labels: Labels) -> tuple[Labels, Labels, str]:
+    """(labels that are shown, the group's, the mark)"""
+    return labels[: -GROUP_LABELS - 1], labels[-GROUP_LABELS - 1 : -1], labels[-1]
+
+
 def _quantiles(values: Sequence[float], quantiles: Sequence[float]) -> tuple[tuple[float, float], ...]:
     ordered = list(values)
-    return tuple((quantile, percentile(ordered, quantile)) for quantile in quantiles)
+    return tuple((share, value) for share in quantiles if (value := quantile(ordered, share)) is not None)
 
 
 def _spread(values: Sequence[float]) -> Spread:
@@ -70,7 +97,7 @@ def _tail_spread(values: Sequence[float]) -> Spread:
 
 
 def _driver_median(values: Sequence[float]) -> float | None:
-    return middle(values) if len(values) >= LEAST_NODES_OF_A_DRIVER else None
+    return median(values) if len(values) >= LEAST_NODES_OF_A_DRIVER else None
 
 
 def _count(values: Sequence[float]) -> float:
@@ -96,7 +123,7 @@ def _gemm_seconds(pool: Pool) -> Iterator[Row]:
         for each in gemms:
             times[workloads[node], each.recipe, each.gemm, each.pass_, each.mode].append(each.seconds)
     for key in sorted(times):
-        yield (*pool.labels, *key), Spread("quantile", ((0.5, middle(times[key])),))
+        yield (*pool.labels, *key), Spread("quantile", _quantiles(times[key], (0.5,)))
 
 
 def _by_workload(pool: Pool) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
@@ -163,10 +190,12 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
     ),
     Family(
         "precision_pool_training_reference_tokens_per_second",
-        "Median training tokens per second of the nodes that were not throttled: what a node of the pool should give.",
+        "Median training tokens per second of the nodes on which the recipe was not throttled: what a node of the pool "
+        "should give. Like all medians it is of one workload, and leaves out nodes whose figures are out of date while "
+        "there are others.",
         POOL_RECIPE,
         "pool",
-        _free(measures.free_rate, middle),
+        _free(measures.free_rate, median),
         "tokens/s",
     ),
     Family(
@@ -196,7 +225,8 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
     ),
     Family(
         "precision_pool_training_tokens_per_joule",
-        "Training tokens per joule of a node, over the nodes that were not throttled and have a valid power reading.",
+        "Training tokens per joule of a node, over the nodes on which the recipe was not throttled and has a valid "
+        "power reading.",
         (*POOL_RECIPE, "power_scope"),
         "pool",
         _free(measures.free_tokens_per_joule, _spread),
@@ -205,20 +235,20 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
     ),
     Family(
         "precision_pool_training_speedup_ratio",
-        "Training speedup of a node over the baseline recipe, over the nodes that were not throttled.",
+        "Training speedup of a node over the baseline recipe, over the nodes on which neither was throttled.",
         (*POOL_RECIPE, "scope", "baseline"),
         "pool",
-        _free(measures.free_speedup, _spread),
+        _free(measures.free_speedup, _spread, measures.ratio_member),
         "ratio",
         "summary",
     ),
     Family(
         "precision_pool_gemm_speedup_ratio",
-        "Speedup of all matrix multiplications over the baseline, over the nodes that were not throttled; mode "
+        "Speedup of all matrix multiplications over the baseline, over the nodes on which neither was throttled; mode "
         "autocast includes quantisation, prequantized does not.",
         (*POOL_RECIPE, "mode"),
         "pool",
-        _free(measures.free_gemm_speedup, _spread),
+        _free(measures.free_gemm_speedup, _spread, measures.ratio_member),
         "ratio",
         "summary",
     ),
@@ -234,8 +264,8 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
     ),
     Family(
         "precision_pool_quantization_tax_ratio",
-        "Quantisation kernels' share of the time of GEMM and quantisation kernels, over the nodes that were not "
-        "throttled.",
+        "Quantisation kernels' share of the time of GEMM and quantisation kernels, over the nodes on which the recipe "
+        "was not throttled.",
         POOL_RECIPE,
         "pool",
         _free(measures.free_tax, _spread),
@@ -265,7 +295,7 @@ POOL_FAMILIES: tuple[Family[Pool], ...] = (
         "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
         (*POOL_RECIPE, "power_scope", "driver"),
         "pool",
-        _free(measures.free_driver_tokens_per_joule, _driver_median),
+        _free_of_drivers,
         "tokens/J",
     ),
     Family(

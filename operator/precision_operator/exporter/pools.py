@@ -12,8 +12,10 @@ from functools import cached_property
 from operator import is_
 
 from precision_api.profile import Thresholds
-from precision_operator.core.outliers import compared
-from precision_operator.exporter.measures import NONE, Figures, updated
+from precision_operator.core.outliers import judged
+from precision_operator.core.results.pool import main_group
+from precision_operator.core.results.reading import Group
+from precision_operator.exporter.measures import NONE, Figures, group, group_of, updated
 from precision_operator.exporter.reading import GemmTime, NodeResult, Standing
 
 
@@ -38,10 +40,15 @@ class Pool:
 
     @cached_property
     def standings(self) -> Mapping[str, Standing]:
-        """By node: those that can be compared. Nodes are held against others of their pool only."""
+        """By node: those that can be compared. Nodes are compared with others of their pool only."""
         by_node = {result.node: result for result in self.results}
-        fresh = [found for result in self.results if (found := result.comparable) is not None]
-        return {one.node: Standing(by_node[one.node], one.relative, one.slow) for one in compared(fresh, self.percent)}
+        ranked = judged((result.reading for result in self.results), self.percent)
+        return {node.node: Standing(by_node[node.node], node.relative, node.slow) for node in ranked}
+
+    @cached_property
+    def group(self) -> Group | None:
+        """What the figures behind the pool's medians have in common."""
+        return main_group({group_of(labels): values for labels, values in self.figures[group].items()})
 
 
 Known = Mapping[tuple[str, ...], Pool]

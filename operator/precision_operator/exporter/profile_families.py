@@ -7,7 +7,7 @@ from typing import Literal
 
 from precision_api.names import COMPLETE
 from precision_operator.exporter.family import PROFILE, Family
-from precision_operator.exporter.reading import Campaign, eta_seconds, seconds
+from precision_operator.exporter.reading import Campaign, seconds
 from precision_operator.exporter.text import Row
 
 PHASES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
@@ -44,9 +44,8 @@ def _progress(campaign: Campaign) -> Iterator[Row]:
 
 
 def _eta(campaign: Campaign) -> Iterator[Row]:
-    moment = eta_seconds(campaign.status.eta, campaign.read_at) if campaign.status.eta else None
-    if moment is not None:
-        yield _campaign(campaign), moment
+    if campaign.status.eta_time:
+        yield _campaign(campaign), seconds(campaign.status.eta_time)
 
 
 def _completed(campaign: Campaign) -> Iterator[Row]:

@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any
 
-from precision_api.names import FRESH
 from precision_api.profile import ProfileStatus, Thresholds
-from precision_api.report import ReportStatus
-from precision_operator.core.outliers import Comparable, Measured, comparable
+from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
+from precision_operator.core.clock import parse_time
+from precision_operator.core.results.reading import Reading, read
 
 Raw = Mapping[str, Any]
 """A Kubernetes object as decoded JSON."""
 
-_ETA = re.compile(r"(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d)Z")
-_LATE = timedelta(hours=4)
-"""How long an ETA may be over before its bare time of day is taken for tomorrow's."""
-
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What one profile has found on one node."""
+    """What one profile has found on one node: its figures, and what they were measured on and with."""
 
     namespace: str
     profile: str
-    node: str
     workload: str
-    status: ReportStatus
+    reading: Reading
+    hardware: ReportHardware | None = None
+    software: ReportSoftware | None = None
+    run: ReportRun | None = None
+    attempt: ReportAttempt | None = None
 
-    @cached_property
+    @property
+    def node(self) -> str:
+        return self.reading.node
+
+    @property
     def pool(self) -> str:
         """The node's pool when it was measured; empty before the first result."""
-        return self.status.hardware.pool if self.status.hardware else ""
+        return self.reading.pool
 
     @property
     def fresh(self) -> bool:
-        """Whether the newest attempt gave these figures, and nothing has made them out of date since."""
-        attempt = self.status.attempt
-        outdated = any(c.type == FRESH and c.status == "False" for c in self.status.conditions)
-        return not outdated and self.status.run is not None and (attempt is None or attempt.outcome == "succeeded")
-
-    @cached_property
-    def comparable(self) -> Comparable | None:
-        """What it is judged by beside its like; None while it is out of date."""
-        return comparable(Measured(self.node, self.pool, self.status)) if self.fresh else None
+        """Whether the newest attempt gave these figures, and nothing asks for new ones."""
+        succeeded = self.attempt is None or self.attempt.outcome == "succeeded"
+        return succeeded and self.run is not None and not self.reading.stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +71,6 @@ class Campaign:
     namespace: str
     profile: str
     status: ProfileStatus
-    read_at: datetime
-    """A status tells the time of day at which it will end; this says of which day."""
 
 
 def read_report(raw: Raw, workload: str) -> NodeResult | None:
@@ -95,21 +87,29 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
         raise ValueError(f"status.results names a recipe twice: {', '.join(recipes)}")
     run = status.run
     named = (run.workload if run else None) or workload or (run.workload_hash if run else "")
-    return NodeResult(namespace, profile, node, named, _slim(status))
+    return NodeResult(
+        namespace=namespace,
+        profile=profile,
+        workload=named,
+        reading=read(node, status.hardware.pool if status.hardware else "", status),
+        hardware=status.hardware,
+        software=status.software,
+        run=run,
+        attempt=_slim(status.attempt),
+    )
 
 
-def _slim(status: ReportStatus) -> ReportStatus:
-    """The status without what no family shows: 10,000 of them are held."""
-    attempt = status.attempt.model_copy(update={"basis": {}, "message": None, "log": None}) if status.attempt else None
-    return status.model_copy(update={"history": (), "recommendation": None, "attempt": attempt})
+def _slim(attempt: ReportAttempt | None) -> ReportAttempt | None:
+    """The attempt without what no family shows: 10,000 of them are held."""
+    return attempt.model_copy(update={"basis": {}, "message": None, "log": None}) if attempt else None
 
 
-def read_profile(raw: Raw, now: datetime) -> Campaign | None:
+def read_profile(raw: Raw) -> Campaign | None:
     """The progress in a PrecisionProfile, None before the operator's first word; raises ValueError if unreadable."""
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     if not raw.get("status"):
         return None
-    return Campaign(namespace, name, ProfileStatus.model_validate(raw["status"]), now)
+    return Campaign(namespace, name, ProfileStatus.model_validate(raw["status"]))
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:
@@ -144,25 +144,7 @@ def text(raw: Raw, *path: str) -> str:
 
 def seconds(time: str) -> float:
     """An RFC 3339 time as seconds since 1970; raises ValueError for anything else."""
-    moment = datetime.fromisoformat(time)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def eta_seconds(told: str, now: datetime) -> float | None:
-    """A status' ETA (`14:35Z`, or with its date) as seconds since 1970; None for anything else.
-
-    A bare time of day is at most 20 hours ahead, and stays for a while after it has passed.
-    """
-    found = _ETA.fullmatch(told)
-    if found is None:
-        return None
-    moment = datetime.fromisoformat(f"{found[1] or now.date().isoformat()}T{found[2]}:00+00:00")
-    if found[1] is None:
-        moment += timedelta(days=1) if moment < now - _LATE else timedelta(days=-1 if moment - now > 20 * _HOUR else 0)
-    return moment.timestamp()
-
-
-_HOUR = timedelta(hours=1)
+    return parse_time(time).timestamp()
 
 
 def _field(raw: Raw, *path: str) -> object:

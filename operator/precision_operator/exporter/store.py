@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, report_entry, resource_version
 from precision_operator.exporter.family import Level
@@ -33,9 +32,8 @@ class View:
 class Store:
     """Objects by UID. Events and lists may come in any order: of an object's versions the newest stays."""
 
-    def __init__(self, level: Level = "node", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, level: Level = "node") -> None:
         self._level = level
-        self._clock = clock
         self.complete = False
         """Whether every watched namespace has been listed once: before that, absence means nothing."""
         self._generation = 0
@@ -57,7 +55,7 @@ class Store:
 
     def see_profile(self, raw: Raw) -> bool:
         """Take in a profile; True when reports stand under another workload name now and must be listed anew."""
-        entry = profile_entry(raw, self._clock())
+        entry = profile_entry(raw)
         before = self._workloads.get(entry.key)
         self._put(self._profiles, entry)
         self._name_workloads()
@@ -89,7 +87,7 @@ class Store:
 
     async def take_profiles(self, namespace: str, items: Sequence[Raw], version: str) -> None:
         """Take in a complete list of one namespace's profiles, read at resourceVersion `version`."""
-        self._replace(self._profiles, namespace, [profile_entry(raw, self._clock()) for raw in items], version)
+        self._replace(self._profiles, namespace, [profile_entry(raw) for raw in items], version)
         self._name_workloads()
 
     async def take_plans(self, namespace: str, items: Sequence[Raw], version: str) -> None:

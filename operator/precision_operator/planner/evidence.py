@@ -7,11 +7,10 @@ what is used so is marked and told. A recipe that fell back to another precision
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from statistics import median
 from typing import get_args
 
 import numpy as np
@@ -19,10 +18,12 @@ import numpy as np
 from precision_api.capacity_plan import Doubt
 from precision_api.profile import Thresholds
 from precision_api.recipes import Recipe
-from precision_api.report import RecipeReport, ReportStatus
 from precision_api.stats import Z_975, t_quantile
+from precision_api.summary import USABLE
 from precision_operator.core.clock import parse_time
-from precision_operator.core.outliers import Measured, judged
+from precision_operator.core.outliers import judged
+from precision_operator.core.results.pool import median, of_one_scope, steady
+from precision_operator.core.results.reading import Reading, Row
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.quantities import Problem, Unusable
 from precision_operator.planner.straggler import Rates, Straggler, quiet
@@ -60,8 +61,9 @@ class Sample:
     @cached_property
     def reference(self) -> float:
         """Median of the nodes that were not throttled."""
-        kept = [rate for name, rate in zip(self.names, self.rates, strict=True) if name not in self.throttled]
-        return float(np.median(kept if kept else self.rates))
+        nodes = list(zip(self.names, self.rates.tolist(), strict=True))
+        rates = [rate for _, rate in steady(nodes, lambda node: node[0] in self.throttled)]
+        return median(rates) or 0.0
 
     @cached_property
     def quiet(self) -> Rates:
@@ -279,36 +281,30 @@ def _rate_doubts(rate: RateFacts) -> list[str]:
     """`fallback` can't be allowed: another precision ran than the one that is named."""
     if rate.verdict == "fallback":
         return ["fallback"]
-    return [] if rate.verdict in ("verified", "emulated") else ["unverified"]
+    return [] if rate.verdict in USABLE else ["unverified"]
 
 
 def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
     """(node, profile, workload) of the slow ones in a file by hand, where nobody has judged: by the same rule."""
-    groups: dict[str, list[Measured]] = {}
+    readings: list[Reading] = []
     of: dict[tuple[str, str], tuple[str, str, str]] = {}
     for node in facts.nodes:
         for result in node.results:
             if result.slow is not None or result.stale:
                 continue
-            like = "/".join(map(str, (result.profile, result.workload, result.gpus or node.gpus, node.limit_watts)))
-            status = ReportStatus.model_construct(results=tuple(map(_report_row, result.rates)))
+            peers = "/".join(map(str, (result.profile, result.workload, result.gpus or node.gpus, node.limit_watts)))
+            rows = {rate.recipe: _row(rate) for rate in result.rates}
             for number in range(node.count):
                 name = f"{node.name}/{number}"
-                of[like, name] = (node.name, result.profile, result.workload)
-                groups.setdefault(like, []).append(Measured(name, like, status))
-    percent = Thresholds().slow_node_percent
-    return frozenset(of[one.pool, one.node] for group in groups.values() for one in judged(group, percent) if one.slow)
+                of[peers, name] = (node.name, result.profile, result.workload)
+                readings.append(Reading(name, peers, rows, (peers,)))
+    slow = judged(readings, Thresholds().slow_node_percent)
+    return frozenset(of[node.pool, node.node] for node in slow if node.slow)
 
 
-def _report_row(rate: RateFacts) -> RecipeReport:
-    known = rate.synchronous_tokens_per_second
-    return RecipeReport.model_construct(
-        recipe=rate.recipe,
-        availability="ok",
-        verdict=rate.verdict,
-        tokens_per_second=None if known is None else str(known),
-        throttled_share="1" if rate.throttled else None,
-    )
+def _row(rate: RateFacts) -> Row:
+    """What a node is judged by: its synchronous rate."""
+    return Row(rate.recipe, rate.verdict, "ok", rate.throttled, tokens_per_second=rate.synchronous_tokens_per_second)
 
 
 def _sample(
@@ -316,8 +312,7 @@ def _sample(
 ) -> Sample:
     rows = sorted(rows, key=lambda row: row.node.name)
     counts = [row.node.count for row in rows]
-    steady = [row for row in rows if not row.rate.throttled] or rows
-    watts, scope, guessed = _watts(steady, terms)
+    watts, scope, guessed = _watts(steady(rows, _is_throttled), terms)
     marks: Counter[str] = Counter()
     for row in rows:
         for word in row.marks:
@@ -333,8 +328,8 @@ def _sample(
         names=tuple(name for row in rows for name in [row.node.name] * row.node.count),
         rates=np.repeat(np.array([row.per_gpu for row in rows], dtype=np.float64), counts),
         throttled=frozenset(row.node.name for row in rows if row.rate.throttled),
-        noise=median([_noise(row) for row in known]) if known else 0.0,
-        half_width=median([row.rate.error or 0.0 for row in known]) if known else 0.0,
+        noise=median(map(_noise, known)) or 0.0,
+        half_width=median(row.rate.error or 0.0 for row in known) or 0.0,
         watts_per_gpu=watts,
         power_scope=scope,
         marks=dict(marks),
@@ -355,19 +350,22 @@ def _noise(row: _Row) -> float:
     return (row.rate.error or 0.0) / (t_quantile(passes - 1) if passes else Z_975)
 
 
-def _watts(rows: list[_Row], terms: Terms) -> tuple[float | None, str, int]:
+def _is_throttled(row: _Row) -> bool:
+    return row.rate.throttled
+
+
+def _watts(rows: Sequence[_Row], terms: Terms) -> tuple[float | None, str, int]:
     """Median draw of a GPU, what it is of, and how many nodes' limits stand for a draw that was not valid."""
-    valid = [row for row in rows if row.rate.watts is not None and not row.rate.power_invalid]
-    scopes = Counter(row.rate.power_scope or "gpu" for row in valid)
-    scope = max(scopes, key=lambda name: (scopes[name], name), default="gpu")
-    draws = [
-        (row.rate.watts or 0.0) / (row.result.gpus or row.node.gpus)
-        for row in valid
-        if (row.rate.power_scope or "gpu") == scope
-    ]
-    if draws:
-        return float(median(draws)), scope, 0
-    limits = [row.node.limit_watts / row.node.gpus for row in rows if row.node.limit_watts]
-    if "powerInvalid" in terms.allow and limits:
-        return float(median(limits)), scope, sum(row.node.count for row in rows)
+    valid = of_one_scope([row for row in rows if row.rate.watts and not row.rate.power_invalid], _scope)
+    scope = _scope(valid[0]) if valid else "gpu"
+    draw = median((row.rate.watts or 0.0) / (row.result.gpus or row.node.gpus) for row in valid)
+    if draw is not None:
+        return draw, scope, 0
+    limit = median(row.node.limit_watts / row.node.gpus for row in rows if row.node.limit_watts)
+    if "powerInvalid" in terms.allow and limit is not None:
+        return limit, scope, sum(row.node.count for row in rows)
     return None, scope, 0
+
+
+def _scope(row: _Row) -> str:
+    return row.rate.power_scope or "gpu"

@@ -54,7 +54,7 @@ class ResultFacts(Record):
     finished_at: str
     provenance: Origin
     stale: str = ""
-    """Why the operator calls it out of date; empty when it does not."""
+    """Why the figures do not describe the node as it is now; empty where they do."""
     slow: bool | None = None
     """Whether the operator calls the node slow (core/outliers); None where nobody has judged: then the planner does."""
     passes: Annotated[int, Field(ge=2)] | None = None

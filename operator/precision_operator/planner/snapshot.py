@@ -7,23 +7,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from precision_api.names import FRESH
 from precision_api.profile import ProfileSpec, Thresholds
-from precision_api.report import RecipeReport, ReportHardware, ReportRun, ReportStatus
+from precision_api.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.resolution import resolve
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.origin import origin
-from precision_operator.core.outliers import Measured, judged, synchronous_rate
+from precision_operator.core.outliers import judged
+from precision_operator.core.results.pool import population
+from precision_operator.core.results.reading import Reading, Row, number, read
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
 
 Raw = Mapping[str, Any]
 RACK_LABELS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack")
 """NVLink domain first: a block lies within one."""
+_PARTS = {"software": ("driver", "stackHash"), "attempt": ("run", "number", "outcome", "reason", "finishedAt")}
+"""What is kept of these parts of a report."""
 NAMED = 5
 """Damaged reports that a note names,"""
 LONGEST = 150
@@ -101,6 +105,9 @@ def _facts(raw: Raw) -> bytes:
     if not status.get("run") or not status.get("hardware") or not status.get("results"):
         return b""
     kept = {key: status[key] for key in ("run", "hardware", "results") if key in status}
+    for part, keys in _PARTS.items():
+        if status.get(part):
+            kept[part] = {key: status[part][key] for key in keys if key in status[part]}
     kept["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == FRESH]
     return json.dumps([meta.get("namespace"), spec, kept, meta.get("name")], separators=(",", ":")).encode()
 
@@ -121,12 +128,15 @@ def fleet_of(
     nodes: dict[tuple[str, str], NodeFacts] = {}
     products: dict[str, str] = {}
     told = [_read(json.loads(text), rack_of) for text in reports if text]
-    read = [found for found in told if isinstance(found, _Report)]
+    readable = [found for found in told if isinstance(found, _Report)]
     problems = [found for found in told if isinstance(found, str)]
-    slow = _slow(read, known)
-    for report in read:
+    slow, workload_hashes = _slow(readable, known), _workload_hashes(readable)
+    for report in readable:
         try:
-            pool, product, node = _node(report, known, rack_of, workloads, slow)
+            owner = known.get((report.namespace, report.profile))
+            if report.run.workload_hash != workload_hashes.get(report.pool_key):
+                owner = None  # another workload than the profile's other nodes
+            pool, product, node = _node(report, owner, rack_of, workloads, slow)
         except ValueError as error:
             problems.append(_problem(f"{report.namespace}/{report.name}", error))
             continue
@@ -167,14 +177,21 @@ class _Report:
     profile: str
     node: str
     uid: str
-    status: ReportStatus
     run: ReportRun
     hardware: ReportHardware
+    reading: Reading
+    failed: str = ""
+    """Why the newest attempt failed; empty where it did not."""
+
+    @property
+    def pool_key(self) -> tuple[str, str, str]:
+        """(namespace, profile, pool)"""
+        return self.namespace, self.profile, self.hardware.pool
 
     @property
     def stale(self) -> str:
-        """Why the operator calls it out of date; empty when it does not."""
-        return next((c.reason for c in self.status.conditions if c.type == FRESH and c.status == "False"), "")
+        """Why the figures do not describe the node as it is now; empty where they do."""
+        return "" if self.reading.holds else self.reading.stale or self.failed or "Failed"
 
 
 def _read(document: Any, rack_of: Mapping[str, str]) -> _Report | str | None:
@@ -193,25 +210,43 @@ def _read(document: Any, rack_of: Mapping[str, str]) -> _Report | str | None:
     if run is None or hardware is None or not hardware.gpus:
         return None
     owner, node = str(spec.get("profile", "")), str(spec.get("nodeName", ""))
-    return _Report(str(namespace), str(name), owner, node, uid, status, run, hardware)
+    attempt = status.attempt
+    return _Report(
+        namespace=str(namespace),
+        name=str(name),
+        profile=owner,
+        node=node,
+        uid=uid,
+        run=run,
+        hardware=hardware,
+        reading=read(node, hardware.pool, status),
+        failed=(attempt.reason or "") if attempt is not None and attempt.outcome == "failed" else "",
+    )
 
 
-def _slow(read: Iterable[_Report], known: Mapping[tuple[str, str], Campaign]) -> set[tuple[str, str, str]]:
-    """(namespace, profile, node) of the slow ones: the decision of kubectl and the alerts, over fresh reports."""
-    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
-    for report in read:
-        if not report.stale:
-            groups[report.namespace, report.profile].append(Measured(report.node, report.hardware.pool, report.status))
+def _slow(reports: Iterable[_Report], known: Mapping[tuple[str, str], Campaign]) -> set[tuple[str, str, str]]:
+    """(namespace, profile, node) of the slow ones: the decision of kubectl and the alerts."""
+    groups: dict[tuple[str, str], list[Reading]] = defaultdict(list)
+    for report in reports:
+        groups[report.namespace, report.profile].append(report.reading)
     found = set()
     for key, group in groups.items():
         percent = known[key].slow_node_percent if key in known else Thresholds().slow_node_percent
-        found |= {(*key, one.node) for one in judged(group, percent) if one.slow}
+        found |= {(*key, node.node) for node in judged(group, percent) if node.slow}
     return found
+
+
+def _workload_hashes(reports: Iterable[_Report]) -> dict[tuple[str, str, str], str]:
+    """By (namespace, profile, pool): the workload that the pool's figures are of."""
+    groups: dict[tuple[str, str, str], list[Reading]] = defaultdict(list)
+    for report in reports:
+        groups[report.pool_key].append(report.reading)
+    return {key: population(group)[0].group.workload_hash for key, group in groups.items()}
 
 
 def _node(
     report: _Report,
-    known: Mapping[tuple[str, str], Campaign],
+    owner: Campaign | None,
     rack_of: Mapping[str, str],
     workloads: dict[str, WorkloadFacts],
     slow: set[tuple[str, str, str]],
@@ -219,8 +254,7 @@ def _node(
     """(pool, product, node) of one report; its workload is added to `workloads`. ValueError where it makes no sense."""
     run, hardware = report.run, report.hardware
     parse_time(run.finished_at)
-    owner = known.get((report.namespace, report.profile))
-    workload = _workload(report.status, owner)
+    workload = _workload(run, owner)
     workloads.setdefault(workload.key, workload)
     result = ResultFacts(
         profile=report.profile,
@@ -231,7 +265,7 @@ def _node(
         slow=(report.namespace, report.profile, report.node) in slow,
         passes=run.passes,
         gpus=hardware.gpus or 1,
-        rates=tuple(_rate(row) for row in report.status.results),
+        rates=tuple(map(_rate, report.reading.rows.values())),
     )
     watts = None if hardware.limit_watts is None else float(hardware.limit_watts)
     node = NodeFacts(
@@ -244,33 +278,28 @@ def _node(
     return hardware.pool, hardware.product, node
 
 
-def _workload(status: ReportStatus, owner: Campaign | None) -> WorkloadFacts:
+def _workload(run: ReportRun, owner: Campaign | None) -> WorkloadFacts:
     """The profile's workload; where the profile is gone, what the report says of it: FLOPs and no model."""
-    run = status.run
-    assert run is not None
     if owner is not None and run.scope == "all":
         return owner.workload
-    flops = None if run.training_flops_per_token is None else float(run.training_flops_per_token)
+    flops = number(run.training_flops_per_token)
     name = run.workload or run.workload_hash
     if run.scope != "all":
         name = f"{name} ({run.scope} layers only)"
     return WorkloadFacts(key=f"report-{run.workload_hash}-{run.scope}", name=name, flops_per_token=flops)
 
 
-def _rate(row: RecipeReport) -> RateFacts:
-    rate = synchronous_rate(row)
+def _rate(row: Row) -> RateFacts:
     return RateFacts(
         recipe=row.recipe,
         verdict=row.verdict,
-        synchronous_tokens_per_second=rate if rate else None,
-        error=None if row.tokens_per_second_error is None else min(abs(float(row.tokens_per_second_error)), 0.99),
-        watts=None if row.power_invalid else _positive(row.watts),
-        power_scope=row.power_scope,
-        power_invalid=row.power_invalid,
-        throttled=row.throttled_share is not None,
+        synchronous_tokens_per_second=row.synchronous_rate or None,
+        error=None if row.error is None else min(abs(row.error), 0.99),
+        watts=row.watts,
+        power_scope=_SCOPES.get(row.power_scope),
+        power_invalid=row.power_reasons,
+        throttled=row.throttled,
     )
 
 
-def _positive(text: str | None) -> float | None:
-    value = None if text is None else float(text)
-    return value if value is not None and value > 0 else None
+_SCOPES: Mapping[str, Literal["gpu", "module"]] = {"gpu": "gpu", "module": "module"}

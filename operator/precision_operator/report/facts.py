@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from precision_api.profile import Thresholds
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.report import Origin, RecipeReport, ReportHardware, ReportRun, ReportSoftware, ReportStatus
-from precision_api.result import Detail, MeasurementResult
-from precision_api.stats import middle
-from precision_api.summary import USABLE, summarize
-from precision_operator.core.ingest import recipe_report
+from precision_api.report import Origin, ReportHardware, ReportSoftware, ReportStatus
+from precision_api.result import MeasurementResult
+from precision_api.summary import recipe_summaries
 from precision_operator.core.origin import origin
-from precision_operator.core.outliers import Judged, Measured, judged
+from precision_operator.core.outliers import Judged, judged
+from precision_operator.core.results import pool as core_pool
+from precision_operator.core.results.intervals import Spread, median_spread
+from precision_operator.core.results.reading import Reading, read
+from precision_operator.core.results.reading import Row as NodeRow
+from precision_operator.core.results.rows import recipe_report, run_of_result
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
 WATERMARKS = {"measured": "", "replayed": "REPLAYED", "simulated": "SIMULATED", "trial": "CPU TRIAL"}
@@ -30,8 +32,16 @@ class Node:
     name: str
     pool: str
     status: ReportStatus
-    stale: str = ""
-    """Why its figures are out of date; empty where they are fresh."""
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The report's figures."""
+        return read(self.name, self.pool, self.status)
+
+    @property
+    def stale(self) -> str:
+        """Why its figures are to be measured anew; empty where they are not."""
+        return self.reading.stale
 
 
 @dataclass(frozen=True)
@@ -55,15 +65,16 @@ class Given:
     @property
     def data(self) -> Origin:
         """The weakest origin of any figure on the page."""
-        told = [*(node.status.run for node in self.nodes), self.result]
-        found = {origin(each) for each in told if each is not None}
-        return next((kind for kind in ("simulated", "replayed", "trial") if kind in found), "measured")
+        kinds = {node.reading.data for node in self.nodes}
+        if self.result is not None:
+            kinds.add(origin(self.result))
+        weakest: tuple[Origin, ...] = ("simulated", "replayed", "trial")
+        return next((kind for kind in weakest if kind in kinds), "measured")
 
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
-        """Fresh nodes against their like, the slowest first: the same judgement as the operator's."""
-        fresh = (Measured(node.name, node.pool, node.status) for node in self.nodes if not node.stale)
-        return judged(fresh, self.slow_node_percent)
+        """Nodes against their peers, the slowest first: the same judgement as the operator's."""
+        return judged((node.reading for node in self.nodes), self.slow_node_percent)
 
     @property
     def slow(self) -> tuple[str, ...]:
@@ -75,19 +86,8 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A figure with its bounds: a 95 % interval, or the range where there are too few nodes for one."""
-
-    value: float
-    lower: float
-    upper: float
-    n: int
-    kind: Literal["interval", "range", "point"]
-
-
-@dataclass(frozen=True)
 class Row:
-    """One recipe in one pool. A figure that is None was not measured or does not stand: `reason` says why."""
+    """One recipe in one pool. A figure that is None was not measured, or can't be used: `reason` says why."""
 
     recipe: Recipe
     nodes: int
@@ -111,6 +111,8 @@ class Pool:
     rows: tuple[Row, ...]
     gpus: int
     baseline: Recipe
+    recipe: Recipe | None = None
+    """The fastest one on most nodes."""
 
     @property
     def best(self) -> Row | None:
@@ -134,31 +136,37 @@ def pools(given: Given) -> tuple[Pool, ...]:
 
 def _pool(name: str, given: Given) -> Pool:
     nodes = tuple(node for node in given.nodes if node.pool == name)
-    recipes = {row.recipe for node in nodes for row in node.status.results}
+    figures = core_pool.Pool(tuple(node.reading for node in nodes))
+    recipes = {recipe for reading in figures.population for recipe in reading.rows}
     gpus = max((node.status.hardware.gpus for node in nodes if node.status.hardware), default=0)
-    runs = [node.status.run for node in nodes if node.status.run]
-    baseline: Recipe = runs[0].baseline if runs else "bf16"
-    rows = tuple(_row(recipe, nodes) for recipe in RECIPE_NAMES if recipe in recipes)
-    return Pool(name, nodes, rows, gpus, baseline)
+    return Pool(
+        name=name,
+        nodes=nodes,
+        rows=tuple(_row(recipe, figures) for recipe in RECIPE_NAMES if recipe in recipes),
+        gpus=gpus,
+        baseline=figures.population[0].group.baseline if figures.population else "bf16",
+        recipe=figures.best,
+    )
 
 
-def _row(recipe: Recipe, nodes: Sequence[Node]) -> Row:
-    found = [row for node in nodes for row in node.status.results if row.recipe == recipe]
-    good = [row for row in found if row.verdict in USABLE]
-    even = [row for row in good if row.throttled_share is None] or good
-    if not even:
-        return Row(recipe, 0, verdict=_most(row.verdict for row in found), reason=_why_not(found))
+def _row(recipe: Recipe, pool: core_pool.Pool) -> Row:
+    tried = [reading.rows[recipe] for reading in pool.population if recipe in reading.rows]
+    rates = pool.steady("tokens_per_second", recipe)
+    if not rates:
+        return Row(recipe, 0, verdict=_most(row.verdict for row in tried), reason=_why_not(tried))
     return Row(
         recipe,
-        len(even),
-        speedup=_spread(even, lambda row: row.speedup, _speedup_bounds),
-        rate=_spread(even, lambda row: row.tokens_per_second, _rate_bounds),
-        tokens_per_joule=_spread(even, lambda row: None if row.power_invalid else row.tokens_per_joule, _no_bounds),
-        watts=_middle(even, lambda row: None if row.power_invalid else row.watts),
-        verdict=_most(row.verdict for row in even),
-        reason=_why_not(even) if all(row.tokens_per_second is None for row in even) else "",
-        power_reason=_most(row.power_invalid[0] for row in even if row.power_invalid),
-        difference=_most(row.difference for row in even if row.difference),
+        len(rates),
+        speedup=_spread(pool.rows("speedup", recipe), lambda row: row.speedup, _speedup_bounds),
+        rate=_spread(pool.rows("tokens_per_second", recipe), lambda row: row.tokens_per_second, _rate_bounds),
+        tokens_per_joule=_spread(
+            pool.rows("tokens_per_joule", recipe), lambda row: row.tokens_per_joule, lambda row: None
+        ),
+        watts=pool.median("watts", recipe),
+        verdict=_most(row.verdict for row in rates),
+        reason=_why_not(rates) if all(row.tokens_per_second is None for row in rates) else "",
+        power_reason=_most(row.power_reasons[0] for row in rates if row.power_reasons),
+        difference=_most(row.difference for row in rates if row.difference),
     )
 
 
@@ -168,7 +176,7 @@ def _most(told: object) -> str:
     return counts.most_common(1)[0][0] if counts else ""
 
 
-def _why_not(found: Sequence[RecipeReport]) -> str:
+def _why_not(found: Sequence[NodeRow]) -> str:
     """Why a recipe has no figure, in words."""
     fallback = sum(row.verdict == "fallback" for row in found)
     if fallback:
@@ -181,86 +189,42 @@ def _why_not(found: Sequence[RecipeReport]) -> str:
     return f"not verified: {_most(row.verdict for row in found)}"
 
 
-Pick = Callable[[RecipeReport], str | None]
-Bounds = Callable[[RecipeReport, float], tuple[float, float] | None]
+Pick = Callable[[NodeRow], float | None]
+Bounds = Callable[[NodeRow], tuple[float, float] | None]
 
 
-def _spread(rows: Sequence[RecipeReport], pick: Pick, bounds: Bounds) -> Spread | None:
+def _spread(rows: Sequence[NodeRow], pick: Pick, bounds: Bounds) -> Spread | None:
     """Of one node: with its own interval. Of several: the median, with its interval over nodes."""
-    known = [(row, float(text)) for row in rows if (text := pick(row)) is not None]
-    if not known:
-        return None
-    if len(known) > 1:
-        return median_spread([value for _, value in known])
-    row, value = known[0]
-    own = bounds(row, value)
+    measured = [(row, value) for row in rows if (value := pick(row)) is not None]
+    if len(measured) != 1:
+        return median_spread([value for _, value in measured]) if measured else None
+    row, value = measured[0]
+    own = bounds(row)
     return Spread(value, *own, 1, "interval") if own else Spread(value, value, value, 1, "point")
 
 
-def _speedup_bounds(row: RecipeReport, value: float) -> tuple[float, float] | None:
+def _speedup_bounds(row: NodeRow) -> tuple[float, float] | None:
     if row.speedup_lower is None or row.speedup_upper is None:
         return None
-    return float(row.speedup_lower), float(row.speedup_upper)
+    return row.speedup_lower, row.speedup_upper
 
 
-def _rate_bounds(row: RecipeReport, value: float) -> tuple[float, float] | None:
-    if row.tokens_per_second_error is None:
+def _rate_bounds(row: NodeRow) -> tuple[float, float] | None:
+    if row.error is None or row.tokens_per_second is None:
         return None
-    half = value * float(row.tokens_per_second_error)
-    return value - half, value + half
-
-
-def _no_bounds(row: RecipeReport, value: float) -> None:
-    return None
-
-
-def _middle(rows: Sequence[RecipeReport], pick: Pick) -> float | None:
-    known = [float(text) for row in rows if (text := pick(row)) is not None]
-    return middle(known) if known else None
-
-
-def median_spread(values: Sequence[float]) -> Spread:
-    """The median of several nodes with its 95 % interval from order statistics, which supposes no distribution.
-
-    Below six values there is no such interval: the range stands in for it.
-    """
-    ordered, n = sorted(values), len(values)
-    # Exact and in integers: P(at most `below` of n coin tosses) <= 1/40, each binomial from the one before.
-    below, term = -1, 1
-    cumulative = term
-    while cumulative * 40 <= 1 << n:
-        below += 1
-        term = term * (n - below) // (below + 1)
-        cumulative += term
-    if below < 0:
-        return Spread(middle(ordered), ordered[0], ordered[-1], n, "range")
-    return Spread(middle(ordered), ordered[below], ordered[n - 1 - below], n, "interval")
+    half = row.tokens_per_second * row.error
+    return row.tokens_per_second - half, row.tokens_per_second + half
 
 
 def node_of_result(result: MeasurementResult) -> Node:
     """A saved result as the operator's report would tell it."""
-    summary = summarize(result, Detail(lines=1, bytes=1, sha256="0" * 64))
     limits = [gpu.enforced_limit_watts for gpu in result.gpus]
-    run = ReportRun(
-        run=result.run,
-        request_hash=result.request_hash,
-        backend=result.backend,
-        provenance=result.provenance,
-        simulated=summary.simulated,
-        partial=summary.partial,
-        finished_at=result.finished_at,
-        duration_seconds=f"{result.duration_seconds:.3f}",
-        workload=result.workload_name,
-        workload_hash=result.workload_hash,
-        baseline=result.baseline,
-        scope=result.recipe_scope,
-    )
     watts = round(math.fsum(limit for limit in limits if limit)) if limits and None not in limits else None
     status = ReportStatus(
         hardware=ReportHardware(product=result.product, gpus=len(result.gpus), pool=result.product, limit_watts=watts),
         software=ReportSoftware.model_validate(result.software.model_dump()),
-        run=run,
-        results=tuple(map(recipe_report, summary.recipes)),
+        run=run_of_result(result),
+        results=tuple(map(recipe_report, recipe_summaries(result))),
         data=origin(result),
     )
     return Node(result.node, result.product, status)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-from precision_operator.core.origin import origin
 from precision_operator.report.facts import Given, Node
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.figure import Figure
@@ -113,7 +112,7 @@ def _node_row(node: Node) -> tuple[str, ...]:
         node.pool,
         status.best or "–",
         status.tokens_per_joule or "–",
-        origin(status.run) if status.run else "–",
+        node.reading.data or "–",
         (status.software.driver if status.software else None) or "–",
         status.run.finished_at if status.run else "–",
         node.stale,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_operator.report.facts import Given, Pool, Row, Spread, pools
+from precision_operator.core.results.intervals import Spread
+from precision_operator.report.facts import Given, Pool, Row, pools
 
 NAMES_TOLD = 5
 
@@ -110,10 +111,10 @@ def _odd(given: Given) -> Iterator[Said]:
     """What somebody has to look after, by node."""
     if given.slow:
         yield Said("warning", f"Slow against their pool: {_named(given.slow)}.")
-    throttled = [n.name for n in given.nodes if any(r.throttled_share is not None for r in n.status.results)]
+    throttled = [node.name for node in given.nodes if node.reading.throttled]
     if throttled:
         yield Said("warning", f"Held back by heat or the power brake: {_named(throttled)}.")
-    fallback = [n.name for n in given.nodes if any(r.verdict == "fallback" for r in n.status.results)]
+    fallback = [node.name for node in given.nodes if node.reading.fallen_back]
     if fallback:
         yield Said("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
     stale = [n.name for n in given.nodes if n.stale]
@@ -124,7 +125,7 @@ def _odd(given: Given) -> Iterator[Said]:
 
 def _rest(given: Given) -> Iterator[Said]:
     """What the page is without."""
-    powerless = [n.name for n in given.nodes if any(r.power_invalid for r in n.status.results)]
+    powerless = [node.name for node in given.nodes if node.reading.power_invalid]
     if powerless:
         yield Said("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
     partial = [n.name for n in given.nodes if n.status.run and n.status.run.partial]

@@ -34,7 +34,7 @@ def efficiency(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
     told = [f"{row.recipe} on {pool.name}: {row.power_reason or 'no power was read'}" for pool, row in missing]
     without = f" No energy figure: {'; '.join(told)}." if told else ""
     nodes = tuple(node for pool in drawn for node in pool.nodes)
-    scopes = sorted({r.power_scope for node in nodes for r in node.status.results if r.power_scope})
+    scopes = sorted({row.power_scope for node in nodes for row in node.reading.rows.values() if row.power_scope})
     yield Figure(
         key="efficiency",
         title="Tokens per joule against tokens per second",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from precision_api.result import Interval, MeasurementResult
-from precision_operator.core.origin import origin
-from precision_operator.report.facts import Node, Spread
+from precision_operator.core.results.intervals import Spread
+from precision_operator.report.facts import Node
 
 Cell = str | float | None
 
@@ -49,7 +49,7 @@ def of_nodes(nodes: Sequence[Node]) -> str:
     runs = [node.status.run for node in nodes if node.status.run]
     software = [node.status.software for node in nodes if node.status.software]
     whose = f"node {nodes[0].name}" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    origins = _counted(origin(run) for run in runs)
+    origins = _counted(node.reading.data for node in nodes if node.reading.data)
     backends = _counted(run.backend for run in runs)
     parts = [
         f"{whose}, {origins} ({backends})",

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from precision_api.recipes import Recipe
-from precision_api.report import ReportStatus
-from precision_operator.core.outliers import LEAST_REFERENCE, Judged, best_recipe
+from precision_operator.core.outliers import LEAST_REFERENCE, Judged
+from precision_operator.core.results.reading import Reading
 from precision_operator.report.facts import Given, Pool
 from precision_operator.report.figures.figure import Figure, of_nodes
 from precision_operator.report.palette import RECIPE_COLOURS
@@ -45,7 +45,7 @@ class Place:
 def distribution(given: Given, pool: Pool) -> Iterator[Figure]:
     """A histogram of the nodes against their like; nothing where there are too few to compare."""
     places = _places(given, pool)
-    recipe = best_recipe(node.status for node in pool.nodes)
+    recipe = pool.recipe
     if len(places) < LEAST_REFERENCE or recipe is None:
         return
     apart = [place for place in places if place.apart]
@@ -69,16 +69,16 @@ def _places(given: Given, pool: Pool) -> list[Place]:
     """The slowest first."""
     nodes = {node.name: node for node in pool.nodes}
     mine = (one for one in given.judged if one.pool == pool.name and one.node in nodes)
-    return [Place(one.node, one.relative, _apart(one, nodes[one.node].status)) for one in mine]
+    return [Place(one.node, one.relative, _apart(one, nodes[one.node].reading)) for one in mine]
 
 
-def _apart(one: Judged, status: ReportStatus) -> str:
+def _apart(one: Judged, reading: Reading) -> str:
     """Why a node is named; empty for one of many."""
-    held = next((row for row in status.results if row.throttled_share is not None), None)
-    fell = ", ".join(row.recipe for row in status.results if row.verdict == "fallback")
+    held = next((row for row in reading.rows.values() if row.throttled), None)
+    fell = ", ".join(reading.fallen_back)
     told = (
         "slow, as the operator judges" if one.slow else "",
-        f"throttled {float(held.throttled_share or 0):.1%} of the time ({held.throttle_reason})" if held else "",
+        f"throttled {held.throttled_share or 0:.1%} of the time ({held.throttle_reason})" if held else "",
         f"fallback: {fell}" if fell else "",
     )
     return "; ".join(filter(None, told))

@@ -1,0 +1,141 @@
+"""The only medians and quantiles over nodes, and the one choice of the nodes that they are of.
+
+Of a pool's readings those count that hold; of these, those of the workload, scope and baseline that most nodes have. Of
+a recipe's usable rows throttled ones stay out. Where nothing would be left, the choice is not made: an old or a
+throttled figure, marked as such, says more than none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Literal, TypeVar
+
+from precision_api.recipes import Recipe
+from precision_api.stats import middle, percentile
+from precision_operator.core.clock import parse_time
+from precision_operator.core.results.reading import Group, Reading, Row
+
+T = TypeVar("T")
+Figure = Literal["tokens_per_second", "speedup", "tokens_per_joule", "watts"]
+ENERGY: frozenset[Figure] = frozenset({"tokens_per_joule", "watts"})
+
+
+_THROTTLED: Callable[[Row], bool] = attrgetter("throttled")
+_SPOILED: Mapping[Figure, Callable[[Row], bool]] = {"speedup": attrgetter("speedup_throttled")}
+
+
+def median(values: Iterable[float]) -> float | None:
+    """The median; None for no values."""
+    ordered = list(values)
+    return middle(ordered) if ordered else None
+
+
+def quantile(values: Iterable[float], share: float) -> float | None:
+    """The `share` quantile (0 to 1); None for no values."""
+    ordered = list(values)
+    return percentile(ordered, share) if ordered else None
+
+
+def main_group(finished: Mapping[Group, Sequence[float]]) -> Group | None:
+    """The group that a pool's medians are of, from when each group's runs ended (seconds, ascending).
+
+    Groups that hold come first, then the largest, then the one with the newest run.
+    """
+
+    def rank(group: Group) -> tuple[bool, int, float, Group]:
+        return group.holds, len(finished[group]), finished[group][-1], group
+
+    return max(finished, key=rank, default=None)
+
+
+def finished_seconds(reading: Reading) -> float:
+    """When the reading's run ended, seconds since 1970; 0 without a result or a time that can be read."""
+    try:
+        return parse_time(reading.finished_at).timestamp() if reading.finished_at else 0.0
+    except ValueError:
+        return 0.0
+
+
+def population(readings: Iterable[Reading]) -> tuple[Reading, ...]:
+    """The readings of one pool that its medians are of, in the same order."""
+    readings = tuple(reading for reading in readings if reading.finished_at is not None)
+    finished: dict[Group, list[float]] = defaultdict(list)
+    for reading in readings:
+        finished[reading.group].append(finished_seconds(reading))
+    main = main_group({group: sorted(times) for group, times in finished.items()})
+    return tuple(reading for reading in readings if reading.group == main)
+
+
+def steady(rows: Sequence[T], is_throttled: Callable[[T], bool]) -> Sequence[T]:
+    """The rows that were not throttled; all of them where there are no others."""
+    return [row for row in rows if not is_throttled(row)] or rows
+
+
+def of_one_scope(rows: Sequence[T], scope_of: Callable[[T], str]) -> Sequence[T]:
+    """Rows whose watts are of the same thing (GPUs or whole modules): of what most of them are."""
+    counts = Counter(map(scope_of, rows))
+    scope = max(counts, key=lambda name: (counts[name], name), default="")
+    return [row for row in rows if scope_of(row) == scope]
+
+
+def best_recipe(readings: Iterable[Reading]) -> Recipe | None:
+    """The recipe that is fastest on most nodes; ties go to the first by name."""
+    return _voted(reading.best for reading in readings)
+
+
+def best_recipe_by_energy(readings: Iterable[Reading]) -> Recipe | None:
+    """The recipe that gives the most tokens per joule on most nodes; ties go to the first by name."""
+    return _voted(reading.best_by_energy for reading in readings)
+
+
+def _voted(rows: Iterable[Row | None]) -> Recipe | None:
+    votes = Counter(row.recipe for row in rows if row is not None)
+    return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The nodes of one pool; what is asked of it is asked of its population."""
+
+    readings: tuple[Reading, ...]
+
+    @cached_property
+    def population(self) -> tuple[Reading, ...]:
+        return population(self.readings)
+
+    @cached_property
+    def best(self) -> Recipe | None:
+        return best_recipe(self.population)
+
+    @cached_property
+    def best_by_energy(self) -> Recipe | None:
+        return best_recipe_by_energy(self.population)
+
+    def usable(self, recipe: Recipe) -> list[Row]:
+        """The recipe's rows whose figures may be used."""
+        return [row for reading in self.population if (row := reading.rows.get(recipe)) is not None and row.usable]
+
+    def steady(self, figure: Figure, recipe: Recipe) -> Sequence[Row]:
+        """Usable rows whose figure throttling has not spoiled, or all of them; some may lack the figure."""
+        return steady(self.usable(recipe), _SPOILED.get(figure, _THROTTLED))
+
+    def rows(self, figure: Figure, recipe: Recipe) -> Sequence[Row]:
+        """The rows behind the figure's median."""
+        rows = [row for row in self.steady(figure, recipe) if getattr(row, figure) is not None]
+        return of_one_scope(rows, attrgetter("power_scope")) if figure in ENERGY else rows
+
+    def values(self, figure: Figure, recipe: Recipe) -> list[float]:
+        """The figure of each node behind its median."""
+        return [float(getattr(row, figure)) for row in self.rows(figure, recipe)]
+
+    def median(self, figure: Figure, recipe: Recipe | None) -> float | None:
+        """The figure of the pool; None where no node has it."""
+        return median(self.values(figure, recipe)) if recipe is not None else None
+
+    def quantile(self, figure: Figure, recipe: Recipe | None, share: float) -> float | None:
+        """A quantile of the figure over the pool's nodes; None where no node has it."""
+        return quantile(self.values(figure, recipe), share) if recipe is not None else None

@@ -1,0 +1,267 @@
+"""One report read into numbers, and the one rule for which of them may be used.
+
+- A row is usable when its verdict is: the recipe's own precision ran, or an emulation that is labelled so.
+- A power figure is there only where the power reading was valid and above 0 W.
+- A row is throttled when heat or the power brake slowed the clocks in its own timed windows. Its speedups are spoiled
+  by the baseline's windows too: a slow baseline makes every recipe look fast.
+- A reading holds while it describes its node as the node is now. A new run that was only asked for (by a schedule, by
+  age, by hand) leaves the old figures true until new ones replace them; another driver, spec or agent, other hardware,
+  a lost node or a failed newest attempt do not.
+- Provenance leaves nothing out: replayed and simulated figures are marked wherever they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from precision_api.names import FRESH
+from precision_api.recipes import Recipe
+from precision_api.report import Origin, RecipeReport, ReportStatus
+from precision_api.request import Mode
+from precision_api.result import Availability, Difference, ThrottleReason, Verdict
+from precision_api.summary import USABLE
+from precision_operator.core.origin import origin
+
+HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
+"""Reasons for a new run that say nothing against the figures of the old one."""
+
+By = Literal["tokens_per_second", "tokens_per_joule"]
+
+
+class Group(NamedTuple):
+    """What the figures behind one median have in common."""
+
+    holds: bool = True
+    workload_hash: str = ""
+    scope: str = ""
+    baseline: Recipe = "bf16"
+
+
+_NO_GROUP = Group()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recipe's figures on one node; None is not measured, or not valid."""
+
+    recipe: Recipe
+    verdict: Verdict
+    availability: Availability = "ok"
+    throttled: bool = False
+    """Whether heat or the power brake slowed the clocks in this row's own windows."""
+    baseline_throttled: bool = False
+    """Whether they did in the windows of the baseline, which the speedups are over."""
+    tokens_per_second: float | None = None
+    error: float | None = None
+    """Half-width of the rate's 95 % interval, as a share of it."""
+    gpu_spread: float | None = None
+    """Slowest GPU's rate over the mean of the node's GPUs."""
+    speedup: float | None = None
+    speedup_lower: float | None = None
+    speedup_upper: float | None = None
+    difference: Difference | None = None
+    gemm_speedup: Mapping[Mode, float] = field(default_factory=dict)
+    quantization_tax: float | None = None
+    watts: float | None = None
+    tokens_per_joule: float | None = None
+    tokens_per_joule_net: float | None = None
+    power_scope: str = ""
+    """gpu or module; empty where the report does not say."""
+    power_valid: bool | None = None
+    """None where the report says nothing of power."""
+    power_reasons: tuple[str, ...] = ()
+    """Why the power reading was not valid."""
+    memory_peak_bytes: int | None = None
+    throttled_share: float | None = None
+    throttle_reason: ThrottleReason | None = None
+    diverged_step: int | None = None
+    failure: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether its figures may be shown as this recipe's, compared and recommended."""
+        return self.verdict in USABLE
+
+    @property
+    def speedup_throttled(self) -> bool:
+        """Whether throttling spoils its speedups: its own, or that of the baseline."""
+        return self.throttled or self.baseline_throttled
+
+    @property
+    def synchronous_rate(self) -> float | None:
+        """Tokens/s of a synchronous job: GPUs x slowest GPU; the plain rate where GPUs were not compared."""
+        if self.tokens_per_second is None:
+            return None
+        return self.tokens_per_second * (self.gpu_spread or 1.0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One node's report as numbers; rows in the report's order."""
+
+    node: str
+    pool: str
+    rows: Mapping[Recipe, Row]
+    peers: tuple[str, ...] = ()
+    """Nodes that share it may be compared node by node; its first part is the pool."""
+    group: Group = _NO_GROUP
+    stale: str = ""
+    """Why a new run replaces these figures; empty where none does."""
+    data: Origin | None = None
+    finished_at: str | None = None
+    """When the run of these figures ended; None without a result."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figures describe the node as it is now."""
+        return self.group.holds
+
+    @cached_property
+    def usable_rows(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows.values() if row.usable)
+
+    @cached_property
+    def best(self) -> Row | None:
+        """The fastest usable recipe."""
+        return best_row(self.rows.values())
+
+    @cached_property
+    def best_by_energy(self) -> Row | None:
+        """The usable recipe with the most tokens per joule."""
+        return best_row(self.rows.values(), "tokens_per_joule")
+
+    @cached_property
+    def throttled(self) -> bool:
+        """Whether any recipe was throttled: what a node is marked by."""
+        return any(row.throttled for row in self.rows.values())
+
+    @cached_property
+    def fallen_back(self) -> tuple[Recipe, ...]:
+        """Recipes that another precision took the place of."""
+        return tuple(row.recipe for row in self.rows.values() if row.verdict == "fallback")
+
+    @cached_property
+    def power_invalid(self) -> bool:
+        """Whether any recipe lacks its energy figures since the power reading was not valid."""
+        return any(row.power_valid is False for row in self.rows.values())
+
+    @property
+    def made_up(self) -> bool:
+        """Whether nobody measured these figures on this hardware."""
+        return self.data in ("simulated", "replayed")
+
+
+def read(node: str, pool: str, status: ReportStatus) -> Reading:
+    """A report's figures; `pool` is the node's pool as its reader sees it."""
+    run = status.run
+    baseline = run.baseline if run is not None else "bf16"
+    return Reading(
+        node=node,
+        pool=pool,
+        rows=read_rows(status.results, baseline),
+        peers=_peers(pool, status),
+        group=Group(
+            holds=_holds(status),
+            workload_hash=run.workload_hash if run is not None else "",
+            scope=run.scope if run is not None else "",
+            baseline=baseline,
+        ),
+        stale=stale_reason(status),
+        data=origin(run) if run is not None else None,
+        finished_at=run.finished_at if run is not None else None,
+    )
+
+
+def best_row(rows: Iterable[Row], by: By = "tokens_per_second") -> Row | None:
+    """The usable row with the highest figure; None where none has it."""
+    measured = [row for row in rows if row.usable and getattr(row, by) is not None]
+    return max(measured, key=lambda row: float(getattr(row, by)), default=None)
+
+
+def stale_reason(status: ReportStatus) -> str:
+    """Why the operator measures the node again; empty where it does not."""
+    return next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
+
+
+def _holds(status: ReportStatus) -> bool:
+    reason, attempt = stale_reason(status), status.attempt
+    if status.run is None or (reason and reason not in HOLDS_UNTIL_REPLACED):
+        return False
+    return attempt is None or attempt.outcome != "failed"
+
+
+def _peers(pool: str, status: ReportStatus) -> tuple[str, ...]:
+    """Pool, GPUs and their power limit, software, workload."""
+    hardware, software, run = status.hardware, status.software, status.run
+    return (
+        pool,
+        f"{hardware.product}/{hardware.gpus}/{hardware.limit_watts}" if hardware else "",
+        f"{software.driver}/{software.stack_hash}" if software else "",
+        run.workload_hash if run else "",
+    )
+
+
+def read_rows(results: Iterable[RecipeReport], baseline: Recipe) -> dict[Recipe, Row]:
+    """The rows by recipe, in order; the first one where a recipe is there twice."""
+    first: dict[Recipe, RecipeReport] = {}
+    for result in results:
+        first.setdefault(result.recipe, result)
+    reference = first.get(baseline)
+    slowed = reference is not None and _throttled(reference)
+    return {recipe: _row(result, slowed) for recipe, result in first.items()}
+
+
+def _throttled(result: RecipeReport) -> bool:
+    return result.throttled_share is not None
+
+
+def _row(result: RecipeReport, baseline_throttled: bool) -> Row:
+    valid = _power_valid(result)
+    return Row(
+        recipe=result.recipe,
+        verdict=result.verdict,
+        availability=result.availability,
+        throttled=_throttled(result),
+        baseline_throttled=baseline_throttled,
+        tokens_per_second=number(result.tokens_per_second),
+        error=number(result.tokens_per_second_error),
+        gpu_spread=number(result.gpu_spread),
+        speedup=number(result.speedup),
+        speedup_lower=number(result.speedup_lower),
+        speedup_upper=number(result.speedup_upper),
+        difference=result.difference,
+        gemm_speedup={mode: float(text) for mode, text in result.gemm_speedup.items()},
+        quantization_tax=number(result.quantization_tax),
+        watts=_energy(result.watts, valid),
+        tokens_per_joule=_energy(result.tokens_per_joule, valid),
+        tokens_per_joule_net=_energy(result.tokens_per_joule_net, valid),
+        power_scope=result.power_scope or "",
+        power_valid=valid,
+        power_reasons=result.power_invalid,
+        memory_peak_bytes=result.memory_peak_bytes,
+        throttled_share=number(result.throttled_share),
+        throttle_reason=result.throttle_reason,
+        diverged_step=result.diverged_step,
+        failure=result.failure,
+    )
+
+
+def _power_valid(result: RecipeReport) -> bool | None:
+    """A sensor that shows 0 W measured nothing."""
+    if result.power_invalid:
+        return False
+    watts = number(result.watts)
+    return None if watts is None else watts > 0
+
+
+def _energy(text: str | None, valid: bool | None) -> float | None:
+    value = number(text)
+    return value if value is not None and value > 0 and valid is not False else None
+
+
+def number(text: str | None) -> float | None:
+    """A figure of a custom resource, which holds fractions as text; None stays None."""
+    return None if text is None else float(text)

@@ -1,0 +1,129 @@
+"""The agent's summary as the report's rows: one table of fields, and the report's `run`, built in this place alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from precision_api.report import RecipeReport, ReportRun
+from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
+from precision_api.schema import decimal
+from precision_api.summary import partial_text, recipe_summaries, simulated_fields
+
+DIGITS = 5
+"""Significant digits of figures in a report; the detail has them all."""
+ERROR_DIGITS = 3
+
+Convert = Callable[[Any], Any]
+
+
+def recipe_report(summary: RecipeSummary) -> RecipeReport:
+    """One recipe's figures as decimal strings; absent stays absent."""
+    return RecipeReport(**{field: convert(getattr(summary, source)) for field, (source, convert) in FIELDS.items()})
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _figure(value: float | None) -> str | None:
+    return decimal(value, DIGITS)
+
+
+def _figures(values: Mapping[str, float]) -> dict[str, str]:
+    return {name: text for name, value in values.items() if (text := _figure(value)) is not None}
+
+
+def _value(interval: Interval | None) -> str | None:
+    return _figure(interval.value) if interval else None
+
+
+def _lower(interval: Interval | None) -> str | None:
+    return _figure(interval.lower) if interval else None
+
+
+def _upper(interval: Interval | None) -> str | None:
+    return _figure(interval.upper) if interval else None
+
+
+def _relative_error(interval: Interval | None) -> str | None:
+    """Half the interval's width as a share of its value; three digits are enough of an error."""
+    if interval is None or interval.value <= 0:
+        return None
+    return decimal((interval.upper - interval.lower) / 2 / interval.value, ERROR_DIGITS)
+
+
+FIELDS: Mapping[str, tuple[str, Convert]] = {
+    "recipe": ("recipe", _same),
+    "availability": ("availability", _same),
+    "verdict": ("verdict", _same),
+    "tokens_per_second": ("tokens_per_second", _value),
+    "tokens_per_second_error": ("tokens_per_second", _relative_error),
+    "gpu_spread": ("gpu_spread", _figure),
+    "speedup": ("speedup", _value),
+    "speedup_lower": ("speedup", _lower),
+    "speedup_upper": ("speedup", _upper),
+    "difference": ("difference", _same),
+    "quantization_tax": ("quantization_tax", _figure),
+    "gemm_speedup": ("gemm_speedup", _figures),
+    "watts": ("watts", _figure),
+    "tokens_per_joule": ("tokens_per_joule", _figure),
+    "tokens_per_joule_net": ("tokens_per_joule_net", _figure),
+    "power_scope": ("power_scope", _same),
+    "power_invalid": ("power_invalid", _same),
+    "memory_peak_bytes": ("memory_peak_bytes", _same),
+    "throttled_share": ("throttled", _figure),
+    "throttle_reason": ("throttle_reason", _same),
+    "diverged_step": ("diverged_step", _same),
+    "failure": ("failure", _same),
+}
+"""By field of the report's row: the field of the agent's summary that it is made from, and how."""
+
+
+def report_run(summary: Summary, finished_at: str, **more: Any) -> ReportRun:
+    """The run as the report holds it; `more` is what the operator knows beside the summary."""
+    return _run(summary, summary.recipes, summary.simulated, summary.partial, finished_at, **more)
+
+
+def run_of_result(result: MeasurementResult) -> ReportRun:
+    """The run of a saved result as its report would hold it."""
+    return _run(
+        result,
+        recipe_summaries(result),
+        simulated_fields(result),
+        partial_text(result),
+        result.finished_at,
+        workload=result.workload_name,
+    )
+
+
+def _run(
+    source: Summary | MeasurementResult,
+    recipes: Iterable[RecipeSummary],
+    simulated: tuple[str, ...],
+    partial: str | None,
+    finished_at: str,
+    **more: Any,
+) -> ReportRun:
+    return ReportRun(
+        run=source.run,
+        request_hash=source.request_hash,
+        backend=source.backend,
+        provenance=source.provenance,
+        simulated=simulated,
+        partial=partial,
+        finished_at=finished_at,
+        duration_seconds=decimal(source.duration_seconds) or "0",
+        passes=_passes(recipes),
+        workload_hash=source.workload_hash,
+        baseline=source.baseline,
+        scope=source.recipe_scope,
+        training_flops_per_token=decimal(source.training_flops_per_token, DIGITS),
+        **more,
+    )
+
+
+def _passes(recipes: Iterable[RecipeSummary]) -> int | None:
+    """The fewest units behind any recipe's rate; None where no rate has an interval."""
+    units = [recipe.tokens_per_second.n for recipe in recipes if recipe.tokens_per_second]
+    return min(units) if units and min(units) > 1 else None

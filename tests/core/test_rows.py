@@ -1,0 +1,56 @@
+"""The agent's summary, the report's row and the row that readers use have the same figures: none is in one alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precision_api.report import RecipeReport
+from precision_api.result import Interval, RecipeSummary
+from precision_operator.core.results.reading import read_rows
+from precision_operator.core.results.rows import FIELDS, recipe_report
+from tests.support.report_objects import recipe_row
+
+BARE: dict[str, Any] = {"recipe": "mxfp8", "availability": "ok", "verdict": "verified"}
+GIVEN: dict[str, Any] = {
+    "recipe": "nvfp4",
+    "availability": "emulated",
+    "verdict": "fallback",
+    "tokens_per_second": Interval(value=1000.0, lower=990.0, upper=1010.0, n=8),
+    "gpu_spread": 0.98,
+    "speedup": Interval(value=1.4, lower=1.3, upper=1.5, n=8),
+    "difference": "faster",
+    "gemm_speedup": {"autocast": 1.6},
+    "quantization_tax": 0.1,
+    "watts": 5000.0,
+    "tokens_per_joule": 0.2,
+    "tokens_per_joule_net": 0.3,
+    "power_scope": "module",
+    "power_invalid": ("PhaseLocked",),
+    "memory_peak_bytes": 7,
+    "throttled": 0.2,
+    "throttle_reason": "power_brake",
+    "diverged_step": 31,
+    "failure": "out_of_memory",
+}
+"""A value for each field of the agent's summary, other than its default."""
+
+
+def test_the_table_names_each_field_of_the_reports_row_and_of_the_agents_summary() -> None:
+    assert set(FIELDS) == set(RecipeReport.model_fields)
+    assert {source for source, _ in FIELDS.values()} == set(RecipeSummary.model_fields) == set(GIVEN)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_each_field_of_the_summary_reaches_the_report_and_its_readers(name: str) -> None:
+    bare, changed = (RecipeSummary.model_validate(BARE | more) for more in ({}, {name: GIVEN[name]}))
+    before, after = recipe_report(bare), recipe_report(changed)
+    written = {field for field in RecipeReport.model_fields if getattr(before, field) != getattr(after, field)}
+    assert written == {field for field, (source, _) in FIELDS.items() if source == name}
+    assert [*read_rows([before], "bf16").values()] != [*read_rows([after], "bf16").values()]
+
+
+def test_the_first_row_of_a_recipe_counts() -> None:
+    twice = [RecipeReport.model_validate(recipe_row("mxfp8", speedup)) for speedup in (1.3, 1.5)]
+    assert read_rows(twice, "bf16")["mxfp8"].speedup == 1.3
