@@ -54,6 +54,7 @@ class Drawn:
     """Of bf16 and mxfp8."""
     throttled: tuple[bool, bool] = (False, False)
     power: tuple[str, str] = ("valid", "valid")
+    power_scope: str = "module"
     stale: str = ""
     outcome: str = "succeeded"
     """Of the newest attempt."""
@@ -82,6 +83,7 @@ def row(node: Drawn, at: int) -> dict[str, Any]:
     rate = node.rate if at else node.rate / node.speedup
     found = recipe_row(RECIPES[at], node.speedup if at else 1.0, verdict=node.verdicts[at], gemmSpeedup=None)
     found |= {"tokensPerSecond": f"{rate:.0f}", "watts": f"{WATTS}", "tokensPerJoule": f"{rate / WATTS:.4f}"}
+    found["powerScope"] = node.power_scope
     if node.throttled[at]:
         found |= {"throttledShare": "0.2", "throttleReason": "software_thermal"}
     if node.power[at] == "invalid":
@@ -110,7 +112,8 @@ def expected(nodes: Sequence[Drawn]) -> Figures:
     good = chosen(nodes)
     rates = [node for node in good if not node.throttled[1]] or good
     ratios = [node for node in good if not any(node.throttled)] or good
-    joules = [node.joules for node in rates if node.joules is not None]
+    scope = power_scope(nodes)
+    joules = [node.joules for node in rates if node.joules is not None and node.power_scope == scope]
     return {
         "tokens_per_second": median(node.rate for node in rates) if rates else None,
         "speedup": median(node.speedup for node in ratios) if ratios else None,
@@ -118,10 +121,17 @@ def expected(nodes: Sequence[Drawn]) -> Figures:
     }
 
 
+def power_scope(nodes: Sequence[Drawn]) -> str:
+    """What the energy figures of most nodes are of."""
+    good = chosen(nodes)
+    powered = [node for node in good if not node.throttled[1]] or good
+    scopes = Counter(node.power_scope for node in powered if node.joules is not None)
+    return max(scopes, key=lambda scope: (scopes[scope], scope), default="")
+
+
 def chosen(nodes: Sequence[Drawn]) -> list[Drawn]:
     """The nodes whose mxfp8 counts."""
-    there = population(nodes)
-    return [node for node in there if node.usable]
+    return [node for node in population(nodes) if node.usable]
 
 
 def population(nodes: Sequence[Drawn]) -> list[Drawn]:
@@ -174,6 +184,7 @@ def in_metrics(nodes: Sequence[Drawn]) -> Figures:
         for family in families
         for sample in family.samples
         if sample.labels.get("recipe") == "mxfp8" and sample.labels.get("quantile") in (None, "0.5")
+        if sample.labels.get("power_scope") in (None, power_scope(nodes))
     }
     prefix = "precision_pool_training"
     return {
@@ -213,7 +224,8 @@ def in_nodes(nodes: Sequence[Drawn]) -> Figures:
     good = chosen(nodes)
     rates = [node.name for node in good if not node.throttled[1]] or [node.name for node in good]
     ratios = [node.name for node in good if not any(node.throttled)] or [node.name for node in good]
-    joules = [value for name in rates if (value := rows[name]["tokensPerJoule"]) is not None]
+    scoped = {node.name for node in good if node.power_scope == power_scope(nodes)}
+    joules = [value for name in rates if (value := rows[name]["tokensPerJoule"]) is not None and name in scoped]
     return {
         "tokens_per_second": median(rows[name]["tokensPerSecond"] for name in rates) if rates else None,
         "speedup": median(rows[name]["speedup"] for name in ratios) if ratios else None,
@@ -280,6 +292,10 @@ CASES: dict[str, tuple[list[Drawn], Figures]] = {
         named(Drawn(), Drawn(rate=110_000), Drawn(rate=150_000, power=("valid", "invalid"))),
         {"tokens_per_second": 110_000, "speedup": 1.4, "tokens_per_joule": 21},
     ),
+    "one of three whose watts are of the GPUs alone": (
+        named(Drawn(), Drawn(rate=110_000), Drawn(rate=150_000, power_scope="gpu")),
+        {"tokens_per_second": 110_000, "speedup": 1.4, "tokens_per_joule": 21},
+    ),
     "one of three whose sensor shows nothing": (
         named(Drawn(), Drawn(rate=110_000), Drawn(rate=150_000, power=("valid", "zero"))),
         {"tokens_per_second": 110_000, "speedup": 1.4, "tokens_per_joule": 21},
@@ -326,6 +342,7 @@ def nodes_of(provenances: Sequence[str]) -> st.SearchStrategy[Drawn]:
         verdicts=st.tuples(st.just("verified"), verdict),
         throttled=pair([False, False, True]),
         power=pair(["valid", "valid", "invalid", "zero"]),
+        power_scope=st.sampled_from(["module", "module", "gpu"]),
         stale=st.sampled_from(["", "", "", "Scheduled", "TooOld", "Rerun", "RerunNode", "DriverChange", "SpecChange"]),
         outcome=outcomes,
         workload_hash=st.sampled_from(["aaaa", "aaaa", "bbbb"]),

@@ -46,6 +46,11 @@ def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> Non
     assert {round(one.relative, 3) for one in found if one.slow} == {0.9}
 
 
+def test_a_node_that_fell_back_shifts_no_reference_and_is_judged_all_the_same() -> None:
+    fell = [node(f"fell{i}", 900, verdict="fallback") for i in range(5)]
+    assert slow(*EVEN, *fell) == [f"fell{i}" for i in range(5)]
+
+
 def test_the_slowest_comes_first_with_its_rate_over_the_median() -> None:
     found = judged((*EVEN, node("b", 800), node("c", 700)), PERCENT)
     assert [(one.node, round(one.relative, 2), one.slow) for one in found[:2]] == [("c", 0.7, True), ("b", 0.8, True)]

@@ -128,6 +128,13 @@ def test_energy_of_a_pool_is_the_tokens_over_the_watts_of_the_same_nodes() -> No
     assert found["precision_pool_marked_nodes", "power_invalid"] == 1
 
 
+def test_a_sensor_that_shows_0_watts_measured_nothing() -> None:
+    found = shown([node("n0", watts="0", tokensPerJoule="0")])
+    assert found["precision_node_power_valid", "n0//bf16"] == 0
+    assert found["precision_pool_marked_nodes", "power_invalid"] == 1
+    assert ("precision_node_training_power_watts", "n0/bf16") not in found
+
+
 def test_a_driver_has_an_energy_median_from_five_nodes_on() -> None:
     new = [node(f"new{i}", 0.9, "590.10") for i in range(4)]
     found = shown([*fleet(5), *new])
