@@ -244,6 +244,21 @@ def test_the_columns_show_the_largest_pool() -> None:
     assert profile_status(planned(found), NOW, 4).best == "nvfp4 1.90x"
 
 
+def again(stand: Stand, cause: str) -> Stand:
+    """The node, to be measured again for that reason."""
+    return replace(stand, reason="MaxConcurrentReached", current=Current("r2", {}, None, cause))
+
+
+@pytest.mark.parametrize(("cause", "nodes"), [("Scheduled", 5), ("TooOld", 5), ("DriverChange", 3), ("SpecChange", 3)])
+def test_figures_stay_in_the_status_until_new_ones_come_unless_something_has_changed(cause: str, nodes: int) -> None:
+    first, second, *others = fleet(900, 1000, 1001, 999, 1000)
+    status = profile_status(planned([again(first, cause), again(second, cause), *others]), NOW, 5)
+    (pool,) = status.pools
+    assert status.nodes is not None
+    assert (pool.nodes, status.data) == (nodes, "measured")
+    assert (list(pool.slow_nodes), status.nodes.slow) == ((["n0"], 1) if nodes == 5 else ([], 0))
+
+
 def test_a_pool_without_any_figure_is_shown_without_figures() -> None:
     unsupported = {"recipe": "bf16", "availability": "probe_failed", "verdict": "unknown", "failure": "probe_failed"}
     status = profile_status(planned([measured("a", unsupported)]), NOW, 1)
