@@ -21,9 +21,10 @@ from precision_operator.cli.nodes import row as node_row
 from precision_operator.cli.sides import side_of
 from precision_operator.core.asking import ask
 from precision_operator.core.compare import Comparison, compare
-from precision_operator.core.due import Current
+from precision_operator.core.due import CHECKS, Current
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import ReportView
+from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED
 from precision_operator.core.rollup import profile_status
 from precision_operator.core.stands import ProfilePlan, Stand
 from precision_operator.exporter.body import build
@@ -367,3 +368,8 @@ def consistent(node: Drawn) -> Drawn:
 def test_all_readers_show_the_same_whatever_the_reports(drawn: list[Drawn]) -> None:
     nodes = named(*map(consistent, drawn))
     assert_all_show(nodes, expected(nodes))
+
+
+def test_each_cause_of_a_new_run_says_whether_the_old_figures_hold() -> None:
+    changed = {"DriverChange", "HardwareChange", "AgentChange", "SpecChange"}
+    assert {code for code, _ in CHECKS} - changed == HOLDS_UNTIL_REPLACED
