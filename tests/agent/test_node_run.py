@@ -170,7 +170,7 @@ def test_a_result_tells_what_each_phase_took_and_all_of_them_are_the_run() -> No
     ticks = count(1_000_000_000)
     clock = Clock(wall=lambda: float(next(ticks)))
     told = result(run_request(request_text(), "replay", ReplayOptions(), clock=clock))
-    assert [*told.phase_seconds] == ["preflight", "probe", "prepare", "measure", "verify"]
+    assert [*told.phase_seconds] == ["preflight", "start", "probe", "prepare", "measure", "verify"]
     assert all(seconds >= 1 for seconds in told.phase_seconds.values())
     assert sum(told.phase_seconds.values()) == told.duration_seconds - 1  # a tick until the first phase begins
 
