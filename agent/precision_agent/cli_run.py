@@ -107,6 +107,9 @@ def run(
     loss_seeds: Annotated[int, typer.Option(help="Loss runs of each recipe, each with its own seed: 1 to 3.")] = 1,
     replay_scale: Annotated[float, typer.Option(help="Replayed node's speed; 0.8 is 20 % slow.")] = 1.0,
     replay_seed: Annotated[int, typer.Option(help="Seed of the replayed noise.")] = 0,
+    replay_pace: Annotated[
+        float, typer.Option(help="Seconds to wait for each replayed second: 0 to 1.", min=0, max=1)
+    ] = 0.0,
     replay_fault: Annotated[str | None, typer.Option(help=f"One of {', '.join(FAULTS)}.")] = None,
 ) -> None:
     """Measures what a request asks for, or this box with --local, and publishes the result."""
@@ -125,7 +128,7 @@ def run(
         segment_seconds=segment_seconds, training=training, may_halve_micro_batch=may_halve_micro_batch,
         loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
     )  # fmt: skip
-    options = ReplayOptions(replay_scale, replay_seed, replay_fault)
+    options = ReplayOptions(replay_scale, replay_seed, replay_fault, replay_pace)
     order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
     try:
         described = _described(context, here)

@@ -66,13 +66,16 @@ class Keeper:
                 while not self.ending and self._wanted():
                     self._next_request(listener)
         finally:
-            for name in reversed(self.children):
-                stop(self.children[name])
+            self._stop_all()
             self._clean_up()
 
     def end(self, *_: object) -> None:
         """Asks the loop to end (also the handler of SIGTERM)."""
         self.ending = True
+
+    def _stop_all(self) -> None:
+        for name in reversed(self.children):
+            stop(self.children[name])
 
     def _clean_up(self) -> None:
         cgroups.remove(self.run_dir.name)

@@ -137,6 +137,7 @@ class Node:
             f"--node-ip={self.address}",
             f"--root-dir={self.folder / 'kubelet'}",
             f"--cert-dir={self.folder / 'pki'}",
+            "--v=2",  # says when a container gets SIGTERM
         ]
 
 
