@@ -108,6 +108,13 @@ def test_the_builds_that_were_used_last_are_kept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"newest", "second", "base.tar"}
 
 
+def test_a_build_that_another_checkout_may_read_is_kept(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    image_archives.keep_newest(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_the_size_of_an_image_is_that_of_its_layers_with_and_without_the_base(tmp_path: Path) -> None:
     layers = {"base.tar": 5000, "own.tar": 300, "wheel.tar": 20}
     manifest = json.dumps([{"Config": "config.json", "Layers": [*layers]}]).encode()
