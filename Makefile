@@ -79,7 +79,7 @@ benchmark: setup ## Run the benchmarks and print their tables.
 images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...].
 	PYTHONPATH=lab $(PYTHON) -m precision_lab.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)"
 
-images-check: $(STAMP) ## Build both images on stand-in bases and start them (root, buildah, debootstrap).
+images-check: $(STAMP) ## Build both images on stand-in bases, start them as the chart does (root, buildah, debootstrap).
 	$(BIN)/python -m precision_lab.images check
 
 clean: ## Remove the virtual environment and caches of this checkout.

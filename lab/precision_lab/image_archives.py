@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,9 @@ PACKAGES = "python3,python3-pip,python-is-python3,ca-certificates"
 CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 STAND_IN = "localhost/stand-in"
 KEPT = 2
-"""Builds in the cache, the newest ones: an archive of either target has some 250 MB."""
+"""Builds in the cache, those that were used last: both archives of one have 0.9 GB."""
+IN_USE_SECONDS = 3600.0
+"""After its last use a build may still be read: another checkout's build does not remove it."""
 SCRATCH = ".building-"
 COMMAND_SECONDS = 900.0
 Command = list[str]
@@ -119,15 +122,19 @@ def size_of(archive: Path) -> Size:
 
 
 def keep_newest(folder: Path, kept: int = KEPT) -> None:
-    """Removes all builds but those that were used last."""
+    """Removes all builds but those that were used last, or within the last hour."""
+    latest = time.time() - IN_USE_SECONDS
     builds = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(SCRATCH)]
     for old in sorted(builds, key=lambda path: path.stat().st_mtime, reverse=True)[kept:]:
-        shutil.rmtree(old)
+        if old.stat().st_mtime < latest:
+            shutil.rmtree(old)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Removes what a build that was killed left; the caller holds the lock."""
     for leftover in folder.glob(f"{SCRATCH}*"):
+        with buildah_storage(leftover):  # unmounts what it had mounted
+            pass
         shutil.rmtree(leftover)
 
 

@@ -223,6 +223,19 @@ def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it()
     assert kept.failure.reason == "out_of_memory"
 
 
+def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
+    said: list[str] = []
+
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        return Opened(crew_of(FakeBackend(prepares=full)), Sensing())
+
+    text = request_text(gpus=1, recipes=("bf16", "nvfp4"), may_halve_micro_batch=True, **BIG)
+    run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener, note=said.append))
+    began = ["1 x CPU, measured by replay", "2 of 2 recipes run here: bf16, nvfp4"]
+    halved = [f"the micro batch was halved to {size}: bf16: 2 GiB" for size in (2, 1)]
+    assert said[1:] == [*began, halved[0], *began, halved[1], *began]
+
+
 def test_a_halved_run_answers_the_request_as_it_came_with_the_workload_as_it_ran() -> None:
     halved = result(on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG))
     whole = result(on_fakes(FakeBackend(), may_halve_micro_batch=True, **BIG))

@@ -83,11 +83,15 @@ def test_a_killed_agent_leaves_the_lines_up_to_there(tmp_path: Path) -> None:
     log = tmp_path / "log"
     timing = Timing(passes=64, segment_seconds=3.0, discard_seconds=1.0)
     asked = request_text(timing=timing, workload=Workload(preset="llama3-8b"))
-    with log.open("wb") as stream:
-        agent = subprocess.Popen(REPLAY, stdout=stream, stderr=subprocess.STDOUT, env=environment(asked))
-    eventually(lambda: "2 palindromes were complete" in log.read_text(), seconds=60)
-    agent.send_signal(signal.SIGKILL)
-    assert agent.wait(timeout=60) == -signal.SIGKILL, "the run was over: it proves nothing"
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(REPLAY, stdout=stream, stderr=subprocess.STDOUT, env=environment(asked)) as agent,
+    ):
+        try:
+            eventually(lambda: "2 palindromes were complete" in log.read_text(), seconds=60)
+        finally:
+            agent.kill()
+    assert agent.returncode == -signal.SIGKILL, "the run was over: it proves nothing"
     said = texts(log.read_text().splitlines())
     assert WORDS["measure"] in said
     assert WORDS["verify"] not in said

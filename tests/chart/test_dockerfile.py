@@ -39,9 +39,15 @@ def sent_to_the_builder(path: str) -> bool:
 def test_all_that_is_copied_exists_and_reaches_the_builder() -> None:
     text = "\n".join(stages().values())
     copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, flags=re.MULTILINE) for word in line.split()]
-    mounted = re.findall(r"--mount=type=bind,source=([^,]+),", text)
-    assert {"operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= {*copied, *mounted}
-    assert [path for path in (*copied, *mounted) if not (ROOT / path).exists() or not sent_to_the_builder(path)] == []
+    from_context = [path for path in copied if not path.startswith(("--from=", "/"))]
+    assert {"operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= set(from_context)
+    assert [path for path in from_context if not (ROOT / path).exists() or not sent_to_the_builder(path)] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_installed_is_copied_for_layer_caches_miss_changes_of_mounts(target: str) -> None:
+    assert "--mount" not in stages()[target]
+    assert "COPY --from=wheel /wheels " in stages()[target]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -56,6 +62,12 @@ def test_images_run_as_the_user_that_chart_and_jobs_name(target: str, helm: Helm
 def test_images_have_a_home_that_can_be_written(target: str) -> None:
     """Their user has no entry in /etc/passwd, and the Kubernetes client ends at import where there is no home."""
     assert re.findall(r"\bHOME=(\S+)", stages()[target]) == ["/tmp"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_have_a_name_for_a_user_that_no_file_names(target: str) -> None:
+    """`getpass.getuser()`, which kopf and Inductor call, asks these before /etc/passwd."""
+    assert re.findall(r"\b(USER|LOGNAME)=\w+", stages()[target]) == ["USER", "LOGNAME"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
