@@ -12,7 +12,7 @@ import pytest
 from tests.equivalence import figures, layouts, outputs, worlds
 from tests.equivalence.comparison import differences
 from tests.equivalence.coverage import counts
-from tests.equivalence.mutants import MUTANTS, mutated
+from tests.equivalence.mutants import MUTANTS, Mutant, mutated
 from tests.equivalence.versions import PACKAGES, REPOSITORY
 
 SIZE = ["--worlds", "20", "--passes", "10", "--least", "0"]
@@ -64,7 +64,9 @@ def test_a_changed_value_is_named_by_world_step_and_path() -> None:
     assert not found.is_allowed(["profiles.status.conditions.*"])
 
 
-@pytest.mark.parametrize("change", [{"actions": [1]}, {"more": None}, {"step": True}], ids=["longer", "new key", "type"])
+@pytest.mark.parametrize(
+    "change", [{"actions": [1]}, {"more": None}, {"step": True}], ids=["longer", "new key", "type"]
+)
 def test_every_kind_of_change_is_a_difference(change: dict[str, object]) -> None:
     assert len([*differences(lines(ROW), lines(ROW | change))]) == 1
 
@@ -110,11 +112,13 @@ def test_a_class_and_an_alias_of_one_name_are_a_name_defined_twice() -> None:
 
 
 def test_branches_are_counted_in_functions_of_eight_lines_or_more() -> None:
-    long = "def f(x):\n    '''Words.'''\n" + "    x += 1\n" * 7 + "    return 1 if x and not x else [y for y in x if y]\n"
+    long = (
+        "def f(x):\n    '''Words.'''\n" + "    x += 1\n" * 7 + "    return 1 if x and not x else [y for y in x if y]\n"
+    )
     assert figures.branches([ast.parse(long), ast.parse("def g(x):\n    return 1 if x else 2")]) == 3 / 8
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_the_text_that_a_mutant_changes_stands_in_exactly_one_function(mutant: object) -> None:
-    path, text = mutated(mutant, REPOSITORY)  # type: ignore[arg-type]
+def test_the_text_that_a_mutant_changes_stands_in_exactly_one_function(mutant: Mutant) -> None:
+    path, text = mutated(mutant, REPOSITORY)
     assert text != path.read_text()
