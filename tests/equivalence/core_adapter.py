@@ -7,7 +7,7 @@ name, so that a version with other modules and types needs new rows in `layouts`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ ACTIONS = ("Start", "Collect", "Close", "Drop", "MarkStale", "MarkFresh")
 class Core:
     """One world's objects as this version sees them: an unchanged object is the very same view, step after step."""
 
-    def __init__(self, objects: list[Raw]) -> None:
+    def __init__(self, objects: Sequence[Raw]) -> None:
         self._objects = objects
         self._views: dict[tuple[str, int, str], Any] = {}
         self._settings: dict[str, Any] = {}
@@ -105,7 +105,9 @@ class Core:
     def _round(self, decided: Any) -> dict[str, Any]:
         return {
             "look_at": [*field(decided, "look_at")],
-            "actions": [[self._kind(a), a.reason, _subject(a)] for a in field(decided, "actions")],
+            "actions": [
+                [kind, a.reason, _subject(kind, a)] for a in field(decided, "actions") for kind in [self._kind(a)]
+            ],
             "nodes": [
                 _state(item.profile, state) for item in field(decided, "profiles") for state in field(item, "stands")
             ],
@@ -210,12 +212,12 @@ def _state(profile: Any, state: Any) -> list[Any]:
     return [profile.key, facts.uid, state.state, state.reason, state.message, run, since.isoformat() if since else None]
 
 
-def _subject(action: Any) -> str:
-    for name in ("facts", "job", "report"):
-        value = getattr(action, name, None)
-        if hasattr(value, "name"):
-            return str(value.name)
-    return str(action.name)
+def _subject(kind: str, action: Any) -> str:
+    """The name of the node, Job or report that an action is about."""
+    if kind == "Drop":
+        return str(action.name)
+    about = field(action, "facts") if kind == "Start" else action.job if kind in ("Collect", "Close") else action.report
+    return str(about.name)
 
 
 def _keeping(keeping: Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _result_bytes(given: Mapping[str, Any]) -> bytes:
     """Exit code, termination message, and the full result as indented JSON."""
     outcome = _replayed(given)
     result = outcome.result.model_dump(mode="json", by_alias=True) if outcome.result is not None else None
-    told = {"exit_code": outcome.exit_code, "message": outcome.message.decode(), "result": result}
+    told = {"exit_code": outcome.exit_code, "result": result, "termination": outcome.message.decode()}
     return json.dumps(told, indent=1, sort_keys=True).encode()
 
 

@@ -151,7 +151,7 @@ def _published(
     fallen |= {"verification": {"verdict": "fallback"}} if trouble == "fallback" else {}
     other = recipe_result("fp8_current", speed * 1.2)
     rows.append(other.model_validate(other.model_dump(by_alias=True) | fallen))
-    told = {"provenance": "measured" if trouble == "measured" else "replayed"}
+    told: dict[str, Any] = {"provenance": "measured" if trouble == "measured" else "replayed"}
     if trouble == "partial":
         told["partial"] = {"reason": "deadline", "message": "half of the passes"}
     whole = result(run=run, request_hash=request_hash, node=node, product=product, recipes=tuple(rows))

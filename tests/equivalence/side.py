@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 from .accidents import happen
 from .core_adapter import Core, reasons
 from .growth import World
-from .layouts import Unplaced, check_version
+from .layouts import check_version
 
 
 def grow(seed: str, count: int, passes: int, path: Path) -> None:
@@ -49,12 +50,16 @@ def play(worlds: Path, output: Path) -> None:
 
 
 def _safely(core: Core, step: dict[str, Any]) -> dict[str, Any]:
-    """What the step gives; an error of the version is a result too, to be compared like any other."""
+    """What the step gives; an error of the version is a result too, to be compared like any other.
+
+    An error that arises in the adapter itself is none of the version's: a field has another name there.
+    """
     try:
         return core.step(step)
-    except Unplaced:
-        raise
     except Exception as error:
+        innermost = traceback.extract_tb(error.__traceback__)[-1]
+        if Path(innermost.filename).parent == Path(__file__).parent:
+            raise
         return {"error": f"{type(error).__name__}: {error}"}
 
 

@@ -11,9 +11,9 @@ QUEUE = "gpus"
 CONFIG_MAP = "model"
 IMAGE = "registry.example/agent:1"
 OTHER_IMAGE = "registry.example/agent:2"
-SHAPES = {"name": "one", "shapes": [{"m": 128, "k": 256, "n": 512}]}
-OTHER_SHAPES = {"name": "two", "shapes": [{"m": 256, "k": 256, "n": 512}]}
-FROM_CONFIG_MAP = {
+SHAPES: dict[str, Any] = {"name": "one", "shapes": [{"m": 128, "k": 256, "n": 512}]}
+OTHER_SHAPES: dict[str, Any] = {"name": "two", "shapes": [{"m": 256, "k": 256, "n": 512}]}
+FROM_CONFIG_MAP: dict[str, Any] = {
     "name": "own",
     "huggingFaceConfig": {"configMapKeyRef": {"name": CONFIG_MAP, "key": "config.json"}},
     "microBatchSize": 1,
