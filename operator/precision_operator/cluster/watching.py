@@ -168,7 +168,7 @@ class Watches:
     def _holds(self, target: Target) -> None:
         state = self.states[target]
         if state.problem:
-            _log.info("%s: watched again", target)
+            _log.info("%s: watched now", target)
         state.problem, state.watched = "", True
 
     def _failed(self, target: Target, error: ApiError | WatchEnded) -> None:
