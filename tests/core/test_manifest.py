@@ -65,15 +65,17 @@ def test_what_the_profile_says_of_agents_is_on_the_pod() -> None:
             "imagePullSecrets": [{"name": "pull"}],
             "runtimeClassName": "nvidia",
             "tolerations": [{"key": "reserved", "value": "ml", "effect": "NoSchedule"}],
-            "resources": {"cpu": "8", "memory": "64Gi"},
+            "resources": {"cpu": "8", "memory": "64Gi", "ephemeralStorage": "20Gi"},
         }
     )
     container = spec["containers"][0]
     assert (container["image"], spec["runtimeClassName"]) == ("registry.example/special:2", "nvidia")
     assert spec["imagePullSecrets"] == [{"name": "pull"}]
     assert {"key": "reserved", "operator": "Equal", "value": "ml", "effect": "NoSchedule"} in spec["tolerations"]
-    assert container["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"}
-    assert container["resources"]["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "4"}
+    claimed = {"memory": "64Gi", "nvidia.com/gpu": "4"}
+    assert container["resources"]["requests"] == claimed | {"cpu": "8", "ephemeral-storage": "0"}
+    assert container["resources"]["limits"] == claimed | {"ephemeral-storage": "20Gi"}
+    assert spec["volumes"][0] == {"name": "tmp", "emptyDir": {"sizeLimit": "20Gi"}}
 
 
 def test_no_agent_tolerates_everything() -> None:
@@ -85,6 +87,12 @@ def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gb200-0001"]}]}]
     assert "nodeName" not in spec
+
+
+def test_a_user_that_the_cluster_chooses_is_not_named() -> None:
+    defaults = AgentDefaults.model_validate({"runAsUser": None, "runAsGroup": None})
+    told = pod_spec(settings=replace(SETTINGS, agent_defaults=defaults))["securityContext"]
+    assert told == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_the_agent_gets_no_rights_and_no_token() -> None:
