@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from precision_api import names
 from precision_api.profile import Idle
 from precision_api.request import MeasurementRequest, request_hash
 from precision_operator.core import manifest
+from precision_operator.core.agent_defaults import AgentDefaults
 from precision_operator.core.asking import Ask, ask, request
 from precision_operator.core.due import current, standing
 from precision_operator.core.nodes import NodeFacts, node_facts
-from precision_operator.core.observed import ProfileView
+from precision_operator.core.observed import ProfileView, Settings
 from tests.support.golden import assert_golden
 from tests.support.node_objects import node_object
 from tests.support.world import NOW, SETTINGS, observed, profile
@@ -28,16 +30,18 @@ GB200 = {
 TRAY = node_facts(node_object(GB200, name="gb200-0001", gpus="4"))
 
 
-def made(owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1) -> dict[str, Any]:
+def made(
+    owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1, settings: Settings = SETTINGS
+) -> dict[str, Any]:
     """The Job for `owner` on a tray of four GB200."""
     asked = ask(owner, observed())
     assert isinstance(asked, Ask)
     found = current(standing(owner, asked, facts, None, NOW))
-    return manifest.job(owner, facts, asked, found, request(owner, asked, facts, found.run, attempt), SETTINGS)
+    return manifest.job(owner, facts, asked, found, request(owner, asked, facts, found.run, attempt), settings)
 
 
-def pod_spec(**changes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = made(profile(**changes))["spec"]["template"]["spec"]
+def pod_spec(settings: Settings = SETTINGS, **changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = made(profile(**changes), settings=settings)["spec"]["template"]["spec"]
     return found
 
 

@@ -34,8 +34,8 @@ STATUS_SECONDS = 1.0
 """Least time between two writes of one profile's status."""
 ROUNDS = 64
 UNWATCHED = {
-    *("Busy", "CheckingIdle", "BackingOff", "AgentStarting", "ProfileNotAccepted"),
-    *("Ramping", "Retrying", "NotDueYet", "WaitsInQueue"),
+    *("Busy", "CheckingIdle", "BackingOff", "AgentStarting", "AgentUnschedulable"),
+    *("ProfileNotAccepted", "Ramping", "Retrying", "NotDueYet", "WaitsInQueue"),
 }
 
 
