@@ -23,7 +23,7 @@ from precision_operator.core.asking import Ask, Refusal
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.outliers import Judged, compared, voted
-from precision_operator.core.progress import eta, waits_for
+from precision_operator.core.progress import eta, keeps_from_measuring, waits_for
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollup_readings import Reading, readings
 from precision_operator.core.schedule import next_tick
@@ -32,8 +32,8 @@ from precision_operator.core.stands import ProfilePlan, Stand
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64
 OUTLIERS_SHOWN = 16
-TOLD = ("skipped", "waiting", "queued", "failed")
-"""States whose reasons a user wants to read."""
+TOLD = ("skipped", "failed")
+"""States whose reasons a user wants to read, beside those of nodes that wait."""
 
 _RELEASE = "Mend them, then release each with kubectl precision rerun NODE."
 
@@ -122,7 +122,7 @@ def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
     """Why nodes wait, are skipped or failed: most frequent first, bounded, an example for each."""
     groups: dict[str, list[Stand]] = defaultdict(list)
     for stand in stands:
-        if stand.state in TOLD:
+        if stand.state in TOLD or keeps_from_measuring(stand):
             groups[stand.reason].append(stand)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
     return tuple(

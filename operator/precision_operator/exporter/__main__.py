@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
-import kopf
-from aiohttp import web
-
 from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster.watching import Watches, quiet_kopf
 from precision_operator.exporter.family import LEVELS
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.server import application, serve
 from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store
-from precision_operator.exporter.watch import Lists, registry_of, settings
+from precision_operator.exporter.watch import Lists, register, targets
 
 _log = logging.getLogger("precision_operator.exporter")
 
@@ -91,43 +90,45 @@ async def run(options: argparse.Namespace) -> None:
         _log.info("serving http://%s:%d/metrics", options.host, port)
         _log.info("metrics level %s: node series on %d /metrics/shard endpoints", options.metrics_level, shards)
         lists = Lists(cluster, store, own, options.watch_namespaces, options.gemm_samples)
+        stop = asyncio.Event()
+        _on_signals(stop)
+        watches = Watches(
+            targets(options.watch_namespaces),
+            lists.take_one,
+            register(store, lists),
+            options.kubeconfig,
+            after_spawn=lambda: _on_signals(stop),
+        )
+        tasks = [
+            asyncio.create_task(work)
+            for work in (stop.wait(), watches.run(), lists.keep(watches.listed, options.resync_seconds))
+        ]
         try:
-            await lists.first()
-            _log.info("listed %s", ", ".join(options.watch_namespaces))
-            await _watch(store, lists, runner, options)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await runner.cleanup()
 
 
-async def _watch(store: Store, lists: Lists, runner: web.AppRunner, options: argparse.Namespace) -> None:
-    registry = registry_of(store, lists, options.kubeconfig)
-    keeping = asyncio.create_task(lists.keep(options.resync_seconds))
-
-    # At its end kopf waits 5 s for every task that is younger than itself, such as an open connection's.
-    async def close(**_: object) -> None:
-        await runner.cleanup()
-
-    kopf.on.cleanup(registry=registry)(close)
-    try:
-        await kopf.operator(
-            registry=registry, settings=settings(), namespaces=list(options.watch_namespaces), standalone=True
-        )
-    finally:
-        keeping.cancel()
+def _on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    quiet_kopf()
     try:
         asyncio.run(run(options))
     except (ConnectionProblem, OSError) as error:
         print(f"precision-exporter: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        pass
     return 0
 
 
