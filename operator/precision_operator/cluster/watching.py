@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import kopf
 from kopf._cogs.structs.references import Insights  # not public, but an argument of the public spawn_tasks
 
@@ -97,12 +98,18 @@ class Watches:
         self._register = register
         self._kubeconfig = kubeconfig
         self._after_spawn = after_spawn
+        self._connector: aiohttp.TCPConnector | None = None
+        """Shared by all watches: a TLS context for each would cost a megabyte and a handshake."""
 
     async def run(self) -> None:
         """List, watch, and start again what ends. Never returns; what is no API error is raised."""
-        async with asyncio.TaskGroup() as group:
-            for target in self.states:
-                group.create_task(self._keep(target), name=f"watch of {target}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for target in self.states:
+                    group.create_task(self._keep(target), name=f"watch of {target}")
+        finally:
+            if self._connector is not None:
+                await self._connector.close()
 
     async def _keep(self, target: Target) -> None:
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
@@ -153,12 +160,25 @@ class Watches:
     def _registry(self, target: Target) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
-        async def login(**_: Any) -> kopf.ConnectionInfo:
-            return await kopf_connection(self._kubeconfig)
-
-        kopf.on.login(registry=registry)(login)
+        kopf.on.login(registry=registry)(self._login)
         self._register(target, registry)
         return registry
+
+    async def _login(self, **_: Any) -> kopf.AiohttpSession:
+        """A session of its own for each watch, which kopf closes; kopf asks again after a 401."""
+        found = await kopf_connection(self._kubeconfig)
+        if self._connector is None:
+            self._connector = aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context())
+        session = aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            headers=found.as_http_headers(),
+            proxy=found.proxy_url,
+            trust_env=found.trust_env,
+        )
+        return kopf.AiohttpSession(
+            server=found.server, default_namespace=found.default_namespace, aiohttp_session=session
+        )
 
     def _mark_listed(self, target: Target) -> None:
         self.states[target].listed = True
