@@ -27,8 +27,8 @@ RUN pip install --no-cache-dir --require-hashes --no-deps --compile -r /opt/prec
 COPY --from=wheel /wheels /opt/precision-profiler/wheels
 RUN pip install --no-cache-dir --no-deps --compile /opt/precision-profiler/wheels/*.whl
 # The user has no entry in /etc/passwd, and so neither a home nor a name, also where a cluster gives each namespace its
-# own user ID (OpenShift): getpass.getuser() raises without these names, and the Kubernetes client without a home.
-ENV HOME=/tmp USER=precision LOGNAME=precision PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# own user ID (OpenShift). Nothing of ours asks for a name; the Kubernetes client asks for a home.
+ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "precision_operator"]
 

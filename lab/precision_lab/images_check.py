@@ -11,11 +11,14 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from precision_api import names
 from precision_lab import kubeconfig
 from precision_lab.image_archives import (
     REPOSITORY,
@@ -28,8 +31,8 @@ from precision_lab.image_archives import (
     image_archives,
     run,
 )
-from precision_lab.install import Program, install
-from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.install import Installation, Program, install
+from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
 from precision_lab.processes import ProcessError
 
 USER = "65532:65532"
@@ -53,6 +56,10 @@ exec chroot --groups= --userspec="$2" "$1" /usr/bin/env -i "${@:5}"
 """What a runtime does with readOnlyRootFilesystem, an emptyDir at /tmp and a service account: $1 root, $2 user,
 $3 folder of the account's files or nothing, $4 where a pod has them; then variables and the command."""
 AGENT_SECONDS = 600.0
+LATE_SECONDS = 3.0
+"""How long the operator runs before its definitions come."""
+PROBE = "late"
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +89,13 @@ def check(say: Say) -> None:
     with tempfile.TemporaryDirectory(prefix="precision-images-") as scratch, buildah_storage(Path(scratch)) as buildah:
         images = {target: open_image(buildah, target, archive) for target, archive in archives.items()}
         with start_lab(settings=LabSettings(simulate=False)) as lab:
-            for program in install(lab, start=False).programs.values():
+            installed = install(lab, start=False)
+            for program in installed.programs.values():
                 for user in USERS:
                     say(f"starting the {program.name} as {user}")
                     check_server(lab, images["operator"], program, user)
+            say("starting the operator before its definitions")
+            check_late_definitions(lab, images["operator"], installed)
         for user in USERS:
             say(f"starting the agent as {user}")
             check_agent(images["agent"], user)
@@ -105,6 +115,64 @@ def open_image(buildah: Command, target: str, archive: Path) -> Image:
 
 def check_server(lab: Lab, image: Image, program: Program, user: str) -> None:
     """Starts one Deployment's program in the image and waits for /readyz. Raises ImageError with the end of its log."""
+    started = in_image(lab, image, program, user)
+    try:
+        started.start()
+    except ProcessError as problem:
+        raise ImageError(f"{image.target}: the {program.name} as {user}: {problem}") from problem
+    finally:
+        _stop(lab, started)
+
+
+def check_late_definitions(lab: Lab, image: Image, installed: Installation) -> None:
+    """An operator that started before its kinds were defined sees a profile of them. Raises ImageError."""
+    program = in_image(lab, image, installed.programs["operator"], USER)
+    definitions = [item for item in lab.get("crd")["items"] if item["spec"]["group"] == names.GROUP]
+    lab.kubectl("delete", "crd", *(item["metadata"]["name"] for item in definitions))
+    lab.processes.start(program.name, program.argv)
+    try:
+        time.sleep(LATE_SECONDS)
+        lab.processes.check(program.name)
+        lab.apply(*(_fresh(item) for item in definitions))
+        lab.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+        lab.apply(_suspended_profile(installed.namespace))
+        lab.kubectl(
+            *("wait", f"pp/{PROBE}", "-n", installed.namespace, "--timeout=30s"),
+            "--for=jsonpath={.status.observedGeneration}=1",
+        )
+    except (ProcessError, KubectlError) as problem:
+        log = lab.processes.log(program.name)[-1500:]
+        raise ImageError(
+            f"An operator that starts before its definitions: {problem}. Its log ended: {log}"
+        ) from problem
+    finally:
+        _stop(lab, program)
+
+
+def _fresh(definition: Object) -> Object:
+    """A definition as somebody applies it: without what the server added."""
+    meta = {
+        key: definition["metadata"][key] for key in ("name", "labels", "annotations") if key in definition["metadata"]
+    }
+    return {**{key: definition[key] for key in ("apiVersion", "kind", "spec")}, "metadata": meta}
+
+
+def _suspended_profile(namespace: str) -> Object:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
+        "metadata": {"name": PROBE, "namespace": namespace},
+        "spec": {"workload": {"preset": "llama3-8b"}, "suspend": True},
+    }
+
+
+def _stop(lab: Lab, program: Program) -> None:
+    if program.name in lab.processes.states():
+        lab.processes.stop(program.name)
+
+
+def in_image(lab: Lab, image: Image, program: Program, user: str) -> Program:
+    """A Deployment's program as it starts in the image, with the files of its service account."""
     credentials = kubeconfig.read(program.kubeconfig)
     account = lab.run_dir / f"account-{program.name}"
     account.mkdir(exist_ok=True)
@@ -114,14 +182,7 @@ def check_server(lab: Lab, image: Image, program: Program, user: str) -> None:
     variables = [f"KUBERNETES_SERVICE_HOST={server.hostname}", f"KUBERNETES_SERVICE_PORT={server.port}"]
     # The Deployment's command is for the interpreter of the lab; in the image it is the chart's own word.
     command = image.start_command(user, ["python", *program.argv[1:]], variables, account)
-    name = f"{program.name}-{user.replace(':', '-')}"
-    try:
-        replace(program, name=name, argv=tuple(command)).start()
-    except ProcessError as problem:
-        raise ImageError(f"{image.target}: the {program.name} as {user}: {problem}") from problem
-    finally:
-        if name in lab.processes.states():
-            lab.processes.stop(name)
+    return replace(program, name=f"{program.name}-{user.replace(':', '-')}", argv=tuple(command))
 
 
 def check_agent(image: Image, user: str) -> None:
@@ -130,6 +191,8 @@ def check_agent(image: Image, user: str) -> None:
     command = image.start_command(user, [*image.entrypoint, "run", "--request=env", "--backend=replay"], variables)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=AGENT_SECONDS)
     demand_result(user, done.returncode, done.stdout, done.stderr)
+    # torch's Inductor asks for it, and raises where neither /etc/passwd nor the variables have it.
+    run(image.start_command(user, ["python", "-c", "import getpass; getpass.getuser()"]))
 
 
 def demand_result(user: str, code: int, stdout: str, stderr: str) -> None:

@@ -1,7 +1,7 @@
 """One cluster with real nodes for all tests of this folder, with the chart installed by Helm.
 
-The definitions come late: the operator runs before the cluster knows its kinds. `test_uninstall.py` runs last, by its
-name, and takes the release away.
+The definitions come late: the operator runs before the cluster knows its kinds. ORDER is a release's life, from its
+installation to its end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from precision_lab.real_nodes.support import missing
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.installed import EXPORTER, OPERATOR, Installed, cluster
 
+ORDER = ("test_install", "test_measure", "test_faults", "test_uninstall")
 LOG_LINES = 30
+FOLDER = Path(__file__).parent
 KEY = pytest.StashKey[Installed]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts this folder's modules into ORDER, behind all others."""
+    places = {name: place for place, name in enumerate(ORDER, 1)}
+    items.sort(key=lambda item: places.get(item.path.stem, 0) if item.path.parent == FOLDER else 0)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -26,7 +34,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     installed = item.config.stash.get(KEY, None)
     if report.failed and installed is not None:
         for words in (
-            ["get", "pods,jobs,pp,npr", "--all-namespaces", "--output=wide"],
+            ["get", "pods,jobs,pp", "--all-namespaces", "--output=wide"],
             ["get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"],
             ["logs", f"deployment/{OPERATOR}", f"--tail={LOG_LINES}", "-n", installed.release.namespace],
             ["logs", f"deployment/{EXPORTER}", f"--tail={LOG_LINES}", "-n", installed.release.namespace],

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.node
 ONLY_GPU_NODE = {"nodeNames": [GPU_NODE]}
 PACE = 0.03
 """An agent of `llama3-8b` takes some ten seconds: long enough to meet with a fault."""
+SLOW_PACE = 0.2
+"""It takes a minute: it never ends by itself before the fault has come."""
 PRIORITY = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -61,7 +63,7 @@ def test_an_agent_that_is_killed_is_tried_again(installed: Installed) -> None:
 
 
 def test_a_drain_takes_the_agent_and_the_node_is_measured_when_it_is_back(installed: Installed) -> None:
-    with installed.paced(PACE):
+    with installed.paced(SLOW_PACE):
         profile = installed.apply("drained", target=ONLY_GPU_NODE)
         profile.running_agent()
     installed.lab.kubectl("drain", GPU_NODE, "--delete-emptydir-data", "--force", "--timeout=60s")
@@ -74,7 +76,7 @@ def test_a_drain_takes_the_agent_and_the_node_is_measured_when_it_is_back(instal
 
 def test_training_takes_the_gpus_from_an_agent(installed: Installed) -> None:
     installed.lab.apply(PRIORITY)
-    with installed.paced(PACE):
+    with installed.paced(SLOW_PACE):
         profile = installed.apply("preempted", target=ONLY_GPU_NODE)
         profile.running_agent()
     installed.lab.apply(trainer())
@@ -89,7 +91,7 @@ def test_training_takes_the_gpus_from_an_agent(installed: Installed) -> None:
 
 
 def test_a_deleted_profile_takes_its_agent_along(installed: Installed) -> None:
-    with installed.paced(PACE):
+    with installed.paced(SLOW_PACE):
         profile = installed.apply("deleted", target=ONLY_GPU_NODE)
         agent = profile.running_agent()
     profile.delete()

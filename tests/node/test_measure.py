@@ -77,8 +77,7 @@ def test_without_torch_in_its_image_the_agent_says_so_and_the_image_is_blamed(in
     finally:
         installed.real.replay_options()
     attempt = profile.report()["status"]["attempt"]
-    assert attempt["reason"] == "AgentRefused"
-    assert "BackendUnavailable" in attempt["message"]
+    assert attempt["reason"] == "BackendUnavailable"
     assert "agent.image" in attempt["message"]
     profile.delete()
 

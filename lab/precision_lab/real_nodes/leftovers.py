@@ -1,8 +1,9 @@
 """Shows that real nodes leave nothing behind: `python -m precision_lab.real_nodes.leftovers` (root).
 
 What the machine has is compared before and after: mounts, processes, namespaces, control groups, interfaces, the
-folder of the machine's own kubelet, and kernel settings. Nothing else of that kind may begin or end meanwhile. Once for a lab that ends politely; then three times for a lab
-of which a part is killed with SIGKILL at a random moment, and which is started again and ended.
+folder of the machine's own kubelet, and kernel settings. Nothing else of that kind may begin or end meanwhile. Once for
+a lab that ends politely; then three times for a lab of which a part is killed with SIGKILL at a random moment, and
+which is started again and ended.
 """
 
 from __future__ import annotations
