@@ -123,7 +123,7 @@ def allocatable(installed: Installed) -> str:
 
 
 def trainer() -> Object:
-    """A pod of higher priority that wants all GPUs of the node."""
+    """A pod of higher priority that wants all GPUs of the real node."""
     container = {"name": "trainer", "image": "localhost/pause:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
     return {
         "apiVersion": "v1",
@@ -131,6 +131,7 @@ def trainer() -> Object:
         "metadata": {"name": "trainer", "namespace": "default"},
         "spec": {
             "priorityClassName": "training-high",
+            "nodeSelector": {"kubernetes.io/hostname": GPU_NODE},
             "terminationGracePeriodSeconds": 1,
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "containers": [container],
