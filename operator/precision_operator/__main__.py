@@ -10,12 +10,14 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
 from precision_operator.cluster.watching import Target, Watches, quiet_kopf
+from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache, Kind
 from precision_operator.shell.gather import Gatherer
@@ -42,6 +44,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
+    add("--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched.")
     _add_election(parser)
     options = parser.parse_args(argv)
     try:
@@ -70,7 +73,8 @@ async def run(options: argparse.Namespace) -> None:
     """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to, LeaseLost."""
     configured = configured_by(options)
     cache, telemetry, stop = Cache(), Telemetry(), asyncio.Event()
-    _on_signals(stop)
+    on_signals = partial(_on_signals, stop)
+    on_signals()
     async with Cluster.connect(options.kubeconfig) as cluster, office_of(options) as office:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", office.check
         cluster.answered = telemetry.requested
@@ -82,7 +86,7 @@ async def run(options: argparse.Namespace) -> None:
             _lister(kinds, gatherer, plans),
             handlers.register(kinds, cache, plans.see),
             options.kubeconfig,
-            after_spawn=lambda: _on_signals(stop),
+            on_signals,
         )
         telemetry.follow(lambda: office.leads, cache, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry, watches.listed)
@@ -92,15 +96,21 @@ async def run(options: argparse.Namespace) -> None:
         deciding = asyncio.create_task(reconciler.run(office))
         stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(watches.run())
+        leaving = asyncio.create_task(
+            own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
+        )
+        working = (holding, deciding, planning, watching)
         try:
-            done, _ = await asyncio.wait(
-                (stopping, holding, deciding, planning, watching), return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait((stopping, leaving, *working), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            await _hand_over(reconciler, holding, office)
+            if leaving in done:
+                await _cancel(*working)
+                await signal_comes(stop)
+            else:
+                await _hand_over(reconciler, holding, office)
         finally:
-            await _cancel(holding, deciding, planning, stopping, watching)
+            await _cancel(*working, stopping, leaving)
             await probes.cleanup()
 
 

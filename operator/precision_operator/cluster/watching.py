@@ -44,6 +44,7 @@ class Target:
     plural: str
     namespace: str | None = None
     label_selector: str | None = None
+    field_selector: str | None = None
     optional: bool = False
     """Whether the cluster may lack the kind for good: a 404 then counts as an empty list."""
 
@@ -214,6 +215,8 @@ def settings_of(target: Target) -> kopf.OperatorSettings:
     chosen.watching.chunk_size = 500
     if target.label_selector is not None:
         chosen.watching.label_selectors[target.group, target.version, target.plural] = target.label_selector
+    if target.field_selector is not None:
+        chosen.watching.field_selectors[target.group, target.version, target.plural] = target.field_selector
     return chosen
 
 

@@ -7,10 +7,13 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
 from precision_operator.cluster.watching import Watches, quiet_kopf
+from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.exporter.family import LEVELS
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.server import application, serve
@@ -53,6 +56,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="Address to serve on. Default: %(default)s.")
     parser.add_argument("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
     parser.add_argument(
+        "--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched."
+    )
+    parser.add_argument(
         "--resync-seconds", type=float, default=300.0, help="How often everything is listed anew. Default: %(default)s."
     )
     parser.add_argument(
@@ -91,27 +97,32 @@ async def run(options: argparse.Namespace) -> None:
         _log.info("metrics level %s: node series on %d /metrics/shard endpoints", options.metrics_level, shards)
         lists = Lists(cluster, store, own, options.watch_namespaces, options.gemm_samples)
         stop = asyncio.Event()
-        _on_signals(stop)
+        on_signals = partial(_on_signals, stop)
+        on_signals()
         watches = Watches(
-            targets(options.watch_namespaces),
-            lists.take_one,
-            register(store, lists),
-            options.kubeconfig,
-            after_spawn=lambda: _on_signals(stop),
+            targets(options.watch_namespaces), lists.take_one, register(store, lists), options.kubeconfig, on_signals
         )
-        tasks = [
-            asyncio.create_task(work)
-            for work in (stop.wait(), watches.run(), lists.keep(watches.listed, options.resync_seconds))
-        ]
+        leaving = own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
+        works = (stop.wait(), leaving, watches.run(), lists.keep(watches.listed, options.resync_seconds))
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            if await _first_of(*works) == 1:
+                await signal_comes(stop)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await runner.cleanup()
+
+
+async def _first_of(*works: Coroutine[Any, Any, object]) -> int:
+    """Which of them ended first; the others are ended. Raises what it raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return min(map(tasks.index, done))
 
 
 def _on_signals(stop: asyncio.Event) -> None:
