@@ -21,11 +21,13 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels 
 FROM ${PYTHON_IMAGE} AS operator
 # Modules are compiled now: the root is read-only, and an operator that compiles at each start takes three times as
 # long and three times the memory.
-RUN --mount=type=bind,source=requirements/operator.txt,target=/requirements.txt \
-    pip install --no-cache-dir --require-hashes --no-deps --compile -r /requirements.txt
-RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-deps --compile /wheels/*.whl
-# The user has no entry in /etc/passwd, and so no home: programs that ask for one end without it.
+COPY requirements/operator.txt /opt/precision-profiler/requirements.txt
+RUN pip install --no-cache-dir --require-hashes --no-deps --compile -r /opt/precision-profiler/requirements.txt
+# Copied, not mounted: buildah's layer cache takes a mount from another stage for unchanged (containers/buildah#6609).
+COPY --from=wheel /wheels /opt/precision-profiler/wheels
+RUN pip install --no-cache-dir --no-deps --compile /opt/precision-profiler/wheels/*.whl
+# The user has no entry in /etc/passwd, and so neither a home nor a name, also where a cluster gives each namespace its
+# own user ID (OpenShift). Nothing of ours asks for a name; the Kubernetes client asks for a home.
 ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "precision_operator"]
@@ -33,13 +35,15 @@ ENTRYPOINT ["python", "-m", "precision_operator"]
 FROM ${PYTORCH_IMAGE} AS agent
 # Into a folder of its own, so that nothing of the base image's stack is replaced; and without the base image's list of
 # pinned versions (PIP_CONSTRAINT), which would refuse ours.
-RUN --mount=type=bind,source=requirements/agent.txt,target=/requirements.txt \
-    PIP_CONSTRAINT= pip install --no-cache-dir --require-hashes --no-deps --compile \
-    --target /opt/precision-agent -r /requirements.txt
-RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
-    PIP_CONSTRAINT= pip install --no-cache-dir --no-deps --compile --target /opt/precision-agent /wheels/*.whl
-# Caches of Triton and Inductor go below HOME: /tmp is writable where the root is not.
-ENV HOME=/tmp PYTHONPATH=/opt/precision-agent PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+COPY requirements/agent.txt /opt/precision-profiler/requirements.txt
+RUN PIP_CONSTRAINT= pip install --no-cache-dir --require-hashes --no-deps --compile \
+    --target /opt/precision-agent -r /opt/precision-profiler/requirements.txt
+COPY --from=wheel /wheels /opt/precision-profiler/wheels
+RUN PIP_CONSTRAINT= pip install --no-cache-dir --no-deps --compile \
+    --target /opt/precision-agent /opt/precision-profiler/wheels/*.whl
+# Caches of Triton and Inductor go below HOME: /tmp is writable where the root is not. Inductor needs the user's name.
+ENV HOME=/tmp USER=precision LOGNAME=precision
+ENV PYTHONPATH=/opt/precision-agent PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /tmp
 USER 65532:65532
 # By module: pip makes no programs beside those that --target holds already. It replaces the base image's entrypoint,

@@ -8,12 +8,13 @@ STAMP := .venv/.installed
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 NO_SKIP ?=
+FAST := not cluster and not node
 ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 
 REGISTRY ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help setup demo demo-down test test-fast test-cluster lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check clean
 
 help: ## Show this list.
@@ -27,15 +28,22 @@ demo: $(STAMP) ## Bring up a cluster with a simulated fleet of 24 nodes, profile
 demo-down: $(STAMP) ## End what `make demo` left running.
 	$(BIN)/precision-lab down
 
-test: setup browser lint check-generated ## All tests: fast ones first, then those on a real control plane.
-	$(PYTEST) -m "not cluster" -n $(WORKERS) --dist worksteal -q $(ALLOW)
+test: setup browser lint check-generated ## All tests: fast ones, those on a real control plane, those on real nodes.
+	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 	$(PYTEST) -m cluster -q $(ALLOW)
+	$(MAKE) test-node
 
 test-fast: $(STAMP) browser ## Tests that need no cluster (two to three minutes on 2 cores).
-	$(PYTEST) -m "not cluster" -n $(WORKERS) --dist worksteal -q $(ALLOW)
+	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) -m cluster -q $(ALLOW)
+
+test-node: setup node-packages ## Tests of the images on real nodes (root; elsewhere skipped, with the reason).
+	$(PYTEST) -m node -q --durations=5 $(ALLOW)
+
+test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).
+	$(BIN)/python -m precision_lab.real_nodes.leftovers
 
 lint: $(STAMP) ## ruff, mypy, import-linter.
 	$(BIN)/ruff check .
@@ -65,6 +73,9 @@ browser: ## Install Chromium, which some tests look at pages with (Debian's pack
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 	  || { echo "Chromium is needed for tests of pages: install it so that 'chromium' is on the PATH, then try again."; exit 1; }
 
+node-packages: # What real nodes need of Debian, where it is missing and can be installed; the tests say what is missing.
+	@$(BIN)/python -m precision_lab.real_nodes.support --install
+
 screenshots: setup browser ## Draw the dashboards of a simulated fleet of 200 nodes into docs/screenshots.
 	$(BIN)/python -m precision_lab.screenshots docs/screenshots
 
@@ -79,7 +90,7 @@ benchmark: setup ## Run the benchmarks and print their tables.
 images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...].
 	PYTHONPATH=lab $(PYTHON) -m precision_lab.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)"
 
-images-check: $(STAMP) ## Build both images on stand-in bases and start them (root, buildah, debootstrap).
+images-check: $(STAMP) ## Build both images on stand-in bases, start them as the chart does (root, buildah, debootstrap).
 	$(BIN)/python -m precision_lab.images check
 
 clean: ## Remove the virtual environment and caches of this checkout.

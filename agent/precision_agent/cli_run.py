@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,9 +24,10 @@ from precision_agent.backends.open import BACKENDS, VISIBLE, Wanted, chosen
 from precision_agent.backends.protocol import Refusal
 from precision_agent.backends.replay_tables import FAULTS, ReplayOptions
 from precision_agent.nvidia_run import run_nvidia
-from precision_agent.progress import Bar
+from precision_agent.progress import Bar, Lines
 from precision_agent.publish import Places, checkpoint, places, publish
-from precision_agent.run import Outcome, Surroundings, read_request, refused, run_wanted
+from precision_agent.request_reading import read_request
+from precision_agent.run import Outcome, Surroundings, refused, run_wanted
 from precision_agent.sensors import nvml
 from precision_agent.verdict_text import verdict_text
 from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
@@ -106,6 +107,9 @@ def run(
     loss_seeds: Annotated[int, typer.Option(help="Loss runs of each recipe, each with its own seed: 1 to 3.")] = 1,
     replay_scale: Annotated[float, typer.Option(help="Replayed node's speed; 0.8 is 20 % slow.")] = 1.0,
     replay_seed: Annotated[int, typer.Option(help="Seed of the replayed noise.")] = 0,
+    replay_pace: Annotated[
+        float, typer.Option(help="Seconds to wait for each replayed second: 0 to 1.", min=0, max=1)
+    ] = 0.0,
     replay_fault: Annotated[str | None, typer.Option(help=f"One of {', '.join(FAULTS)}.")] = None,
 ) -> None:
     """Measures what a request asks for, or this box with --local, and publishes the result."""
@@ -124,7 +128,7 @@ def run(
         segment_seconds=segment_seconds, training=training, may_halve_micro_batch=may_halve_micro_batch,
         loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
     )  # fmt: skip
-    options = ReplayOptions(replay_scale, replay_seed, replay_fault)
+    options = ReplayOptions(replay_scale, replay_seed, replay_fault, replay_pace)
     order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
     try:
         described = _described(context, here)
@@ -249,10 +253,8 @@ def _outcome(text: str, order: _Order) -> Outcome:
         # Cores that others use too: OpenMP threads that spin while they wait for each other crawl there.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        if not order.here:
-            return _measured(text, order, terminated, None)
-        with Bar(_phases(text, order), Console(stderr=True)) as bar:
-            return _measured(text, order, terminated, bar)
+        with _progress(text, order) as progress:
+            return _measured(text, order, terminated, progress)
     except Refusal as refusal:
         return refused(refusal.exit, refusal.message)
     except Exception as error:
@@ -265,17 +267,28 @@ def _phases(text: str, order: _Order) -> tuple[plan_seconds.Phase, ...]:
     return plan_seconds.phases(request, 1 if order.wanted.gpu else None)
 
 
-def _measured(text: str, order: _Order, terminated: threading.Event, bar: Bar | None) -> Outcome:
+def _progress(text: str, order: _Order) -> Bar | Lines:
+    """A bar for the person at a terminal who measures this box, else lines for whoever follows the log."""
+    phases = _phases(text, order)
+    console = Console(stderr=True)
+    if order.here and console.is_terminal:
+        return Bar(phases, console)
+    timed = order.wanted.backend != "replay" and order.method is Way.agent
+    return Lines(phases if timed else (), sys.stderr)
+
+
+def _measured(text: str, order: _Order, terminated: threading.Event, progress: Bar | Lines) -> Outcome:
     def keep(outcome: Outcome) -> None:
         try:
             checkpoint(outcome, order.where)
         except OSError as error:
             _say(f"writing the partial result: {error}")
-        if outcome.result and outcome.result.partial and bar is None:
-            _say(outcome.result.partial.message)
+        if outcome.result and outcome.result.partial and not order.here:
+            progress.note(outcome.result.partial.message)
 
-    extra: dict[str, Any] = {} if bar is None else {"progress": bar}
-    around = Surroundings(terminated=terminated.is_set, checkpoint=keep, trace=order.trace, **extra)
+    around = Surroundings(
+        terminated=terminated.is_set, checkpoint=keep, progress=progress, note=progress.note, trace=order.trace
+    )
     if order.method is Way.nvidia:
         return run_nvidia(text, order.wanted, around, order.repeats)
     return run_wanted(text, order.wanted, around)
@@ -302,7 +315,9 @@ def _on_signals(person: bool) -> threading.Event:
 
 
 def _leave(outcome: Outcome, order: _Order) -> int:
-    """Publishes and returns the exit code; says on stderr how it ended."""
+    """Publishes and returns the exit code; says on stderr how it ended, in a log before the lines of the result."""
+    if outcome.result and not order.here:
+        _say(outcome.result.recommendation.sentence)
     try:
         publish(outcome, order.where, sys.stdout.buffer, order.lines and not order.here)
     except OSError as error:
@@ -310,11 +325,9 @@ def _leave(outcome: Outcome, order: _Order) -> int:
         return PUBLISH_FAILED.code
     if outcome.result is None:
         _say(_refusal_text(outcome) if order.here else outcome.message.decode())
-    elif not order.here:
-        _say(outcome.result.recommendation.sentence)
-    elif order.form is Form.json:
+    elif order.here and order.form is Form.json:
         typer.echo(outcome.result.model_dump_json(by_alias=True, exclude_none=True, indent=2))
-    else:
+    elif order.here:
         typer.echo(verdict_text(outcome.result))
         _say(_next_step(order.output))
     return outcome.exit_code

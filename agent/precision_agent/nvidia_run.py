@@ -13,7 +13,8 @@ from precision_agent.backends.protocol import Refusal
 from precision_agent.cases import Arm, GemmCase
 from precision_agent.crew import Order, Stop
 from precision_agent.nvidia_method import CALLS, WARMUPS, Row, measure, result_of
-from precision_agent.run import Outcome, Surroundings, read_request, refused
+from precision_agent.request_reading import read_request
+from precision_agent.run import Outcome, Surroundings, refused
 from precision_agent.trial import fitted, on_cpu
 from precision_api.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
 from precision_api.recipes import Recipe

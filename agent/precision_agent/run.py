@@ -6,7 +6,6 @@ run many of these, and a test can run one at any time of its choosing.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,8 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
-
-from pydantic import ValidationError
 
 from precision_agent.after import look
 from precision_agent.backends.open import Opened, Wanted, open_node
@@ -26,7 +23,9 @@ from precision_agent.cases import Arm, Case, TrainingCase, cases_of, refusal_of
 from precision_agent.compose import Found, measured, partial_of, result_of
 from precision_agent.crew import Order, Stop
 from precision_agent.metered import held_back
+from precision_agent.notes import RUNS, after_notes, failure_note, machine_note, probe_notes, request_note
 from precision_agent.power import Window
+from precision_agent.request_reading import halved, read_request
 from precision_agent.sample import LEAST_PALINDROMES, STOPPED, Hooks, Key, Metering, Samples, first_failure, take
 from precision_agent.sensors.sampling import Recordings
 from precision_agent.steady import LONGEST_SECONDS, WarmUp, warm_up
@@ -34,7 +33,7 @@ from precision_agent.train import Measured
 from precision_agent.trial import fitted, on_cpu
 from precision_api import exits
 from precision_api.products import part
-from precision_api.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest
+from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
 from precision_api.result import Failure, MeasurementResult, Memory, Steadiness
 from precision_api.wire import Published, WireError, encode, encode_refusal
@@ -47,6 +46,8 @@ WARM_UP_SHARE = 0.25
 """Of the deadline, at most, for warming up."""
 Progress = Callable[[str, float, float], None]
 """Hears the phase, the share of it that is done, and the seconds that are left of it (NaN: not known)."""
+Note = Callable[[str], None]
+"""Hears what a run finds out, when it does: the machine, what fails and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,15 @@ class Surroundings:
 
     `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each palindrome that allows
     intervals, so that a killed run leaves a partial result; `trace` is the folder for profiled steps. `warm_up` and
-    `waves` say how long the GPUs are warmed and their sensors calibrated.
+    `waves` say how long the GPUs are warmed and their sensors calibrated. `progress` and `note` are called between
+    samples, never within a timed window.
     """
 
     clock: Clock = Clock()
     terminated: Callable[[], bool] = lambda: False
     checkpoint: Callable[[Outcome], None] | None = None
     progress: Progress = lambda phase, done, left: None
+    note: Note = lambda text: None
     trace: Path | None = None
     opener: Opener = open_node
     warm_up: WarmUp = field(default_factory=WarmUp)
@@ -112,7 +115,7 @@ def run_request(
     `gpu`: the UUID of one GPU that is to be measured alone. The rest as in Surroundings.
     """
     wanted = Wanted(backend, device, options or ReplayOptions(), gpu)
-    around = Surroundings(clock or Clock(), terminated, checkpoint, progress, trace)
+    around = Surroundings(clock or Clock(), terminated, checkpoint, progress, trace=trace)
     return run_wanted(request_json, wanted, around)
 
 
@@ -127,36 +130,6 @@ def run_wanted(request_json: str, wanted: Wanted, around: Surroundings) -> Outco
 def refused(exit_: exits.Exit, message: str) -> Outcome:
     """The outcome without a result."""
     return Outcome(exit_.code, encode_refusal(exit_.reason, message))
-
-
-def read_request(text: str) -> MeasurementRequest:
-    """The request; Refusal InvalidRequest or UnknownRequestVersion says what is wrong and where."""
-    if len(text.encode("utf-8", "replace")) > REQUEST_MAX_BYTES:
-        raise Refusal(exits.INVALID_REQUEST, f"the request is longer than {REQUEST_MAX_BYTES} bytes")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(exits.INVALID_REQUEST, f"the request is not JSON: {error}"[:500]) from None
-    version = document.get("schema_version", REQUEST_VERSION) if isinstance(document, dict) else REQUEST_VERSION
-    if version != REQUEST_VERSION:
-        told = f"request version {str(version)[:40]!r}: this agent knows {REQUEST_VERSION!r}"
-        raise Refusal(exits.UNKNOWN_REQUEST_VERSION, told)
-    try:
-        return MeasurementRequest.model_validate_json(text)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in found["loc"])
-        raise Refusal(exits.INVALID_REQUEST, f"{place}: {found['msg']}"[:500]) from None
-
-
-def halved(request: MeasurementRequest) -> MeasurementRequest | None:
-    """The request with half the micro batch, or None where it may not be halved or is one sequence already."""
-    concrete = resolve(request.workload).workload
-    batch = concrete.micro_batch_size or 1
-    if not request.may_halve_micro_batch or batch < 2:
-        return None
-    workload = concrete.model_copy(update={"micro_batch_size": batch // 2})
-    return request.model_copy(update={"workload": workload})
 
 
 class _OutOfMemory(Exception):
@@ -183,6 +156,10 @@ class _Run:
             self.phases.append((phase, self.around.clock.wall()))
         self.told(phase, done, left)
 
+    def _note(self, *texts: str) -> None:
+        for text in texts:
+            self.around.note(text)
+
     def _ended(self, found: Found) -> Outcome:
         return _outcome(result_of(replace(found, phases=tuple(self.phases)), self.around.clock.wall()))
 
@@ -192,6 +169,7 @@ class _Run:
         Anew is a new crew; the sensors go on, with the health and the idle draw from before the first one.
         """
         wanted = self.wanted
+        self.around.note(request_note(self.asked))
         with ExitStack() as ends:
             while True:
                 self.around.progress("preflight", 0.0, math.nan)
@@ -204,15 +182,18 @@ class _Run:
                     assert smaller is not None, "out of memory is raised only where the micro batch can be halved"
                     self.request = smaller
                     self.notes = (f"the micro batch was halved to {smaller.workload.micro_batch_size}: {error}"[:1024],)
+                    self.around.note(self.notes[0])
                 opened.crew.close()
                 wanted = replace(wanted, sensing=opened.sensing)
 
     def _measured(self, opened: Opened) -> Outcome:
         found = self._prepared(opened)
-        arms = tuple(arm for arm, probe in found.probes.items() if probe.availability in ("ok", "emulated"))
+        arms = tuple(arm for arm, probe in found.probes.items() if probe.availability in RUNS)
         failures = self._rehearsed(opened, found, arms)
         found = self._warmed(opened, found, arms)
         samples = self._sampled(opened, found, arms, failures)
+        if samples.ended:
+            self.around.note(f"ends early: {samples.ended.message}")
         if arms and not samples.passes:
             ended = samples.ended or Failure(reason="nothing_measured")
             raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
@@ -220,6 +201,7 @@ class _Run:
         if not samples.ended:
             told: Callable[[str, float], None] = lambda phase, done: self.around.progress(phase, done, math.nan)  # noqa: E731
             after = look(opened.crew, self.request, found.run, arms, self.stop, told, self.around.trace)
+            self._note(*after_notes(after))
             # what was cut off here has no figure of its own to tell: the whole is a partial result
             found = measured(replace(found, after=after), replace(samples, ended=self.stop()))
             found = self._up_to_now(opened, found, arms)
@@ -229,12 +211,15 @@ class _Run:
         """Devices, cases and one probe for each recipe, spread over the devices."""
         workload = _resolved(lambda: resolve(self.request.workload))
         cases = cases_of(self.request, workload)
+        self.around.progress("start", 0.0, math.nan)
         machine = opened.crew.machine()
+        self._note(machine_note(machine, opened.crew.name), *opened.notes)
         self.around.progress("probe", 0.0, math.nan)
         by_recipe = {arm.recipe: arm for arm in reversed(cases.arms)}
         orders = [Order("probe", (arm,), PROBE_SECONDS, arm) for arm in by_recipe.values()]
         answers = opened.crew.spread(orders)
         probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
+        self._note(*probe_notes(probes))
         names = machine.names
         product = part(machine.gpus[0].name) if machine.gpus else None
         return Found(
@@ -275,6 +260,7 @@ class _Run:
                 if failure.reason == "out_of_memory" and isinstance(case, TrainingCase) and halved(self.request):
                     raise _OutOfMemory(f"{arm.label}: {failure.message}")
                 failures[arm.label, case] = failure
+                self.around.note(failure_note(arm.label, case, failure))
         return failures
 
     def _warmed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
@@ -322,7 +308,11 @@ class _Run:
             self.around.progress("measure", min(1.0, done / of), left)
 
         metering = Metering(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
-        hooks = Hooks(after_pass if keep else None, hot, before_visit)
+
+        def failed(arm: Arm, case: Case, failure: Failure) -> None:
+            self.around.note(failure_note(arm.label, case, failure))
+
+        hooks = Hooks(after_pass if keep else None, hot, before_visit, failed)
         return take(opened.crew, found.run.cases, arms, self.request.timing, self.stop, metering, hooks, failures)
 
     def _up_to_now(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:

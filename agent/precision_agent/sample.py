@@ -124,6 +124,7 @@ class Hooks:
     after_pass: Callable[[Samples], None] | None = None
     hot: Callable[[Sequence[Sequence[Window]]], bool] = lambda windows: False
     before_visit: Callable[[int, int], None] = lambda done, of: None
+    failed: Callable[[Arm, Case, Failure], None] = lambda arm, case, failure: None
 
 
 HOOKS = Hooks()
@@ -236,6 +237,7 @@ class _Taking:
             if failure.reason in STOPPED:
                 return failure
             self.failures[key] = failure
+            self.hooks.failed(arm, case, failure)
             return None
         taken.visits.setdefault(key, []).append(answers)
         if isinstance(case, TrainingCase) and self.metering:

@@ -31,7 +31,7 @@ DEVICE_MISSING = Exit(
 MIG_ENABLED = Exit(13, "MIGEnabled", "A GPU is in MIG mode: only whole GPUs are measured. Turn MIG off to profile it.")
 GPU_BUSY = Exit(14, "GPUBusy", "A GPU was in use by somebody else before the measurement began.")
 BACKEND_UNAVAILABLE = Exit(
-    15, "BackendUnavailable", "What the backend needs is not in the agent's image (torch, Transformer Engine)."
+    15, "BackendUnavailable", "The agent image lacks PyTorch or Transformer Engine, or they can't be loaded."
 )
 PUBLISH_FAILED = Exit(16, "PublishFailed", "The result could not be written to the termination message or the output.")
 NOTHING_FINISHED = Exit(

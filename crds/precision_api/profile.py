@@ -236,10 +236,13 @@ class Toleration(Document):
 
 
 class Resources(Document):
-    """CPU and memory that one agent asks for, beside the GPUs."""
+    """CPU, memory and local storage of one agent, beside the GPUs."""
 
     cpu: Quantity = Field("4", description="CPU request.")
     memory: Quantity = Field("32Gi", description="Memory request and limit.")
+    ephemeral_storage: Quantity = Field(
+        "8Gi", description="Limit of local storage: /tmp with the caches of CUDA, Triton and Inductor, and the log."
+    )
 
 
 class PullSecret(Document):
@@ -257,7 +260,7 @@ class Agent(Document):
     )
     image_pull_secrets: tuple[PullSecret, ...] = Field((), max_length=8, description="Secrets to pull the image with.")
     tolerations: tuple[Toleration, ...] = Field((), max_length=32, description="Further tolerations.")
-    resources: Resources = Field(Resources(), description="CPU and memory of an agent.")
+    resources: Resources = Field(Resources(), description="CPU, memory and local storage of an agent.")
     queue_name: Name | None = Field(
         None, description="Kueue LocalQueue in the profile's namespace; agents then start when Kueue lets them."
     )

@@ -94,7 +94,7 @@ def _go_build(go: Path, module: Module, out: Path, what: str) -> None:
     packages = [package for _, package in module.programs]
     output = out / module.program_names[0] if len(packages) == 1 else out
     command = [str(go), "build", "-buildvcs=false", *module.flags(), "-o", str(output), *packages]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    environment = {**os.environ, "CGO_ENABLED": str(int(module.cgo)), "GOWORK": "off"}
     with tempfile.TemporaryFile("w+") as log, _running(command, module.folder, environment, log.fileno()) as process:
         _wait(process, what)
         if process.returncode != 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -48,11 +49,16 @@ def new_authority(now: datetime) -> Authority:
     return Authority(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue(authority: Authority, now: datetime, common_name: str, organization: str = "") -> Pair:
-    """A certificate for a client (user `common_name` of the group `organization`) or for a server on loopback."""
+def issue(
+    authority: Authority, now: datetime, common_name: str, organization: str = "", addresses: Sequence[str] = ()
+) -> Pair:
+    """A certificate for a client (user `common_name` of the group `organization`) or for a server.
+
+    Servers are valid on loopback, at the service network's first address, and at the further `addresses`.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVER_NAMES]
-    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in SERVER_ADDRESSES]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in (*SERVER_ADDRESSES, *addresses)]
     builder = _builder(_name(common_name, organization), authority.certificate.subject, key, now)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     certificate = builder.sign(authority.key, hashes.SHA256())
@@ -71,12 +77,15 @@ def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(serialization.Encoding.PEM, form)
 
 
-def write_cluster_pki(folder: Path, now: datetime) -> Authority:
-    """Writes ca.crt, apiserver.{crt,key}, kubelet-client.{crt,key} and sa.{key,pub}; returns the CA for more."""
+def write_cluster_pki(folder: Path, now: datetime, addresses: Sequence[str] = ()) -> Authority:
+    """Writes ca.crt, apiserver.{crt,key}, kubelet-client.{crt,key} and sa.{key,pub}; returns the CA for more.
+
+    `addresses`: where the API server is reached beside loopback and the service network.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = new_authority(now)
     (folder / "ca.crt").write_bytes(authority.pem)
-    write_pair(folder, "apiserver", issue(authority, now, "kube-apiserver"))
+    write_pair(folder, "apiserver", issue(authority, now, "kube-apiserver", addresses=addresses))
     write_pair(folder, "kubelet-client", issue(authority, now, "kube-apiserver-kubelet", "system:masters"))
     tokens = ec.generate_private_key(ec.SECP256R1())
     write_secret(folder / "sa.key", private_pem(tokens))

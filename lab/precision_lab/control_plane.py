@@ -17,6 +17,7 @@ from precision_lab.kubeconfig import Credentials, write
 from precision_lab.ports import free_ports
 from precision_lab.processes import ProcessError, Processes
 
+LOOPBACK = "127.0.0.1"
 READY_SECONDS = 90.0
 PROBE_SECONDS = 0.05
 SERVICE_RANGE = "10.99.0.0/16"
@@ -34,6 +35,8 @@ class ControlPlane:
 
     processes: Processes
     port: int
+    address: str = LOOPBACK
+    """Where nodes and pods reach the API server; people and their programs do on loopback."""
 
     @property
     def run_dir(self) -> Path:
@@ -56,17 +59,22 @@ class ControlPlane:
         return (self.run_dir / "pki" / "ca.crt").read_bytes()
 
 
-def start_control_plane(
-    processes: Processes, programs: Mapping[str, Path], extra: tuple[str, ...] = ()
-) -> ControlPlane:
+def new_control_plane(processes: Processes, address: str = LOOPBACK) -> tuple[ControlPlane, Authority]:
+    """A control plane with its keys, certificates and kubeconfigs, not started yet, and what issues more of them."""
+    (port,) = free_ports(1)
+    plane = ControlPlane(processes, port, address)
+    authority = write_cluster_pki(plane.run_dir / "pki", datetime.now(UTC), [address])
+    write_kubeconfigs(plane, authority)
+    return plane, authority
+
+
+def start_control_plane(plane: ControlPlane, programs: Mapping[str, Path], extra: tuple[str, ...] = ()) -> None:
     """Starts all four and returns when pods can be made; `extra` are further flags of the API server.
 
     Raises ProcessError with the log's end when one of them does not come up.
     """
-    etcd, etcd_peer, port = free_ports(3)
-    plane = ControlPlane(processes, port)
-    authority = write_cluster_pki(plane.run_dir / "pki", datetime.now(UTC))
-    write_kubeconfigs(plane, authority)
+    processes = plane.processes
+    etcd, etcd_peer = free_ports(2)
     processes.start("etcd", [programs["etcd"], *_etcd_flags(plane.run_dir, etcd, etcd_peer)])
     # Asked politely, an API server waits for its watches; nothing of it is worth that second.
     flags = [*_apiserver_flags(plane, etcd), *extra]
@@ -75,7 +83,6 @@ def start_control_plane(
     for name, make_flags in (("controller-manager", _controller_manager_flags), ("scheduler", _scheduler_flags)):
         processes.start(f"kube-{name}", [programs[f"kube-{name}"], *make_flags(plane.run_dir)], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-controller-manager", _default_service_account))
-    return plane
 
 
 def write_kubeconfigs(plane: ControlPlane, authority: Authority) -> None:
@@ -105,9 +112,7 @@ def _apiserver_flags(plane: ControlPlane, etcd: int) -> list[str]:
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd}",
         f"--secure-port={plane.port}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
-        "--endpoint-reconciler-type=none",  # a loopback address is no valid endpoint, and nobody asks for one
+        *_serving_flags(plane),
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={pki / 'ca.crt'}",
@@ -121,6 +126,12 @@ def _apiserver_flags(plane: ControlPlane, etcd: int) -> list[str]:
         f"--kubelet-client-key={pki / 'kubelet-client.key'}",
         "--kubelet-preferred-address-types=InternalIP,Hostname",
     ]
+
+
+def _serving_flags(plane: ControlPlane) -> list[str]:
+    if plane.address == LOOPBACK:  # no valid endpoint of a Service, and nobody asks for one
+        return [f"--bind-address={LOOPBACK}", f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none"]
+    return ["--bind-address=0.0.0.0", f"--advertise-address={plane.address}"]
 
 
 def _controller_manager_flags(run_dir: Path) -> list[str]:

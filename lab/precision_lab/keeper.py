@@ -5,7 +5,7 @@ keeper ends, and takes the run folder with it, when it is told to, on SIGTERM, o
 command) is gone, unless the folder was detached. It signals its own children only. One thread, because the kernel ties
 a child's death signal to the thread that started it.
 
-The run folder is its state: `keeper` (its identity), `owners/<identity>`, `detached`, `processes.json`, `logs/`.
+The run folder is its state: `keeper` (its identity), `owners/<identity>`, `detached`, `logs/`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from precision_lab import cgroups
 from precision_lab.identity import Identity
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.2
 REQUEST_SECONDS = 10.0
-SOCKET, IDENTITY, OWNERS, DETACHED, PROCESSES = "keeper.sock", "keeper", "owners", "detached", "processes.json"
+SOCKET, IDENTITY, OWNERS, DETACHED = "keeper.sock", "keeper", "owners", "detached"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,29 +48,38 @@ class Child:
 class Keeper:
     """The children of one run folder, in the order in which they were started."""
 
+    socket_name = SOCKET
+
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.children: dict[str, Child] = {}
         self.ending = False
 
     def serve(self) -> None:
-        """Answers requests until the end, then stops every child, the last one first, and removes the run folder."""
+        """Answers requests until the end, then stops every child, the last one first, and cleans up."""
         try:
             with socket.socket(socket.AF_UNIX) as listener:
-                listener.bind(str(self.run_dir / SOCKET))
+                listener.bind(str(self.run_dir / self.socket_name))
                 listener.listen(16)
                 listener.settimeout(POLL_SECONDS)
                 self._announce()
                 while not self.ending and self._wanted():
                     self._next_request(listener)
         finally:
-            for name in reversed(self.children):
-                stop(self.children[name])
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+            self._stop_all()
+            self._clean_up()
 
     def end(self, *_: object) -> None:
         """Asks the loop to end (also the handler of SIGTERM)."""
         self.ending = True
+
+    def _stop_all(self) -> None:
+        for name in reversed(self.children):
+            stop(self.children[name])
+
+    def _clean_up(self) -> None:
+        cgroups.remove(self.run_dir.name)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def _announce(self) -> None:
         fresh = self.run_dir / f"{IDENTITY}.new"
@@ -114,9 +124,7 @@ class Keeper:
                 send(self.children[request["name"]], request["signal"])
             case "end":
                 self.end()
-        processes = {name: child.state() for name, child in self.children.items()}
-        (self.run_dir / PROCESSES).write_text(json.dumps(processes))
-        return {"processes": processes}
+        return {"processes": {name: child.state() for name, child in self.children.items()}}
 
     def _start(self, request: dict[str, Any]) -> None:
         name = request["name"]

@@ -14,7 +14,7 @@ from precision_lab import nodes as cluster_nodes
 from precision_lab.agent_process import AGENT
 from precision_lab.api import Api, run_blocking
 from precision_lab.binaries import binaries as find_binaries
-from precision_lab.control_plane import ControlPlane, start_control_plane
+from precision_lab.control_plane import ControlPlane, new_control_plane, start_control_plane
 from precision_lab.fleet import NodeSpec, manifests, node_manifest
 from precision_lab.kubeconfig import Credentials, write
 from precision_lab.kwok import start_kwok
@@ -71,7 +71,8 @@ class Lab:
         """The living lab of a run folder. FileNotFoundError when it never came up."""
         description = json.loads((run_dir / DESCRIPTION).read_text())
         programs = {name: Path(path) for name, path in description["programs"].items()}
-        return cls(ControlPlane(Processes(run_dir), description["port"]), programs)
+        processes = Processes(run_dir, description["socket"])
+        return cls(ControlPlane(processes, description["port"], description["address"]), programs)
 
     @classmethod
     def named(cls, name: str) -> Self | None:
@@ -163,18 +164,29 @@ def start_lab(specs: Sequence[NodeSpec] = (), settings: LabSettings = LabSetting
     programs = find_binaries(CLUSTER)
     processes = launch(settings.name)
     try:
-        plane = start_control_plane(processes, programs, settings.apiserver_flags)
-        lab = Lab(plane, programs)
-        if settings.simulate:
-            (log_port,) = free_ports(1)
-            start_kwok(plane, programs, log_port)
-            start_stand_in(plane, log_port, settings.agent_seconds, settings.agent_program)
-            lab.add_nodes(specs)
-        description = {"port": plane.port, "programs": {name: str(path) for name, path in programs.items()}}
-        (processes.run_dir / DESCRIPTION).write_text(json.dumps(description))
+        plane, _ = new_control_plane(processes)
+        return fill(plane, programs, specs, settings)
     except BaseException:
         processes.end()
         raise
+
+
+def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[NodeSpec], settings: LabSettings) -> Lab:
+    """Starts a control plane, and the simulated fleet where the settings want it. Raises ProcessError."""
+    start_control_plane(plane, programs, settings.apiserver_flags)
+    lab = Lab(plane, programs)
+    if settings.simulate:
+        (log_port,) = free_ports(1)
+        start_kwok(plane, programs, log_port)
+        start_stand_in(plane, log_port, settings.agent_seconds, settings.agent_program)
+        lab.add_nodes(specs)
+    description = {
+        "port": plane.port,
+        "address": plane.address,
+        "socket": plane.processes.socket_name,
+        "programs": {name: str(path) for name, path in programs.items()},
+    }
+    (plane.run_dir / DESCRIPTION).write_text(json.dumps(description))
     return lab
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from precision_lab import cgroups
 from precision_lab.identity import Identity
 from precision_lab.keeper import DETACHED, IDENTITY, OWNERS, SOCKET
 
@@ -43,6 +44,8 @@ class Processes:
     """The processes of one run folder. Any process of this user may ask; owners keep it alive."""
 
     run_dir: Path
+    socket_name: str = SOCKET
+    """Which keeper of the folder starts and stops them: the one outside, or the one inside of its sandbox."""
 
     def start(
         self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None, grace_seconds: float = 3.0
@@ -113,13 +116,13 @@ class Processes:
         if keeper:
             keeper.signal(signal.SIGTERM)
             _wait_until_gone(keeper)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
+        _remove(self.run_dir)
 
     def _ask(self, do: str, **request: Any) -> dict[str, ProcessState]:
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(ANSWER_SECONDS)
-                connection.connect(str(self.run_dir / SOCKET))
+                connection.connect(str(self.run_dir / self.socket_name))
                 with connection.makefile("rw") as stream:
                     stream.write(json.dumps({"do": do, **request}) + "\n")
                     stream.flush()
@@ -183,7 +186,13 @@ def sweep() -> None:
     """Removes run folders of this user whose keeper and owners are gone (a keeper that was killed can't)."""
     for run_dir in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         if run_dir.is_dir() and run_dir.stat().st_uid == os.getuid() and _abandoned(run_dir):
-            shutil.rmtree(run_dir, ignore_errors=True)
+            _remove(run_dir)
+
+
+def _remove(run_dir: Path) -> None:
+    """The folder and the control groups of its real nodes, if it had any."""
+    cgroups.remove(run_dir.name)
+    shutil.rmtree(run_dir, ignore_errors=True)
 
 
 def _abandoned(run_dir: Path) -> bool:

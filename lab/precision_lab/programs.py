@@ -17,6 +17,9 @@ _KUBERNETES_LDFLAGS = (
 """Without its version the API server says v0.0.0, and clients and charts that ask for it misbehave."""
 
 
+_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
+
+
 @dataclass(frozen=True, slots=True)
 class Module:
     """One Go module folder below `modules/` and the programs (name -> package) that one `go build` makes of it."""
@@ -29,6 +32,8 @@ class Module:
     tags: str = ""
     pins: str = ""
     """The folder below `modules/` with go.mod and go.sum, where it is another one's: what both use is built once."""
+    cgo: bool = False
+    """Whether a C compiler and the C library's headers are needed."""
 
     @property
     def folder(self) -> Path:
@@ -49,6 +54,7 @@ class Module:
         """Name and hash of all that decides the binaries: the pinned sources, the packages and the flags."""
         parts = [(self.folder / name).read_text() for name in ("go.mod", "go.sum")]
         parts += [package for _, package in self.programs] + self.flags()
+        parts += [(self.folder / package).read_text() for _, package in self.programs if package.endswith(".go")]
         return f"{self.name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
 
 
@@ -84,16 +90,34 @@ MODULES: tuple[Module, ...] = (
     Module("kubeconform", (("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),), 4),
 )
 
+NODE_MODULES: tuple[Module, ...] = (
+    Module("kubernetes-node", _kubernetes("kubelet", "kube-proxy"), 120, _KUBERNETES_LDFLAGS, pins="kubernetes"),
+    Module(
+        "containerd",
+        tuple((name, f"github.com/containerd/containerd/v2/cmd/{name}") for name in _CONTAINERD),
+        95,
+        ldflags=f"{_STRIPPED} -X github.com/containerd/containerd/v2/version.Version=2.4.2",
+        tags="no_btrfs no_devmapper no_zfs",
+    ),
+    Module("runc", (("runc", "github.com/opencontainers/runc"),), 20, tags="seccomp", cgo=True),
+    Module("gpu-device-plugin", (("gpu-device-plugin", "../../real_nodes/device_plugin.go"),), 10, pins="kubernetes"),
+    Module("pause", (("pause", "../../real_nodes/pause.go"),), 5, pins="kubernetes"),
+)
+"""What real nodes need beside a cluster: built only where somebody asks for real nodes."""
+
 CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 """What a cluster with a simulated fleet needs."""
 DEMO = (CLUSTER, ("helm",), ("prometheus",))
 """What the demo asks for, by the groups in which it does; the tests need all programs."""
 ALL = tuple(name for module in MODULES for name in module.program_names)
+NODE = tuple(name for module in NODE_MODULES for name in module.program_names)
+"""What real nodes are made of."""
 
 
 def modules_for(names: tuple[str, ...]) -> tuple[Module, ...]:
     """The modules that make these programs, each once, in the table's order. ValueError for an unknown name."""
-    unknown = set(names) - set(ALL)
+    known = (*ALL, *NODE)
+    unknown = set(names) - set(known)
     if unknown:
-        raise ValueError(f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(ALL)}.")
-    return tuple(module for module in MODULES if set(names) & set(module.program_names))
+        raise ValueError(f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(known)}.")
+    return tuple(module for module in (*MODULES, *NODE_MODULES) if set(names) & set(module.program_names))

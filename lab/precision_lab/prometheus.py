@@ -45,6 +45,8 @@ class PrometheusSettings:
     lookback: str = "5m"
     data: Path | None = None
     """A folder with blocks that are there already; by default an empty one in the run folder."""
+    port: int = 0
+    """0: any free one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def start_prometheus(processes: Processes, settings: PrometheusSettings = Promet
     data = settings.data or folder / "data"
     config = folder / "prometheus.yml"
     config.write_text(json.dumps(configuration(settings)))
-    (port,) = free_ports(1)
+    port = settings.port or free_ports(1)[0]
     flags = {
         "config.file": config,
         "storage.tsdb.path": data,

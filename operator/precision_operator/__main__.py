@@ -8,17 +8,18 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import kopf
-
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
+from precision_operator.cluster.watching import Target, Watches, quiet_kopf
+from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache
+from precision_operator.shell.cache import Cache, Kind
 from precision_operator.shell.gather import Gatherer
 from precision_operator.shell.leadership import Alone, Election, LeaseLost, LeaseStore, Office, Terms
 from precision_operator.shell.planning import Planning
@@ -43,6 +44,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
+    add("--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched.")
     _add_election(parser)
     options = parser.parse_args(argv)
     try:
@@ -71,34 +73,45 @@ async def run(options: argparse.Namespace) -> None:
     """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to, LeaseLost."""
     configured = configured_by(options)
     cache, telemetry, stop = Cache(), Telemetry(), asyncio.Event()
-    _on_signals(stop)
+    on_signals = partial(_on_signals, stop)
+    on_signals()
     async with Cluster.connect(options.kubeconfig) as cluster, office_of(options) as office:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", office.check
         cluster.answered = telemetry.requested
-        telemetry.follow(lambda: office.leads, cache)
         gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces)
-        reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry)
+        plans = Planning(cluster, cache, configured.namespaces)
+        kinds = handlers.targets(configured.namespaces)
+        watches = Watches(
+            [*kinds],
+            _lister(kinds, gatherer, plans),
+            handlers.register(kinds, cache, plans.see),
+            options.kubeconfig,
+            on_signals,
+        )
+        telemetry.follow(lambda: office.leads, cache, kinds, watches.states)
+        reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry, watches.listed)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
-        plans = Planning(cluster, cache, options.watch_namespaces)
         planning = asyncio.create_task(plans.run(office))
         holding = asyncio.create_task(office.run())
         deciding = asyncio.create_task(reconciler.run(office))
         stopping = asyncio.create_task(stop.wait())
-        unwatch = asyncio.Event()
-        watching = asyncio.create_task(_watch(cache, plans, options, stop, unwatch))
+        watching = asyncio.create_task(watches.run())
+        leaving = asyncio.create_task(
+            own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
+        )
+        working = (holding, deciding, planning, watching)
         try:
-            done, _ = await asyncio.wait(
-                (stopping, holding, deciding, planning, watching), return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait((stopping, leaving, *working), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            await _hand_over(reconciler, holding, office)
+            if leaving in done:
+                await _cancel(*working)
+                await signal_comes(stop)
+            else:
+                await _hand_over(reconciler, holding, office)
         finally:
-            await _cancel(holding, deciding, planning, stopping)
+            await _cancel(*working, stopping, leaving)
             await probes.cleanup()
-            # At its end kopf waits 5 s for all tasks that are younger than itself: by now there are none.
-            unwatch.set()
-            await asyncio.gather(watching, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -131,19 +144,20 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _watch(
-    cache: Cache, plans: Planning, options: argparse.Namespace, stop: asyncio.Event, unwatch: asyncio.Event
-) -> None:
-    older = asyncio.all_tasks()
-    tasks = await kopf.spawn_tasks(
-        registry=handlers.registry(cache, options.kubeconfig, plans.see),
-        settings=handlers.settings(),
-        namespaces=list(options.watch_namespaces),
-        standalone=True,
-        stop_flag=unwatch,
-    )
-    _on_signals(stop)  # kopf has just taken the signals for itself, and would end the watches first
-    await kopf.run_tasks(tasks, ignored=older)
+def _lister(
+    kinds: Mapping[Target, Kind | None], gatherer: Gatherer, plans: Planning
+) -> Callable[[Target], Awaitable[None]]:
+    """Lists what one watch is to show."""
+
+    async def take(target: Target) -> None:
+        kind = kinds[target]
+        if kind is not None:
+            await gatherer.list_one(kind, target.namespace)
+        else:
+            assert target.namespace is not None
+            await plans.list_one(target.namespace)
+
+    return take
 
 
 def _on_signals(stop: asyncio.Event) -> None:
@@ -155,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken, 3 when the lease was lost."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    quiet_kopf()
     try:
         asyncio.run(run(options))
     except (ConnectionProblem, OSError) as error:

@@ -6,13 +6,13 @@ could not be deleted while the operator is down.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import kopf
 
 from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
-from precision_operator.cluster import kopf_connection
+from precision_operator.cluster.watching import Target
 from precision_operator.shell.cache import Cache, Kind
 from precision_operator.shell.gather import SELECTORS
 
@@ -25,43 +25,34 @@ RESOURCES: dict[Kind, tuple[str, str, str]] = {
 }
 
 
-def registry(
-    cache: Cache, kubeconfig: str | None, see_plan: Callable[..., Awaitable[None]] | None = None
-) -> kopf.OperatorRegistry:
-    """One event handler a kind, and the login; `see_plan` takes what is told of CapacityPlans."""
-    found = kopf.OperatorRegistry()
-
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await kopf_connection(kubeconfig)
-
-    kopf.on.login(registry=found)(login)
+def targets(namespaces: Sequence[str]) -> dict[Target, Kind | None]:
+    """All that is watched, by the cache's kind; None: CapacityPlans, which the cache doesn't hold."""
+    chosen: dict[Target, Kind | None] = {}
     for kind, resource in RESOURCES.items():
-        kopf.on.event(*resource, registry=found, id=f"see-{kind}")(_sees(cache, kind))
-    if see_plan is not None:
-        kopf.on.event(GROUP, VERSION, PLAN_PLURAL, registry=found, id="see-plans")(see_plan)
-    return found
+        for namespace in [None] if kind == "nodes" else namespaces:
+            chosen[Target(*resource, namespace, SELECTORS.get(kind))] = kind
+    return chosen | {Target(GROUP, VERSION, PLAN_PLURAL, name, optional=True): None for name in namespaces}
 
 
-def _sees(cache: Cache, kind: Kind) -> Callable[..., Awaitable[None]]:
+def register(
+    kinds: dict[Target, Kind | None], cache: Cache, see_plan: Callable[..., Awaitable[None]]
+) -> Callable[[Target, kopf.OperatorRegistry], None]:
+    """Adds the event handler of one target; `see_plan` takes the events of CapacityPlans."""
+
+    def add(target: Target, registry: kopf.OperatorRegistry) -> None:
+        kind = kinds[target]
+        see = see_plan if kind is None else _sees(cache, kind, target.namespace)
+        kopf.on.event(target.group, target.version, target.plural, registry=registry, id=f"see-{target.plural}")(see)
+
+    return add
+
+
+def _sees(cache: Cache, kind: Kind, namespace: str | None) -> Callable[..., Awaitable[None]]:
     async def see(event: Any, **_: Any) -> None:
-        cache.hear(kind)
+        cache.hear(kind, namespace)
         if event["type"] == "DELETED":
             cache.drop(kind, event["object"]["metadata"]["uid"])
         else:
             cache.put(kind, event["object"])
 
     return see
-
-
-def settings() -> kopf.OperatorSettings:
-    """kopf, reduced to watching: it writes nothing, and asks for no rights that the chart doesn't give."""
-    chosen = kopf.OperatorSettings()
-    chosen.posting.enabled = False
-    chosen.scanning.disabled = True
-    chosen.watching.server_timeout = 300
-    chosen.watching.client_timeout = 330
-    chosen.watching.connect_timeout = 10
-    chosen.watching.chunk_size = 500
-    for kind, selector in SELECTORS.items():
-        chosen.watching.label_selectors[RESOURCES[kind]] = selector
-    return chosen

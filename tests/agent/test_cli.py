@@ -158,8 +158,9 @@ def test_sigterm_leaves_the_complete_palindromes_as_a_partial_result(tmp_path: P
         assert b"2 palindromes" in first
         assert read_message((tmp_path / "message").read_bytes()).partial == "unfinished: 2 palindromes were complete"
         process.send_signal(signal.SIGTERM)
-        log, _ = process.communicate(timeout=60)
+        log, lines = process.communicate(timeout=60)
     assert process.returncode == 0
+    assert b"ends early: the agent was told to stop" in lines
     summary = read_message((tmp_path / "message").read_bytes())
     assert summary.partial == "terminated: the agent was told to stop"
     seconds = read_log(log, summary.detail, hash_of(**asked)).recipes[0].sums[0].seconds

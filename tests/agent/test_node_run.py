@@ -170,7 +170,7 @@ def test_a_result_tells_what_each_phase_took_and_all_of_them_are_the_run() -> No
     ticks = count(1_000_000_000)
     clock = Clock(wall=lambda: float(next(ticks)))
     told = result(run_request(request_text(), "replay", ReplayOptions(), clock=clock))
-    assert [*told.phase_seconds] == ["preflight", "probe", "prepare", "measure", "verify"]
+    assert [*told.phase_seconds] == ["preflight", "start", "probe", "prepare", "measure", "verify"]
     assert all(seconds >= 1 for seconds in told.phase_seconds.values())
     assert sum(told.phase_seconds.values()) == told.duration_seconds - 1  # a tick until the first phase begins
 
@@ -221,6 +221,19 @@ def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it()
     assert kept is not None
     assert kept.failure is not None
     assert kept.failure.reason == "out_of_memory"
+
+
+def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
+    said: list[str] = []
+
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        return Opened(crew_of(FakeBackend(prepares=full)), Sensing())
+
+    text = request_text(gpus=1, recipes=("bf16", "nvfp4"), may_halve_micro_batch=True, **BIG)
+    run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener, note=said.append))
+    began = ["1 x CPU, measured by replay", "2 of 2 recipes run here: bf16, nvfp4"]
+    halved = [f"the micro batch was halved to {size}: bf16: 2 GiB" for size in (2, 1)]
+    assert said[1:] == [*began, halved[0], *began, halved[1], *began]
 
 
 def test_a_halved_run_answers_the_request_as_it_came_with_the_workload_as_it_ran() -> None:

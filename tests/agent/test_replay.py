@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,10 @@ CODONFM = Workload(
 )
 LLAMA_405B = Workload(preset="llama3.1-405b")
 MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)
+
+
+REPLAYED_SECONDS = 300.0
+"""A replay of the default request asks for a little more on its own clock."""
 
 
 @cache
@@ -137,6 +142,13 @@ def test_a_slow_node_is_slow_in_rates_but_not_in_ratios() -> None:
     assert training.speedup is not None
     assert slow_training.speedup.value == pytest.approx(training.speedup.value)
     assert "scale" in {row.field for row in slow.simulated}
+
+
+def test_a_paced_replay_takes_its_time_and_gives_the_same_figures() -> None:
+    began = time.monotonic()
+    paced = replayed(ReplayOptions(pace=0.001))
+    assert time.monotonic() - began > 0.001 * REPLAYED_SECONDS
+    assert rate(paced) == rate(replayed())
 
 
 def test_delayed_scaling_has_no_prequantized_mode_and_its_sum_says_so() -> None:

@@ -268,31 +268,14 @@ def test_the_time_left_is_the_phases_own_where_it_is_known() -> None:
     assert (clock(200.4), clock(-1)) == ("3:20", "0:00")
 
 
-def test_without_a_terminal_each_phase_is_one_line() -> None:
-    out = io.StringIO()
-    with Bar(PLAN, Console(file=out)) as bar:
-        for share in (0.0, 0.5, 1.0):
-            bar("measure", share, math.nan)
-        bar("verify", 0.0, math.nan)
-    assert [line.split(",")[0] for line in out.getvalue().splitlines()] == ["measuring", "proving what ran"]
-
-
-def test_a_phase_that_nobody_planned_leaves_the_time_where_it_was() -> None:
-    out = io.StringIO()
-    with Bar(PLAN, Console(file=out)) as bar:
-        bar("measure", 1.0, 0.0)
-        bar("polishing", 0.5, math.nan)
-    measured, polished = out.getvalue().splitlines()
-    assert polished.startswith("polishing, about ")
-    assert polished.split(",")[1] == measured.split(",")[1]
-
-
 def test_on_a_terminal_the_bar_has_the_time_left() -> None:
     out = io.StringIO()
     with Bar(PLAN, Console(file=out, force_terminal=True, width=100)) as bar:
         bar("measure", 0.5, 100.0)
+        bar.note("recipe nvfp4: [probe_failed]")
     assert "measuring" in out.getvalue()
     assert "left" in out.getvalue()
+    assert "recipe nvfp4: [probe_failed]" in out.getvalue()
 
 
 def test_tokens_per_joule_are_told_with_the_paired_ratio_and_its_interval() -> None:

@@ -39,9 +39,15 @@ def sent_to_the_builder(path: str) -> bool:
 def test_all_that_is_copied_exists_and_reaches_the_builder() -> None:
     text = "\n".join(stages().values())
     copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, flags=re.MULTILINE) for word in line.split()]
-    mounted = re.findall(r"--mount=type=bind,source=([^,]+),", text)
-    assert {"operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= {*copied, *mounted}
-    assert [path for path in (*copied, *mounted) if not (ROOT / path).exists() or not sent_to_the_builder(path)] == []
+    from_context = [path for path in copied if not path.startswith(("--from=", "/"))]
+    assert {"operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= set(from_context)
+    assert [path for path in from_context if not (ROOT / path).exists() or not sent_to_the_builder(path)] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_installed_is_copied_for_layer_caches_miss_changes_of_mounts(target: str) -> None:
+    assert "--mount" not in stages()[target]
+    assert "COPY --from=wheel /wheels " in stages()[target]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -56,6 +62,12 @@ def test_images_run_as_the_user_that_chart_and_jobs_name(target: str, helm: Helm
 def test_images_have_a_home_that_can_be_written(target: str) -> None:
     """Their user has no entry in /etc/passwd, and the Kubernetes client ends at import where there is no home."""
     assert re.findall(r"\bHOME=(\S+)", stages()[target]) == ["/tmp"]
+
+
+def test_the_agents_image_has_a_name_for_a_user_that_no_file_names() -> None:
+    """`getpass.getuser()`, which Inductor calls, asks these before /etc/passwd. Nothing of the operator asks."""
+    found = {target: re.findall(r"\b(USER|LOGNAME)=\w+", stages()[target]) for target in TARGETS}
+    assert found == {"operator": [], "agent": ["USER", "LOGNAME"]}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -86,7 +98,7 @@ def container(helm: Helm, name: str) -> Manifest:
 
 def probed_ports(of: Manifest) -> set[int]:
     ports = {port["name"]: port["containerPort"] for port in of["ports"]}
-    return {ports[of[probe]["httpGet"]["port"]] for probe in ("livenessProbe", "readinessProbe")}
+    return {ports[of[probe]["httpGet"]["port"]] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
 
 
 def test_the_operator_understands_what_the_chart_tells_it(helm: Helm) -> None:
@@ -106,6 +118,18 @@ def test_the_operator_understands_what_agents_get_by_default(helm: Helm) -> None
     [operator] = [d for d in of_kind(helm.manifests(**told), "Deployment") if d["metadata"]["name"] == "fleet-operator"]
     [found] = operator["spec"]["template"]["spec"]["containers"]
     assert operator_arguments(found["args"]).agent_defaults == AgentDefaults.model_validate(told["agent"])
+
+
+def test_where_the_cluster_chooses_users_none_is_named_and_others_are_whole_numbers(helm: Helm) -> None:
+    for given, wanted in (({"runAsUser": None, "runAsGroup": None}, {}), ({"runAsUser": 1000620000}, None)):
+        pods = [d["spec"]["template"]["spec"] for d in of_kind(helm.manifests(podSecurityContext=given), "Deployment")]
+        expected = {"runAsUser": 1000620000, "runAsGroup": 65532} if wanted is None else wanted
+        for pod in pods:
+            fixed = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+            assert pod["securityContext"] == fixed | expected
+        [container] = [c for pod in pods for c in pod["containers"] if c["name"] == "operator"]
+        told = operator_arguments(container["args"]).agent_defaults
+        assert (told.run_as_user, told.run_as_group) == (expected.get("runAsUser"), expected.get("runAsGroup"))
 
 
 def test_the_exporter_understands_what_the_chart_tells_it(helm: Helm) -> None:

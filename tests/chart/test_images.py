@@ -1,14 +1,21 @@
-"""How images are built for users, and that the check of images can fail."""
+"""How images are built for users, how their archives are kept, and that the check of images can fail."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
+from pathlib import Path
 
 import pytest
 import yaml
 
-from precision_lab import images
+from precision_lab import image_archives, images, images_check
+from precision_lab.image_archives import ImageError, Size
 from tests.support.helm import CHART
 
 REGISTRY = "registry.example.com/team"
@@ -31,32 +38,105 @@ def test_other_builders_make_a_manifest_and_push_all_of_it(builder: str) -> None
     assert pushed == [builder, "manifest", "push", "--all", name, f"docker://{name}"]
 
 
-def told(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the program says; without site packages, since users push without the lab's."""
-    command = [sys.executable, "-S", "-m", "precision_lab.images", *arguments]
-    return subprocess.run(command, cwd=images.REPOSITORY / "lab", text=True, capture_output=True)
+def push(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`push` without site packages, since users push without the lab's."""
+    command = [sys.executable, "-S", "-m", "precision_lab.images", "push", *arguments]
+    return subprocess.run(command, cwd=image_archives.REPOSITORY / "lab", text=True, capture_output=True)
 
 
 def test_without_a_registry_it_is_said_what_to_write() -> None:
-    done = told("push", "--builder=docker")
+    done = push("--builder=docker")
     assert (done.returncode, done.stdout) == (1, "")
     assert "make images REGISTRY=" in done.stderr
 
 
 def test_a_dry_run_prints_the_commands_and_needs_no_builder() -> None:
-    done = told("push", "--builder=docker", "--dry-run", f"--registry={REGISTRY}")
+    done = push("--builder=docker", "--dry-run", f"--registry={REGISTRY}")
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(images.TARGETS)
+    assert len(done.stdout.splitlines()) == len(image_archives.TARGETS)
 
 
-def test_images_carry_the_version_that_the_chart_asks_for() -> None:
+def test_images_carry_the_version_and_the_archives_the_names_that_the_chart_asks_for() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == images.version()
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert chart["appVersion"] == image_archives.version()
+    assert {target: values[target]["image"]["repository"] for target in image_archives.TARGETS} == image_archives.NAMES
+
+
+def source_tree(folder: Path) -> Path:
+    (folder / "agent").mkdir(parents=True)
+    (folder / "docs").mkdir()
+    (folder / ".dockerignore").write_text("*\n!README.md\n!agent\n**/__pycache__\n")
+    for name in ("Dockerfile", "README.md", "agent/run.py", "docs/install.md"):
+        (folder / name).write_text(name)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changed", "rebuilt"),
+    [
+        ("Dockerfile", True),
+        ("README.md", True),
+        ("agent/run.py", True),
+        ("agent/new.py", True),
+        ("agent/__pycache__/run.pyc", False),
+        ("docs/install.md", False),
+    ],
+)
+def test_images_are_built_again_where_what_the_builder_gets_has_changed(
+    tmp_path: Path, changed: str, rebuilt: bool
+) -> None:
+    tree = source_tree(tmp_path)
+    before = image_archives.source_hash(tree)
+    (tree / changed).parent.mkdir(exist_ok=True)
+    (tree / changed).write_text("changed")
+    assert (image_archives.source_hash(tree) != before) is rebuilt
+
+
+def test_where_the_tree_lies_does_not_matter_to_the_hash(tmp_path: Path) -> None:
+    tree = source_tree(tmp_path / "a")
+    shutil.copytree(tree, tmp_path / "b")
+    assert image_archives.source_hash(tree) == image_archives.source_hash(tmp_path / "b")
+
+
+def test_the_builds_that_were_used_last_are_kept(tmp_path: Path) -> None:
+    for age, name in enumerate(("newest", "second", "third", "oldest")):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    (tmp_path / "base.tar").touch()
+    image_archives.keep_newest(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"newest", "second", "base.tar"}
+
+
+def test_a_build_that_another_checkout_may_read_is_kept(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    image_archives.keep_newest(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_the_size_of_an_image_is_that_of_its_layers_with_and_without_the_base(tmp_path: Path) -> None:
+    layers = {"base.tar": 5000, "own.tar": 300, "wheel.tar": 20}
+    manifest = json.dumps([{"Config": "config.json", "Layers": [*layers]}]).encode()
+    files = {"manifest.json": manifest, "config.json": b"{}", **{name: b"x" * size for name, size in layers.items()}}
+    with tarfile.open(tmp_path / "image.tar", "w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    assert image_archives.size_of(tmp_path / "image.tar") == Size(all=5320, added=320)
 
 
 @pytest.mark.parametrize(("code", "output"), [(1, "PPR1 1/2 x"), (0, "Traceback")], ids=["code", "words"])
-def test_an_image_that_starts_otherwise_fails_the_check(code: int, output: str) -> None:
-    agent = next(start for start in images.STARTS if start.target == "agent")
-    images.verdict(agent, 0, "PPR1 1/2 x")
-    with pytest.raises(images.CheckFailed, match="agent ended with"):
-        images.verdict(agent, code, output)
+def test_an_agent_that_ends_otherwise_fails_the_check(code: int, output: str) -> None:
+    images_check.demand_result("65532:65532", 0, "PPR1 1/2 x", "")
+    with pytest.raises(ImageError, match=f"The agent as 65532:65532 ended with {code}"):
+        images_check.demand_result("65532:65532", code, output, "")
+
+
+def test_a_program_starts_with_the_images_own_variables_and_as_the_user_that_is_asked_for() -> None:
+    image = images_check.Image("operator", "/root-of-it", ("HOME=/tmp",), ("python",), images_check.USER)
+    command = image.start_command("1000680000:0", ["python", "-V"], ["A=b"], Path("/account"))
+    shell = command.index("start")
+    rest = ["/root-of-it", "1000680000:0", "/account", images_check.ACCOUNT, "HOME=/tmp", "A=b", "python", "-V"]
+    assert command[shell + 1 :] == rest

@@ -40,9 +40,12 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
         ("", "events"): "create patch list",
         ("kueue.x-k8s.io", "localqueues"): "get",
     },
-    ("operator", "own"): {("coordination.k8s.io", "leases"): "get create update"},
+    ("operator", "own"): {
+        ("coordination.k8s.io", "leases"): "get create update",
+        ("apps", "deployments"): "get list watch",
+    },
     ("exporter", "cluster"): {},
-    ("exporter", "own"): {},
+    ("exporter", "own"): {("apps", "deployments"): "get list watch"},
     ("exporter", "namespace"): {
         (OURS, "precisionprofiles"): "get list watch",
         (OURS, "nodeprecisionreports"): "get list watch",
@@ -91,8 +94,9 @@ def test_the_charts_roles_are_the_table(component: rbac.Component, helm: Helm) -
         for scope, where in (("namespace", ("a", "b")), ("own", ("profiling",)))
     }
     assert [role["rules"] for role in roles["namespace"]] == [rbac.rules(component, "namespace")] * 2
-    own = rbac.rules(component, "own")
+    own = json.loads(json.dumps(rbac.rules(component, "own")).replace(rbac.OWN_DEPLOYMENT, f"fleet-{component}"))
     assert [role["rules"] for role in roles["own"]] == ([own] if own else [])
+    assert own[-1]["resourceNames"] == [m["metadata"]["name"] for m in of_kind(ours, "Deployment")]
     wanted = rbac.rules(component, "cluster")
     assert [role["rules"] for role in of_kind(ours, "ClusterRole")] == ([wanted] if wanted else [])
 

@@ -57,6 +57,13 @@ PROBLEMS: dict[str, tuple[JobView, PodView | None, str, str]] = {
     "a crash without a word": (FAILED, ended(exit_code=139), "AgentCrashed", "failed"),
     "a planned end without a message": (FAILED, ended(exit_code=12), "AgentRefused", "failed"),
     "a planned end": (FAILED, ended(encode_refusal("GPUBusy", "pid 7"), 14), "AgentRefused", "failed"),
+    "an image without its backend": (FAILED, ended(exit_code=15), "BackendUnavailable", "failed"),
+    "a backend that can't be loaded": (
+        FAILED,
+        ended(encode_refusal("BackendUnavailable", "libcublas.so.13: cannot open"), 15),
+        "BackendUnavailable",
+        "failed",
+    ),
     "no message": (FINISHED, ended(), "ResultMissing", "failed"),
     "no JSON": (FINISHED, ended("hello"), "ResultForeign", "failed"),
     "broken JSON": (FINISHED, ended("{"), "ResultDamaged", "failed"),
@@ -93,7 +100,7 @@ def test_a_planned_end_is_told_with_its_own_words() -> None:
 def test_every_planned_end_without_a_message_is_named(code: int) -> None:
     problem = summary_of(FAILED, ended(exit_code=code))
     assert isinstance(problem, Problem)
-    assert problem.reason == "AgentRefused"
+    assert problem.reason == ("BackendUnavailable" if code == 15 else "AgentRefused")
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)

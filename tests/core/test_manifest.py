@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from precision_api import names
 from precision_api.profile import Idle
 from precision_api.request import MeasurementRequest, request_hash
 from precision_operator.core import manifest
+from precision_operator.core.agent_defaults import AgentDefaults
 from precision_operator.core.asking import Ask, ask, request
 from precision_operator.core.due import current, standing
 from precision_operator.core.nodes import NodeFacts, node_facts
-from precision_operator.core.observed import ProfileView
+from precision_operator.core.observed import ProfileView, Settings
 from tests.support.golden import assert_golden
 from tests.support.node_objects import node_object
 from tests.support.world import NOW, SETTINGS, observed, profile
@@ -28,16 +30,18 @@ GB200 = {
 TRAY = node_facts(node_object(GB200, name="gb200-0001", gpus="4"))
 
 
-def made(owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1) -> dict[str, Any]:
+def made(
+    owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1, settings: Settings = SETTINGS
+) -> dict[str, Any]:
     """The Job for `owner` on a tray of four GB200."""
     asked = ask(owner, observed())
     assert isinstance(asked, Ask)
     found = current(standing(owner, asked, facts, None, NOW))
-    return manifest.job(owner, facts, asked, found, request(owner, asked, facts, found.run, attempt), SETTINGS)
+    return manifest.job(owner, facts, asked, found, request(owner, asked, facts, found.run, attempt), settings)
 
 
-def pod_spec(**changes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = made(profile(**changes))["spec"]["template"]["spec"]
+def pod_spec(settings: Settings = SETTINGS, **changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = made(profile(**changes), settings=settings)["spec"]["template"]["spec"]
     return found
 
 
@@ -65,15 +69,17 @@ def test_what_the_profile_says_of_agents_is_on_the_pod() -> None:
             "imagePullSecrets": [{"name": "pull"}],
             "runtimeClassName": "nvidia",
             "tolerations": [{"key": "reserved", "value": "ml", "effect": "NoSchedule"}],
-            "resources": {"cpu": "8", "memory": "64Gi"},
+            "resources": {"cpu": "8", "memory": "64Gi", "ephemeralStorage": "20Gi"},
         }
     )
     container = spec["containers"][0]
     assert (container["image"], spec["runtimeClassName"]) == ("registry.example/special:2", "nvidia")
     assert spec["imagePullSecrets"] == [{"name": "pull"}]
     assert {"key": "reserved", "operator": "Equal", "value": "ml", "effect": "NoSchedule"} in spec["tolerations"]
-    assert container["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"}
-    assert container["resources"]["limits"] == {"memory": "64Gi", "nvidia.com/gpu": "4"}
+    claimed = {"memory": "64Gi", "nvidia.com/gpu": "4"}
+    assert container["resources"]["requests"] == claimed | {"cpu": "8", "ephemeral-storage": "0"}
+    assert container["resources"]["limits"] == claimed | {"ephemeral-storage": "20Gi"}
+    assert spec["volumes"][0] == {"name": "tmp", "emptyDir": {"sizeLimit": "20Gi"}}
 
 
 def test_no_agent_tolerates_everything() -> None:
@@ -85,6 +91,12 @@ def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gb200-0001"]}]}]
     assert "nodeName" not in spec
+
+
+def test_a_user_that_the_cluster_chooses_is_not_named() -> None:
+    defaults = AgentDefaults.model_validate({"runAsUser": None, "runAsGroup": None})
+    told = pod_spec(settings=replace(SETTINGS, agent_defaults=defaults))["securityContext"]
+    assert told == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_the_agent_gets_no_rights_and_no_token() -> None:

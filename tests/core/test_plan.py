@@ -305,7 +305,7 @@ def test_a_starting_agent_says_what_it_waits_for() -> None:
     of = job(run=RUN)
     seen = observed([NIGHTLY], jobs=(of,), pods=waiting(of, unschedulable="0/9 nodes are available"))
     stand = plan(seen).profiles[0].stands[0]
-    assert (stand.reason, "0/9 nodes are available" in stand.message) == ("AgentStarting", True)
+    assert (stand.reason, "0/9 nodes are available" in stand.message) == ("AgentUnschedulable", True)
 
 
 REFUSED: dict[str, tuple[ProfileView, dict[str, Any], str]] = {

@@ -46,6 +46,7 @@ RESTS: list[tuple[str, int, int]] = [
     ("NodeLost", 1, 60),
     ("DeadlineExceeded", 1, 120),
     ("AgentRefused", 1, 300),
+    ("BackendUnavailable", 1, 600),
     ("ImagePullFailed", 1, 600),
     ("ImagePullFailed", 2, 1200),
     ("AReasonOfAnotherVersion", 1, 60),

@@ -384,6 +384,15 @@ def test_what_most_nodes_wait_for_is_told_in_one_word_with_their_number() -> Non
     assert rolled("Measured", "AgentRunning", "MIGEnabled", "AgentCrashed").waits_for is None
 
 
+def test_an_agent_that_cannot_be_scheduled_is_named_and_comes_first_where_none_has_started() -> None:
+    one = rolled("AgentUnschedulable", "MaxConcurrentReached", "MaxConcurrentReached")
+    assert one.waits_for == "AgentUnschedulable (1)", "the others wait for its place"
+    assert {row.reason: row.count for row in one.reasons} == {"AgentUnschedulable": 1, "MaxConcurrentReached": 2}
+    among = rolled("AgentUnschedulable", "AgentRunning", "MaxConcurrentReached", "MaxConcurrentReached")
+    assert among.waits_for == "MaxConcurrentReached (2)"
+    assert rolled("AgentUnschedulable", "AgentRunning", "Measured").waits_for == "AgentUnschedulable (1)"
+
+
 def due(stand: Stand, cause: str = "DriverChange") -> Stand:
     return replace(stand, current=Current("r2", {}, None, cause, "because"))
 

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from precision_lab.fleet import NodeSpec
 from precision_lab.install import NAMESPACE as SYSTEM
 from precision_lab.install import RUNS_AS
-from tests.e2e.plugin import Plugin
 from tests.e2e.test_exporter import nodes_shown, scrape
 from tests.support.eventually import eventually
+from tests.support.plugin import Plugin
 from tests.support.site import Profile, Scene, Site, specs
 
 pytestmark = pytest.mark.cluster
@@ -30,7 +30,7 @@ LLAMA = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}, "recipes": RECIP
 
 @pytest.fixture
 def plugin(site: Site, tmp_path: Path) -> Plugin:
-    return Plugin.of(site, tmp_path)
+    return Plugin.of(site.lab, tmp_path)
 
 
 @pytest.fixture(scope="module")

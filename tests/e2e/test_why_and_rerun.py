@@ -10,8 +10,8 @@ import yaml
 
 from precision_api.names import ANNOTATION_RERUN
 from precision_lab.fleet import NodeSpec
-from tests.e2e.plugin import Plugin
 from tests.support.eventually import eventually
+from tests.support.plugin import Plugin
 from tests.support.site import Profile, Scene, Site, reasons, specs
 
 pytestmark = pytest.mark.cluster
@@ -22,7 +22,7 @@ OTHER = {"name": "other", "shapes": [{"m": 2048, "k": 4096, "n": 4096}]}
 
 @pytest.fixture
 def plugin(site: Site, tmp_path: Path) -> Plugin:
-    return Plugin.of(site, tmp_path)
+    return Plugin.of(site.lab, tmp_path)
 
 
 def has_failed(profile: Profile, node: str, runs: int) -> bool:

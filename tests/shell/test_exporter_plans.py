@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api.names import API_VERSION, PLAN_KIND, PLAN_PLURAL
+from precision_api.names import API_VERSION, PLAN_KIND, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.paths import collection, profiles, reports
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.store import Store
-from precision_operator.exporter.watch import Lists, registry_of
+from precision_operator.exporter.watch import Lists, targets
 from tests.support.fake_cluster import FakeCluster
 from tests.support.report_objects import profile_object, report_object
 
@@ -131,34 +131,23 @@ def cluster_with(*plans: dict[str, Any]) -> FakeCluster:
     return FakeCluster(*shown, *((PLANS, plan) for plan in plans))
 
 
-def watched(store: Store, lists: Lists) -> set[str | None]:
-    """The kinds that kopf is asked to watch."""
-    handlers = registry_of(store, lists, None)._watching.get_all_handlers()
-    return {handler.selector.any_name or handler.selector.plural for handler in handlers if handler.selector}
-
-
-async def test_plans_are_listed_and_watched_beside_profiles_and_reports() -> None:
+async def test_plans_are_listed_and_watched_beside_profiles_and_reports_and_may_be_lacking() -> None:
     store = Store()
     lists = Lists(cluster_with(plan_object()), store, OwnMetrics(process=False), ["ml"])
     await lists.take()
     assert phases(build(store.view())) == {"q1": "Solved"}
-    assert PLAN_PLURAL in watched(store, lists)
+    optional = {target.plural: target.optional for target in targets(["ml"])}
+    assert optional == {PROFILE_PLURAL: False, REPORT_PLURAL: False, PLAN_PLURAL: True}
 
 
-async def test_without_their_crd_all_else_is_shown_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_their_crd_all_else_is_shown() -> None:
     store, cluster = Store(), cluster_with()
     lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            cluster.fail("LIST", PLAN_PLURAL, NOT_FOUND)
-            await lists.take()
+    cluster.fail("LIST", PLAN_PLURAL, NOT_FOUND)
+    await lists.take()
     assert store.complete
     body = build(store.view())
     assert (body.nodes, b"precision_plan_" in body.text) == (1, False)
-    assert [record.getMessage() for record in caplog.records] == [
-        "no CapacityPlans are shown: their CRD is not installed; all else goes on"
-    ]
-    assert PLAN_PLURAL not in watched(store, lists)
 
 
 async def test_plans_vanish_with_their_crd_and_are_listed_again_when_it_is_back() -> None:

@@ -19,7 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from precision_operator.__main__ import arguments
 from precision_operator.cluster import ApiError, Cluster
+from precision_operator.cluster.watching import WatchState
 from precision_operator.core.observed import Settings
+from precision_operator.handlers import targets
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import KINDS, Cache
 from precision_operator.shell.gather import Gatherer
@@ -430,20 +432,30 @@ async def test_a_replica_that_has_no_others_leads_from_the_start() -> None:
     assert (alone.leads, alone.tried.is_set(), alone.elected.is_set()) == (True, True, True)
 
 
-def test_a_scrape_tells_who_leads_and_how_old_each_kind_is() -> None:
-    telemetry, cache, a = Telemetry(), Cache(), Replica(Shelf(), "a")
-    telemetry.follow(lambda: a.election.leads, cache)
+def test_a_scrape_tells_who_leads() -> None:
+    telemetry, a = Telemetry(), Replica(Shelf(), "a")
+    telemetry.follow(lambda: a.election.leads, Cache(), {}, {})
     assert value_of(telemetry, "precision_operator_leader") == 0
     asyncio.run(a.tries())
     assert value_of(telemetry, "precision_operator_leader") == 1
-    older = cache.age("nodes")
-    cache.put("nodes", {"metadata": {"uid": "1"}})
-    assert cache.age("nodes") >= older, "our own writes are no sign that a watch lives"
-    cache.take_list("jobs", [], "1", frozenset())
-    jobs, nodes = cache.age("jobs"), cache.age("nodes")  # in this order: what is asked later is older
-    assert jobs < nodes, "a complete list is a sign of life"
-    ages = [value_of(telemetry, f'precision_operator_watch_age_seconds{{kind="{kind}"}}') for kind in KINDS]
-    assert min(ages) >= 0
+
+
+def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None:
+    telemetry, cache, kinds = Telemetry(), Cache(), targets(["red", "blue"])
+    states = {target: WatchState(watched=target.namespace != "blue", ends=2) for target in kinds}
+    telemetry.follow(lambda: True, cache, kinds, states)
+    cache.put("nodes", {"metadata": {"uid": "1"}})  # our own writes are no sign that a watch lives
+    cache.take_list("jobs", [], "1", frozenset(), "red")  # a complete list is one
+    age = "precision_operator_watch_age_seconds"
+    red = value_of(telemetry, f'{age}{{kind="jobs",namespace="red"}}')
+    blue = value_of(telemetry, f'{age}{{kind="jobs",namespace="blue"}}')
+    nodes = value_of(telemetry, f'{age}{{kind="nodes",namespace=""}}')
+    assert 0 <= red < min(blue, nodes)
+    shown = [
+        value_of(telemetry, f'precision_operator_watched{{kind="plans",namespace="{n}"}}') for n in ("red", "blue")
+    ]
+    assert shown == [1, 0]
+    assert value_of(telemetry, 'precision_operator_watch_ends{kind="pods",namespace="red"}') == 2
 
 
 def value_of(telemetry: Telemetry, series: str) -> float:

@@ -20,7 +20,8 @@ from precision_operator.core.stands import Stand
 PRODUCT = "nvidia.com/gpu.product"
 DEFAULT_WATTS = {"NVIDIA-H100-80GB-HBM3": 700, "NVIDIA-GB200": 1200}
 CLASSES = {"NVIDIA-H100-80GB-HBM3": "H100", "NVIDIA-GB200": "GB200"}
-SLOW_CAUSES = {"ImagePullFailed": 10, "AgentRefused": 5, "AgentOutOfMemory": 5, "PodNotCreated": 5}
+SLOW_CAUSES = dict.fromkeys(("ImagePullFailed", "BackendUnavailable"), 10)
+SLOW_CAUSES |= dict.fromkeys(("AgentRefused", "AgentOutOfMemory", "PodNotCreated"), 5)
 """How much longer a node rests after these, relative to spec.rollout.retry.backoffSeconds."""
 Raw = Mapping[str, Any]
 

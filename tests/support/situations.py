@@ -278,6 +278,10 @@ TURNS: dict[str, Situation] = {
         observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", waiting_reason="ContainerCreating"),)),
         {"attempt": 1, "why": "ContainerCreating"},
     ),
+    "AgentUnschedulable": Situation(
+        observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", unschedulable="0/9 nodes are available"),)),
+        {"attempt": 1, "why": "0/9 nodes are available"},
+    ),
     "AgentRunning": Situation(
         observed([profile()], jobs=(job(),), pods=(pod(job()),)), {"attempt": 1, "job": job().name}
     ),
@@ -313,6 +317,10 @@ ENDS: dict[str, Situation] = {
             "exit_code": 14,
             "detail": "A GPU was in use by somebody else before the measurement began.",
         },
+    ),
+    "BackendUnavailable": Situation(
+        left(exit_code=15),
+        {"detail": "The agent image lacks PyTorch or Transformer Engine, or they can't be loaded."},
     ),
     "ImagePullFailed": Situation(
         ended(STUCK, pod(STUCK, waiting_reason="ErrImagePull", waiting_message="no such image", **POD_STUCK)),

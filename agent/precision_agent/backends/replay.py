@@ -1,14 +1,15 @@
 """Plays published figures of a product back, with seeded noise: the whole way of the data without a GPU.
 
 What was published is few GEMM times and few training rates. Everything else here is assumed, each assumption is named
-in the result, and a result with one of them says that it is simulated. Needs no torch and never waits: its clock is the
-sum of the seconds that it was asked to measure.
+in the result, and a result with one of them says that it is simulated. Needs no torch, and waits only at the pace that
+it is given: its clock is the sum of the seconds that it was asked to measure.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,11 @@ class Replay:
         found = products.part(request.node.product)
         if found is None:
             raise Refusal(UNKNOWN_PRODUCT, f"no replay of {request.node.product!r}: known are {', '.join(families())}")
-        if not 0 < options.scale < math.inf or options.fault not in (None, *FAULTS):
-            raise Refusal(INVALID_REQUEST, f"replay: scale must be above 0 and fault one of {', '.join(FAULTS)}")
+        if not (0 < options.scale < math.inf and 0 <= options.pace <= 1) or options.fault not in (None, *FAULTS):
+            faults = ", ".join(FAULTS)
+            raise Refusal(
+                INVALID_REQUEST, f"replay: scale must be above 0, pace between 0 and 1, and fault one of {faults}"
+            )
         self.part, self.options, self.index = found, options, index
         self._request = request
         self._uid = request.node.uid
@@ -227,6 +231,8 @@ class Replay:
         keep = math.exp(-seconds / tables.DRIFT_MEMORY_SECONDS)
         self._drift = self._drift * keep + tables.DRIFT * math.sqrt(1 - keep * keep) * self._noise.gauss()
         start, self.now = self.now, self.now + seconds
+        if self.options.pace and self.index == 0:  # GPUs measure side by side: one of them waits for all
+            time.sleep(seconds * self.options.pace)
         return start, self.now
 
 

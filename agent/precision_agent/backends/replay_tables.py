@@ -59,11 +59,15 @@ TRAINING_FLOPS_LIKE: Mapping[Recipe, Like] = {
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """`scale` is the node's speed against the published one (0.8: 20 % slow); `fault` is one of FAULTS or None."""
+    """`scale` is the node's speed against the published one (0.8: 20 % slow); `fault` is one of FAULTS or None.
+
+    `pace` is the seconds that pass for each replayed second: 0 does not wait, 1 takes as long as a GPU would.
+    """
 
     scale: float = 1.0
     seed: int = 0
     fault: str | None = None
+    pace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,15 +65,37 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- with .Values.agent.queueName }}{{ $_ := set $told "queueName" . }}{{ end -}}
 {{- with .Values.agent.runtimeClassName }}{{ $_ := set $told "runtimeClassName" . }}{{ end -}}
 {{- with .Values.agent.tolerations }}{{ $_ := set $told "tolerations" . }}{{ end -}}
+{{- range $field := list "runAsUser" "runAsGroup" -}}
+{{- $id := get ($.Values.podSecurityContext | default dict) $field -}}
+{{- if not $id }}{{ $_ := set $told $field nil }}{{ else if ne (int64 $id) 65532 }}{{ $_ := set $told $field (int64 $id) }}{{ end -}}
+{{- end -}}
 {{- if $told }}{{ toJson $told }}{{ end -}}
 {{- end -}}
 
 {{- define "pp.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+{{- range $field := list "runAsUser" "runAsGroup" }}
+{{- with get ($.Values.podSecurityContext | default dict) $field }}
+{{ $field }}: {{ int64 . }}
+{{- end }}
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
+{{- end -}}
+
+{{- /* Ready is asked for as soon as the process serves, and often: a pod is ready two seconds after its first lists. */ -}}
+{{- define "pp.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: {{ . }}}
+  periodSeconds: 1
+  failureThreshold: 120
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ . }}}
+  periodSeconds: 10
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ . }}}
+  periodSeconds: 2
 {{- end -}}
 
 {{- define "pp.containerSecurity" -}}

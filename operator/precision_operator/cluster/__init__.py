@@ -5,6 +5,16 @@ interpreted here, nothing is cached, nothing is retried: who calls knows whether
 is imported: one costs 1.6 s and 80 MB (measured).
 """
 
+import os
+from pathlib import Path
+
+try:
+    Path.home()
+except RuntimeError:
+    # An arbitrary UID without a passwd entry has no home, and kubernetes.aio asks for it while it is imported.
+    # "/" is what container runtimes set for such a user.
+    os.environ["HOME"] = "/"
+
 from precision_operator.cluster.client import USER_AGENT, Cluster
 from precision_operator.cluster.connection import kopf_connection
 from precision_operator.cluster.errors import ApiError, ConnectionProblem

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from precision_api.profile import ProfileSpec, Toleration
 from precision_api.schema import Document, Name
 
+Identifier = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
 
 class AgentDefaults(Document):
-    """The fields of `spec.agent` that have a default of the cluster's, named as there."""
+    """The fields of `spec.agent` that have a default of the cluster's, named as there; and the pods' user."""
 
     queue_name: Name | None = Field(None, description="Kueue LocalQueue of profiles that name none.")
     runtime_class_name: Name | None = Field(None, description="RuntimeClass of profiles that name none.")
     tolerations: tuple[Toleration, ...] = Field((), max_length=32, description="Added to those of every profile.")
+    run_as_user: Identifier | None = Field(65532, description="User of agent pods. null: the cluster chooses it.")
+    run_as_group: Identifier | None = Field(65532, description="Group of agent pods. null: the cluster chooses it.")
 
 
 def filled(spec: ProfileSpec, defaults: AgentDefaults) -> ProfileSpec:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from precision_api import names
-from precision_api.exits import exit_of
+from precision_api.exits import BACKEND_UNAVAILABLE, exit_of
 from precision_api.recipes import Recipe
 from precision_api.report import (
     Quarantine,
@@ -75,8 +75,7 @@ def summary_of(job: JobView, pod: PodView | None) -> Summary | Problem:
         if pod.disruption:
             return _disrupted(pod)
         if isinstance(error, AgentRefused):
-            facts = {"name": error.reason, "exit_code": end.exit_code, "detail": error.message}
-            return Problem("AgentRefused", sentence("AgentRefused", **facts))
+            return _refused(error.reason, end.exit_code, error.message)
         return _unreadable(job, end.exit_code, end.reason, error)
 
 
@@ -84,16 +83,20 @@ def _disrupted(pod: PodView) -> Problem:
     return Problem("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
 
 
+def _refused(name: str, exit_code: int, detail: str) -> Problem:
+    """What the agent refused: for its image's sake, or for what it met on the node."""
+    code = name if name == BACKEND_UNAVAILABLE.reason else "AgentRefused"
+    return Problem(code, sentence(code, name=name, exit_code=exit_code, detail=detail))
+
+
 def _without_pod(job: JobView) -> Problem:
-    if job.failure_reason == "DeadlineExceeded":
-        return _deadline(job)
     if job.failure_reason == "PodFailurePolicy":  # its only rule is for disruptions, which often take the pod at once
         return Problem("Disrupted", sentence("Disrupted", text=job.failure_message), "disrupted")
-    return Problem("PodLost", sentence("PodLost"), "disrupted")
+    return _without_end(job)
 
 
 def _without_end(job: JobView) -> Problem:
-    """The pod is over, but its container's end was never seen: the kubelet or the node went away under it."""
+    """The pod is gone or over, and its container's end was never seen: the kubelet or the node went away under it."""
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
     return Problem("PodLost", sentence("PodLost"), "disrupted")
@@ -112,8 +115,7 @@ def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> 
         return _deadline(job)
     named = exit_of(exit_code)
     if 10 <= exit_code <= 29 and named.code == exit_code and error.code == "ResultMissing":
-        facts = {"name": named.reason, "exit_code": exit_code, "detail": named.sentence}
-        return Problem("AgentRefused", sentence("AgentRefused", **facts))
+        return _refused(named.reason, exit_code, named.sentence)
     if exit_code != 0:
         return Problem("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
     code = error.code if error.code in ("ResultMissing", "ResultForeign") else "ResultDamaged"

@@ -134,15 +134,10 @@ def _pod(
         "enableServiceLinks": False,
         "affinity": {"nodeAffinity": _on_node(facts.name)},
         "tolerations": _tolerations(agent.tolerations),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "runAsGroup": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _pod_security(settings),
         "containers": [_container(agent, image, document)],
         "volumes": [
-            {"name": "tmp", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
         ],
     }
@@ -151,6 +146,17 @@ def _pod(
     if agent.runtime_class_name:
         spec["runtimeClassName"] = agent.runtime_class_name
     return spec
+
+
+def _pod_security(settings: Settings) -> dict[str, Any]:
+    """As Pod Security `restricted` asks; a user or group that is left out is the cluster's choice (OpenShift)."""
+    defaults = settings.agent_defaults
+    chosen = {"runAsUser": defaults.run_as_user, "runAsGroup": defaults.run_as_group}
+    return {
+        "runAsNonRoot": True,
+        **{field: number for field, number in chosen.items() if number is not None},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def _on_node(name: str) -> dict[str, Any]:
@@ -166,12 +172,15 @@ def _tolerations(own: tuple[Toleration, ...]) -> list[dict[str, Any]]:
 
 
 def _container(agent: Agent, image: str, document: MeasurementRequest) -> dict[str, Any]:
-    resources = {
+    claimed = {
         "cpu": agent.resources.cpu,
         "memory": agent.resources.memory,
         names.GPU_RESOURCE: str(document.node.gpus),
     }
-    limits = {key: value for key, value in resources.items() if key != "cpu"}
+    # Local storage is bounded, not claimed: when a disk fills up agents go first, and no Kueue quota has to cover it.
+    requests = claimed | {"ephemeral-storage": "0"}
+    limits = {key: value for key, value in claimed.items() if key != "cpu"}
+    limits["ephemeral-storage"] = agent.resources.ephemeral_storage
     return {
         "name": names.AGENT_CONTAINER,
         "image": image,
@@ -179,8 +188,10 @@ def _container(agent: Agent, image: str, document: MeasurementRequest) -> dict[s
         "env": [
             {"name": names.REQUEST_ENV, "value": request_json(document)},
             {"name": "HOME", "value": "/tmp"},
+            # PyTorch names its compile cache for the user, and the pod's UID has no name.
+            {"name": "USER", "value": names.AGENT_APP},
         ],
-        "resources": {"requests": resources, "limits": limits},
+        "resources": {"requests": requests, "limits": limits},
         "terminationMessagePolicy": "File",
         "securityContext": {
             "allowPrivilegeEscalation": False,

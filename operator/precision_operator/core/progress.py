@@ -19,12 +19,23 @@ FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
 
 
 def waits_for(stands: Sequence[Stand]) -> str | None:
-    """The reason that keeps most nodes from being measured, and how many: `MaxConcurrentReached (12)`."""
-    reasons = Counter(stand.reason for stand in stands if stand.state in ("queued", "waiting"))
+    """The reason that keeps most nodes from being measured, and how many: `MaxConcurrentReached (12)`.
+
+    Where every agent that has a place can't be scheduled, that is the reason: the others wait for those places.
+    """
+    stuck = sum(stand.reason == "AgentUnschedulable" for stand in stands)
+    if stuck and stuck == sum(stand.state == "running" for stand in stands):
+        return f"AgentUnschedulable ({stuck})"
+    reasons = Counter(stand.reason for stand in stands if keeps_from_measuring(stand))
     if not reasons:
         return None
     reason, count = min(reasons.items(), key=lambda item: (-item[1], item[0]))
     return f"{reason} ({count})"
+
+
+def keeps_from_measuring(stand: Stand) -> bool:
+    """Whether the node waits for something: its turn, a change, or room for its agent's pod."""
+    return stand.state in ("queued", "waiting") or stand.reason == "AgentUnschedulable"
 
 
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:

@@ -17,6 +17,8 @@ COMPONENTS: tuple[Component, ...] = get_args(Component)
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _READ = ("get", "list", "watch")
+OWN_DEPLOYMENT = "OWN-DEPLOYMENT"
+_UNINSTALL = "that an uninstall has begun, before the rights go"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Grant:
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     purpose: str
+    only: str = ""
+    """The only object that it is for; empty: all of them. OWN_DEPLOYMENT stands for a name that the chart knows."""
 
 
 GRANTS: tuple[Grant, ...] = (
@@ -77,6 +81,8 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant("operator", "namespace", "", ("events",), ("create", "patch", "list"), "what people should notice"),
     Grant("operator", "own", "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
+    Grant("operator", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
+    Grant("exporter", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
     Grant(
         "exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL, PLAN_PLURAL), _READ, "the figures that it shows"
     ),
@@ -86,7 +92,12 @@ GRANTS: tuple[Grant, ...] = (
 def rules(component: Component, scope: Scope) -> list[dict[str, Any]]:
     """The PolicyRules of a component's Role (namespace, own) or ClusterRole (cluster), fresh, in the table's order."""
     return [
-        {"apiGroups": [row.group], "resources": list(row.resources), "verbs": list(row.verbs)}
+        {
+            "apiGroups": [row.group],
+            "resources": list(row.resources),
+            "verbs": list(row.verbs),
+            **({"resourceNames": [row.only]} if row.only else {}),
+        }
         for row in GRANTS
         if (row.component, row.scope) == (component, scope)
     ]

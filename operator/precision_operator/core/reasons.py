@@ -331,6 +331,13 @@ _ROWS = (
         "attempt {attempt} is starting: {why}",
         "Follow it with kubectl get jobs,pods.",
     ),
+    Reason(
+        "AgentUnschedulable",
+        "running",
+        "the pod of attempt {attempt} can't be scheduled: {why}",
+        "Make room for it: the message is the scheduler's. The attempt gives its place back after "
+        "spec.idle.pendingTimeoutSeconds.",
+    ),
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
     Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),
     Reason("Measured", "succeeded", "measured in attempt {attempt}", "See kubectl get npr {report} -o yaml."),
@@ -354,6 +361,13 @@ _ROWS = (
         "the agent could not measure: {name} (exit code {exit_code}): {detail}",
         "Mend what it names on the node, then kubectl precision rerun NODE. The end of its log stands in its report "
         "(status.attempt.log).",
+    ),
+    Reason(
+        "BackendUnavailable",
+        "failed",
+        "the agent image can't measure: {detail}",
+        "Name an image with PyTorch and Transformer Engine, in agent.image of the chart or spec.agent.image of the "
+        "profile. The node is not at fault.",
     ),
     Reason(
         "ImagePullFailed",

@@ -14,6 +14,7 @@ from precision_operator.core.clock import parse_time
 
 FACTORS = {
     "ImagePullFailed": 10,
+    "BackendUnavailable": 10,
     "AgentRefused": 5,
     "AgentOutOfMemory": 5,
     "PodNotCreated": 5,

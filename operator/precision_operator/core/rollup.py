@@ -22,7 +22,7 @@ from precision_operator.core.asking import Ask, Refusal
 from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
 from precision_operator.core.outliers import Judged, judged
-from precision_operator.core.progress import eta, eta_text, waits_for
+from precision_operator.core.progress import eta, eta_text, keeps_from_measuring, waits_for
 from precision_operator.core.reasons import sentence
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading
@@ -33,8 +33,8 @@ from precision_operator.core.stands import ProfilePlan, Stand
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64
 OUTLIERS_SHOWN = 16
-TOLD = ("skipped", "waiting", "queued", "failed")
-"""States whose reasons a user wants to read."""
+TOLD = ("skipped", "failed")
+"""States whose reasons a user wants to read, beside those of nodes that wait."""
 
 _RELEASE = "Mend them, then release each with kubectl precision rerun NODE."
 
@@ -125,7 +125,7 @@ def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
     """Why nodes wait, are skipped or failed: most frequent first, bounded, an example for each."""
     groups: dict[str, list[Stand]] = defaultdict(list)
     for stand in stands:
-        if stand.state in TOLD:
+        if stand.state in TOLD or keeps_from_measuring(stand):
             groups[stand.reason].append(stand)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
     return tuple(

@@ -195,7 +195,9 @@ def _running(job: JobView, pod: PodView | None, spec: ProfileSpec) -> tuple[str,
         return "WaitsInQueue", sentence("WaitsInQueue", queue=spec.agent.queue_name or "of another name")
     if pod is not None and pod.phase == "Running":
         return "AgentRunning", sentence("AgentRunning", attempt=job.attempt, job=job.name)
-    why = job.creation_problem or (pod and (pod.waiting_message or pod.waiting_reason or pod.unschedulable)) or ""
+    if pod is not None and pod.unschedulable:
+        return "AgentUnschedulable", sentence("AgentUnschedulable", attempt=job.attempt, why=pod.unschedulable)
+    why = job.creation_problem or (pod and (pod.waiting_message or pod.waiting_reason)) or ""
     return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why or "its pod is on the way")
 
 

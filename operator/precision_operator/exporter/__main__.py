@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
-from collections.abc import Sequence
-
-import kopf
-from aiohttp import web
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster.watching import Watches, quiet_kopf
+from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.exporter.family import LEVELS
 from precision_operator.exporter.own import OwnMetrics
 from precision_operator.exporter.server import application, serve
 from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store
-from precision_operator.exporter.watch import Lists, registry_of, settings
+from precision_operator.exporter.watch import Lists, register, targets
 
 _log = logging.getLogger("precision_operator.exporter")
 
@@ -53,6 +55,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
     parser.add_argument("--host", default="127.0.0.1", help="Address to serve on. Default: %(default)s.")
     parser.add_argument("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
+    parser.add_argument(
+        "--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched."
+    )
     parser.add_argument(
         "--resync-seconds", type=float, default=300.0, help="How often everything is listed anew. Default: %(default)s."
     )
@@ -91,43 +96,50 @@ async def run(options: argparse.Namespace) -> None:
         _log.info("serving http://%s:%d/metrics", options.host, port)
         _log.info("metrics level %s: node series on %d /metrics/shard endpoints", options.metrics_level, shards)
         lists = Lists(cluster, store, own, options.watch_namespaces, options.gemm_samples)
+        stop = asyncio.Event()
+        on_signals = partial(_on_signals, stop)
+        on_signals()
+        watches = Watches(
+            targets(options.watch_namespaces), lists.take_one, register(store, lists), options.kubeconfig, on_signals
+        )
+        leaving = own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
+        works = (stop.wait(), leaving, watches.run(), lists.keep(watches.listed, options.resync_seconds))
         try:
-            await lists.first()
-            _log.info("listed %s", ", ".join(options.watch_namespaces))
-            await _watch(store, lists, runner, options)
+            if await _first_of(*works) == 1:
+                await signal_comes(stop)
         finally:
             await runner.cleanup()
 
 
-async def _watch(store: Store, lists: Lists, runner: web.AppRunner, options: argparse.Namespace) -> None:
-    registry = registry_of(store, lists, options.kubeconfig)
-    keeping = asyncio.create_task(lists.keep(options.resync_seconds))
-
-    # At its end kopf waits 5 s for every task that is younger than itself, such as an open connection's.
-    async def close(**_: object) -> None:
-        await runner.cleanup()
-
-    kopf.on.cleanup(registry=registry)(close)
+async def _first_of(*works: Coroutine[Any, Any, object]) -> int:
+    """Which of them ended first; the others are ended. Raises what it raised."""
+    tasks = [asyncio.create_task(work) for work in works]
     try:
-        await kopf.operator(
-            registry=registry, settings=settings(), namespaces=list(options.watch_namespaces), standalone=True
-        )
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        keeping.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return min(map(tasks.index, done))
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    quiet_kopf()
     try:
         asyncio.run(run(options))
     except (ConnectionProblem, OSError) as error:
         print(f"precision-exporter: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        pass
     return 0
 
 

@@ -29,19 +29,20 @@ class Cache:
         self._objects: dict[Kind, dict[str, Raw]] = {kind: {} for kind in KINDS}
         self._versions: dict[str, int] = {}
         self._buried: OrderedDict[str, None] = OrderedDict()
-        self._heard: dict[Kind, float] = {kind: time.monotonic() for kind in KINDS}
+        self._began = time.monotonic()
+        self._heard: dict[tuple[Kind, str | None], float] = {}
 
     def all(self, kind: Kind) -> Mapping[str, Raw]:
         """Trimmed objects by UID."""
         return self._objects[kind]
 
-    def hear(self, kind: Kind) -> None:
-        """Something of this kind has come from the API server unasked, or in a complete list."""
-        self._heard[kind] = time.monotonic()
+    def hear(self, kind: Kind, namespace: str | None) -> None:
+        """Something of this kind has come from the API server unasked, or in a complete list of the namespace."""
+        self._heard[kind, namespace] = time.monotonic()
 
-    def age(self, kind: Kind) -> float:
-        """Seconds since anything of this kind was heard; since the start where nothing was."""
-        return time.monotonic() - self._heard[kind]
+    def age(self, kind: Kind, namespace: str | None) -> float:
+        """Seconds since anything of this kind was heard from the namespace; since the start where nothing was."""
+        return time.monotonic() - self._heard.get((kind, namespace), self._began)
 
     def put(self, kind: Kind, raw: Raw) -> None:
         """Take an object as seen in an event, a list, or the answer to a write of ours."""
@@ -63,9 +64,11 @@ class Cache:
         if self._objects[kind].pop(uid, None) is not None:
             self.changed.set()
 
-    def take_list(self, kind: Kind, items: Iterable[Raw], version: str, before: frozenset[str]) -> None:
+    def take_list(
+        self, kind: Kind, items: Iterable[Raw], version: str, before: frozenset[str], namespace: str | None = None
+    ) -> None:
         """Take a complete list. What was known `before` the list began, is older than it and not in it, is gone."""
-        self.hear(kind)
+        self.hear(kind, namespace)
         seen = set()
         for raw in items:
             seen.add(_identity(raw)[0])

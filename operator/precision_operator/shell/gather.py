@@ -54,11 +54,15 @@ class Gatherer:
     async def list_everything(self) -> None:
         """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
         for kind in KINDS:
-            before = frozenset(self._cache.all(kind))
             for place in [None] if kind == "nodes" else self._namespaces:
-                known = before if place is None else frozenset(u for u in before if self._lives_in(kind, u, place))
-                items, version = await self._cluster.list_all(_path(kind, place), SELECTORS.get(kind))
-                self._cache.take_list(kind, items, version, known)
+                await self.list_one(kind, place)
+
+    async def list_one(self, kind: Kind, namespace: str | None) -> None:
+        """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
+        known = self._cache.all(kind)
+        before = frozenset(uid for uid in known if namespace is None or self._lives_in(kind, uid, namespace))
+        items, version = await self._cluster.list_all(_path(kind, namespace), SELECTORS.get(kind))
+        self._cache.take_list(kind, items, version, before, namespace)
 
     def _lives_in(self, kind: Kind, uid: str, namespace: str) -> bool:
         raw = self._cache.all(kind).get(uid)

@@ -85,6 +85,17 @@ class Planning:
             self._plans[uid] = raw
         self._moved.set()
 
+    async def list_one(self, namespace: str) -> None:
+        """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
+        before = {uid for uid, raw in self._plans.items() if raw["metadata"]["namespace"] == namespace}
+        items, _ = await self._cluster.list_all(paths.collection(API_VERSION, PLAN_PLURAL, namespace))
+        for uid in before - {item["metadata"]["uid"] for item in items}:
+            self._plans.pop(uid, None)
+            self._waits.pop(uid, None)
+        for item in items:
+            if item["metadata"]["uid"] not in self._plans:
+                await self.see({"type": None, "object": item})
+
     async def run(self, office: Office) -> None:
         """Solve what has changed, again and again, while this replica leads."""
         await office.elected.wait()

@@ -30,14 +30,12 @@ SETTLE_SECONDS = 0.1
 LOOK_AGAIN_SECONDS = 5.0
 """When something waits for what no watch shows (a busy node, a missing ConfigMap), the next pass comes this soon."""
 LIST_AGAIN_SECONDS = 600.0
-FIRST_LIST_AGAIN_SECONDS = 15.0
-"""The second list finds what was deleted between the first list and the start of the watch."""
 STATUS_SECONDS = 1.0
 """Least time between two writes of one profile's status."""
 ROUNDS = 64
 UNWATCHED = {
-    *("Busy", "CheckingIdle", "BackingOff", "AgentStarting", "ProfileNotAccepted"),
-    *("Ramping", "Retrying", "NotDueYet", "WaitsInQueue"),
+    *("Busy", "CheckingIdle", "BackingOff", "AgentStarting", "AgentUnschedulable"),
+    *("ProfileNotAccepted", "Ramping", "Retrying", "NotDueYet", "WaitsInQueue"),
 }
 
 
@@ -63,11 +61,20 @@ async def _planned(observed: Observed) -> Plan:
 class Reconciler:
     """Runs passes until it is cancelled."""
 
-    def __init__(self, cache: Cache, gatherer: Gatherer, actor: Actor, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        gatherer: Gatherer,
+        actor: Actor,
+        telemetry: Telemetry,
+        watched: asyncio.Event | None = None,
+    ) -> None:
+        """`watched` is set when the watches have listed everything once; without them this loop makes that list."""
         self._cache = cache
         self._gatherer = gatherer
         self._actor = actor
         self._telemetry = telemetry
+        self._watched = watched
         self._written: dict[str, float] = {}
         self._failures = 0
         self._refused = 0
@@ -84,7 +91,8 @@ class Reconciler:
         """
         await office.tried.wait()
         leading = office.elected.is_set()
-        await self._list_until_done()
+        await (self._list_until_done() if self._watched is None else self._watched.wait())
+        self.ready = True
         relist = asyncio.create_task(self._list_again())
         try:
             await office.elected.wait()
@@ -112,7 +120,6 @@ class Reconciler:
             await asyncio.sleep(self._pause())
             done = await self._listed()
         self._failures = 0
-        self.ready = True
 
     async def _listed(self) -> bool:
         try:
@@ -123,11 +130,9 @@ class Reconciler:
         return True
 
     async def _list_again(self) -> None:
-        pause = FIRST_LIST_AGAIN_SECONDS
         while True:
-            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
+            await asyncio.sleep(LIST_AGAIN_SECONDS * random.uniform(0.9, 1.1))
             await self._listed()
-            pause = LIST_AGAIN_SECONDS
 
     async def _wait(self, due: float) -> None:
         try:

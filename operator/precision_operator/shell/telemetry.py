@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +20,12 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from precision_api.report import ReportAttempt
+from precision_operator.cluster.watching import Target, WatchState
 from precision_operator.core.actions import Close, Collect
 from precision_operator.core.clock import parse_time
 from precision_operator.core.plan import Plan
 from precision_operator.core.stands import newest_attempt
-from precision_operator.shell.cache import KINDS, Cache
+from precision_operator.shell.cache import Cache, Kind
 
 QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
@@ -121,16 +122,40 @@ class Telemetry:
         )
         self._age = Gauge(
             "precision_operator_watch_age_seconds",
-            "Time since the last watch event or complete list, by kind. Lists come every ten minutes at least.",
-            ["kind"],
+            "Time since the last watch event or complete list, by kind and namespace (empty: the cluster). Lists come "
+            "every ten minutes at least.",
+            ["kind", "namespace"],
+            registry=registry,
+        )
+        self._watched = Gauge(
+            "precision_operator_watched",
+            "1 while a kind's watch runs in a namespace (empty: the cluster). 0: the log says why not.",
+            ["kind", "namespace"],
+            registry=registry,
+        )
+        self._watch_ends = Gauge(
+            "precision_operator_watch_ends",
+            "Attempts to list and watch a kind in a namespace that have ended since the start; each is tried again.",
+            ["kind", "namespace"],
             registry=registry,
         )
 
-    def follow(self, leads: Callable[[], bool], cache: Cache) -> None:
-        """Tell with each scrape whether this replica leads, and how old what it knows is."""
+    def follow(
+        self,
+        leads: Callable[[], bool],
+        cache: Cache,
+        kinds: Mapping[Target, Kind | None],
+        states: Mapping[Target, WatchState],
+    ) -> None:
+        """Show with each scrape whether this replica leads, and how each of its watches fares."""
         self._leader.set_function(leads)
-        for kind in KINDS:
-            self._age.labels(kind).set_function(partial(cache.age, kind))
+        for target, state in states.items():
+            kind, namespace = kinds[target], target.namespace
+            labels = (kind or "plans", namespace or "")
+            self._watched.labels(*labels).set_function(partial(getattr, state, "watched"))
+            self._watch_ends.labels(*labels).set_function(partial(getattr, state, "ends"))
+            if kind is not None:
+                self._age.labels(*labels).set_function(partial(cache.age, kind, namespace))
 
     @contextmanager
     def reconcile(self) -> Iterator[None]:

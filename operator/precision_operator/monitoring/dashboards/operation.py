@@ -157,10 +157,11 @@ def _machinery() -> tuple[Panel, ...]:
         ),
         _series(
             "Age of what the operator knows",
-            "Time since the last event or list of each kind, of the replica that knows best.",
+            "Time since the last event or list of each kind, in the namespace that was heard from longest ago, of the "
+            "replica that knows best.",
             "seconds",
             NO_OPERATOR,
-            Query("min by (kind) (precision_operator_watch_age_seconds)", "{{kind}}"),
+            Query("max by (kind) (min by (kind, namespace) (precision_operator_watch_age_seconds))", "{{kind}}"),
         ),
         Panel(
             "stat",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.site import Profile, Site
+from precision_lab.lab import Lab
+from tests.support.site import Profile
 
 PROGRAMS = {
     "kubectl-precision": "precision_operator.cli",
@@ -30,13 +31,13 @@ class Plugin:
     folder: Path
 
     @classmethod
-    def of(cls, site: Site, folder: Path) -> Plugin:
-        """The plugin for this site's cluster, its programs written."""
+    def of(cls, lab: Lab, folder: Path) -> Plugin:
+        """The plugin for this cluster, its programs written."""
         for name, module in PROGRAMS.items():
             program = folder / name
             program.write_text(f"#!{sys.executable}\nfrom {module} import main\n\nmain()\n")
             program.chmod(0o755)
-        return cls(site.lab.binaries["kubectl"], site.lab.kubeconfig, folder)
+        return cls(lab.binaries["kubectl"], lab.kubeconfig, folder)
 
     @property
     def environment(self) -> dict[str, str]:

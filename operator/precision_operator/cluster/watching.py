@@ -1,0 +1,246 @@
+"""Watches that outlive their errors: one kopf operator for each kind in each namespace, started again when it ends.
+
+kopf ends a watch for good on 403 and 404, and with it the kopf operator that holds it: a CRD that comes late, or rights
+that are missing for a minute, would cost all watches. Here each ends alone. Before every start its kind is listed: a
+refusal comes as an ApiError with its reason, and what vanished while nobody watched is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import kopf
+from kopf._cogs.structs.references import Insights  # not public, but an argument of the public spawn_tasks
+
+from precision_operator.cluster.connection import kopf_connection
+from precision_operator.cluster.errors import ApiError
+from precision_operator.cluster.paths import collection
+
+_log = logging.getLogger(__name__)
+
+IDENTITY = "precision-profiler"
+"""kopf would ask for the user's name, which an arbitrary UID has none of; it serves peering, which we don't use."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 4.0
+"""A CRD that comes late, or rights that come back, are noticed within this time and its jitter."""
+STEADY_SECONDS = 10.0
+"""A watch that has run for so long holds; longer than kopf's own attempts take before it gives up (7.5 s)."""
+KOPF_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one watch shows: a kind, in one namespace or (None) in the cluster."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+    optional: bool = False
+    """Whether the cluster may lack the kind for good: a 404 then counts as an empty list."""
+
+    @property
+    def path(self) -> str:
+        """The collection's path."""
+        api_version = f"{self.group}/{self.version}" if self.group else self.version
+        return collection(api_version, self.plural, self.namespace)
+
+    def __str__(self) -> str:
+        return self.plural if self.namespace is None else f"{self.plural} in {self.namespace}"
+
+
+@dataclass
+class WatchState:
+    """How one watch fares."""
+
+    listed: bool = False
+    """Whether its objects have been listed once since the start."""
+    problem: str = ""
+    """Why it is not watched now; empty while it is, and before the first attempt."""
+    watched: bool = False
+    """Whether its watch runs, and did not end within the first seconds."""
+    ends: int = 0
+    """How often an attempt to list and watch has ended."""
+
+
+class WatchEnded(Exception):
+    """A watch that has ended; the message says why."""
+
+
+Take = Callable[[Target], Awaitable[None]]
+"""List a target's objects completely and take them in. Raises ApiError."""
+
+
+class Watches:
+    """Keeps one watch for each target until `run` is cancelled."""
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        take: Take,
+        register: Callable[[Target, kopf.OperatorRegistry], None],
+        kubeconfig: str | None,
+        after_spawn: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`register` adds the handler of a target's events; `after_spawn` takes back the signals, which kopf takes."""
+        self.states: Mapping[Target, WatchState] = {target: WatchState() for target in targets}
+        self.listed = asyncio.Event()
+        """Set when every target has been listed once."""
+        self._take = take
+        self._register = register
+        self._kubeconfig = kubeconfig
+        self._after_spawn = after_spawn
+        self._connector: aiohttp.TCPConnector | None = None
+        """Shared by all watches: a TLS context for each would cost a megabyte and a handshake."""
+
+    async def run(self) -> None:
+        """List, watch, and start again what ends. Never returns; what is no API error is raised."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for target in self.states:
+                    group.create_task(self._keep(target), name=f"watch of {target}")
+        finally:
+            if self._connector is not None:
+                await self._connector.close()
+
+    async def _keep(self, target: Target) -> None:
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
+        while True:
+            began = loop.time()
+            try:
+                await self._take(target)
+                self._mark_listed(target)
+                await self._watch(target)
+            except (ApiError, WatchEnded) as error:
+                self._failed(target, error)
+            if loop.time() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _watch(self, target: Target) -> None:
+        """Watch by a kopf operator of this target alone, until it ends. Always raises, at least WatchEnded."""
+        stop, insights = asyncio.Event(), Insights()
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(target),
+            settings=settings_of(target),
+            insights=insights,
+            identity=IDENTITY,
+            namespaces=[] if target.namespace is None else [target.namespace],
+            clusterwide=target.namespace is None,
+            standalone=True,
+            stop_flag=stop,
+        )
+        self._after_spawn()
+        try:
+            await _discovered(insights, tasks)
+            done, _ = await asyncio.wait(tasks, timeout=STEADY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                self._holds(target)
+                # What was deleted between the list and the begin of the watch has no event.
+                with contextlib.suppress(ApiError):
+                    await self._take(target)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            raise WatchEnded(_reason(done))
+        finally:
+            # Not kopf.run_tasks: at its end it cancels every younger task of the loop, other watches' too.
+            stop.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _registry(self, target: Target) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        kopf.on.login(registry=registry)(self._login)
+        self._register(target, registry)
+        return registry
+
+    async def _login(self, **_: Any) -> kopf.AiohttpSession:
+        """A session of its own for each watch, which kopf closes; kopf asks again after a 401."""
+        found = await kopf_connection(self._kubeconfig)
+        if self._connector is None:
+            self._connector = aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context())
+        session = aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            headers=found.as_http_headers(),
+            proxy=found.proxy_url,
+            trust_env=found.trust_env,
+        )
+        return kopf.AiohttpSession(
+            server=found.server, default_namespace=found.default_namespace, aiohttp_session=session
+        )
+
+    def _mark_listed(self, target: Target) -> None:
+        self.states[target].listed = True
+        if all(state.listed for state in self.states.values()):
+            self.listed.set()
+
+    def _holds(self, target: Target) -> None:
+        state = self.states[target]
+        if state.problem:
+            _log.info("%s: watched now", target)
+        state.problem, state.watched = "", True
+
+    def _failed(self, target: Target, error: ApiError | WatchEnded) -> None:
+        state, problem = self.states[target], str(error)
+        if problem != state.problem:
+            _log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
+        state.problem, state.watched = problem, False
+        state.ends += 1
+        if target.optional and isinstance(error, ApiError) and error.status == 404:
+            self._mark_listed(target)
+
+
+def settings_of(target: Target) -> kopf.OperatorSettings:
+    """kopf, reduced to watching: it writes nothing, and asks for no rights that the chart doesn't give."""
+    chosen = kopf.OperatorSettings()
+    chosen.posting.enabled = False
+    chosen.scanning.disabled = True
+    chosen.process.ultimate_exiting_timeout = None  # seconds after which kopf kills the process that has cancelled it
+    chosen.networking.error_backoffs = KOPF_PAUSES_SECONDS
+    chosen.watching.server_timeout = 300
+    chosen.watching.client_timeout = 330
+    chosen.watching.connect_timeout = 10
+    chosen.watching.chunk_size = 500
+    if target.label_selector is not None:
+        chosen.watching.label_selectors[target.group, target.version, target.plural] = target.label_selector
+    if target.field_selector is not None:
+        chosen.watching.field_selectors[target.group, target.version, target.plural] = target.field_selector
+    return chosen
+
+
+def quiet_kopf() -> None:
+    """Leave to kopf's logs the errors of our own handlers alone: why a watch ended is logged here, once."""
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+
+
+async def _discovered(insights: Insights, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Returns when kopf knows the kind. WatchEnded when discovery lacks it (kopf would watch nothing, in silence)."""
+    ready = asyncio.create_task(insights.ready_resources.wait())
+    try:
+        done, _ = await asyncio.wait((ready, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ready.cancel()
+    if ready not in done:
+        raise WatchEnded(_reason(done))
+    if not insights.watched_resources:
+        raise WatchEnded("the API server's discovery does not name it yet")
+
+
+def _reason(done: Collection[asyncio.Task[Any]]) -> str:
+    """Why the tasks that are done have ended."""
+    errors = [task.exception() for task in done if not task.cancelled()]
+    told = [str(error.args[0] if error.args else "") or type(error).__name__ for error in errors if error is not None]
+    return "; ".join(dict.fromkeys(told)) or "the watch ended without an error"

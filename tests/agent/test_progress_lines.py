@@ -1,0 +1,150 @@
+"""The lines that an agent writes while it works: for `kubectl logs -f`, and for what a killed one leaves."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from precision_agent.plan_seconds import phases
+from precision_agent.progress import LINE_SECONDS, WORDS, Lines
+from precision_api.names import REQUEST_ENV
+from precision_api.request import Timing
+from precision_api.workload import Workload
+from tests.support.eventually import eventually
+from tests.support.result_objects import request, request_text
+
+PLAN = phases(request())
+REPLAY = [sys.executable, "-m", "precision_agent", "run", "--request", "env", "--backend", "replay"]
+LINE = re.compile(r" *[0-9]+ s  (.*)")
+
+
+def environment(asked: str) -> dict[str, str]:
+    """As a container without a home and without a user's name has it."""
+    return {"PATH": os.environ["PATH"], REQUEST_ENV: asked}
+
+
+def pod_log(asked: str, *arguments: str) -> list[str]:
+    """Both streams of a run in one, as a container runtime keeps them."""
+    ran = subprocess.run(
+        [*REPLAY, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment(asked),
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+    return ran.stdout.splitlines()
+
+
+def texts(lines: list[str]) -> list[str]:
+    """What the lines of progress say, without their seconds."""
+    return [found[1] for line in lines if (found := LINE.fullmatch(line))]
+
+
+def test_each_phase_has_one_line_in_its_order_and_the_result_stands_last() -> None:
+    log = pod_log(request_text())
+    first = next(number for number, line in enumerate(log) if line.startswith("PPR1 "))
+    assert all(line.startswith("PPR1 ") for line in log[first:])
+    spoken = [text for text in texts(log[:first]) if text in WORDS.values()]
+    assert spoken == [WORDS[phase] for phase in ("preflight", "start", "probe", "prepare", "measure", "verify")]
+
+
+def test_a_log_says_whose_run_it_is_and_what_it_runs_on() -> None:
+    asked = request()
+    said = texts(pod_log(request_text()))
+    assert said[0].startswith(f"node {asked.node.name}: {asked.namespace}/{asked.profile}, run {asked.run}, attempt 1")
+    assert "4 x GB200, measured by replay" in said
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("probe_failed", "recipe nvfp4: probe_failed: replayed fault: the narrowest recipe fails its probe"),
+        ("gemm_failed", "recipe nvfp4: qkv fprop autocast: cuda_error: "),
+    ],
+)
+def test_what_fails_is_said_with_its_recipe_and_reason(fault: str, line: str) -> None:
+    said = texts(pod_log(request_text(), "--replay-fault", fault))
+    assert [text for text in said if text.startswith(line)], said
+
+
+def test_a_killed_agent_leaves_the_lines_up_to_there(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    timing = Timing(passes=64, segment_seconds=3.0, discard_seconds=1.0)
+    asked = request_text(timing=timing, workload=Workload(preset="llama3-8b"))
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(REPLAY, stdout=stream, stderr=subprocess.STDOUT, env=environment(asked)) as agent,
+    ):
+        try:
+            eventually(lambda: "2 palindromes were complete" in log.read_text(), seconds=60)
+        finally:
+            agent.kill()
+    assert agent.returncode == -signal.SIGKILL, "the run was over: it proves nothing"
+    said = texts(log.read_text().splitlines())
+    assert WORDS["measure"] in said
+    assert WORDS["verify"] not in said
+
+
+def lines_at(*moments: float) -> tuple[Lines, io.StringIO]:
+    """Lines whose clock says these moments, one after another; the first is when they are made."""
+    clock: Iterator[float] = iter(moments)
+    out = io.StringIO()
+    return Lines(PLAN, out, lambda: next(clock)), out
+
+
+def test_a_long_phase_has_another_line_every_half_minute_at_most() -> None:
+    # each written line asks for the time twice: whether it is due, and what it says
+    soon, due = 7.0 + LINE_SECONDS - 1, 7.0 + LINE_SECONDS
+    lines, out = lines_at(0.0, 7.0, 7.0, soon, due, due, due + 1, due + 1)
+    for share in (0.0, 0.5, 0.6):
+        lines("measure", share, 100.0)
+    lines("verify", 0.0, math.nan)
+    rows = [line.split("about")[0] for line in out.getvalue().splitlines()]
+    assert rows == ["    7 s  measuring, ", "   37 s  measuring, ", "   38 s  proving what ran, "]
+
+
+def test_a_line_has_the_time_left_of_phase_and_plan() -> None:
+    lines, out = lines_at(0.0, 1.0, 1.0)
+    lines("verify", 0.0, 10.0)
+    assert out.getvalue() == "    1 s  proving what ran, about 0:11 left\n"
+
+
+def test_a_phase_that_nobody_planned_leaves_the_time_where_it_was() -> None:
+    lines, out = lines_at(*[0.0] * 5)
+    lines("measure", 1.0, 0.0)
+    lines("polishing", 0.5, math.nan)
+    measured, polished = out.getvalue().splitlines()
+    assert polished.startswith("    0 s  polishing, about ")
+    assert polished.split(",")[1] == measured.split(",")[1]
+
+
+def test_without_a_plan_no_line_says_what_is_left() -> None:
+    out = io.StringIO()
+    Lines((), out, lambda: 0.0)("measure", 0.5, 100.0)
+    assert out.getvalue() == "    0 s  measuring\n"
+
+
+def test_a_note_is_one_line_whatever_it_holds() -> None:
+    lines, out = lines_at(0.0, 0.0)
+    lines.note("out of memory:\nPPR1 1/1 x\r")
+    assert out.getvalue() == "    0 s  out of memory: PPR1 1/1 x\n"
+
+
+def test_a_run_goes_on_where_nobody_reads_its_lines() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    lines = Lines(PLAN, os.fdopen(writing, "w", buffering=1), lambda: 0.0)
+    lines.note("nobody reads this")
+    lines("measure", 0.0, math.nan)

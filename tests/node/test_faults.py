@@ -1,0 +1,139 @@
+"""What happens to agents on real nodes: kubelets that restart, killed processes, drains, preemption, deletion."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.installed import GPU_NODE, Installed, Object, Profile
+
+pytestmark = pytest.mark.node
+ONLY_GPU_NODE = {"nodeNames": [GPU_NODE]}
+PACE = 0.03
+"""An agent of `llama3-8b` takes some ten seconds: long enough to meet with a fault."""
+SLOW_PACE = 0.2
+"""It takes a minute: it never ends by itself before the fault has come."""
+PRIORITY = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "training-high"},
+    "value": 1000,
+}
+
+
+def test_an_agent_outlives_a_kubelet_that_restarts_and_a_leader_that_is_killed(installed: Installed) -> None:
+    """One run for both: the node's kubelet is down for a while, and the operator that started the agent is killed."""
+    node = installed.real.nodes[GPU_NODE]
+    with installed.paced(PACE):
+        profile = installed.apply("restarts", target=ONLY_GPU_NODE)
+        agent = profile.running_agent()
+    former = installed.leader()
+    (leader,) = [pod for pod in installed.pods("operator") if pod["metadata"]["name"] == former]
+    installed.lab.processes.stop(node.kubelet, signal.SIGKILL)
+    installed.kill_processes(leader)
+    node.start_kubelet()
+    installed.another_leads(former)
+    profile.completes()
+    report = profile.report()["status"]
+    assert (report["state"], report["attempt"]["number"]) == ("Measured", 1), "nothing was measured twice"
+    assert report["run"]["detail"], "the log was read after the restart"
+    assert agent["metadata"]["uid"]
+    installed.ready()
+    profile.delete()
+
+
+def test_a_leader_that_is_asked_to_end_hands_over_at_once(installed: Installed) -> None:
+    former = installed.leader()
+    installed.kubectl("delete", "pod", former, "--wait=false")
+    assert installed.another_leads(former, seconds=10) != former
+    installed.ready()
+
+
+def test_an_agent_that_is_killed_is_tried_again(installed: Installed) -> None:
+    with installed.paced(PACE):
+        profile = installed.apply("killed", target=ONLY_GPU_NODE)
+        agent = profile.running_agent()
+    installed.kill_processes(agent)
+    profile.completes()
+    attempt = profile.report()["status"]["attempt"]
+    assert (attempt["number"], profile.report()["status"]["state"]) == (2, "Measured")
+    profile.delete()
+
+
+def test_a_drain_takes_the_agent_and_the_node_is_measured_when_it_is_back(installed: Installed) -> None:
+    with installed.paced(SLOW_PACE):
+        profile = installed.apply("drained", target=ONLY_GPU_NODE)
+        profile.running_agent()
+    installed.lab.kubectl("drain", GPU_NODE, "--delete-emptydir-data", "--force", "--timeout=60s")
+    eventually(lambda: "Cordoned" in profile.reasons())
+    assert profile.status()["nodes"]["failed"] == 0, "the node is not to blame"
+    installed.lab.kubectl("uncordon", GPU_NODE)
+    eventually(lambda: profile.report().get("status", {}).get("state") == "Measured", 90)
+    profile.delete()
+
+
+def test_training_takes_the_gpus_from_an_agent(installed: Installed) -> None:
+    installed.lab.apply(PRIORITY)
+    with installed.paced(SLOW_PACE):
+        profile = installed.apply("preempted", target=ONLY_GPU_NODE)
+        profile.running_agent()
+    installed.lab.apply(trainer())
+    try:
+        installed.lab.kubectl("wait", "pod/trainer", "-n", "default", "--for=condition=Ready", "--timeout=30s")
+        eventually(lambda: profile.agent() is None)
+        eventually(lambda: "Busy" in profile.reasons())
+        assert profile.status()["nodes"]["failed"] == 0
+    finally:
+        installed.lab.kubectl("delete", "pod", "trainer", "-n", "default", "--grace-period=1")
+    profile.delete()
+
+
+def test_a_deleted_profile_takes_its_agent_along(installed: Installed) -> None:
+    with installed.paced(SLOW_PACE):
+        profile = installed.apply("deleted", target=ONLY_GPU_NODE)
+        agent = profile.running_agent()
+    profile.delete()
+    name, namespace = agent["metadata"]["name"], agent["metadata"]["namespace"]
+    installed.lab.kubectl("wait", "--for=delete", f"pod/{name}", "-n", namespace, "--timeout=30s")
+
+
+def test_a_gpu_that_becomes_unhealthy_is_not_asked_for(installed: Installed) -> None:
+    installed.real.unhealthy_gpus(GPU_NODE, "GPU-3")
+    try:
+        eventually(lambda: allocatable(installed) == "7")
+        profile = installed.apply("unhealthy", target=ONLY_GPU_NODE)
+        eventually(lambda: explained(profile))
+        assert profile.status()["nodes"].get("failed", 0) == 0, profile.status()
+    finally:
+        installed.real.unhealthy_gpus(GPU_NODE)
+    eventually(lambda: allocatable(installed) == "8")
+    profile.delete()
+
+
+def explained(profile: Profile) -> bool:
+    """The profile either measured the node with the GPUs that it has, or says why it does not."""
+    return bool(profile.reasons()) or profile.status().get("phase") == "Complete"
+
+
+def allocatable(installed: Installed) -> str:
+    """GPUs that the node offers now."""
+    return str(installed.lab.get("node", GPU_NODE)["status"]["allocatable"]["nvidia.com/gpu"])
+
+
+def trainer() -> Object:
+    """A pod of higher priority that wants all GPUs of the real node."""
+    container = {"name": "trainer", "image": "localhost/pause:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trainer", "namespace": "default"},
+        "spec": {
+            "priorityClassName": "training-high",
+            "nodeSelector": {"kubernetes.io/hostname": GPU_NODE},
+            "terminationGracePeriodSeconds": 1,
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+            "containers": [container],
+        },
+    }

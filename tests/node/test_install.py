@@ -1,0 +1,53 @@
+"""The images that were just built start on real nodes, in namespaces that enforce Pod Security `restricted`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.installed import SIMULATED_NODES, Installed, command_of, processes_of
+
+pytestmark = pytest.mark.node
+
+
+def test_both_programs_run_before_the_cluster_knows_their_kinds(early: Installed) -> None:
+    def running() -> list[str]:
+        pods = [*early.pods("operator"), *early.pods("exporter")]
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+    assert len(eventually(lambda: (names := running()) and len(names) == 3 and names)) == 3
+
+
+def test_the_definitions_may_come_later_and_nothing_is_started_anew(early: Installed) -> None:
+    before = {pod["metadata"]["uid"] for component in ("operator", "exporter") for pod in early.pods(component)}
+    early.release.put(**early.values())
+    early.ready(15)
+    pods = [*early.pods("operator"), *early.pods("exporter")]
+    assert {pod["metadata"]["uid"] for pod in pods} == before
+    restarts = [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]]
+    assert restarts == [0, 0, 0]
+
+
+def test_the_programs_run_as_a_user_without_a_name(installed: Installed) -> None:
+    for component in ("operator", "exporter"):
+        for pod in installed.pods(component):
+            pids = [
+                pid for pid in processes_of(pod["metadata"]["uid"]) if "precision_operator" in "".join(command_of(pid))
+            ]
+            assert pids, pod["metadata"]["name"]
+            assert user_of(pids[0]) == 65532
+
+
+def test_the_two_operators_run_on_two_nodes(installed: Installed) -> None:
+    assert len({pod["spec"]["nodeName"] for pod in installed.pods("operator")}) == 2
+
+
+def test_every_node_of_the_cluster_is_ready(installed: Installed) -> None:
+    assert len(installed.lab.get("nodes")["items"]) == SIMULATED_NODES + 3
+
+
+def user_of(pid: int) -> int:
+    """The user id of a process."""
+    with open(f"/proc/{pid}/status") as status:
+        line = next(line for line in status if line.startswith("Uid:"))
+    return int(line.split()[1])

@@ -1,0 +1,226 @@
+"""Watches against a small API server: each is started when its kind can be listed, and started again when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+import yaml
+from aiohttp import web
+
+from precision_operator.cluster import Cluster
+from precision_operator.cluster.watching import Target, Watches, quiet_kopf
+
+GROUP, VERSION = "example.com", "v1"
+RED, BLUE = (Target(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))
+OPTIONAL = Target(GROUP, VERSION, "extras", "red", optional=True)
+
+
+class Server:
+    """Things and extras in namespaces; `refused` holds the status of each namespace that answers with an error."""
+
+    def __init__(self) -> None:
+        self.served = {"things", "extras"}
+        self.discovered = {"things", "extras"}
+        self.refused: dict[str, int] = {}
+        self.watches: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self.asked: Counter[str] = Counter()
+        self.names: dict[str, list[str]] = {"red": [], "blue": []}
+
+    def application(self) -> web.Application:
+        app = web.Application()
+        namespaces = {"name": "namespaces", "kind": "Namespace", "singularName": "", "namespaced": False}
+        app.router.add_get("/api", _answering({"versions": ["v1"]}))
+        app.router.add_get("/api/v1", _answering({"resources": [namespaces]}))
+        version = {"version": VERSION}
+        group = {"name": GROUP, "versions": [version], "preferredVersion": version}
+        app.router.add_get("/apis", _answering({"groups": [group]}))
+        app.router.add_get(f"/apis/{GROUP}/{VERSION}", self._resources)
+        app.router.add_get(f"/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/{{plural}}", self._objects)
+        return app
+
+    async def _resources(self, _: web.Request) -> web.Response:
+        row = {"kind": "Thing", "singularName": "thing", "namespaced": True, "verbs": ["list", "watch"]}
+        return web.json_response({"resources": [row | {"name": name} for name in sorted(self.discovered)]})
+
+    async def _objects(self, request: web.Request) -> web.StreamResponse:
+        namespace, plural = request.match_info["namespace"], request.match_info["plural"]
+        watched = "watch" in request.query
+        self.asked["watch" if watched else "list"] += 1
+        status = 404 if plural not in self.served else self.refused.get(namespace)
+        if status is not None:
+            body = {"kind": "Status", "message": f"{status} by the test", "reason": "Refused", "code": status}
+            return web.json_response(body, status=status)
+        if watched:
+            return await self._stream(request, namespace)
+        items = [thing(name, namespace) for name in self.names[namespace] if plural == "things"]
+        return web.json_response({"kind": "List", "items": items, "metadata": {"resourceVersion": "1"}})
+
+    async def _stream(self, request: web.Request, namespace: str) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        events = self.watches[namespace] = asyncio.Queue()
+        while event := await events.get():
+            await response.write(json.dumps(event).encode() + b"\n")
+        return response
+
+    def add(self, name: str, namespace: str) -> None:
+        """A new object, seen by the watch if there is one."""
+        self.names[namespace].append(name)
+        if namespace in self.watches:
+            self.watches[namespace].put_nowait({"type": "ADDED", "object": thing(name, namespace)})
+
+    def break_off(self, namespace: str) -> None:
+        """End the stream of a namespace's watch."""
+        self.watches.pop(namespace).put_nowait({})
+
+
+def thing(name: str, namespace: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}", "resourceVersion": "2"}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Thing", "metadata": meta}
+
+
+def _answering(body: Any) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    return answer
+
+
+class Owner:
+    """What the watches and the lists have shown."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.seen: set[str] = set()
+        self.lists: Counter[Target] = Counter()
+
+    async def take(self, target: Target) -> None:
+        await self._cluster.list_all(target.path)
+        self.lists[target] += 1
+
+    def register(self, target: Target, registry: kopf.OperatorRegistry) -> None:
+        async def see(event: Any, **_: Any) -> None:
+            self.seen.add(event["object"]["metadata"]["uid"])
+
+        kopf.on.event(target.group, target.version, target.plural, registry=registry)(see)
+
+
+@asynccontextmanager
+async def watching(server: Server, folder: Path, *targets: Target) -> AsyncIterator[tuple[Watches, Owner]]:
+    runner = web.AppRunner(server.application(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    path = kubeconfig(folder, runner.addresses[0][1])
+    async with Cluster.connect(path) as cluster:
+        owner = Owner(cluster)
+        watches = Watches(targets, owner.take, owner.register, path)
+        task = asyncio.create_task(watches.run())
+        try:
+            yield watches, owner
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await runner.cleanup()
+
+
+def kubeconfig(folder: Path, port: int) -> str:
+    config = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+async def until(holds: Callable[[], bool], seconds: float = 8.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline, "it never came"
+        await asyncio.sleep(0.01)
+
+
+async def test_a_kind_that_is_served_late_is_watched_then_and_an_optional_one_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    server = Server()
+    server.served.clear()
+    async with watching(server, tmp_path, RED, OPTIONAL) as (watches, owner):
+        await until(lambda: watches.states[OPTIONAL].ends > 0 and watches.states[RED].ends > 0)
+        assert (watches.states[OPTIONAL].listed, watches.states[RED].listed) == (True, False)
+        assert "404" in watches.states[RED].problem
+        assert not watches.listed.is_set()
+        server.served.add("things")
+        await asyncio.wait_for(watches.listed.wait(), 8)
+        server.add("late", "red")
+        await until(lambda: owner.seen == {"red-late"})
+
+
+async def test_a_kind_that_discovery_lacks_for_a_moment_is_not_taken_for_watched(tmp_path: Path) -> None:
+    server = Server()
+    server.discovered.clear()
+    async with watching(server, tmp_path, RED) as (watches, owner):
+        await until(lambda: "discovery" in watches.states[RED].problem)
+        server.discovered.add("things")
+        server.add("one", "red")
+        await until(lambda: owner.seen == {"red-one"})
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
+    status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    caplog.set_level(logging.INFO)
+    async with watching(server, tmp_path, RED, BLUE) as (watches, owner):
+        await until(lambda: {"red", "blue"} <= server.watches.keys())
+        caplog.clear()
+        server.refused["red"] = status
+        server.break_off("red")
+        await until(lambda: watches.states[RED].ends >= 3, 20)
+        server.add("meanwhile", "blue")
+        await until(lambda: "blue-meanwhile" in owner.seen)
+        assert watches.states[BLUE].ends == 0
+        said = [record.getMessage() for record in caplog.records if record.name.startswith("precision")]
+        assert len(said) == len(set(said)) <= 2, said  # the watch is refused first, then the list
+        del server.refused["red"]
+        server.add("after", "red")
+        await until(lambda: "red-after" in owner.seen)
+        assert owner.lists[RED] > 1, "who starts a watch again lists first: deletions meanwhile have no event"
+
+
+async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_path: Path) -> None:
+    server = Server()
+    async with watching(server, tmp_path, RED) as (watches, owner):
+        await until(lambda: watches.states[RED].watched, 15)
+        await until(lambda: owner.lists[RED] == 2)
+        assert server.asked == {"list": 3, "watch": 1}
+
+
+async def test_the_end_of_all_watches_takes_no_time_and_leaves_other_tasks_alone(tmp_path: Path) -> None:
+    other = asyncio.create_task(asyncio.sleep(60))
+    async with watching(Server(), tmp_path, RED, BLUE) as (watches, _):
+        await watches.listed.wait()
+        await asyncio.sleep(0.3)
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - began < 3
+    assert not other.done()
+    other.cancel()
+
+
+def test_of_kopf_only_the_errors_of_our_handlers_are_logged() -> None:
+    quiet_kopf()
+    watching_log, handlers_log = (logging.getLogger(name) for name in ("kopf._cogs.clients.watching", "kopf.objects"))
+    assert not watching_log.isEnabledFor(logging.ERROR)
+    assert handlers_log.isEnabledFor(logging.ERROR)

@@ -1,0 +1,222 @@
+"""Precision Profiler as its users have it: the chart installed by Helm, with the images just built, on real nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from precision_api import names
+from precision_lab.fleet import fleet
+from precision_lab.image_archives import image_archives
+from precision_lab.lab import Lab, LabSettings
+from precision_lab.real_nodes.cluster import FLEET, RealLab, start_real_lab
+from precision_lab.release import Release
+from tests.support.eventually import eventually
+
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+GPU_NODE = "gpu-a"
+TEAM = "team-a"
+"""The watched namespace."""
+AGENT_RESOURCES = {"cpu": "200m", "memory": "1Gi"}
+"""These machines are small: the default asks for what a GPU node has to spare."""
+SIMULATED_NODES = 20
+OPERATOR, EXPORTER = "precision-profiler-operator", "precision-profiler-exporter"
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A cluster with real and simulated nodes, and the release in it."""
+
+    real: RealLab
+    release: Release
+
+    @property
+    def lab(self) -> Lab:
+        return self.real.lab
+
+    def values(self, **changes: Any) -> Object:
+        """The chart's values: only what every user must say, and `changes`."""
+        return {"watchNamespaces": [TEAM], **changes}
+
+    def ready(self, seconds: float = 60) -> None:
+        """Returns when all replicas of operator and exporter are available."""
+        for name in (OPERATOR, EXPORTER):
+            self.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={seconds:.0f}s")
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        """kubectl in the release's namespace."""
+        return self.lab.kubectl(*words, f"--namespace={self.release.namespace}", stdin=stdin)
+
+    def apply(self, name: str, **spec: Any) -> Profile:
+        """Applies a profile in the watched namespace."""
+        self.lab.apply(profile_manifest(name, **spec))
+        return Profile(self.lab, name)
+
+    def pods(self, component: str) -> list[Object]:
+        """Pods of one Deployment that are not ending."""
+        selector = f"app.kubernetes.io/component={component}"
+        found = self.lab.get("pods", "--namespace", self.release.namespace, "--selector", selector)["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def leader(self) -> str:
+        """The name of the pod that holds the Lease; empty where nobody does."""
+        lease = self.lab.get("lease", OPERATOR, "--namespace", self.release.namespace)
+        return str(lease["spec"].get("holderIdentity", "")).rpartition("_")[0]
+
+    def another_leads(self, former: str, seconds: float = 40) -> str:
+        """Returns the next leader's pod as soon as there is one."""
+        return eventually(lambda: (leader := self.leader()) and leader != former and leader, seconds)
+
+    def kill_processes(self, pod: Object) -> None:
+        """SIGKILL for all processes of a pod's program, as an out-of-memory killer or an operator's debugger does."""
+        killed = [pid for pid in processes_of(pod["metadata"]["uid"]) if command_of(pid)[:1] != ["/pause"]]
+        assert killed, f"no process of {pod['metadata']['name']} runs"
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+
+    @contextmanager
+    def paced(self, pace: float) -> Iterator[None]:
+        """Agents on the real GPU node that start in this block wait so many seconds for each replayed one."""
+        self.real.replay_options(f"--replay-pace={pace}")
+        try:
+            yield
+        finally:
+            self.real.replay_options()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile in the watched namespace."""
+
+    lab: Lab
+    name: str
+
+    def get(self) -> Object:
+        found: Object = self.lab.get("pp", self.name, "--namespace", TEAM)
+        return found
+
+    def status(self) -> Object:
+        return dict(self.get().get("status", {}))
+
+    def phase(self) -> str:
+        return str(self.status().get("phase", ""))
+
+    def completes(self, seconds: int = 60) -> Object:
+        """Waits as a user does; returns the status."""
+        self.lab.kubectl("wait", f"pp/{self.name}", "-n", TEAM, "--for=condition=Complete", f"--timeout={seconds}s")
+        return self.status()
+
+    def delete(self) -> None:
+        self.lab.kubectl("delete", "pp", self.name, "-n", TEAM, "--ignore-not-found")
+
+    def reasons(self) -> set[str]:
+        """Why nodes of this profile have no result (yet)."""
+        return {row["reason"] for row in self.status().get("reasons", ())}
+
+    def report(self, node: str = GPU_NODE) -> Object:
+        """Its report of a node; empty where there is none."""
+        selector = f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
+        reports = self.lab.get("npr", "--namespace", TEAM, "--selector", selector)["items"]
+        return next((report for report in reports if report["spec"]["nodeName"] == node), {})
+
+    def agent(self, node: str = GPU_NODE) -> Object | None:
+        """The agent's pod on a node, as long as it has not ended."""
+        selector = f"{names.LABEL_APP}={names.AGENT_APP},{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
+        pods: list[Object] = self.lab.get("pods", "--namespace", TEAM, "--selector", selector)["items"]
+        return next(
+            (
+                pod
+                for pod in pods
+                if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")
+            ),
+            None,
+        )
+
+    def running_agent(self, node: str = GPU_NODE, seconds: float = 60) -> Object:
+        """The agent's pod on a node, once its program measures."""
+
+        def look() -> Object | None:
+            pod = self.agent(node)
+            return pod if pod and pod["status"]["phase"] == "Running" and "measuring" in log_of(self.lab, pod) else None
+
+        found = eventually(look, seconds)
+        assert found
+        return found
+
+    def jobs(self) -> list[Object]:
+        selector = f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
+        found: list[Object] = self.lab.get("jobs", "--namespace", TEAM, "--selector", selector)["items"]
+        return found
+
+
+@contextmanager
+def cluster(apiserver_flags: Sequence[str] = ()) -> Iterator[Installed]:
+    """Real nodes with the images just built, simulated ones beside them, namespaces that enforce `restricted`."""
+    images = image_archives()
+    given = {"node-a": [images["operator"]], "node-b": [images["operator"]], GPU_NODE: [images["agent"]]}
+    settings = LabSettings(agent_seconds=0.3, apiserver_flags=tuple(apiserver_flags))
+    with start_real_lab(given, FLEET, fleet(SIMULATED_NODES), settings) as real:
+        release = Release(real.lab)
+        for namespace in (release.namespace, TEAM):
+            real.lab.create_namespace(namespace)
+            real.lab.kubectl("label", "namespace", namespace, RESTRICTED)
+        yield Installed(real, release)
+
+
+def profile_manifest(name: str, **spec: Any) -> Object:
+    """A profile with one retry, of small agents."""
+    defaults = {
+        "workload": {"preset": "llama3-8b"},
+        "rollout": {"maxConcurrent": 25, "retry": {"limit": 1, "backoffSeconds": 1}},
+        "agent": {"resources": AGENT_RESOURCES},
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": defaults | spec,
+    }
+
+
+def processes_of(pod_uid: str) -> list[int]:
+    """The ids, on this machine, of all processes of a pod."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cgroup"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue
+        if f"pod{pod_uid}" in text:
+            found.append(int(path.parent.name))
+    return found
+
+
+def command_of(pid: int) -> list[str]:
+    """A process's command line; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def log_of(lab: Lab, pod: Object) -> str:
+    """What a pod has said so far."""
+    meta = pod["metadata"]
+    return lab.kubectl("logs", meta["name"], "-n", meta["namespace"])
+
+
+def conditions(status: Object) -> dict[str, str]:
+    """Type to status."""
+    return {row["type"]: row["status"] for row in status.get("conditions", ())}
+
+
+def as_json(text: str) -> Any:
+    """A document that a command printed."""
+    return json.loads(text)
