@@ -52,9 +52,9 @@ MUTANTS = (
     ),
     Mutant(
         "throttled nodes are in the reference",
-        "throttled",
-        "any(row.throttled_share is not None for row in status.results)",
-        "False",
+        "_judge",
+        "if row.usable and not row.throttled",
+        "if row.usable",
         ("test_outliers.py", "test_rollup.py"),
     ),
     Mutant(
