@@ -162,6 +162,15 @@ async def test_plans_vanish_with_their_crd_and_are_listed_again_when_it_is_back(
     assert found == [{"q1": "Solved"}, {}, {"q1": "Solved"}]
 
 
+async def test_plans_that_may_not_be_read_stay_as_they_were_and_cost_nothing_else() -> None:
+    store, cluster = Store(), cluster_with(plan_object())
+    lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
+    await lists.take()
+    cluster.fail("LIST", PLAN_PLURAL, ApiError(403, "Forbidden", "not yours"))
+    await lists.take()
+    assert phases(build(store.view())) == {"q1": "Solved"}
+
+
 async def test_another_error_of_the_plans_list_is_not_taken_for_a_missing_crd() -> None:
     store, cluster = Store(), cluster_with()
     cluster.fail("LIST", PLAN_PLURAL, ApiError(503, "ServiceUnavailable", "etcd has no leader"))

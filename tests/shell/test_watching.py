@@ -167,6 +167,14 @@ async def test_a_kind_that_is_served_late_is_watched_then_and_an_optional_one_is
         await until(lambda: owner.seen == {"red-late"})
 
 
+async def test_an_optional_kind_that_may_not_be_read_is_not_waited_for(tmp_path: Path) -> None:
+    server = Server()
+    server.refused["red"] = 403
+    async with watching(server, tmp_path, OPTIONAL) as (watches, _):
+        await asyncio.wait_for(watches.listed.wait(), 8)
+        assert "403" in watches.states[OPTIONAL].problem
+
+
 async def test_a_kind_that_discovery_lacks_for_a_moment_is_not_taken_for_watched(tmp_path: Path) -> None:
     server = Server()
     server.discovered.clear()

@@ -46,7 +46,7 @@ class Target:
     label_selector: str | None = None
     field_selector: str | None = None
     optional: bool = False
-    """Whether the cluster may lack the kind for good: a 404 then counts as an empty list."""
+    """Whether all else goes on where the kind is not served (404) or may not be read (403, roles of an older chart)."""
 
     @property
     def path(self) -> str:
@@ -198,7 +198,7 @@ class Watches:
             _log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
         state.problem, state.watched = problem, False
         state.ends += 1
-        if target.optional and isinstance(error, ApiError) and error.status == 404:
+        if target.optional and isinstance(error, ApiError) and error.status in (403, 404):
             self._mark_listed(target)
 
 

@@ -73,14 +73,16 @@ class Lists:
             await self._store.take_reports(namespace, *await self._cluster.list_all(reports(namespace)))
 
     async def _take_plans(self, namespace: str, optional: bool) -> None:
-        """List the plans; with `optional`, where the cluster doesn't know their kind there are none."""
+        """List the plans; with `optional`, none are there without their kind (404), or stay without rights (403)."""
         async with self._turn:
             self._store.begin_list()
             try:
                 found, version = await self._cluster.list_all(collection(API_VERSION, PLAN_PLURAL, namespace))
             except ApiError as error:
-                if error.status != 404 or not optional:
+                if not optional or error.status not in (403, 404):
                     raise
+                if error.status == 403:
+                    return
                 found, version = [], str(2**63)  # none, however young
             await self._store.take_plans(namespace, found, version)
 

@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 
 from precision_operator.cluster import ApiError
+from precision_operator.cluster.watching import LONGEST_PAUSE_SECONDS
 from precision_operator.core.actions import Start
 from precision_operator.core.asking import Refusal
 from precision_operator.core.events import notes
@@ -77,6 +78,8 @@ class Reconciler:
         self._watched = watched
         self._written: dict[str, float] = {}
         self._failures = 0
+        self._problem = ""
+        """Why the last list failed: the same reason is not logged again."""
         self._refused = 0
         """Passes in a row in which an action was refused: the same refusal must not be asked for in a hot loop."""
         self._turn = asyncio.Lock()
@@ -117,7 +120,7 @@ class Reconciler:
     async def _list_until_done(self) -> None:
         done = await self._listed()
         while not done:
-            await asyncio.sleep(self._pause())
+            await asyncio.sleep(min(LONGEST_PAUSE_SECONDS, self._pause()))
             done = await self._listed()
         self._failures = 0
 
@@ -125,8 +128,11 @@ class Reconciler:
         try:
             await self._gatherer.list_everything()
         except ApiError as error:
-            _log.warning("listing: %s", error)
+            if str(error) != self._problem:
+                _log.warning("listing: %s", error)
+            self._problem = str(error)
             return False
+        self._problem = ""
         return True
 
     async def _list_again(self) -> None:
