@@ -51,11 +51,15 @@ class Module:
         return ["-trimpath", *tags, "-ldflags", self.ldflags]
 
     def key(self) -> str:
-        """Name and hash of all that decides the binaries: the pinned sources, the packages and the flags."""
+        """Name and hash of all that decides the binaries."""
+        return f"{self.name}-{hashlib.sha256(chr(0).join(self.key_parts()).encode()).hexdigest()[:12]}"
+
+    def key_parts(self) -> list[str]:
+        """All that decides the binaries: the pinned sources, the packages with our own sources, and the flags."""
         parts = [(self.folder / name).read_text() for name in ("go.mod", "go.sum")]
         parts += [package for _, package in self.programs] + self.flags()
         parts += [(self.folder / package).read_text() for _, package in self.programs if package.endswith(".go")]
-        return f"{self.name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
+        return parts
 
 
 def _kubernetes(*names: str) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,7 @@ from precision_lab.real_nodes.support import missing
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.installed import EXPORTER, OPERATOR, Installed, cluster
 
-ORDER = ("test_install", "test_measure", "test_faults", "test_uninstall")
+ORDER = ("test_leftovers", "test_install", "test_measure", "test_faults", "test_uninstall")
 LOG_LINES = 30
 FOLDER = Path(__file__).parent
 KEY = pytest.StashKey[Installed]()

@@ -30,9 +30,12 @@ APT_INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
 OVERLAY = Path("/proc/filesystems")
 
 
-def missing() -> list[str]:
-    """One sentence for each thing that real nodes need and this machine lacks; empty where they can run."""
-    if os.geteuid() != 0:
+def missing(user_id: int | None = None) -> list[str]:
+    """One sentence for each thing that real nodes need and this machine lacks; empty where they can run.
+
+    `user_id`: who asks; by default the user of this process.
+    """
+    if (os.geteuid() if user_id is None else user_id) != 0:
         return ["Real nodes need root: namespaces, mounts and control groups. Run `make test-node` as root."]
     return [*_missing_packages(), *_missing_kernel_features()]
 
