@@ -31,7 +31,7 @@ from precision_lab.image_archives import (
     image_archives,
     run,
 )
-from precision_lab.install import Installation, Program, install
+from precision_lab.install import NAMESPACE, Installation, Program, install
 from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
 from precision_lab.processes import ProcessError
 
@@ -178,6 +178,7 @@ def in_image(lab: Lab, image: Image, program: Program, user: str) -> Program:
     account.mkdir(exist_ok=True)
     (account / "token").write_text(credentials.token)
     (account / "ca.crt").write_bytes(credentials.ca)
+    (account / "namespace").write_text(NAMESPACE)  # the operator's Lease is there
     server = urllib.parse.urlsplit(credentials.server)
     variables = [f"KUBERNETES_SERVICE_HOST={server.hostname}", f"KUBERNETES_SERVICE_PORT={server.port}"]
     # The Deployment's command is for the interpreter of the lab; in the image it is the chart's own word.

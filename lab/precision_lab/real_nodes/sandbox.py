@@ -28,15 +28,19 @@ READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
 PRIVATE = ("/run", "/var/lib", "/var/log", "/dev/shm")
 """Folders in which container runtimes and kubelets write: inside they are empty, and the machine's stay untouched."""
-KERNEL_SETTINGS = (
-    "vm/overcommit_memory",
-    "vm/panic_on_oom",
-    "kernel/panic",
-    "kernel/panic_on_oops",
-    "kernel/keys/root_maxkeys",
-    "kernel/keys/root_maxbytes",
-)
-"""Settings of the whole machine that a kubelet changes at its start: it gets files of our own instead."""
+KERNEL_SETTINGS = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/keys/root_maxbytes": 25_000_000,
+}
+"""Settings of the whole machine that a kubelet changes at its start, and to what: it gets files of our own instead.
+
+They hold these values before any kubelet starts, so none writes: writing empties a file for a moment, and another
+kubelet that reads it then ends.
+"""
 
 
 class SandboxKeeper(Keeper):
@@ -116,10 +120,10 @@ def _set_up(run_dir: Path, interfaces: Sequence[str]) -> None:
     for folder in ("/run/netns", "/run/lock", "/var/lib/kubelet", "/var/lib/cni"):
         Path(folder).mkdir(parents=True, exist_ok=True)
     settings = run_dir / "kernel-settings"
-    for name in KERNEL_SETTINGS:
+    for name, value in KERNEL_SETTINGS.items():
         copy, original = settings / name, Path("/proc/sys") / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(original.read_text())
+        copy.write_text(f"{value}\n")
         _run("mount", "--bind", str(copy), str(original))
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "node0", "type", "veth", "peer", "name", "node1")
