@@ -32,7 +32,7 @@ from precision_lab.image_archives import (
     run,
 )
 from precision_lab.install import NAMESPACE, Installation, Program, install
-from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
+from precision_lab.lab import ESTABLISHED, KubectlError, Lab, LabSettings, start_lab
 from precision_lab.processes import ProcessError
 
 USER = "65532:65532"
@@ -134,7 +134,7 @@ def check_late_definitions(lab: Lab, image: Image, installed: Installation) -> N
         time.sleep(LATE_SECONDS)
         lab.processes.check(program.name)
         lab.apply(*(_fresh(item) for item in definitions))
-        lab.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+        lab.kubectl("wait", "crd", "--all", ESTABLISHED, "--timeout=30s")
         lab.apply(_suspended_profile(installed.namespace))
         lab.kubectl(
             *("wait", f"pp/{PROBE}", "-n", installed.namespace, "--timeout=30s"),

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from precision_lab.binaries import binaries
-from precision_lab.lab import Lab
+from precision_lab.lab import ESTABLISHED, Lab
 from precision_lab.names import PREFIX
 from precision_lab.ports import free_ports
 from precision_lab.processes import ProcessError
@@ -84,7 +84,7 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
     definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     deployments = [item for item in objects if item["kind"] == "Deployment"]
     _apply(lab, definitions)
-    lab.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *(_name(item) for item in definitions))
+    lab.kubectl("wait", ESTABLISHED, "--timeout=30s", "crd", *(_name(item) for item in definitions))
     _apply(lab, [without_pods(item) if item in deployments else item for item in objects if item not in definitions])
     ports = free_ports(len(deployments))
     programs = [program_of(lab, deployment, port) for deployment, port in zip(deployments, ports, strict=True)]

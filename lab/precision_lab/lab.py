@@ -25,6 +25,8 @@ from precision_lab.standin import start_stand_in
 
 DESCRIPTION = "lab.json"
 KUBECTL_SECONDS = 120
+ESTABLISHED = "--for=jsonpath={.status.conditions[?(@.type=='Established')].status}=True"
+"""For `kubectl wait crd`: `--for=condition=Established` fails on a definition that has no conditions yet."""
 
 
 class KubectlError(Exception):

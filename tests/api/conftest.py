@@ -10,6 +10,7 @@ import pytest
 
 from precision_api import crdgen
 from precision_lab.binaries import binaries
+from precision_lab.lab import ESTABLISHED
 from tests.support.api_server import ApiServer
 from tests.support.kubectl import Kubectl
 
@@ -20,7 +21,7 @@ def kubectl_everywhere(cluster: Any) -> Kubectl:
     kubectl = Kubectl(binaries(["kubectl"])["kubectl"], cluster.kubeconfig)
     for name in crdgen.files():
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[1] / name))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    kubectl("wait", ESTABLISHED, "--timeout=30s", "crd", "--all")
     kubectl("api-resources")  # asks anew: `explain` would believe a list from before our kinds were there
     return kubectl
 

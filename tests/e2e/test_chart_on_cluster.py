@@ -21,7 +21,7 @@ from precision_lab import monitoring
 from precision_lab.binaries import binaries
 from precision_lab.fleet import NodeSpec
 from precision_lab.install import CHART, REPOSITORY
-from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
 from precision_lab.release import HelmError, Release, notes_of
 from precision_operator.core import rbac
 from precision_operator.core.manifest import owner
@@ -108,7 +108,7 @@ def monitored(release: Release, upgraded: Step) -> Step:
     for path in monitoring.definitions():
         release.lab.kubectl("apply", "--server-side", "-f", str(path))
     crds = [f"crd/{plural}.monitoring.coreos.com" for plural in monitoring.PLURALS]
-    release.lab.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
+    release.lab.kubectl("wait", ESTABLISHED, "--timeout=30s", *crds)
     return step(release, release.put(**AUTO))
 
 

@@ -10,6 +10,7 @@ import pytest
 from precision_api import names
 from precision_api.names import GPU_RESOURCE
 from precision_lab.fleet import NodeSpec
+from precision_lab.lab import ESTABLISHED
 from precision_operator.cluster import paths
 from precision_operator.core.clock import parse_time
 from tests.support.eventually import eventually
@@ -58,7 +59,7 @@ def queue(site: Site, name: str) -> Object:
 def kueue(site: Site) -> Iterator[None]:
     """Kueue's queues as a kind of object, and one queue."""
     site.lab.apply(QUEUE_KIND)
-    site.lab.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/localqueues.kueue.x-k8s.io")
+    site.lab.kubectl("wait", ESTABLISHED, "--timeout=60s", "crd/localqueues.kueue.x-k8s.io")
     eventually(lambda: site.api.call("GET", "/apis/kueue.x-k8s.io/v1beta1/localqueues")[0] == 200)
     site.lab.apply(queue(site, "gpus"))
     yield

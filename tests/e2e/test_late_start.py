@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from precision_lab.install import NAMESPACE, Program, program_of, render
-from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
 from precision_lab.ports import free_ports
 from tests.support.eventually import eventually
 from tests.support.site import profile_manifest
@@ -53,7 +53,7 @@ class Late:
     def define(self) -> None:
         for definition in self.definitions:
             self.lab.apply(definition)
-        self.lab.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *self.names())
+        self.lab.kubectl("wait", ESTABLISHED, "--timeout=30s", "crd", *self.names())
 
     def undefine(self) -> None:
         self.lab.kubectl("delete", "crd", *self.names())

@@ -21,6 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from precision_lab.api import tls_context
+from precision_lab.install import NAMESPACE
 from precision_lab.kubeconfig import Credentials, read, write
 
 Kind = Literal["refused", "lost answer", "500", "429", "410", "cut"]
@@ -68,7 +69,7 @@ class Road:
     def kubeconfig(self, direct: Path, path: Path) -> Path:
         """Writes a copy of the kubeconfig `direct` that leads through this proxy."""
         credentials = replace(read(direct), server=f"http://127.0.0.1:{self.port}")
-        return write(path, credentials)
+        return write(path, credentials, NAMESPACE)
 
 
 @contextmanager
