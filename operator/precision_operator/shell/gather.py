@@ -59,14 +59,8 @@ class Gatherer:
 
     async def list_one(self, kind: Kind, namespace: str | None) -> None:
         """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
-        known = self._cache.all(kind)
-        before = frozenset(uid for uid in known if namespace is None or self._lives_in(kind, uid, namespace))
         items, version = await self._cluster.list_all(_path(kind, namespace), SELECTORS.get(kind))
-        self._cache.take_list(kind, items, version, before, namespace)
-
-    def _lives_in(self, kind: Kind, uid: str, namespace: str) -> bool:
-        raw = self._cache.all(kind).get(uid)
-        return raw is not None and raw["metadata"].get("namespace") == namespace
+        self._cache.take_list(kind, items, version, namespace)
 
     async def observe(self) -> Observed:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
