@@ -40,6 +40,8 @@ OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/componen
 UNKNOWN_IMAGE = "the-operators-own"
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
+_KINDS: tuple[Kind, ...] = ("nodes", "jobs", "pods", "reports")
+"""What is listed once it is clear which profiles count."""
 UNKNOWN_SETTINGS = (
     "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
 )
@@ -119,9 +121,6 @@ async def _world(cluster: Cluster, namespace: str | None, question: Question | N
         seen, jobs=_within(seen.jobs, only), pods=_within(seen.pods, only), reports=_within(seen.reports, only)
     )
     return _World(observed, gatherer, notes, unread)
-
-
-_KINDS: tuple[Kind, ...] = ("nodes", "jobs", "pods", "reports")
 
 
 @dataclass
