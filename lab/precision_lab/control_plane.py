@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import aiohttp
-
-from precision_lab.api import Api, ApiError, run_blocking
 from precision_lab.certificates import Authority, issue, write_cluster_pki
-from precision_lab.kubeconfig import Credentials, write
+from precision_lab.kubeconfig import Credentials, administrator, write
 from precision_lab.ports import free_ports
 from precision_lab.processes import ProcessError, Processes
+from precision_operator.cluster import ApiError, Cluster, paths
 
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 90.0
@@ -161,24 +161,30 @@ def _scheduler_flags(run_dir: Path) -> list[str]:
     ]
 
 
-async def _ready(api: Api) -> bool:
-    return await api.text("/readyz") == "ok"
+def run_blocking(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine, from code that is not async itself but may be called where a loop runs already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
-async def _default_service_account(api: Api) -> bool:
+async def _ready(cluster: Cluster) -> bool:
+    return await cluster.get_text("/readyz") == "ok"
+
+
+async def _default_service_account(cluster: Cluster) -> bool:
     """Before it exists, every pod of the namespace is refused."""
-    await api.get("/api/v1/namespaces/default/serviceaccounts/default")
+    await cluster.get(paths.item(paths.collection("v1", "serviceaccounts", "default"), "default"))
     return True
 
 
-async def _until(plane: ControlPlane, name: str, holds: Callable[[Api], Awaitable[bool]]) -> None:
+async def _until(plane: ControlPlane, name: str, holds: Callable[[Cluster], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + READY_SECONDS
-    async with Api(plane.kubeconfig) as api:
+    async with administrator(plane.kubeconfig) as cluster:
         while True:
             try:
-                if await holds(api):
+                if await holds(cluster):
                     return
-            except (aiohttp.ClientError, TimeoutError, ApiError) as problem:
+            except ApiError as problem:
                 plane.processes.check(name)
                 if time.monotonic() > deadline:
                     raise ProcessError(f"{name} was not ready within {READY_SECONDS:.0f} s: {problem}") from problem

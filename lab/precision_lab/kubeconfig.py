@@ -1,8 +1,10 @@
-"""Kubeconfig files: written for the cluster's own components and for service accounts, read by the lab's client."""
+"""Kubeconfig files, written for the cluster's own components and for service accounts; and the lab's own connection."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import yaml
 
 from precision_lab.certificates import Pair, write_secret
+from precision_operator.cluster import Cluster
+
+DEADLINE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,14 @@ def read(path: Path) -> Credentials:
         pair = Pair(base64.b64decode(certificate), base64.b64decode(key))
     ca = base64.b64decode(cluster["certificate-authority-data"])
     return Credentials(cluster["server"], ca, pair, user.get("token", ""))
+
+
+@asynccontextmanager
+async def administrator(kubeconfig: Path) -> AsyncIterator[Cluster]:
+    """The lab's own connection. It is patient: a test's machine may be busy with whole clusters."""
+    async with Cluster.connect(str(kubeconfig), deadline_seconds=DEADLINE_SECONDS) as cluster:
+        cluster.user_agent = "precision-lab"
+        yield cluster
 
 
 def _encode(content: bytes) -> str:

@@ -20,10 +20,12 @@ import typer
 from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.agent_process import AGENT, AgentHost, agent_host
-from precision_lab.api import Api, ApiError, Change
 from precision_lab.faults import Plan, plan_of
+from precision_lab.kubeconfig import administrator
 from precision_lab.log_server import PodLog, log_server
 from precision_lab.names import KWOK_NODE
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.changes import Change, list_and_watch
 
 Object = dict[str, Any]
 log = logging.getLogger("precision_lab.kubelet")
@@ -34,10 +36,10 @@ REPLACED_SECONDS = 1.0
 class Kubelets:
     """The agent pods of all simulated nodes, by UID."""
 
-    def __init__(self, api: Api, agents: AgentHost, folder: Path, seconds: float) -> None:
+    def __init__(self, cluster: Cluster, agents: AgentHost, folder: Path, seconds: float) -> None:
         self.agents = agents
         self.slots = asyncio.Semaphore(os.cpu_count() or 1)
-        self._api = api
+        self._cluster = cluster
         self._folder = folder
         self._seconds = seconds
         self._pods: dict[str, tuple[AgentPod, asyncio.Task[None]]] = {}
@@ -47,7 +49,7 @@ class Kubelets:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async for change in self._api.watch("/api/v1/pods", labelSelector=f"{LABEL_APP}={AGENT_APP}"):
+        async for change in list_and_watch(self._cluster, paths.pods(), f"{LABEL_APP}={AGENT_APP}"):
             self.see(change)
 
     def see(self, change: Change) -> None:
@@ -98,16 +100,15 @@ class Kubelets:
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the status; a pod that is gone or was made anew under its name is left alone."""
         try:
-            await self._api.patch(f"{_path(pod)}/status", patch)
+            await self._cluster.patch(f"{_path(pod)}/status", patch, kind="strategic")
         except ApiError as problem:
             if problem.status not in (404, 409):
                 raise
 
     async def remove(self, pod: Object) -> None:
         """Deletes the object, as a kubelet does when all containers have ended."""
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         try:
-            await self._api.delete(_path(pod), options)
+            await self._cluster.delete(_path(pod), uid=pod["metadata"]["uid"], grace_seconds=0)
         except ApiError as problem:
             if problem.status not in (404, 409):
                 raise
@@ -132,7 +133,7 @@ class Kubelets:
 
     async def _node(self, pod: Object) -> Object | None:
         try:
-            return await self._api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")
+            return await self._cluster.get(paths.item(paths.NODES, pod["spec"]["nodeName"]))
         except ApiError as problem:
             if problem.status == 404:
                 return None
@@ -145,7 +146,7 @@ def _is_ours(pod: Object) -> bool:
 
 
 def _path(pod: Object) -> str:
-    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+    return paths.item(paths.pods(pod["metadata"]["namespace"]), pod["metadata"]["name"])
 
 
 def _report(task: asyncio.Task[None]) -> None:
@@ -158,8 +159,8 @@ async def serve(kubeconfig: Path, port: int, folder: Path, seconds: float, progr
     """Runs the stand-in until SIGTERM."""
     pki = kubeconfig.parent / "pki"
     shutil.rmtree(folder, ignore_errors=True)
-    async with Api(kubeconfig) as api, agent_host(program) as agents:
-        kubelets = Kubelets(api, agents, folder, seconds)
+    async with administrator(kubeconfig) as cluster, agent_host(program) as agents:
+        kubelets = Kubelets(cluster, agents, folder, seconds)
         async with log_server(kubelets, port, pki / "apiserver.crt", pki / "apiserver.key"):
             work = [asyncio.create_task(kubelets.run()), asyncio.create_task(agents.listen())]
             loop = asyncio.get_running_loop()

@@ -12,11 +12,10 @@ from typing import Any, Self
 
 from precision_lab import nodes as cluster_nodes
 from precision_lab.agent_process import AGENT
-from precision_lab.api import Api, run_blocking
 from precision_lab.binaries import binaries as find_binaries
-from precision_lab.control_plane import ControlPlane, new_control_plane, start_control_plane
+from precision_lab.control_plane import ControlPlane, new_control_plane, run_blocking, start_control_plane
 from precision_lab.fleet import NodeSpec, manifests, node_manifest
-from precision_lab.kubeconfig import Credentials, write
+from precision_lab.kubeconfig import Credentials, administrator, write
 from precision_lab.kwok import start_kwok
 from precision_lab.ports import free_ports
 from precision_lab.processes import Processes, launch, named
@@ -195,6 +194,6 @@ def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[Node
 async def _token(kubeconfig: Path, namespace: str, name: str, seconds: int) -> str:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
-    async with Api(kubeconfig) as api:
-        answer = await api.post(path, body)
+    async with administrator(kubeconfig) as cluster:
+        answer = await cluster.create(path, body)
         return str(answer["status"]["token"])

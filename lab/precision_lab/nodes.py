@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from precision_lab.api import Api, ApiError
 from precision_lab.fleet import busy_pod, is_busy
+from precision_lab.kubeconfig import administrator
 from precision_lab.names import KWOK_NODE, NOT_READY
 from precision_lab.processes import ProcessError
 from precision_lab.traits import Node
+from precision_operator.cluster import ApiError, Cluster, paths
 
 SIDE_BY_SIDE = 32
 SECONDS_A_NODE = 0.2
@@ -20,20 +21,20 @@ SECONDS_A_NODE = 0.2
 
 async def create_nodes(kubeconfig: Path, nodes: Sequence[Node]) -> None:
     """Creates the nodes and the training pods of the busy ones, and returns when all that can be Ready are Ready."""
-    async with Api(kubeconfig) as api:
-        await _all(api, "/api/v1/nodes", nodes)
-        await _until_ready(api, {node["metadata"]["name"] for node in nodes if not _stays_unready(node)})
-        await _all(api, "/api/v1/namespaces/default/pods", [busy_pod(node) for node in nodes if is_busy(node)])
+    async with administrator(kubeconfig) as cluster:
+        await _all(cluster, paths.NODES, nodes)
+        await _until_ready(cluster, {node["metadata"]["name"] for node in nodes if not _stays_unready(node)})
+        await _all(cluster, paths.pods("default"), [busy_pod(node) for node in nodes if is_busy(node)])
 
 
 async def free_node(kubeconfig: Path, name: str) -> None:
     """Ends the training pod of a busy node; returns when its GPUs are free."""
-    path = f"/api/v1/namespaces/default/pods/training-{name}"
-    async with Api(kubeconfig) as api:
-        await api.delete(path, {"gracePeriodSeconds": 0})
+    path = paths.item(paths.pods("default"), f"training-{name}")
+    async with administrator(kubeconfig) as cluster:
+        await cluster.delete(path, grace_seconds=0)
         while True:
             try:
-                await api.get(path)
+                await cluster.get(path)
             except ApiError as problem:
                 if problem.status == 404:
                     return
@@ -43,8 +44,8 @@ async def free_node(kubeconfig: Path, name: str) -> None:
 
 async def delete_node(kubeconfig: Path, name: str) -> None:
     """Takes a node away, as a cloud does: its pods are left for the garbage collector."""
-    async with Api(kubeconfig) as api:
-        await api.delete(f"/api/v1/nodes/{name}")
+    async with administrator(kubeconfig) as cluster:
+        await cluster.delete(paths.item(paths.NODES, name))
 
 
 def _stays_unready(node: Node) -> bool:
@@ -52,20 +53,20 @@ def _stays_unready(node: Node) -> bool:
     return NOT_READY in annotations or annotations.get(KWOK_NODE) != "fake"
 
 
-async def _all(api: Api, path: str, objects: Sequence[Node]) -> None:
+async def _all(cluster: Cluster, path: str, objects: Sequence[Node]) -> None:
     gate = asyncio.Semaphore(SIDE_BY_SIDE)
 
     async def create(item: Node) -> None:
         async with gate:
-            await api.post(path, item)
+            await cluster.create(path, item)
 
     await asyncio.gather(*(create(item) for item in objects))
 
 
-async def _until_ready(api: Api, names: set[str]) -> None:
+async def _until_ready(cluster: Cluster, names: set[str]) -> None:
     deadline = time.monotonic() + 30 + SECONDS_A_NODE * len(names)
     while True:
-        items, _ = await api.list_all("/api/v1/nodes")
+        items, _ = await cluster.list_all(paths.NODES)
         waiting = names - {item["metadata"]["name"] for item in items if _is_ready(item)}
         if not waiting:
             return

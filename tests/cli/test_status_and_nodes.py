@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from precision_operator.cli.output import as_columns
-from precision_operator.cli.reads import PAGE
 from precision_operator.cluster import paths
+from precision_operator.cluster.client import PAGE_ITEMS as PAGE
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy

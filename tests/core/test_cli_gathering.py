@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from precision_api import names
 from precision_api.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.report import Quarantine
 from precision_operator.cli import app
@@ -18,6 +19,7 @@ from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Seen, gathered, s
 from precision_operator.cli.reach import explained
 from precision_operator.cli.rerun import Known, Mark, chosen, patch
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
+from precision_operator.core.clock import format_time
 from precision_operator.core.why import why
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
@@ -58,6 +60,15 @@ async def look(there: FakeCluster, node: str = "a") -> Seen:
 async def reason_of(there: FakeCluster, node: str = "a") -> str:
     seen = await look(there, node)
     return why(seen.plan, seen.observed, node)[0].reason
+
+
+def agent_of(owner_uid: str, node: str, namespace: str = "ml") -> dict[str, Any]:
+    """The Job of an agent that has just been made."""
+    marks = {names.LABEL_APP: names.AGENT_APP, names.LABEL_PROFILE_UID: owner_uid, names.LABEL_NODE_UID: f"uid-{node}"}
+    marks |= {names.LABEL_ATTEMPT: "1", names.LABEL_RUN: "r1"}
+    notes = {names.ANNOTATION_NODE: node}
+    meta = {"name": f"pp-{node}", "namespace": namespace, "labels": marks, "annotations": notes}
+    return {"metadata": meta | {"creationTimestamp": format_time(datetime.now(UTC))}}
 
 
 def training_pod(node: str) -> dict[str, Any]:
@@ -164,6 +175,45 @@ async def test_who_may_list_profiles_everywhere_but_agents_in_one_namespace_only
     seen = await look(there)
     assert "only jobs of namespace ml are known, since you may not list those of others" in seen.notes
     assert ("LIST", f"{paths.reports()}?{LABEL_MANAGED_BY}={MANAGED_BY}&") in there.requests
+
+
+async def test_what_may_not_be_looked_at_beside_profiles_counts_as_there() -> None:
+    there = cluster(*operated('--agent-defaults={"queueName":"profiling"}'))
+    for method, part in (("GET", "localqueues"), ("GET", "priorityclasses"), ("LIST", "resourceslices")):
+        there.fail(method, part, FORBIDDEN)
+    assert await reason_of(there) == "AgentStarting"
+    assert there.failures == [], "each was asked for"
+
+
+async def test_another_error_than_a_missing_right_is_no_answer() -> None:
+    for part in ("priorityclasses", "resourceslices", "deployments", "jobs"):
+        there = cluster(*operated())
+        there.fail("GET" if part == "priorityclasses" else "LIST", part, ApiError(500, "InternalError", "etcd is ill"))
+        with pytest.raises(ApiError, match="etcd is ill"):
+            await look(there)
+
+
+async def test_who_may_list_profiles_of_one_namespace_only_asks_for_nothing_of_others() -> None:
+    there = cluster()
+    there.fail("LIST", "precisionprofiles", FORBIDDEN)
+    await look(there)
+    listed = {path.partition("?")[0] for method, path in there.requests if method == "LIST"}
+    assert {paths.jobs("ml"), paths.reports("ml")} <= listed
+    assert not {paths.jobs(), paths.reports()} & listed
+
+
+async def test_what_runs_in_namespaces_that_the_operator_does_not_watch_is_left_out() -> None:
+    for namespace, seen in (("ml", ["ml"]), ("far", [])):
+        there = cluster(*operated(), (paths.jobs(namespace), agent_of("p", "a", namespace)))
+        assert [job.namespace for job in (await look(there)).observed.jobs] == seen
+
+
+async def test_events_of_a_job_without_a_pod_are_not_asked_for() -> None:
+    job = agent_of("uid-ml-nightly", "a")
+    job["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
+    there = cluster(*operated(), (paths.jobs("ml"), job))
+    assert (await look(there)).observed.jobs[0].live
+    assert not [path for _, path in there.requests if "events" in path]
 
 
 async def test_without_its_deployment_an_image_of_the_operator_is_not_taken_for_another_one() -> None:

@@ -18,12 +18,12 @@ from precision_operator.cli import app
 from precision_operator.cli.dry_run import DECISIONS, rows, told
 from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Question, Seen, gathered, planned
 from precision_operator.cli.output import Form
-from precision_operator.cli.reads import KUEUE
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.asking import Ask, ask
 from precision_operator.core.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
-from tests.core.test_cli_gathering import operated
+from precision_operator.shell.gather import KUEUE
+from tests.core.test_cli_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
@@ -289,19 +289,6 @@ def its_report(run_of_it: str, node: str) -> dict[str, Any]:
     return {"metadata": meta, "spec": spec, "status": status}
 
 
-def agent_of(owner_uid: str, node: str) -> dict[str, Any]:
-    marks = {names.LABEL_APP: names.AGENT_APP, names.LABEL_PROFILE_UID: owner_uid, names.LABEL_NODE_UID: f"uid-{node}"}
-    marks |= {names.LABEL_ATTEMPT: "1", names.LABEL_RUN: "r1"}
-    notes = {names.ANNOTATION_NODE: node}
-    meta = {"name": f"pp-{node}", "namespace": "ml", "labels": marks, "annotations": notes}
-    return {"metadata": meta | {"creationTimestamp": format_time(datetime.now(UTC))}}
-
-
-def training_pod(node: str) -> dict[str, Any]:
-    container = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
-    return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
-
-
 def question(**changes: Any) -> Question:
     return Question(profile("nightly", uid="nightly", workload={"preset": "llama3-8b"}, **changes))
 
@@ -471,6 +458,21 @@ async def test_any_other_refusal_ends_the_dry_run() -> None:
     cluster.fail("LIST", paths.NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
     with pytest.raises(ApiError, match="nodes is forbidden"):
         await planned(cluster, question())  # type: ignore[arg-type]
+
+
+async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
+    given = Question(profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": json.dumps(CONFIG)}})
+    cluster = FakeCluster(*fleet("a"))
+    found = (await planned(cluster, given)).plan  # type: ignore[arg-type]
+    assert isinstance(found.profiles[0].asked, Ask)
+    assert not [path for _, path in cluster.requests if "configmaps" in path]
+
+
+async def test_a_config_map_of_the_profile_itself_that_may_not_be_read_ends_the_dry_run() -> None:
+    cluster = FakeCluster(*fleet("a"))
+    cluster.fail("GET", "configmaps", ApiError(403, "Forbidden", "configmaps is forbidden"))
+    with pytest.raises(ApiError, match="configmaps is forbidden"):
+        await planned(cluster, Question(profile(workload=FROM_CONFIG_MAP)))  # type: ignore[arg-type]
 
 
 async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_profiles_problem() -> None:

@@ -59,7 +59,6 @@ async def test_a_list_leaves_other_namespaces_alone() -> None:
 async def test_what_was_deleted_during_a_list_does_not_come_back_through_it() -> None:
     store = Store()
     store.see_report(at(10))
-    store.begin_list()
     store.forget(at(12))
     await store.take_reports("ml", [at(10)], "11")
     assert held(store) == set()

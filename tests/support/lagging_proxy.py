@@ -20,9 +20,9 @@ from typing import Literal
 import aiohttp
 from aiohttp import web
 
-from precision_lab.api import tls_context
 from precision_lab.install import NAMESPACE
-from precision_lab.kubeconfig import Credentials, read, write
+from precision_lab.kubeconfig import read, write
+from precision_operator.cluster import kopf_connection
 
 Kind = Literal["refused", "lost answer", "500", "429", "410", "cut"]
 HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "content-length"}
@@ -81,7 +81,7 @@ def lagging_proxy(direct: Path, lag_seconds: float = 0.0, troubles: Sequence[Tro
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        async with _server(read(direct), road):
+        async with _server(direct, road):
             ready.put(ending := asyncio.Event())
             await ending.wait()
 
@@ -96,13 +96,14 @@ def lagging_proxy(direct: Path, lag_seconds: float = 0.0, troubles: Sequence[Tro
 
 
 @asynccontextmanager
-async def _server(credentials: Credentials, road: Road) -> AsyncIterator[None]:
-    connector = aiohttp.TCPConnector(ssl=tls_context(credentials), limit=0)
+async def _server(direct: Path, road: Road) -> AsyncIterator[None]:
+    upstream = await kopf_connection(str(direct))
+    connector = aiohttp.TCPConnector(ssl=upstream.as_ssl_context(), limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False, timeout=timeout) as session:
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            return await _answer(request, session, credentials.server, road)
+            return await _answer(request, session, upstream.server, road)
 
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", answer)

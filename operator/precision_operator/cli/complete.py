@@ -117,7 +117,6 @@ def names_in_cluster(kind: str, given: Mapping[str, str], seconds: float = SECON
 
 
 async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
-    from precision_operator.cli.reads import paged
     from precision_operator.cluster import Cluster, paths
 
     async with Cluster.connect(given.get("--kubeconfig"), given.get("--context"), SECONDS) as cluster:
@@ -129,16 +128,15 @@ async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
             "node": paths.NODES,
             "namespace": paths.collection("v1", "namespaces"),
         }[kind]
-        return await paged(cluster, path, lambda raw: str(raw["metadata"]["name"]))
+        return await cluster.list_views(path, lambda raw: str(raw["metadata"]["name"]))
 
 
 async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | None) -> Sequence[str]:
     """Pools, drivers or runs that reports tell of, those of older runs too; of one profile where it is named."""
     from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
-    from precision_operator.cli.reads import paged
     from precision_operator.cli.sides import names_of
     from precision_operator.cluster import paths
     from precision_operator.core.views import report_view
 
-    found = await paged(cluster, paths.reports(namespace), report_view, f"{LABEL_MANAGED_BY}={MANAGED_BY}")
+    found = await cluster.list_views(paths.reports(namespace), report_view, f"{LABEL_MANAGED_BY}={MANAGED_BY}")
     return names_of([report for report in found if profile in (None, report.profile)], ())[kind]

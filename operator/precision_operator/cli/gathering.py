@@ -6,22 +6,12 @@ that stands in a file is put in among those that are there: it is planned for be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
-from precision_operator.cli.reads import (
-    get_or_none,
-    has_queue,
-    looks,
-    slices,
-    texts,
-    views,
-    wanted_queues,
-    wanted_texts,
-)
+from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observed import (
     JobView,
@@ -35,10 +25,13 @@ from precision_operator.core.observed import (
 )
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.served import served
-from precision_operator.core.views import job_view, pod_view, profile_view, report_view
+from precision_operator.core.views import profile_view
+from precision_operator.shell.cache import Cache, Kind
+from precision_operator.shell.gather import Gatherer, Reader, list_into, wanted_texts
 from precision_operator.shell.settings import Configured, configured_in
 
-T = TypeVar("T", ProfileView, JobView, PodView, ReportView)
+Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
+Value = TypeVar("Value")
 Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 LOOKS_PER_ANSWER = 256
@@ -47,8 +40,8 @@ OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/componen
 UNKNOWN_IMAGE = "the-operators-own"
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
-AGENTS = f"{LABEL_APP}={AGENT_APP}"
-REPORTS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+_KINDS: tuple[Kind, ...] = ("nodes", "jobs", "pods", "reports")
+"""What is listed once it is clear which profiles count."""
 UNKNOWN_SETTINGS = (
     "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
 )
@@ -78,9 +71,9 @@ async def gathered(cluster: Cluster, namespace: str | None, node: str) -> Seen:
 
     All namespaces are read, since agents of other profiles count; who may not, sees `namespace` (or the context's).
     """
-    seen, notes, unread = await _world(cluster, namespace, None)
-    wanted = [node] if any(raw["metadata"]["name"] == node for raw in seen.nodes.values()) else []
-    return replace(await _looked(cluster, seen, wanted, notes), unread=unread)
+    world = await _world(cluster, namespace, None)
+    wanted = [node] if any(raw["metadata"]["name"] == node for raw in world.observed.nodes.values()) else []
+    return await _looked(world, wanted)
 
 
 async def planned(cluster: Cluster, question: Question) -> Seen:
@@ -88,77 +81,129 @@ async def planned(cluster: Cluster, question: Question) -> Seen:
 
     Who may not list pods everywhere is told so, and sees idle nodes: a plan is what was asked for.
     """
-    seen, notes, unread = await _world(cluster, question.profile.namespace, question)
-    return replace(await _looked(cluster, seen, (), notes, taken_for_idle=True), unread=unread)
+    return await _looked(await _world(cluster, question.profile.namespace, question), (), taken_for_idle=True)
 
 
-async def _world(
-    cluster: Cluster, namespace: str | None, question: Question | None
-) -> tuple[Observed, list[str], frozenset[str]]:
-    """The world before any node is looked at, what could not be seen of it, and the profiles that can't be judged."""
+@dataclass(frozen=True)
+class _World:
+    """The world before any node is looked at, what looks at nodes, and what could not be seen."""
+
+    observed: Observed
+    gatherer: Gatherer
+    notes: list[str]
+    unread: frozenset[str]
+
+
+async def _world(cluster: Cluster, namespace: str | None, question: Question | None) -> _World:
+    """The world before any node is looked at."""
     notes: list[str] = []
-    now = datetime.now(UTC)
-    reader = _Reader(cluster, namespace or cluster.namespace, notes)
-    there = tuple(p for p in await reader.all("profiles", profile_view) if not p.deleting)
+    lists = _Lists(cluster, namespace or cluster.namespace, notes)
+    await lists.take("profiles")
     asked = question.profile if question is not None else None
-    profiles = there if asked is None else put_in(there, asked, now)
-    told = await _configured(cluster, reader.own, notes)
-    settings = told.serving.settings if told is not None else settings_told_by(there, asked)
-    if told is not None:
-        reader.only, profiles = _served_places(told, profiles, namespace, notes)
+    there = tuple(p for p in map(profile_view, lists.cache.all("profiles").values()) if not p.deleting)
+    profiles = there if asked is None else put_in(there, asked, datetime.now(UTC))
+    operators = await _configured(cluster, lists.own, notes)
+    only: frozenset[str] | None = None
+    if operators is not None:
+        settings = operators.serving.settings
+        only, profiles = _served_places(operators, profiles, namespace, notes)
     else:
+        settings = settings_told_by(there, asked)
         profiles = tuple(map(without_agent_change, profiles))
     profiles = tuple(served(profile, settings) for profile in profiles)
-    nodes, _ = await cluster.list_all(paths.NODES)
-    config_maps, unread = await _texts(cluster, profiles, question, notes)
-    seen = Observed(
-        now=now,
-        settings=settings,
-        profiles=tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles),
-        nodes={str(raw["metadata"]["uid"]): raw for raw in nodes},
-        jobs=await reader.all("jobs", job_view),
-        pods=await reader.all("pods", pod_view),
-        reports=await reader.all("reports", report_view),
-        config_maps=config_maps,
-        priority_class_exists=await _has_priority_class(cluster, settings.priority_class),
-        queues={key: await has_queue(cluster, *key) for key in wanted_queues(profiles)},
-        slices=await slices(cluster),
+    reader = _PermittedReader(cluster, question)
+    unread = await reader.read_texts(profiles, notes)
+    for kind in _KINDS:
+        await lists.take(kind)
+    gatherer = Gatherer(cluster, lists.cache, settings, (), reader)
+    seen = await gatherer.observe_with(tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles))
+    observed = replace(
+        seen, jobs=_within(seen.jobs, only), pods=_within(seen.pods, only), reports=_within(seen.reports, only)
     )
-    return seen, notes, unread
-
-
-_COLLECTIONS: Mapping[str, tuple[Callable[[str | None], str], str | None]] = {
-    "profiles": (paths.profiles, None),
-    "jobs": (paths.jobs, AGENTS),
-    "pods": (paths.pods, AGENTS),
-    "reports": (paths.reports, REPORTS),
-}
-"""Path and label selector of what is read in all namespaces that count."""
+    return _World(observed, gatherer, notes, unread)
 
 
 @dataclass
-class _Reader:
-    """Reads a kind in all namespaces where the user may, else in his own one, which is noted."""
+class _Lists:
+    """Lists kinds in all namespaces where the user may, else in his own one, which is noted."""
 
     cluster: Cluster
     own: str
     notes: list[str]
+    cache: Cache = field(default_factory=Cache)
     everywhere: bool = True
-    only: frozenset[str] | None = None
-    """Namespaces that count; None: all."""
 
-    async def all(self, kind: str, view: Callable[[Any], T | None]) -> tuple[T, ...]:
-        path, selector = _COLLECTIONS[kind]
+    async def take(self, kind: Kind) -> None:
+        """All objects of a kind that the user may list, into the cache. Raises ApiError."""
         try:
-            found = await views(self.cluster, path(None if self.everywhere else self.own), view, selector)
+            await list_into(self.cache, self.cluster, kind, None if self.everywhere or kind == "nodes" else self.own)
         except ApiError as error:
-            if error.status != 403 or not self.everywhere:
+            if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise
-            found = await views(self.cluster, path(self.own), view, selector)
-            told = f"only {kind} of namespace {self.own} are known, since you may not list those of others"
-            self.notes.append(told)
+            await list_into(self.cache, self.cluster, kind, self.own)
+            self.notes.append(f"only {kind} of namespace {self.own} are known, since you may not list those of others")
             self.everywhere = kind != "profiles"  # who may not list these elsewhere gets answers for his own alone
-        return tuple(item for item in found if self.only is None or item.namespace in self.only)
+
+
+class _PermittedReader(Reader):
+    """Reads what the user may read. What he may not counts as there; ConfigMaps of the question come from its files."""
+
+    def __init__(self, cluster: Cluster, question: Question | None) -> None:
+        super().__init__(cluster)
+        self._asked = question.profile.key if question is not None else ""
+        self._texts: dict[tuple[str, str], Mapping[str, str] | None] = {}
+        if question is not None:
+            self._texts.update(question.config_maps)
+
+    async def read_texts(self, profiles: Sequence[ProfileView], notes: list[str]) -> frozenset[str]:
+        """Read the ConfigMaps that models are taken from; the UIDs of the profiles whose ConfigMap may not be read."""
+        unread: set[str] = set()
+        for profile in profiles:
+            for key in wanted_texts([profile]) - self._texts.keys():
+                try:
+                    self._texts[key] = await super().config_map(*key)
+                except ApiError as error:
+                    if error.status != 403 or profile.key == self._asked:
+                        raise
+                    unread.add(profile.uid)
+                    notes.append(f"profile {profile.key} is left out, since you may not read ConfigMap {'/'.join(key)}")
+        return frozenset(unread)
+
+    async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """One that was read before, or stands in a file."""
+        return self._texts[namespace, name]
+
+    async def has_priority_class(self, name: str) -> bool:
+        """Whether agents have their PriorityClass; the operator has said so where its name is not known."""
+        return not name or await _or_if_forbidden(super().has_priority_class(name), True)
+
+    async def has_queue(self, namespace: str, name: str) -> bool:
+        """Whether there is such a queue; one that may not be looked at counts as there."""
+        return await _or_if_forbidden(super().has_queue(namespace, name), True)
+
+    async def resource_slices(self) -> tuple[Raw, ...]:
+        """Those that may be read."""
+        nothing: tuple[Raw, ...] = ()
+        return await _or_if_forbidden(super().resource_slices(), nothing)
+
+    async def creation_problem(self, job: JobView) -> str:
+        """Not read: users seldom have the right to list events, and the operator tells of them."""
+        return ""
+
+
+async def _or_if_forbidden(reading: Awaitable[Value], instead: Value) -> Value:
+    """What was read, or `instead` of what the user may not read."""
+    try:
+        return await reading
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return instead
+
+
+def _within(views: tuple[Namespaced, ...], only: frozenset[str] | None) -> tuple[Namespaced, ...]:
+    """The views of these namespaces; None: of all."""
+    return tuple(view for view in views if only is None or view.namespace in only)
 
 
 def put_in(profiles: Sequence[ProfileView], asked: ProfileView, now: datetime) -> tuple[ProfileView, ...]:
@@ -177,32 +222,31 @@ def put_in(profiles: Sequence[ProfileView], asked: ProfileView, now: datetime) -
     return (applied, *others)
 
 
-async def _looked(
-    cluster: Cluster, seen: Observed, wanted: Sequence[str], notes: list[str], taken_for_idle: bool = False
-) -> Seen:
+async def _looked(world: _World, wanted: Sequence[str], taken_for_idle: bool = False) -> Seen:
     """Plans, looks at the nodes that the plan asks about, and plans again, as the operator does.
 
     Where the user may not look, all nodes are `taken_for_idle`, or else nothing is known of them; either is noted.
     """
+    seen, notes = world.observed, world.notes
     while True:
         try:
-            found = await looks(cluster, wanted)
+            occupancy = await world.gatherer.look(wanted)
         except ApiError as error:
             if error.status != 403:
                 raise
             if not taken_for_idle:
                 notes.append(f"whether GPUs are free is not known, since you may not list all pods: {error}")
-                return Seen(seen, plan(seen), tuple(notes))
+                return Seen(seen, plan(seen), tuple(notes), world.unread)
             notes.append(f"nodes are taken for idle, since you may not see all pods: {error}")
-            found = {str(raw["metadata"]["name"]): Occupancy(None) for raw in seen.nodes.values()}
-        seen = replace(seen, occupancy={**found, **seen.occupancy})
+            occupancy = {str(raw["metadata"]["name"]): Occupancy(None) for raw in seen.nodes.values()}
+        seen = replace(seen, occupancy={**occupancy, **seen.occupancy})
         decided = plan(seen)
         wanted = decided.look_at
         if not wanted:
-            return Seen(seen, decided, tuple(notes))
+            return Seen(seen, decided, tuple(notes), world.unread)
         if len(seen.occupancy) >= LOOKS_PER_ANSWER:
             notes.append(f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of others are free is not known")
-            return Seen(seen, decided, tuple(notes))
+            return Seen(seen, decided, tuple(notes), world.unread)
 
 
 @dataclass(frozen=True)
@@ -293,30 +337,6 @@ def without_agent_change(profile: ProfileView) -> ProfileView:
     return replace(profile, spec=profile.spec.model_copy(update={"rerun_on": causes}))
 
 
-async def _texts(
-    cluster: Cluster, profiles: Sequence[ProfileView], question: Question | None, notes: list[str]
-) -> tuple[Texts, frozenset[str]]:
-    """The ConfigMaps that models are taken from, and the UIDs of the profiles whose ConfigMap may not be read."""
-    found = dict(question.config_maps) if question is not None else {}
-    unread: set[str] = set()
-    for profile in profiles:
-        for key in wanted_texts([profile]) - found.keys():
-            try:
-                found[key] = await texts(cluster, *key)
-            except ApiError as error:
-                if error.status != 403 or (question is not None and profile.key == question.profile.key):
-                    raise
-                unread.add(profile.uid)
-                notes.append(f"profile {profile.key} is left out, since you may not read ConfigMap {'/'.join(key)}")
-    return found, frozenset(unread)
-
-
 def _by_name_alone(profile: ProfileView) -> ProfileView:
     """A profile that can't be judged: known by name where it holds a node, without a turn of its own in this plan."""
     return replace(profile, spec=None, problem="its ConfigMap may not be read")
-
-
-async def _has_priority_class(cluster: Cluster, name: str) -> bool:
-    """Whether agents have their PriorityClass; the operator has said so where its name is not known."""
-    path = paths.item(paths.collection("scheduling.k8s.io/v1", "priorityclasses"), name)
-    return not name or await get_or_none(cluster, path, forbidden={}) is not None

@@ -23,8 +23,7 @@ from precision_operator.cli.options import (
     place_of,
 )
 from precision_operator.cli.output import WIDTH, Form, as_columns, printed
-from precision_operator.cli.reach import asked
-from precision_operator.cli.reads import paged
+from precision_operator.cli.reach import asked, count_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observed import Raw
 from precision_operator.exporter.families import NODE_FAMILIES, STANDING_FAMILIES
@@ -53,10 +52,11 @@ def metrics(
 
     async def work(cluster: Cluster) -> tuple[str | None, list[Raw], list[tuple[Raw, NodeResult | None]]]:
         place = place_of(namespace, all_namespaces, cluster.namespace)
-        profiles = await paged(cluster, paths.profiles(place), _plain)
+        profiles = await cluster.list_views(paths.profiles(place), _plain)
         names = {(p["metadata"]["namespace"], p["metadata"]["name"]): workload_name(p) for p in profiles}
         mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-        return place, profiles, await paged(cluster, paths.reports(place), _reader(names), mine, "reports")
+        reports = await cluster.list_views(paths.reports(place), _reader(names), mine, count_of("reports"))
+        return place, profiles, reports
 
     place, profiles, found = asked(Reach(kubeconfig, context, request_timeout), work)
     _check(node, place, [raw["spec"]["nodeName"] for raw, _ in found])

@@ -22,8 +22,7 @@ from precision_operator.cli.options import (
     place_of,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked
-from precision_operator.cli.reads import paged
+from precision_operator.cli.reach import asked, count_of
 from precision_operator.cli.results import (
     Results,
     against_like,
@@ -139,7 +138,9 @@ def nodes(
 
 async def labelled(cluster: Cluster, selector: str | None) -> set[str] | None:
     """Names of the nodes with such labels; None where none are asked for."""
-    return None if selector is None else set(await paged(cluster, paths.NODES, node_name, selector, "nodes"))
+    if selector is None:
+        return None
+    return set(await cluster.list_views(paths.NODES, node_name, selector, count_of("nodes")))
 
 
 def rows(found: Results, only: str | None) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -36,6 +37,17 @@ def asked(reach: Reach, work: Callable[[Cluster], Awaitable[T]]) -> T:
 async def _connected(reach: Reach, seconds: float, work: Callable[[Cluster], Awaitable[T]]) -> T:
     async with Cluster.connect(reach.kubeconfig, reach.context, seconds) as cluster:
         return await work(cluster)
+
+
+def count_of(what: str) -> Callable[[int, bool], None]:
+    """Shows on stderr how many of `what` are read, where that is a terminal: reading a large fleet takes a while."""
+
+    def show(count: int, more: bool) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\rreading {what}: {count} \r" if more else "\r\033[K")
+            sys.stderr.flush()
+
+    return show
 
 
 def explained(error: ApiError | ConnectionProblem) -> tuple[Code, str]:

@@ -12,8 +12,8 @@ from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked
-from precision_operator.cli.reads import paged
+from precision_operator.cli.reach import asked, count_of
+from precision_operator.cli.results import node_name
 from precision_operator.cli.why import unserved
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observed import ProfileView, ReportView
@@ -87,11 +87,11 @@ def patch(mark: Mark, now: datetime) -> dict[str, Any]:
 
 
 async def _known(cluster: Cluster, namespace: str) -> Known:
-    profiles = await paged(cluster, paths.profiles(namespace), profile_view)
+    profiles = await cluster.list_views(paths.profiles(namespace), profile_view)
     selector = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-    views = tuple(await paged(cluster, paths.reports(namespace), report_view, selector, "reports"))
+    views = tuple(await cluster.list_views(paths.reports(namespace), report_view, selector, count_of("reports")))
     try:
-        nodes = tuple(await paged(cluster, paths.NODES, lambda raw: str(raw["metadata"]["name"]), what="nodes"))
+        nodes = tuple(await cluster.list_views(paths.NODES, node_name, progress=count_of("nodes")))
     except ApiError as error:
         if error.status != 403:
             raise

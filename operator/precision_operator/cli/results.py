@@ -9,7 +9,7 @@ from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.profile import Thresholds
 from precision_api.report import ReportStatus
 from precision_operator.cli.failure import did_you_mean, fail
-from precision_operator.cli.reads import paged
+from precision_operator.cli.reach import count_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observed import ProfileView, Raw, ReportView
 from precision_operator.core.outliers import Judged, judged
@@ -34,11 +34,10 @@ class Results:
 
 async def results(cluster: Cluster, place: str | None) -> Results:
     """All profiles and reports of `place`. Raises ApiError."""
-    profiles = await paged(cluster, paths.profiles(place), profile_view)
+    profiles = await cluster.list_views(paths.profiles(place), profile_view)
     mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-    return Results(
-        place, tuple(profiles), tuple(await paged(cluster, paths.reports(place), report_view, mine, "reports"))
-    )
+    reports = await cluster.list_views(paths.reports(place), report_view, mine, count_of("reports"))
+    return Results(place, tuple(profiles), tuple(reports))
 
 
 def node_name(raw: Raw) -> str:

@@ -25,7 +25,6 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.reach import asked
-from precision_operator.cli.reads import paged
 from precision_operator.cli.why import unserved
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observed import ProfileView
@@ -61,7 +60,7 @@ def status(
         place = place_of(namespace, all_namespaces, cluster.namespace)
 
         async def look() -> str:
-            found = await paged(cluster, paths.profiles(place), profile_view, selector)
+            found = await cluster.list_views(paths.profiles(place), profile_view, selector)
             return shown(found, profile, place, output)
 
         typer.echo(before := _cleared(watch) + await look())

@@ -1,8 +1,8 @@
 """The narrow door to the Kubernetes API: raw paths in, JSON dicts out, every failure an `ApiError`.
 
-Here live the connection (kubeconfig or service account), paging, timeouts and the error's shape. No resource is
-interpreted here, nothing is cached, nothing is retried: who calls knows whether a retry does harm. No typed API class
-is imported: one costs 1.6 s and 80 MB (measured).
+Here live the connection (kubeconfig or service account), paging, timeouts, the error's shape, watches that begin again,
+and the store of what lists and watches have shown. No resource is interpreted here. The client retries nothing: who
+calls knows whether a retry does harm. No typed API class is imported: one costs 1.6 s and 80 MB (measured).
 """
 
 import os

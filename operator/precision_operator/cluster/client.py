@@ -1,11 +1,11 @@
-"""One connection to the API server: the eight requests that the operator, the exporter and the plugin make."""
+"""One connection to the API server: all requests that the operator, the exporter, the plugin and the lab make."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -17,17 +17,23 @@ from precision_operator.cluster.errors import TIMEOUT, UNREACHABLE, ApiError, er
 
 Json = dict[str, Any]
 """A Kubernetes object, or a list of them, as decoded JSON."""
+View = TypeVar("View")
 
 USER_AGENT = "precision-profiler"
 _CONNECT_SECONDS = 10.0
 _PATCH_TYPES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+PAGE_ITEMS = 500
+"""How many items of a list are asked for at once."""
 _LIST_RESTARTS = 3
 """How often a list is begun again when its continue token has expired (410): a bound, or a slow one never ends."""
 _LOG_LIMIT_BYTES = 4 << 20
+_WATCH_SECONDS = 600
+"""How long the API server keeps a watch open before it ends it."""
 
 
 class Cluster:
@@ -71,7 +77,7 @@ class Cluster:
         path: str,
         label_selector: str | None = None,
         field_selector: str | None = None,
-        limit: int = 500,
+        limit: int = PAGE_ITEMS,
     ) -> tuple[list[Json], str]:
         """All items of a collection, page by page, and the resourceVersion that they were read at.
 
@@ -79,17 +85,47 @@ class Cluster:
         kind and apiVersion (the API server names them once, on the list).
         """
         query = {"limit": str(limit), "labelSelector": label_selector, "fieldSelector": field_selector}
-        for restarts in range(_LIST_RESTARTS + 1):
-            try:
-                return await self._pages(path, query)
-            except ApiError as error:
-                if error.status != 410 or restarts == _LIST_RESTARTS:
-                    raise
-        raise AssertionError("the loop above returns or raises")
+        return await self._list(path, query, lambda item: item, lambda count, more: None)
+
+    async def list_views(
+        self,
+        path: str,
+        view: Callable[[Json], View | None],
+        label_selector: str | None = None,
+        progress: Callable[[int, bool], None] = lambda count, more: None,
+    ) -> list[View]:
+        """`view` of every item of a collection; None drops one. No more than a page is held as it came.
+
+        `progress` is called after each page with the number of views so far and whether more pages follow.
+        """
+        return (await self._list(path, {"limit": str(PAGE_ITEMS), "labelSelector": label_selector}, view, progress))[0]
+
+    async def watch(self, path: str, version: str, label_selector: str | None = None) -> AsyncIterator[Json]:
+        """Watch events (`type` and `object`) of a collection after resourceVersion `version`, until the server ends it.
+
+        Raises ApiError, 410 Expired where the server does not have the changes since that version any more.
+        """
+        query = {
+            "watch": "1",
+            "resourceVersion": version,
+            "labelSelector": label_selector,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        deadline = aiohttp.ClientTimeout(sock_connect=self._timeout.sock_connect, sock_read=_WATCH_SECONDS + 60)
+        async with self._response("GET", path, query, deadline=deadline) as response:
+            async for event in _events(response):
+                if event["type"] == "ERROR":
+                    body = json.dumps(event["object"]).encode()
+                    raise error_of(f"WATCH {path}", int(event["object"].get("code") or 0), "", body, None)
+                yield event
 
     async def get(self, path: str, query: Mapping[str, str | None] | None = None) -> Json:
         """The object at `path`."""
         return await self._json("GET", path, query)
+
+    async def get_text(self, path: str) -> str:
+        """An answer that is not JSON: /readyz, /metrics."""
+        return (await self._bytes("GET", path)).decode(errors="replace")
 
     async def create(self, path: str, body: Json, query: Mapping[str, str | None] | None = None) -> Json:
         """The object that was created in the collection at `path`; ApiError 409 AlreadyExists if its name is taken."""
@@ -105,6 +141,7 @@ class Cluster:
         uid: str | None = None,
         resource_version: str | None = None,
         propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
+        grace_seconds: int | None = None,
     ) -> Json:
         """Delete the object at `path`; with `uid`, only if it is still that object (else ApiError 409 Conflict).
 
@@ -113,20 +150,23 @@ class Cluster:
         wanted = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {key: value for key, value in wanted.items() if value}
         body: Json = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
-        return await self._json(
-            "DELETE", path, None, body | ({"preconditions": preconditions} if preconditions else {})
-        )
+        if preconditions:
+            body["preconditions"] = preconditions
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        return await self._json("DELETE", path, None, body)
 
     async def patch(
         self,
         path: str,
         body: Json | Sequence[Json],
-        kind: Literal["merge", "json"] = "merge",
+        kind: Literal["merge", "json", "strategic"] = "merge",
         query: Mapping[str, str | None] | None = None,
     ) -> Json:
-        """The object after a merge patch (RFC 7396) or a JSON patch (RFC 6902, `body` is a list).
+        """The object after a merge patch (RFC 7396), a JSON patch (RFC 6902, `body` is a list) or a strategic merge.
 
-        A merge patch with metadata.resourceVersion or metadata.uid in it is refused (409) when that has changed.
+        A merge patch with metadata.resourceVersion or metadata.uid in it is refused (409) when that has changed. A
+        strategic merge keeps the list items (conditions) that the patch does not name; built-in kinds only.
         """
         return await self._json("PATCH", path, query, body, _PATCH_TYPES[kind])
 
@@ -152,16 +192,39 @@ class Cluster:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         return (await self._bytes("GET", path, query, limit=limit_bytes))[:limit_bytes]
 
-    async def _pages(self, path: str, query: Mapping[str, str | None]) -> tuple[list[Json], str]:
-        items: list[Json] = []
+    async def _list(
+        self,
+        path: str,
+        query: Mapping[str, str | None],
+        view: Callable[[Json], View | None],
+        progress: Callable[[int, bool], None],
+    ) -> tuple[list[View], str]:
+        """The views and the list's resourceVersion; begun again when its continue token has expired."""
+        for restarts in range(_LIST_RESTARTS + 1):
+            try:
+                return await self._pages(path, query, view, progress)
+            except ApiError as error:
+                if error.status != 410 or restarts == _LIST_RESTARTS:
+                    raise
+        raise AssertionError("the loop above returns or raises")
+
+    async def _pages(
+        self,
+        path: str,
+        query: Mapping[str, str | None],
+        view: Callable[[Json], View | None],
+        progress: Callable[[int, bool], None],
+    ) -> tuple[list[View], str]:
+        views: list[View] = []
         token: str | None = None
         while True:
             page = await self._json("GET", path, {**query, "continue": token})
-            items.extend(page.get("items") or [])
+            views += [seen for item in page.get("items") or () if (seen := view(item)) is not None]
             meta = page.get("metadata") or {}
             token = meta.get("continue") or None
+            progress(len(views), token is not None)
             if token is None:
-                return items, str(meta.get("resourceVersion", ""))
+                return views, str(meta.get("resourceVersion", ""))
 
     async def _json(
         self,
@@ -190,28 +253,46 @@ class Cluster:
         limit: int | None = None,
     ) -> bytes:
         """The body of a 2xx answer, at most about `limit` bytes of it."""
+        async with self._response(method, path, query, body, content_type) as response:
+            return await _read(response, limit)
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | None] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        deadline: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A 2xx answer, to be read in the block. Raises ApiError, also for what goes wrong while it is read."""
         act = f"{method} {path}"
         headers = {"Accept": "application/json, */*", "User-Agent": self.user_agent, "Content-Type": content_type}
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         url = self.server + path + (f"?{urlencode(asked)}" if asked else "")
+        deadline = deadline or self._timeout
+        refusal = b""
         try:
             if token := await authorization(self._configuration):
                 headers["Authorization"] = token
             if method != "GET":
                 self.before_write()
-            answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=self._timeout)
+            answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=deadline)
             async with answer.response as response:
-                data = await _read(response, limit if response.status < 400 else None)
+                if response.status < 300:
+                    yield response
+                else:
+                    refusal = await response.read()
         except TimeoutError as error:
             self.answered(method, 0)
-            raise ApiError(0, TIMEOUT, f"{act}: no answer within {self._timeout.total:g} s") from error
+            raise ApiError(0, TIMEOUT, f"{act}: no answer within {_seconds_of(deadline):g} s") from error
         except (aiohttp.ClientError, ConfigException, OSError) as error:
             self.answered(method, 0)
             raise ApiError(0, UNREACHABLE, f"{act}: {error or type(error).__name__}") from error
         self.answered(method, response.status)
         if response.status >= 300:
-            raise error_of(act, response.status, response.reason or "", data, response.headers.get("Retry-After"))
-        return data
+            raise error_of(act, response.status, response.reason or "", refusal, response.headers.get("Retry-After"))
 
 
 def _allowed() -> None:
@@ -231,3 +312,16 @@ async def _read(response: aiohttp.ClientResponse, limit: int | None) -> bytes:
         if sum(map(len, chunks)) >= limit:
             break
     return b"".join(chunks)
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
+    """The JSON documents of a watch, one a line."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def _seconds_of(deadline: aiohttp.ClientTimeout) -> float:
+    return deadline.total or deadline.sock_read or 0.0

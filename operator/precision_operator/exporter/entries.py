@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from precision_operator.cluster.object_store import resource_version
 from precision_operator.exporter.families import NODE_FAMILIES, PLAN_FAMILIES, PROFILE_FAMILIES
 from precision_operator.exporter.family import Family, Level, shown_at
 from precision_operator.exporter.plan_families import read_plan
@@ -85,12 +86,6 @@ def plan_entry(raw: Raw) -> Entry:
         return _shown(entry, PLAN_FAMILIES, plan, "pool") if plan else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
-
-
-def resource_version(value: object) -> int:
-    """A resourceVersion as the number that it is (etcd's revision); -1 when it is none, which is older than any."""
-    told = str(value)
-    return int(told) if told.isascii() and told.isdecimal() and len(told) < 20 else -1
 
 
 def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:

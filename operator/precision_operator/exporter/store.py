@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, report_entry, resource_version
+from precision_operator.cluster.object_store import Identity, ObjectStore, resource_version
+from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, report_entry
 from precision_operator.exporter.family import Level
 from precision_operator.exporter.reading import GemmTime, Raw, owner
 
@@ -30,24 +31,24 @@ class View:
 
 
 class Store:
-    """Objects by UID. Events and lists may come in any order: of an object's versions the newest stays."""
+    """The rendered objects; events and lists may come in any order."""
 
     def __init__(self, level: Level = "node") -> None:
         self._level = level
         self.complete = False
         """Whether every watched namespace has been listed once: before that, absence means nothing."""
         self._generation = 0
-        self._reports: dict[str, Entry] = {}
-        self._profiles: dict[str, Entry] = {}
-        self._plans: dict[str, Entry] = {}
+        self._reports: ObjectStore[Entry] = ObjectStore()
+        self._profiles: ObjectStore[Entry] = ObjectStore()
+        self._plans: ObjectStore[Entry] = ObjectStore()
         self._workloads: dict[tuple[str, ...], str] = {}
-        self._gone: set[str] = set()
         self._gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = {}
 
     def view(self) -> View:
         """What is there now; later events don't change it."""
-        reports, profiles = tuple(self._reports.values()), tuple(self._profiles.values())
-        return View(self._generation, reports, profiles, self._level, self._gemms, tuple(self._plans.values()))
+        reports, profiles = tuple(self._reports.objects.values()), tuple(self._profiles.objects.values())
+        plans = tuple(self._plans.objects.values())
+        return View(self._generation, reports, profiles, self._level, self._gemms, plans)
 
     def see_report(self, raw: Raw) -> None:
         """Take in a report that was added or changed."""
@@ -59,7 +60,7 @@ class Store:
         before = self._workloads.get(entry.key)
         self._put(self._profiles, entry)
         self._name_workloads()
-        reports = self._reports.values() if self._workloads.get(entry.key) != before else ()
+        reports = self._reports.objects.values() if self._workloads.get(entry.key) != before else ()
         return any(report.key[:2] == entry.key and report.workload != entry.workload for report in reports)
 
     def see_plan(self, raw: Raw) -> None:
@@ -69,10 +70,8 @@ class Store:
     def forget(self, raw: Raw) -> None:
         """Drop an object that was deleted."""
         uid = str((raw.get("metadata") or {}).get("uid"))
-        self._gone.add(uid)
-        for held in (self._reports, self._profiles, self._plans):
-            if held.pop(uid, None):
-                self._generation += 1
+        for store in (self._reports, self._profiles, self._plans):
+            self._generation += store.delete(uid)
         self._name_workloads()
 
     def put_gemms(self, gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]]) -> None:
@@ -81,18 +80,18 @@ class Store:
             self._gemms = gemms
             self._generation += 1
 
-    def begin_list(self) -> None:
-        """Call before a list is asked for: what is deleted from now on must not come back through it."""
-        self._gone.clear()
-
     async def take_profiles(self, namespace: str, items: Sequence[Raw], version: str) -> None:
         """Take in a complete list of one namespace's profiles, read at resourceVersion `version`."""
-        self._replace(self._profiles, namespace, [profile_entry(raw) for raw in items], version)
+        self._take(self._profiles, namespace, [profile_entry(raw) for raw in items], version)
         self._name_workloads()
 
     async def take_plans(self, namespace: str, items: Sequence[Raw], version: str) -> None:
         """Take in a complete list of one namespace's plans."""
-        self._replace(self._plans, namespace, [plan_entry(raw) for raw in items], version)
+        self._take(self._plans, namespace, [plan_entry(raw) for raw in items], version)
+
+    def clear_plans(self, namespace: str) -> None:
+        """Show no plan of this namespace while the cluster doesn't know their kind."""
+        self._generation += self._plans.clear(namespace)
 
     async def take_reports(self, namespace: str, items: Sequence[Raw], version: str) -> None:
         """Take in a complete list of one namespace's reports. Rendered in a thread: the loop goes on serving."""
@@ -101,7 +100,7 @@ class Store:
             wanted = [(raw, self._workload_of(raw)) for raw in items[start : start + _CHUNK]]
             known = [self._unchanged(raw, workload) for raw, workload in wanted]
             entries.extend(await asyncio.to_thread(_rendered, wanted, known, self._level))
-        self._replace(self._reports, namespace, entries, version)
+        self._take(self._reports, namespace, entries, version)
 
     def _workload_of(self, raw: Raw) -> str:
         try:
@@ -111,33 +110,26 @@ class Store:
         return self._workloads.get((namespace, profile), "")
 
     def _name_workloads(self) -> None:
-        self._workloads = {entry.key: entry.workload for entry in self._profiles.values()}
+        self._workloads = {entry.key: entry.workload for entry in self._profiles.objects.values()}
 
     def _unchanged(self, raw: Raw, workload: str) -> Entry | None:
         meta = raw.get("metadata") or {}
-        held = self._reports.get(str(meta.get("uid")))
+        held = self._reports.objects.get(str(meta.get("uid")))
         same = held and held.version == resource_version(meta.get("resourceVersion")) and held.workload == workload
         return held if same else None
 
-    def _put(self, held: dict[str, Entry], entry: Entry) -> None:
-        before = held.get(entry.uid)
-        if entry.uid in self._gone or before == entry or (before and before.version > entry.version):
+    def _put(self, store: ObjectStore[Entry], entry: Entry) -> None:
+        before = store.objects.get(entry.uid)
+        if not store.put(Identity(entry.uid, entry.namespace, entry.version), entry):
             return
         if entry.problem and not (before and before.problem == entry.problem):
             _log.warning("%s/%s is not shown: %s", entry.namespace, entry.name, entry.problem)
-        held[entry.uid] = entry
         self._generation += 1
 
-    def _replace(self, held: dict[str, Entry], namespace: str, entries: Iterable[Entry], version: str) -> None:
-        """Put `entries`, and drop what the list lacks, unless it is younger than the list (the watch was faster)."""
-        listed = {entry.uid: entry for entry in entries}
-        at = resource_version(version)
-        for entry in [*held.values()]:
-            if entry.namespace == namespace and entry.uid not in listed and entry.version <= at:
-                del held[entry.uid]
-                self._generation += 1
-        for entry in listed.values():
-            self._put(held, entry)
+    def _take(self, store: ObjectStore[Entry], namespace: str, entries: Sequence[Entry], version: str) -> None:
+        for entry in entries:
+            self._put(store, entry)
+        self._generation += store.delete_unlisted({entry.uid for entry in entries}, version, namespace)
 
 
 def _rendered(wanted: Sequence[tuple[Raw, str]], known: Sequence[Entry | None], level: Level) -> list[Entry]:

@@ -39,7 +39,7 @@ class Lists:
         self._namespaces = tuple(namespaces)
         self._details = Details(cluster, store, gemm_samples)
         self._turn = asyncio.Lock()
-        """One list at a time: what was deleted since it was asked for is remembered until the next one begins."""
+        """One list at a time: what a large fleet's list takes is taken once."""
         self.wanted = asyncio.Event()
         """Set it to have a list made soon."""
 
@@ -62,29 +62,26 @@ class Lists:
 
     async def _take_profiles(self, namespace: str) -> None:
         async with self._turn:
-            self._store.begin_list()
             await self._store.take_profiles(namespace, *await self._cluster.list_all(profiles(namespace)))
 
     async def _take_reports(self, namespace: str) -> None:
         """List the profiles, which name the reports' workloads, and the reports."""
         await self._take_profiles(namespace)
         async with self._turn:
-            self._store.begin_list()
             await self._store.take_reports(namespace, *await self._cluster.list_all(reports(namespace)))
 
     async def _take_plans(self, namespace: str, optional: bool) -> None:
         """List the plans; with `optional`, none are there without their kind (404), or stay without rights (403)."""
         async with self._turn:
-            self._store.begin_list()
             try:
                 found, version = await self._cluster.list_all(collection(API_VERSION, PLAN_PLURAL, namespace))
             except ApiError as error:
                 if not optional or error.status not in (403, 404):
                     raise
-                if error.status == 403:
-                    return
-                found, version = [], str(2**63)  # none, however young
-            await self._store.take_plans(namespace, found, version)
+                if error.status == 404:
+                    self._store.clear_plans(namespace)
+            else:
+                await self._store.take_plans(namespace, found, version)
 
     async def _complete(self) -> None:
         self._store.complete = True

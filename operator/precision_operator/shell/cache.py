@@ -1,22 +1,17 @@
-"""What the watches have shown, by kind and UID, trimmed to what decisions need.
-
-Three writers: watch events, complete lists, and the answers to our own writes. The newest resourceVersion wins, and
-what was deleted stays deleted, so that neither a slow watch nor an old list brings a past state back.
-"""
+"""What the operator's watches, lists and writes have shown, by kind and UID, trimmed to what decisions need."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from precision_api.names import ANNOTATION_RERUN
+from precision_operator.cluster.object_store import ObjectStore, identity
 
 Kind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
 KINDS: tuple[Kind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
-TOMBSTONES = 20_000
 
 Raw = Mapping[str, Any]
 
@@ -26,15 +21,13 @@ class Cache:
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        self._objects: dict[Kind, dict[str, Raw]] = {kind: {} for kind in KINDS}
-        self._versions: dict[str, int] = {}
-        self._buried: OrderedDict[str, None] = OrderedDict()
+        self._stores: dict[Kind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
         self._began = time.monotonic()
         self._heard: dict[tuple[Kind, str | None], float] = {}
 
     def all(self, kind: Kind) -> Mapping[str, Raw]:
         """Trimmed objects by UID."""
-        return self._objects[kind]
+        return self._stores[kind].objects
 
     def hear(self, kind: Kind, namespace: str | None) -> None:
         """Something of this kind has come from the API server unasked, or in a complete list of the namespace."""
@@ -46,47 +39,23 @@ class Cache:
 
     def put(self, kind: Kind, raw: Raw) -> None:
         """Take an object as seen in an event, a list, or the answer to a write of ours."""
-        uid, version = _identity(raw)
-        if not uid or uid in self._buried or version < self._versions.get(uid, 0):
-            return
-        self._versions[uid] = version
-        trimmed = TRIM[kind](raw)
-        if self._objects[kind].get(uid) != trimmed:
-            self._objects[kind][uid] = trimmed
+        if self._stores[kind].put(identity(raw), TRIM[kind](raw)):
             self.changed.set()
 
     def drop(self, kind: Kind, uid: str) -> None:
-        """Take the end of an object; UIDs don't come back."""
-        self._buried[uid] = None
-        while len(self._buried) > TOMBSTONES:
-            self._buried.popitem(last=False)
-        self._versions.pop(uid, None)
-        if self._objects[kind].pop(uid, None) is not None:
+        """Take the end of an object."""
+        if self._stores[kind].delete(uid):
             self.changed.set()
 
-    def take_list(
-        self, kind: Kind, items: Iterable[Raw], version: str, before: frozenset[str], namespace: str | None = None
-    ) -> None:
-        """Take a complete list. What was known `before` the list began, is older than it and not in it, is gone."""
+    def take_list(self, kind: Kind, items: Iterable[Raw], version: str, namespace: str | None = None) -> None:
+        """Take a complete list of one namespace (None: of all), read at resourceVersion `version`."""
         self.hear(kind, namespace)
-        seen = set()
+        listed = set()
         for raw in items:
-            seen.add(_identity(raw)[0])
+            listed.add(identity(raw).uid)
             self.put(kind, raw)
-        for uid in before - seen:
-            if self._versions.get(uid, 0) <= _number(version):
-                self.drop(kind, uid)
-
-
-def _identity(raw: Raw) -> tuple[str, int]:
-    meta = raw.get("metadata") or {}
-    return str(meta.get("uid") or ""), _number(meta.get("resourceVersion"))
-
-
-def _number(version: object) -> int:
-    """resourceVersions are comparable numbers since Kubernetes 1.35 says so; etcd's always were."""
-    text = str(version or "0")
-    return int(text) if text.isdigit() else 0
+        if self._stores[kind].delete_unlisted(listed, version, namespace):
+            self.changed.set()
 
 
 def _meta(raw: Raw, *keys: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ BUSY_SECONDS = 20.0
 LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 256
 """A bound: a fleet that is busy throughout is looked at in several passes."""
+KUEUE = "kueue.x-k8s.io/v1beta1"
 SELECTORS: dict[Kind, str] = {
     "jobs": f"{LABEL_APP}={AGENT_APP}",
     "pods": f"{LABEL_APP}={AGENT_APP}",
@@ -34,16 +35,82 @@ SELECTORS: dict[Kind, str] = {
 }
 
 
-class Gatherer:
-    """Reads the cluster into `Observed`; `clock` gives the time of each look."""
+class Reader:
+    """What no watch shows, read when a decision needs it. Every method raises ApiError, also for a missing right."""
 
-    def __init__(self, cluster: Cluster, cache: Cache, settings: Settings, namespaces: Sequence[str]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+    async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """The data of a ConfigMap; None where there is none."""
+        raw = await self._get_or_none(paths.item(paths.config_maps(namespace), name))
+        return None if raw is None else {key: str(text) for key, text in (raw.get("data") or {}).items()}
+
+    async def has_priority_class(self, name: str) -> bool:
+        """Whether there is such a PriorityClass."""
+        collection = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+        return await self._get_or_none(paths.item(collection, name)) is not None
+
+    async def has_queue(self, namespace: str, name: str) -> bool:
+        """Whether there is such a Kueue LocalQueue."""
+        return await self._get_or_none(paths.item(paths.collection(KUEUE, "localqueues", namespace), name)) is not None
+
+    async def resource_slices(self) -> tuple[Raw, ...]:
+        """ResourceSlices, which name GPUs where labels don't; a cluster without DRA (before 1.34) has none."""
+        try:
+            slices, _ = await self._cluster.list_all(paths.collection("resource.k8s.io/v1", "resourceslices"))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return ()
+        return tuple(slices)
+
+    async def creation_problem(self, job: JobView) -> str:
+        """The newest FailedCreate event of a Job (a quota, Pod Security ...); empty when there is none."""
+        chosen = f"involvedObject.uid={job.uid},reason=FailedCreate"
+        events, _ = await self._cluster.list_all(paths.collection("v1", "events", job.namespace), field_selector=chosen)
+        newest = max(events, key=lambda event: str(event.get("lastTimestamp") or ""), default={})
+        return str(newest.get("message", ""))
+
+    async def occupancy(self, node: str) -> Occupancy:
+        """Who holds the node's GPUs now."""
+        chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+        pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
+        return occupancy(list(pods))
+
+    async def _get_or_none(self, path: str) -> Raw | None:
+        try:
+            return await self._cluster.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+async def list_into(cache: Cache, cluster: Cluster, kind: Kind, namespace: str | None) -> None:
+    """A complete list of one kind in one namespace (None: in all) into the cache. Raises ApiError."""
+    items, version = await cluster.list_all(_path(kind, namespace), SELECTORS.get(kind))
+    cache.take_list(kind, items, version, namespace)
+
+
+class Gatherer:
+    """Reads the cluster into `Observed`: what the cache holds, and what the reader finds, which is kept for a while."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        settings: Settings,
+        namespaces: Sequence[str],
+        reader: Reader | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._reader = reader or Reader(cluster)
         self._cache = cache
         self._settings = settings
         self._namespaces = tuple(namespaces)
         self._looks: dict[str, tuple[float, Occupancy]] = {}
-        self._texts: dict[tuple[str, str], tuple[float, dict[str, str] | None]] = {}
+        self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
         self._refusals: dict[str, tuple[float, str]] = {}
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
@@ -59,18 +126,14 @@ class Gatherer:
 
     async def list_one(self, kind: Kind, namespace: str | None) -> None:
         """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
-        known = self._cache.all(kind)
-        before = frozenset(uid for uid in known if namespace is None or self._lives_in(kind, uid, namespace))
-        items, version = await self._cluster.list_all(_path(kind, namespace), SELECTORS.get(kind))
-        self._cache.take_list(kind, items, version, before, namespace)
-
-    def _lives_in(self, kind: Kind, uid: str, namespace: str) -> bool:
-        raw = self._cache.all(kind).get(uid)
-        return raw is not None and raw["metadata"].get("namespace") == namespace
+        await list_into(self._cache, self._cluster, kind, namespace)
 
     async def observe(self) -> Observed:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
-        profiles = tuple(p for p in self._views("profiles", self._profile) if not p.deleting)
+        return await self.observe_with(tuple(p for p in self._views("profiles", self._profile) if not p.deleting))
+
+    async def observe_with(self, profiles: tuple[ProfileView, ...]) -> Observed:
+        """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
         now = asyncio.get_running_loop().time()
         pods = self._views("pods", pod_view)
         jobs = self._views("jobs", job_view)
@@ -83,7 +146,7 @@ class Gatherer:
             pods=pods,
             reports=self._views("reports", report_view),
             occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < _keeps(seen)},
-            config_maps={key: await self._config_map(*key, now) for key in _wanted_texts(profiles)},
+            config_maps={key: await self._config_map(*key, now) for key in wanted_texts(profiles)},
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
             slices=await self._slices(now) if profiles else (),
@@ -103,17 +166,17 @@ class Gatherer:
         """A profile, with the operator's defaults for its agents."""
         return served(profile_view(raw), self._settings)
 
-    async def look(self, nodes: Sequence[str]) -> None:
-        """Look up who holds GPUs on `nodes`: one list of pods each, a few at a time."""
+    async def look(self, nodes: Sequence[str]) -> dict[str, Occupancy]:
+        """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
         limit = asyncio.Semaphore(LOOKS_AT_ONCE)
 
-        async def one(name: str) -> None:
+        async def look_at(name: str) -> Occupancy:
             async with limit:
-                chosen = f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed"
-                pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
-            self._looks[name] = (asyncio.get_running_loop().time(), occupancy(list(pods)))
+                seen = await self._reader.occupancy(name)
+            self._looks[name] = (asyncio.get_running_loop().time(), seen)
+            return seen
 
-        await asyncio.gather(*(one(name) for name in nodes[:LOOKS_PER_PASS]))
+        return dict(zip(nodes, await asyncio.gather(*map(look_at, nodes)), strict=True))
 
     def forget_look(self, node: str) -> None:
         """The node has got an agent: what was seen before does not hold any more."""
@@ -123,41 +186,31 @@ class Gatherer:
         """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while."""
         self._looks = {name: look for name, look in self._looks.items() if look[1].holder is not None}
 
-    async def _config_map(self, namespace: str, name: str, now: float) -> dict[str, str] | None:
+    async def _config_map(self, namespace: str, name: str, now: float) -> Mapping[str, str] | None:
         at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))
         if now - at >= FRESH_SECONDS:
-            found = await self._get_or_none(paths.item(paths.config_maps(namespace), name))
-            data = None if found is None else {k: str(v) for k, v in (found.get("data") or {}).items()}
+            data = await self._reader.config_map(namespace, name)
             self._texts[namespace, name] = (now, data)
         return data
 
     async def _has_priority_class(self, now: float) -> bool:
         at, there = self._priority_class
         if now - at >= FRESH_SECONDS:
-            collection = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
-            there = await self._get_or_none(paths.item(collection, self._settings.priority_class)) is not None
+            there = await self._reader.has_priority_class(self._settings.priority_class)
             self._priority_class = (now, there)
         return there
 
     async def _has_queue(self, namespace: str, name: str, now: float) -> bool:
         at, there = self._queues.get((namespace, name), (-FRESH_SECONDS, False))
         if now - at >= FRESH_SECONDS:
-            collection = paths.collection("kueue.x-k8s.io/v1beta1", "localqueues", namespace)
-            there = await self._get_or_none(paths.item(collection, name)) is not None
+            there = await self._reader.has_queue(namespace, name)
             self._queues[namespace, name] = (now, there)
         return there
 
     async def _slices(self, now: float) -> tuple[Raw, ...]:
-        """ResourceSlices, which name GPUs where labels don't; a cluster without DRA (before 1.34) has none."""
         at, slices = self._resource_slices
         if now - at >= SLICES_SECONDS:
-            try:
-                found, _ = await self._cluster.list_all(paths.collection("resource.k8s.io/v1", "resourceslices"))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                found = []
-            slices = tuple(found)
+            slices = await self._reader.resource_slices()
             self._resource_slices = (now, slices)
         return slices
 
@@ -169,24 +222,11 @@ class Gatherer:
         return tuple([replace(j, creation_problem=await self._refusal(j, now)) if j.uid in late else j for j in jobs])
 
     async def _refusal(self, job: JobView, now: float) -> str:
-        """The newest FailedCreate event of a Job (a quota, Pod Security ...); empty when there is none."""
         at, text = self._refusals.get(job.uid, (-FRESH_SECONDS, ""))
         if now - at >= FRESH_SECONDS:
-            chosen = f"involvedObject.uid={job.uid},reason=FailedCreate"
-            events = paths.collection("v1", "events", job.namespace)
-            found, _ = await self._cluster.list_all(events, field_selector=chosen)
-            newest = max(found, key=lambda event: str(event.get("lastTimestamp") or ""), default={})
-            text = str(newest.get("message", ""))
+            text = await self._reader.creation_problem(job)
             self._refusals[job.uid] = (now, text)
         return text
-
-    async def _get_or_none(self, path: str) -> Raw | None:
-        try:
-            return await self._cluster.get(path)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
 
 
 def _path(kind: Kind, namespace: str | None) -> str:
@@ -196,7 +236,7 @@ def _path(kind: Kind, namespace: str | None) -> str:
     return makers[kind](namespace)
 
 
-def _wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+def wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
     return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}

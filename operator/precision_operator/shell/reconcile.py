@@ -187,7 +187,7 @@ class Reconciler:
             decided = await _planned(observed)
             if not decided.look_at or looked >= LOOKS_PER_PASS:
                 break
-            await self._gatherer.look(decided.look_at)
+            await self._gatherer.look(decided.look_at[:LOOKS_PER_PASS])
             looked += len(decided.look_at)
         return observed, decided
 

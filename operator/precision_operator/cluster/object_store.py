@@ -1,0 +1,93 @@
+"""Objects of one kind as watches, complete lists and the answers to our own writes have shown them.
+
+They may come in any order: of an object's versions the newest stays, and what was deleted stays deleted, so that
+neither a slow watch nor an old list brings a past state back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Kept = TypeVar("Kept")
+TOMBSTONES = 20_000
+"""How many deleted objects are remembered."""
+
+
+class Identity(NamedTuple):
+    """What tells an object and its versions apart."""
+
+    uid: str
+    namespace: str
+    version: int
+    """resourceVersion; of one object's versions, the highest is the newest."""
+
+
+def identity(raw: Mapping[str, Any]) -> Identity:
+    """An object's identity; its UID is empty where it has none."""
+    meta = raw.get("metadata") or {}
+    return Identity(
+        str(meta.get("uid") or ""), str(meta.get("namespace") or ""), resource_version(meta.get("resourceVersion"))
+    )
+
+
+def resource_version(value: object) -> int:
+    """A resourceVersion as the number that it is; -1 when it is none, which is older than any.
+
+    Since Kubernetes 1.35 they are comparable numbers by definition; etcd's revisions always were.
+    """
+    text = str(value)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+
+
+class ObjectStore(Generic[Kept]):
+    """What is kept of each object, by UID. Methods that write return whether what is kept has changed."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Kept] = {}
+        self._identities: dict[str, Identity] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+
+    def put(self, identity: Identity, kept: Kept) -> bool:
+        """Take what is kept of an object, unless a newer version is held or its end was seen."""
+        uid = identity.uid
+        held = self._identities.get(uid)
+        if not uid or uid in self._deleted or (held is not None and identity.version < held.version):
+            return False
+        self._identities[uid] = identity
+        if uid in self.objects and self.objects[uid] == kept:
+            return False
+        self.objects[uid] = kept
+        return True
+
+    def delete(self, uid: str) -> bool:
+        """Take the end of an object; UIDs don't come back."""
+        self._deleted[uid] = None
+        while len(self._deleted) > TOMBSTONES:
+            self._deleted.popitem(last=False)
+        return self._remove(uid)
+
+    def delete_unlisted(self, listed: Collection[str], version: str, namespace: str | None = None) -> bool:
+        """Take what a complete list lacks as deleted: a list of `namespace` (None: of all), read at `version`.
+
+        What is younger than the list stays: the watch was faster.
+        """
+        at = resource_version(version)
+        gone = [
+            held.uid
+            for held in self._identities.values()
+            if held.uid not in listed and namespace in (None, held.namespace) and held.version <= at
+        ]
+        changed = [self.delete(uid) for uid in gone]
+        return any(changed)
+
+    def clear(self, namespace: str) -> bool:
+        """Hold none of this namespace any more, as while their kind is not served; they may come back."""
+        gone = [held.uid for held in self._identities.values() if held.namespace == namespace]
+        changed = [self._remove(uid) for uid in gone]
+        return any(changed)
+
+    def _remove(self, uid: str) -> bool:
+        self._identities.pop(uid, None)
+        return self.objects.pop(uid, None) is not None
