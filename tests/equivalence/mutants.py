@@ -52,8 +52,8 @@ MUTANTS = (
     ),
     Mutant(
         "throttled nodes are in the reference",
-        "throttled",
-        "any(row.throttled_share is not None for row in status.results)",
+        "_throttled",
+        "result.throttled_share is not None",
         "False",
         ("test_outliers.py", "test_rollup.py"),
     ),
