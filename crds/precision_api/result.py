@@ -447,7 +447,11 @@ class MeasurementResult(Record):
 
 
 class RecipeSummary(Record):
-    """The figures of one recipe that reports, metrics and plans use; rounded to six significant digits."""
+    """The figures of one recipe that reports, metrics and plans use; rounded to six significant digits.
+
+    A field is taken from the field of the same name of the recipe's result, its training figure or its energy. In a
+    summary that is too long the figures at the end go first.
+    """
 
     recipe: Recipe
     availability: Availability
@@ -456,18 +460,18 @@ class RecipeSummary(Record):
     gpu_spread: float | None = None
     speedup: Interval | None = None
     difference: Difference | None = None
-    gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
-    quantization_tax: float | None = None
     watts: float | None = None
     tokens_per_joule: float | None = None
-    tokens_per_joule_net: float | None = None
     power_scope: PowerScope | None = None
     power_invalid: tuple[Word, ...] = Field((), max_length=8)
-    memory_peak_bytes: Count | None = None
     throttled: float | None = Field(None, ge=0, le=1)
     throttle_reason: ThrottleReason | None = None
     diverged_step: Count | None = None
     failure: str | None = Field(None, max_length=200, description="reason: message of what failed first.")
+    gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
+    tokens_per_joule_net: float | None = None
+    quantization_tax: float | None = None
+    memory_peak_bytes: Count | None = None
 
 
 class Detail(Record):
