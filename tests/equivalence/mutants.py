@@ -52,9 +52,9 @@ MUTANTS = (
     ),
     Mutant(
         "throttled nodes are in the reference",
-        "_throttled",
-        "result.throttled_share is not None",
-        "False",
+        "_judge",
+        "if row.usable and not row.throttled",
+        "if row.usable",
         ("test_outliers.py", "test_rollup.py"),
     ),
     Mutant(
