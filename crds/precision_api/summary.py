@@ -272,6 +272,6 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("gpu_spread", _each(gpu_spread=None)),
     ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
     ("software", _bare_software),
-    ("difference", _each(difference=None)),
+    ("failure", _each(failure=None)),
 )
 """What is cut, in this order. After the last step a summary fits for every result that the schema admits."""
