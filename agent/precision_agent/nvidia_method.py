@@ -37,8 +37,6 @@ WARMUPS, CALLS = 10, 100
 BASELINE: Recipe = "bf16"
 LABEL = "NVIDIA's method, forward only"
 OVERCOUNTS = "it counts 1.5 to 1.75 times the quantisation of a real step"
-RUN_TO_RUN = 0.05
-"""Two published runs of the tool on one configuration differ by this much."""
 ONLY_COMPARISON = Recommendation(sentence=f"No recommendation: {LABEL}, for comparison with the agent's own figures.")
 Plain = Callable[[GemmCase, Recipe, int, int], float | Failure]
 """Mean seconds of a forward call of this case in this recipe, after so many warm-ups, over so many calls."""
@@ -301,10 +299,3 @@ def _published(mode: Mode, recipe: Recipe, milliseconds: float) -> tuple[float, 
     if mode == "prequantized" and recipe == "fp8_delayed":
         return Failure(reason="no_prequantized_mode", message="what is published in its place is autocast")
     return (milliseconds * 1e-3,)
-
-
-def layer_seconds(result: MeasurementResult, recipe: Recipe, mode: Mode, layers: int) -> float | None:
-    """Seconds of one layer's GEMMs, as NVIDIA sums them; None where the sum is null."""
-    found = next(row for row in result.recipes if row.recipe == recipe)
-    seconds = next((part.seconds for part in found.sums if part.mode == mode), None)
-    return seconds.value / layers if seconds else None

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Literal
 
 from precision_agent.kernels import KernelClass
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPES, Recipe
 from precision_api.result import Verdict, Verification
 
 FULL_SHARE = 0.98
@@ -39,20 +39,11 @@ class ErrorBand:
     high: float
 
 
-_BF16 = ErrorBand(2e-4, 1e-2)
-_FP8 = ErrorBand(1e-2, 8.5e-2)
-_NVFP4 = ErrorBand(9e-2, 3e-1)
-ERROR_BANDS: Mapping[Recipe, ErrorBand] = {
-    "bf16": _BF16,
-    "fp8_delayed": _FP8,
-    "fp8_current": _FP8,
-    "fp8_block": _FP8,
-    "mxfp8": _FP8,
-    "nvfp4": _NVFP4,
-    "nvfp4_no_rht": _NVFP4,
-}
-"""Bands for normal data, the same for y, dx and dW. The reference quantizers in plain torch give 0.0017 for bf16 (the
-result's rounding to 8 bits), 0.037 for two E4M3 operands, 0.059 with an E5M2 gradient, 0.15 for two NVFP4 operands and
+_BANDS = {"bf16": ErrorBand(2e-4, 1e-2), "fp8": ErrorBand(1e-2, 8.5e-2), "fp4": ErrorBand(9e-2, 3e-1)}
+ERROR_BANDS: Mapping[Recipe, ErrorBand] = {recipe: _BANDS[row.format] for recipe, row in RECIPES.items()}
+"""By the recipe's number format. Bands for normal data, the same for y, dx and dW. The reference quantizers in plain
+torch give 0.0017 for bf16 (the result's rounding to 8 bits), 0.037 for two E4M3 operands, 0.059 with an E5M2 gradient,
+0.15 for two NVFP4 operands and
 0.17 where a gradient is rounded stochastically; they hardly depend on the shape. On a GB200
 somebody measured 0.037 for MXFP8 and 0.043 for per-tensor FP8 (marin-community/marin issue 7282). The bands lie around
 that and don't overlap: an error below a band means that a more exact format ran, one above it a wrong product. bf16's

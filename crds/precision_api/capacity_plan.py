@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from precision_api.fields import Duration, Recipes
 from precision_api.profile import Condition, Time
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.schema import Decimal, Document, Name, ShortText, StatusDocument, Text, patterned, rules
 from precision_api.workload import Workload
 
@@ -165,9 +165,11 @@ class PlanJob(Document):
     deadline: Time | None = Field(None, description="When it must have ended.")
     deadline_days: Positive | None = Field(None, description="Days from the plan's start in which it must have ended.")
     recipes: Recipes = Field(
-        (), max_length=7, description="Recipes that it may use. Default: all; which are safe is yours to say."
+        (),
+        max_length=len(RECIPE_NAMES),
+        description="Recipes that it may use. Default: all; which are safe is yours to say.",
     )
-    deny_recipes: Recipes = Field((), max_length=7, description="Recipes that it must not use.")
+    deny_recipes: Recipes = Field((), max_length=len(RECIPE_NAMES), description="Recipes that it must not use.")
     pools: tuple[ShortText, ...] = Field((), max_length=64, description="Pools that it may use. Default: all.")
     min_gpus: Gpus | None = Field(None, alias="minGPUs", description="Fewest GPUs.")
     max_gpus: Gpus | None = Field(None, alias="maxGPUs", description="Most GPUs.")
@@ -218,8 +220,10 @@ class WhatIf(Document):
     power_percent: Annotated[int, Field(ge=-99, le=1000)] | None = Field(
         None, description="Change the power budget by so many per cent (without one: the plan's own peak)."
     )
-    allow_recipes: Recipes = Field((), max_length=7, description="Recipes that all jobs may use besides.")
-    deny_recipes: Recipes = Field((), max_length=7, description="Recipes that no job may use.")
+    allow_recipes: Recipes = Field(
+        (), max_length=len(RECIPE_NAMES), description="Recipes that all jobs may use besides."
+    )
+    deny_recipes: Recipes = Field((), max_length=len(RECIPE_NAMES), description="Recipes that no job may use.")
     add_nodes: MoreNodes | None = Field(None, description="Give a pool more nodes.")
     lose_rack: LostRack | None = Field(None, description="Take one rack away.")
     prices: tuple[Price, ...] = Field((), max_length=64, description="Other prices.")

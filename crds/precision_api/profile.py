@@ -24,7 +24,7 @@ from precision_api.fields import (
     Watts,
 )
 from precision_api.names import DEFAULT_POOL_LABEL
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import Baseline
 from precision_api.schema import (
     Decimal,
@@ -318,7 +318,7 @@ class ProfileSpec(Document):
     workload: Workload = Field(description="The model or the matrix shapes to measure.")
     recipes: Recipes = Field(
         (),
-        max_length=7,
+        max_length=len(RECIPE_NAMES),
         description="Recipes to measure. Default: all that the node's GPUs support. The baseline is always measured.",
     )
     benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")

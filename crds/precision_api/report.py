@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from precision_api.profile import Condition, Time
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import Mode
 from precision_api.result import (
     Availability,
@@ -130,10 +130,12 @@ class ReportPast(StatusDocument):
     stack_hash: ShortText | None = Field(None, description="Hash over the software's versions but the driver's.")
     throttled: bool | None = Field(None, description="True where heat or the power brake held the node back.")
     recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
-        {}, max_length=7, description="Training tokens/s of the node by recipe whose precision is proved or emulated."
+        {},
+        max_length=len(RECIPE_NAMES),
+        description="Training tokens/s of the node by recipe whose precision is proved or emulated.",
     )
     recipe_tokens_per_joule: dict[Recipe, Decimal] = Field(
-        {}, max_length=7, description="Tokens per joule of these, where power was valid."
+        {}, max_length=len(RECIPE_NAMES), description="Tokens per joule of these, where power was valid."
     )
     rate_error: Decimal | None = Field(
         None, description="Largest half-width of these rates' 95 % intervals, as a share; absent where one is unknown."
@@ -211,7 +213,7 @@ class ReportStatus(StatusDocument):
     run: ReportRun | None = Field(None, description="The newest run with a result.")
     attempt: ReportAttempt | None = Field(None, description="The newest attempt, good or bad.")
     results: tuple[RecipeReport, ...] = Field(
-        (), max_length=7, description="Figures by recipe.", json_schema_extra=_ATOMIC
+        (), max_length=len(RECIPE_NAMES), description="Figures by recipe.", json_schema_extra=_ATOMIC
     )
     recommendation: ReportRecommendation | None = Field(None, description="Which recipe to use here.")
     history: tuple[ReportPast, ...] = Field(

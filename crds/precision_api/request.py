@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.schema import Record
 from precision_api.workload import Workload
 
@@ -68,7 +68,7 @@ class MeasurementRequest(Record):
     attempt: int = Field(ge=1)
     node: RequestNode
     workload: Workload = Field(description="Resolved: a preset or a Hugging Face config stands here as its model.")
-    recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=7)
+    recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=len(RECIPE_NAMES))
     gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
     training: bool = True
     baseline: Baseline = "bf16"
@@ -112,9 +112,3 @@ def request_json(request: MeasurementRequest) -> str:
 def request_hash(request: MeasurementRequest) -> str:
     """SHA-256 (hex) of the request as it travels."""
     return hashlib.sha256(request_json(request).encode()).hexdigest()
-
-
-def content_hash(request: MeasurementRequest) -> str:
-    """Ten hex digits over what is measured, without who, where and which attempt: a change means a new run."""
-    who = {"namespace", "profile", "run", "attempt", "node"}
-    return digest(request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=who), 10)

@@ -11,13 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import PLAIN, Mode
 from precision_api.schema import Record
 
 RESULT_VERSION = "1"
-SCOPE = "node_compute_no_communication"
-"""What every rate is a rate of: all GPUs of one node computing at once, no traffic between them."""
 
 Backend = Literal["replay", "torch-cpu", "torch-cuda", "transformer-engine"]
 Provenance = Literal["measured", "replayed", "simulated"]
@@ -405,6 +403,7 @@ class MeasurementResult(Record):
     simulated: tuple[Simulated, ...] = Field((), max_length=32)
     partial: Failure | None = Field(None, description="Set when the run ended early; the figures there are good.")
     scope: Literal["node_compute_no_communication"] = "node_compute_no_communication"
+    """What every rate is a rate of: all GPUs of one node computing at once, no traffic between them."""
     product: Word
     gpus: tuple[Gpu, ...] = Field(max_length=16)
     software: Software
@@ -436,7 +435,7 @@ class MeasurementResult(Record):
         None, description="A ratio nearer to 1 than this is no difference: max(|control - 1| + half-width, 0.5 %)."
     )
     control_ratio: Interval | None = Field(None, description="A second, equal baseline against the first: the noise.")
-    recipes: tuple[RecipeResult, ...] = Field(max_length=7)
+    recipes: tuple[RecipeResult, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: Recommendation = Recommendation()
 
     @model_validator(mode="after")
@@ -448,7 +447,11 @@ class MeasurementResult(Record):
 
 
 class RecipeSummary(Record):
-    """The figures of one recipe that reports, metrics and plans use; rounded to six significant digits."""
+    """The figures of one recipe that reports, metrics and plans use; rounded to six significant digits.
+
+    A field is taken from the field of the same name of the recipe's result, its training figure or its energy. In a
+    summary that is too long the figures at the end go first.
+    """
 
     recipe: Recipe
     availability: Availability
@@ -457,18 +460,18 @@ class RecipeSummary(Record):
     gpu_spread: float | None = None
     speedup: Interval | None = None
     difference: Difference | None = None
-    gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
-    quantization_tax: float | None = None
     watts: float | None = None
     tokens_per_joule: float | None = None
-    tokens_per_joule_net: float | None = None
     power_scope: PowerScope | None = None
     power_invalid: tuple[Word, ...] = Field((), max_length=8)
-    memory_peak_bytes: Count | None = None
     throttled: float | None = Field(None, ge=0, le=1)
     throttle_reason: ThrottleReason | None = None
     diverged_step: Count | None = None
     failure: str | None = Field(None, max_length=200, description="reason: message of what failed first.")
+    gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
+    tokens_per_joule_net: float | None = None
+    quantization_tax: float | None = None
+    memory_peak_bytes: Count | None = None
 
 
 class Detail(Record):
@@ -501,7 +504,7 @@ class Summary(Record):
     training_flops_per_token: float | None = None
     slowest_gpu: Annotated[str, Field(max_length=64)] | None = None
     sensor_accuracy: SensorAccuracy | None = None
-    recipes: tuple[RecipeSummary, ...] = Field(max_length=7)
+    recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: Recommendation = Recommendation()
     dropped: tuple[Word, ...] = Field(
         (), max_length=16, description="What was cut or left out to make the message fit; the full result has it."

@@ -73,17 +73,12 @@ def _around(value: float, logs: Sequence[float]) -> Interval:
     return Interval(value=value, lower=value / factor, upper=value * factor, n=n)
 
 
-def sum_interval(parts: Sequence[Sequence[float]], counts: Sequence[float]) -> Interval:
-    """Sum of `counts[i]` x part i with its interval, from the sums within each palindrome.
-
-    `parts[i][u]` is part i in palindrome u. Summing first keeps what the parts share (drift, clocks) in the spread;
-    adding the parts' intervals in quadrature would call it independent and come out too narrow.
-    """
-    return mean_interval(sums(parts, counts))
-
-
 def sums(parts: Sequence[Sequence[float]], counts: Sequence[float]) -> tuple[float, ...]:
-    """Per palindrome the sum of `counts[i]` x `parts[i][u]`; ValueError if parts differ in length or number."""
+    """Per palindrome u the sum of `counts[i]` x `parts[i][u]`; ValueError if parts differ in length or number.
+
+    An interval of these sums keeps what the parts share (drift, clocks) in the spread; adding the parts' intervals in
+    quadrature would call it independent and come out too narrow.
+    """
     if len(parts) != len(counts) or len({len(part) for part in parts}) != 1:
         raise ValueError("every part needs a count and the same number of palindromes")
     return tuple(
@@ -116,15 +111,8 @@ def differs(ratio: Interval, control: Interval | None) -> bool:
 
 def mad(values: Sequence[float]) -> float:
     """Median absolute deviation from the median, unscaled; 0 for a single value, ValueError for none."""
-    centre = middle(values)
+    centre = median(values)
     return median(abs(value - centre) for value in values)
-
-
-def middle(values: Sequence[float]) -> float:
-    """The median; ValueError for no values."""
-    if not values:
-        raise ValueError("no values, no median")
-    return median(values)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

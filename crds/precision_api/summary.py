@@ -6,8 +6,10 @@ and names in `dropped` what was cut: the full result, in the log, still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from pydantic import BaseModel
 
 from precision_api.request import canonical
 from precision_api.result import (
@@ -116,27 +118,32 @@ def _diverged_step(recipe: RecipeResult) -> int | None:
 def _summary_of(recipe: RecipeResult) -> RecipeSummary:
     training, throttled = complete(recipe.training), recipe.throttled
     energy = (training.energy if training else None) or Energy(valid=False, reasons=("not_measured",))
-    return RecipeSummary(
-        recipe=recipe.recipe,
-        availability=recipe.availability,
-        verdict=recipe.verification.verdict,
-        tokens_per_second=_rounded(training.tokens_per_second if training else None),
-        gpu_spread=_round_or_none(training.gpu_spread if training else None),
-        speedup=_rounded(training.speedup if training else None),
-        difference=training.difference if training else None,
-        quantization_tax=_round_or_none(recipe.quantization_tax),
-        gemm_speedup={part.mode: _round(part.speedup.value) for part in recipe.sums if part.speedup},
-        watts=_round_or_none(energy.watts),
-        tokens_per_joule=_round_or_none(energy.tokens_per_joule),
-        tokens_per_joule_net=_round_or_none(energy.tokens_per_joule_net),
-        power_scope=energy.scope if energy.valid else None,
-        power_invalid=() if energy.valid else energy.reasons,
-        memory_peak_bytes=recipe.memory.allocated_peak_bytes or recipe.memory.process_peak_bytes,
-        throttled=_round_or_none(throttled.share if throttled else None),
-        throttle_reason=throttled.reason if throttled and throttled.reason in THROTTLES else None,
-        diverged_step=_diverged_step(recipe),
-        failure=_told(first_failure(recipe)),
-    )
+    own: dict[str, Any] = {
+        "verdict": recipe.verification.verdict,
+        "gemm_speedup": {part.mode: _round(part.speedup.value) for part in recipe.sums if part.speedup},
+        "power_scope": energy.scope if energy.valid else None,
+        "power_invalid": () if energy.valid else energy.reasons,
+        "memory_peak_bytes": recipe.memory.allocated_peak_bytes or recipe.memory.process_peak_bytes,
+        "throttled": _shortened(throttled.share if throttled else None),
+        "throttle_reason": throttled.reason if throttled and throttled.reason in THROTTLES else None,
+        "diverged_step": _diverged_step(recipe),
+        "failure": _told(first_failure(recipe)),
+    }
+    records = (recipe, *((training,) if training else ()), energy)
+    same_name = (name for name in RecipeSummary.model_fields if name not in own)
+    return RecipeSummary(**own, **{name: _shortened(_of_name(name, records)) for name in same_name})
+
+
+def _of_name(name: str, records: Sequence[BaseModel]) -> Any:
+    """The field of that name in the first record that has it: a figure of a result needs no line here."""
+    return next((getattr(record, name) for record in records if name in type(record).model_fields), None)
+
+
+def _shortened(value: Any) -> Any:
+    """A figure or an interval rounded to six digits; anything else as it is."""
+    if isinstance(value, Interval):
+        return Interval(value=_round(value.value), lower=_round(value.lower), upper=_round(value.upper), n=value.n)
+    return _round(value) if isinstance(value, float) else value
 
 
 def complete(training: Training | None) -> Training | None:
@@ -167,18 +174,6 @@ def _told(failure: Failure | None) -> str | None:
 
 def _round(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def _round_or_none(value: float | None) -> float | None:
-    return None if value is None else _round(value)
-
-
-def _rounded(interval: Interval | None) -> Interval | None:
-    if interval is None:
-        return None
-    return Interval(
-        value=_round(interval.value), lower=_round(interval.lower), upper=_round(interval.upper), n=interval.n
-    )
 
 
 def _cut(text: str, limit: int) -> str:
@@ -246,19 +241,37 @@ def _bare_software(summary: Summary) -> Summary:
     return summary.model_copy(update={"software": software})
 
 
+KEPT = frozenset(
+    {
+        *("recipe", "availability", "verdict", "tokens_per_second", "gpu_spread", "speedup", "difference"),
+        *("watts", "tokens_per_joule", "power_scope", "power_invalid"),
+        *("throttled", "throttle_reason", "diverged_step", "failure"),
+    }
+)
+"""Fields of a recipe that no step of their own cuts as a whole: what reports and plans can't do without."""
+
+
+def _without_other_figures() -> tuple[tuple[str, Cut], ...]:
+    """A step for each field that is not kept, the last one first: a new figure is the first to go."""
+    fields = reversed(RecipeSummary.model_fields.items())
+    return tuple(
+        (name, _each(**{name: field.get_default(call_default_factory=True)}))
+        for name, field in fields
+        if name not in KEPT
+    )
+
+
 STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(160)),
     ("simulated", _fewer_simulated(3)),
     ("failure", _shorter_failures(60)),
-    ("memory_peak_bytes", _each(memory_peak_bytes=None)),
-    ("quantization_tax", _each(quantization_tax=None)),
-    ("tokens_per_joule_net", _each(tokens_per_joule_net=None)),
-    ("gemm_speedup", _each(gemm_speedup={})),
+    *_without_other_figures(),
     ("power_invalid", _first_power_reason),
     ("failure", _shorter_failures(24)),
     ("sentence", _shorter_sentence(0)),
     ("gpu_spread", _each(gpu_spread=None)),
     ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
     ("software", _bare_software),
+    ("failure", _each(failure=None)),
 )
 """What is cut, in this order. After the last step a summary fits for every result that the schema admits."""

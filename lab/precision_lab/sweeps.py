@@ -27,21 +27,19 @@ DAY = 86_400.0
 NEW_DRIVER = "580.142.09"
 Raw = dict[str, Any]
 
-STORIES: Mapping[str, str] = {
-    "slow": "One GB200 node is 12 % slower than its pool from the third sweep on.",
-    "driver": f"The GB300 pool moves to driver {NEW_DRIVER} for the fifth sweep, and is 4 % worse from then on.",
-    "fallback": "fp8_current silently runs in BF16 on one H100 node from the third sweep on.",
-    "throttled": "One GB200 rack runs hot in the fourth and fifth sweep, and is 9 % slower for it.",
-    "power": "The energy counter of another H100 node is stuck from the second sweep on.",
-}
-"""What is planted where a fleet is swept seven times; with more or fewer sweeps it comes in proportion."""
 _SHARES: Mapping[str, tuple[float, float]] = {
+    # The energy counter of one H100 node is stuck.
     "power": (1 / 7, 1),
+    # One GB200 node is 12 % slower than its pool.
     "slow": (2 / 7, 1),
+    # fp8_current silently runs in BF16 on another H100 node.
     "fallback": (2 / 7, 1),
+    # One GB200 rack runs hot, and is 9 % slower for it.
     "throttled": (3 / 7, 5 / 7),
+    # The GB300 pool moves to another driver, and is 4 % worse from then on.
     "driver": (4 / 7, 1),
 }
+"""What is planted, and from when to when, as shares of all sweeps: where there are seven, from the second on."""
 _PARTS: tuple[tuple[ProductClass, float], ...] = (("GB200", 0.5), ("GB300", 0.25), ("H100", 0.25))
 _BASE = {"GB200": 95_000.0, "GB300": 108_000.0, "H100": 82_000.0}
 """Made-up tokens/s of a node in BF16."""

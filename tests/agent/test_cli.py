@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from precision_agent.cli import app
+from precision_agent.local import EVERYWHERE
 from precision_agent.publish import TERMINATION_LOG_ENV
 from precision_agent.verdict_text import verdict_text
 from precision_api.names import REQUEST_ENV
@@ -219,7 +220,9 @@ def test_a_plan_needs_neither_a_gpu_nor_the_word_local() -> None:
         assert "power windows" in ran.stdout, "a GPU's plan"
 
 
-@pytest.mark.parametrize(("product", "arms"), [("GB200", 7), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)])
+@pytest.mark.parametrize(
+    ("product", "arms"), [("GB200", len(EVERYWHERE) + 1), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)]
+)
 def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, arms: int) -> None:
     ran = called("run", "--plan", "--product", product, "--gpus", "4", "--preset", "llama3-8b")
     assert ran.exit_code == 0, ran.stderr

@@ -114,5 +114,5 @@ def test_the_fullest_result_of_seven_recipes_on_four_gpus_fits(preset: PresetNam
     assert log < LOG_MAX_BYTES
     assert message <= MESSAGE_MAX_BYTES
     summary = read_message(published.message)
-    assert len(summary.recipes) == 7
+    assert len(summary.recipes) == len(RECIPE_NAMES)
     assert read_log("\n".join(published.lines), summary.detail, result.request_hash) == result

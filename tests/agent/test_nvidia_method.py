@@ -9,7 +9,7 @@ import pytest
 
 from precision_agent import nvidia_method
 from precision_agent.cases import GemmCase
-from precision_agent.nvidia_method import CALLS, WARMUPS, Row, layer_seconds, published, readings, tax_seconds
+from precision_agent.nvidia_method import CALLS, WARMUPS, Row, published, readings, tax_seconds
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.resolution import resolve
@@ -40,11 +40,12 @@ def test_layer_and_model_sums_and_speedups_are_nvidias(
     result: MeasurementResult, table: str, mode: Mode, recipe: Recipe
 ) -> None:
     printed = TABLE[f"{table}_{mode}"]
-    layer = layer_seconds(result, recipe, mode, layers=24)
-    assert layer is not None
+    total = next(part for part in of(result, recipe).sums if part.mode == mode)
+    assert total.seconds is not None
+    layer = total.seconds.value / 24
     assert layer * 1e3 == pytest.approx(printed["layer"][recipe], rel=1e-12)
     assert layer * 24e3 == pytest.approx(printed["model"][recipe], abs=0.02)  # printed from unrounded layers
-    speedup = next(part.speedup for part in of(result, recipe).sums if part.mode == mode)
+    speedup = total.speedup
     if recipe == "bf16":
         assert speedup is None
     else:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from precision_agent.backends import reference_quantizers as q
 from precision_agent.verification import ERROR_BANDS, numeric_verdict
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.shapes import PASSES
+from tests.support import reference_quantizers as q
 
 pytestmark = pytest.mark.torch
 

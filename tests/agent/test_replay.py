@@ -13,8 +13,8 @@ import pytest
 
 from precision_agent.backends.replay_tables import FAULTS, ReplayOptions, families
 from precision_agent.run import Clock, run_request
-from precision_api.products import PRODUCT_CLASSES
-from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.products import PRODUCT_CLASSES, part
+from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.request import RequestNode, Timing
 from precision_api.result import MeasurementResult, RecipeResult, Software
 from precision_api.workload import ModelSpec, Workload
@@ -92,7 +92,9 @@ def test_the_published_training_rates_come_back_within_the_nodes_spread(
 def test_every_product_is_replayed_with_figures_for_all_that_it_can_run(product: str) -> None:
     found = replayed(product=product, gpus=1)
     running = [recipe for recipe in found.recipes if recipe.availability in ("ok", "emulated")]
-    assert len(running) == (4 if product in ("H100", "H200") else 7)
+    found_part = part(product)
+    assert found_part is not None
+    assert [recipe.recipe for recipe in running] == [recipe for recipe, _ in recipes_for(found_part.compute)]
     assert all(recipe.training and recipe.training.tokens_per_second for recipe in running)
     assert all(recipe.sums[0].seconds for recipe in running)
     assert set(families()) == set(PRODUCT_CLASSES)

@@ -130,13 +130,8 @@ REFUSED: Mapping[str, Refused] = {
 """Why a profile is refused as a whole: told on stderr, with exit code 2 and no rows."""
 
 
-@pytest.mark.parametrize("reason", REASONS)
-def test_every_reason_is_told_by_a_dry_run_or_listed_with_the_cause_why_it_can_not_be(reason: str) -> None:
-    assert [reason in table for table in (STANDS, DUE, REFUSED, NOT_TOLD)].count(True) == 1
-
-
-def test_no_table_names_a_reason_that_there_is_not() -> None:
-    assert {*STANDS, *DUE, *REFUSED, *NOT_TOLD} == REASONS.keys()
+def test_every_reason_is_told_by_a_dry_run_or_listed_with_the_cause_why_it_can_not_be() -> None:
+    assert sorted([*STANDS, *DUE, *REFUSED, *NOT_TOLD]) == sorted(REASONS), "each in one table, and in one alone"
 
 
 def row_of(seen: Observed) -> dict[str, Any]:
@@ -156,54 +151,74 @@ def line_of(seen: Observed, form: Form) -> str:
     return next(line for line in lines if line.startswith("n1 "))
 
 
-@pytest.mark.parametrize(("reason", "situation"), STANDS.items(), ids=STANDS)
-def test_the_row_of_a_node_has_the_reason_and_exactly_its_sentence_as_why_has(
-    reason: str, situation: Situation
-) -> None:
-    row, same = row_of(situation.seen), answer(situation.seen)
-    assert (row["reason"], row["message"]) == (reason, sentence(reason, **situation.facts))
-    assert (row["reason"], row["message"]) == (same.reason, same.message)
-    assert row["decision"] == (DECISIONS[REASONS[reason].kind] if reason not in GONE else "gone")
+def test_the_row_of_a_node_has_the_reason_exactly_its_sentence_and_the_decision() -> None:
+    rows = {reason: row_of(situation.seen) for reason, situation in STANDS.items()}
+    found = {reason: (row["reason"], row["message"], row["decision"]) for reason, row in rows.items()}
+    assert found == {
+        reason: (reason, sentence(reason, **situation.facts), decision(reason)) for reason, situation in STANDS.items()
+    }
 
 
 GONE = ("NodeLost", "NodeGone")
 """Said of a node that is not there any more."""
 
 
-@pytest.mark.parametrize(("reason", "situation"), STANDS.items(), ids=STANDS)
-def test_the_table_shows_the_reason_and_the_start_of_the_sentence_and_wide_all_of_it(
-    reason: str, situation: Situation
-) -> None:
-    whole = sentence(reason, **situation.facts)
-    short = line_of(situation.seen, Form.TABLE)
-    assert f" {reason} " in short
-    assert len(short) <= WIDTH
-    shown = short.partition(f" {reason} ")[2].strip()
-    assert shown == whole or whole.startswith(shown.removesuffix("...")), "cut between words"
-    assert line_of(situation.seen, Form.WIDE).endswith(whole)
+def decision(reason: str) -> str:
+    return "gone" if reason in GONE else DECISIONS[REASONS[reason].kind]
 
 
-@pytest.mark.parametrize(("reason", "situation"), DUE.items(), ids=DUE)
-def test_a_start_says_what_the_node_is_measured_again_for_in_the_words_of_why(
-    reason: str, situation: Situation
-) -> None:
-    row, same = row_of(situation.seen), answer(situation.seen)
-    assert (row["decision"], row["reason"]) == ("run", WOULD_START)
-    what = sentence(reason, **situation.facts).removesuffix(f". {REASONS[reason].next_step}")
-    assert f"would start now ({reason}: {what})." in row["message"]
-    assert (same.due, same.due_message) == (reason, sentence(reason, **situation.facts))
-    assert f" {reason} " in line_of(situation.seen, Form.WIDE)
+def test_a_dry_run_and_why_say_the_same_of_a_node_in_every_situation() -> None:
+    """A start is told ahead by a dry run, and as a start by why; a profile that is refused has no rows."""
+    seen = {
+        reason: situation.seen
+        for reason, situation in (SITUATIONS | STANDS).items()
+        if reason not in REFUSED_AS_A_WHOLE
+    }
+    rows = {reason: row_of(each) for reason, each in seen.items()}
+    answers = {reason: answer(each) for reason, each in seen.items()}
+    starts = {reason for reason, row in rows.items() if row["reason"] == WOULD_START}
+    assert {reason: (row["reason"], row["message"]) for reason, row in rows.items() if reason not in starts} == {
+        reason: (found.reason, found.message) for reason, found in answers.items() if reason not in starts
+    }
+    assert {answers[reason].reason for reason in starts} == {"AgentStarting"}
 
 
-@pytest.mark.parametrize("reason", [code for code in NOT_TOLD if code in SITUATIONS])
-def test_what_is_listed_as_not_told_is_not_the_reason_of_a_row(reason: str) -> None:
-    """The list says what is so: in the situation of such a reason the row has another one, or the command ends."""
-    try:
-        row = row_of(SITUATIONS[reason].seen)
-    except typer.Exit:
-        assert reason == "ProfileNotAccepted"
-    else:
-        assert row["reason"] != reason
+REFUSED_AS_A_WHOLE = ("ProfileNotAccepted",)
+
+
+def test_the_table_shows_the_reason_and_the_start_of_the_sentence_and_wide_all_of_it() -> None:
+    shown = {
+        reason: (line_of(situation.seen, Form.TABLE), line_of(situation.seen, Form.WIDE))
+        for reason, situation in STANDS.items()
+    }
+    for reason, (short, wide) in shown.items():
+        whole = sentence(reason, **STANDS[reason].facts)
+        start = short.partition(f" {reason} ")[2].strip()
+        assert len(short) <= WIDTH, reason
+        assert start, reason
+        assert start == whole or whole.startswith(start.removesuffix("...")), f"{reason}: cut between words"
+        assert wide.endswith(whole), reason
+
+
+def test_a_start_says_what_the_node_is_measured_again_for_in_the_words_of_why() -> None:
+    for reason, situation in DUE.items():
+        row, same, whole = row_of(situation.seen), answer(situation.seen), sentence(reason, **situation.facts)
+        what = whole.removesuffix(f". {REASONS[reason].next_step}")
+        assert (row["decision"], row["reason"]) == ("run", WOULD_START), reason
+        assert f"would start now ({reason}: {what})." in row["message"]
+        assert (same.due, same.due_message) == (reason, whole)
+        assert f" {reason} " in line_of(situation.seen, Form.WIDE)
+
+
+def test_what_is_listed_as_not_told_is_not_the_reason_of_a_row() -> None:
+    """The list says what is so: in the situation of such a reason the row has another one."""
+    listed = [code for code in NOT_TOLD if code in SITUATIONS and code not in REFUSED_AS_A_WHOLE]
+    assert [code for code in listed if row_of(SITUATIONS[code].seen)["reason"] == code] == []
+
+
+def test_a_profile_that_is_not_accepted_ends_a_dry_run() -> None:
+    with pytest.raises(typer.Exit):
+        row_of(SITUATIONS["ProfileNotAccepted"].seen)
 
 
 def applied(folder: Path, spec: Mapping[str, Any]) -> str:

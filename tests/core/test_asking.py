@@ -200,26 +200,26 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
     change: dict[str, Any], facts: Any, recipes: tuple[str, ...]
 ) -> None:
     of = profile(**change)
-    assert request(of, asked(of), facts, "r1", 1).recipes == recipes
+    assert request(asked(of), facts, "r1", 1).recipes == recipes
 
 
 def test_a_benchmark_that_is_off_is_not_asked_for() -> None:
     of = profile(benchmarks={"gemm": {"enabled": False}})
-    assert request(of, asked(of), H100, "r1", 1).gemm_modes == ()
+    assert request(asked(of), H100, "r1", 1).gemm_modes == ()
     of = profile(benchmarks={"training": {"enabled": False}})
-    assert request(of, asked(of), H100, "r1", 1).training is False
+    assert request(asked(of), H100, "r1", 1).training is False
 
 
 def test_the_largest_profile_that_the_schema_admits_fits_into_the_environment() -> None:
     shapes = [{"m": 16_777_216 - 32 * i, "k": 16_777_216, "n": 16_777_216} for i in range(64)]
     of = profile("p" * 253, workload={"name": "w" * 128, "shapes": shapes})
     facts = replace(GB200, name="n" * 253)
-    assert too_large(request(of, asked(of), facts, "r1", 1)) is None
+    assert too_large(request(asked(of), facts, "r1", 1)) is None
 
 
 def test_a_request_that_would_not_fit_is_refused_before_it_is_sent() -> None:
     of = profile()
-    document = request(of, asked(of), H100, "r1", 1)
+    document = request(asked(of), H100, "r1", 1)
     found = too_large(document.model_copy(update={"profile": "p" * 40_000}))
     assert found is not None
     assert (found.reason, "32768 at most" in found.message) == ("InvalidWorkload", True)

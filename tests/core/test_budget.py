@@ -32,6 +32,7 @@ from tests.support.world import (
     MINUTE,
     NOW,
     SETTINGS,
+    accepted,
     at_once,
     job,
     measured,
@@ -60,7 +61,8 @@ def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
 def turn(**changes: Any) -> Turn:
     """A turn in which the agent may start, unless `changes` say otherwise."""
     own = {"facts": facts()} | {key: changes.pop(key) for key in OF_THE_CANDIDATE & changes.keys()}
-    free = Scene(observed=observed(), profile=profile(), live=(), tally=fared(), limits={}, starts={})
+    measured_for = accepted(changes.pop("profile", profile()))
+    free = Scene(observed=observed(), profile=measured_for, live=(), tally=fared(), limits={}, starts={})
     return Turn(replace(free, **changes), **own)
 
 
@@ -157,7 +159,7 @@ def test_what_stops_an_agent_is_named_with_what_happens_next(
 
 
 def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read() -> None:
-    codes = [code for code, _ in ALL]
+    codes = [limit.code for limit in ALL]
     assert codes == list(HINDERED)
     assert {REASONS[code].kind for code in codes} == {"queued", "waiting"}
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from precision_agent.cli import app as agent
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli import app as plugin
-from precision_operator.core.reasons import REASONS, Kind, sentence
-from precision_operator.core.reasons_page import SECTIONS, page
+from precision_operator.core.reasons import Kind
+from precision_operator.core.reasons_page import SECTIONS
 from precision_operator.exporter.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
@@ -173,20 +173,3 @@ def test_a_command_that_does_not_exist_is_seen(rest: str) -> None:
 
 def test_every_kind_of_reason_has_a_section() -> None:
     assert list(SECTIONS) == list(get_args(Kind))
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_every_reason_is_explained_on_the_page(reason: str) -> None:
-    assert f"\n| `{reason}` | " in page()
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_the_page_has_every_sentence_as_the_operator_says_it(reason: str) -> None:
-    row = next(line for line in page().splitlines() if line.startswith(f"| `{reason}` | "))
-    _, what, next_step = row.replace(r"\_", "_").removeprefix("| ").removesuffix(" |").split(" | ")
-    named = {name: f"*{name}*" for name in re.findall(r"\*(\w+)\*", row.replace(r"\_", "_"))}
-    assert sentence(reason, **named) == f"{what.removesuffix('.')}. {next_step}"
-
-
-def test_the_committed_page_of_reasons_is_what_the_tables_say_now() -> None:
-    assert text_of(ROOT / "docs" / "reasons.md") == page(), "run: make generate"

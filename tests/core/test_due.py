@@ -31,7 +31,7 @@ def found(of: ProfileView, told: ReportView | None, raw: dict[str, Any] | None =
     """The run that the node is, or should be, in."""
     asked = ask(of, observed([of]))
     assert isinstance(asked, Ask)
-    return current(standing(of, asked, node_facts(raw or node()), told, NOW))
+    return current(standing(asked, node_facts(raw or node()), told, NOW))
 
 
 def begun_for(of: ProfileView, raw: dict[str, Any] | None = None, rerun: str = "") -> dict[str, str]:

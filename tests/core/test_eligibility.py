@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import string
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from precision_api.profile import Target, Toleration
 from precision_operator.core.eligibility import CHECKS, decide, matches, mismatch
 from precision_operator.core.nodes import NodeFacts, node_facts
-from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.reasons import REASONS
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())
@@ -351,35 +350,3 @@ def test_gpus_that_no_label_names_are_reported_whatever_product_is_asked_for() -
     unnamed = node_facts(node_object({"nvidia.com/gpu.clique": "cluster.388"}, gpus="4"))
     assert matches(target, unnamed)
     assert decide(unnamed, target).reason == "UnknownProduct"
-
-
-def template_fields(text: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
-
-
-@pytest.mark.parametrize("code", REASONS)
-def test_every_reason_is_a_sentence_with_a_next_step(code: str) -> None:
-    reason = REASONS[code]
-    assert reason.code == code
-    assert code.isascii()
-    assert code.isalnum()
-    assert code[0].isupper()
-    facts = {name: f"<{name}>" for name in template_fields(reason.template) | template_fields(reason.next_step)}
-    text = sentence(code, **facts)
-    assert text[0].isupper() or text[0] == "<" or text.startswith("spec.")
-    assert text.endswith((".", "}."))
-    assert all(value in text for value in facts.values())
-    assert text.count(". ") >= 1, "what is so, and what to do next"
-
-
-def test_what_others_write_stays_on_one_line_and_is_cut() -> None:
-    text = sentence("UnsupportedProduct", name="Tesla\n\x1b[31mT4 {x} " + "y" * 5000, supported="H100")
-    assert "\n" not in text
-    assert "\x1b" not in text
-    assert "T4 {x} yyy" in text
-    assert len(text) < 600
-
-
-def test_a_sentence_without_its_facts_is_our_own_mistake() -> None:
-    with pytest.raises(KeyError):
-        sentence("NotReady", node="n1")

@@ -36,8 +36,8 @@ def made(
     """The Job for `owner` on a tray of four GB200."""
     asked = ask(owner, observed())
     assert isinstance(asked, Ask)
-    found = current(standing(owner, asked, facts, None, NOW))
-    return manifest.job(owner, facts, asked, found, request(owner, asked, facts, found.run, attempt), settings)
+    found = current(standing(asked, facts, None, NOW))
+    return manifest.job(asked, facts, found, request(asked, facts, found.run, attempt), settings)
 
 
 def pod_spec(settings: Settings = SETTINGS, **changes: Any) -> dict[str, Any]:

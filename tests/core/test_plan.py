@@ -13,6 +13,7 @@ from precision_operator.core.actions import Action, Close, Collect, Drop, MarkSt
 from precision_operator.core.asking import Ask, ask
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.plan import Plan, plan
+from precision_operator.core.reasons import POLL_SECONDS, REASONS
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, nodes, observed, pod, profile, report, tried
 
@@ -335,3 +336,17 @@ def test_a_profile_that_cannot_be_read_keeps_its_results_and_stops_nothing_else(
 def test_stands_are_in_the_order_of_names_whatever_the_order_of_uids() -> None:
     fleet = {uid: node_object(name=name, uid=uid) for uid, name in (("1", "c"), ("2", "a"), ("3", "b"))}
     assert list(reasons(plan(observed([NIGHTLY], fleet)))) == ["a", "b", "c"]
+
+
+def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
+    (busy,) = plan(observed([profile()], busy={"n1": "team/train-0"})).profiles
+    (suspended,) = plan(observed([profile(suspend=True)])).profiles
+    (refused,) = plan(observed([profile("broken", problem="spec.workload: Field required")])).profiles
+    assert [each.poll_seconds for each in (busy, suspended, refused)] == [POLL_SECONDS, None, POLL_SECONDS]
+
+
+def test_reasons_whose_end_no_watch_shows() -> None:
+    assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
+        *("AgentStarting", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
+        *("NotDueYet", "ProfileNotAccepted", "Ramping", "Retrying", "WaitsInQueue"),
+    }

@@ -75,7 +75,7 @@ def size(status: ReportStatus) -> int:
 @pytest.mark.parametrize("runs", [2, 4, 11])
 def test_a_report_with_a_full_history_and_all_recipes_fits(runs: int) -> None:
     status = measured_and_failed(runs)
-    assert (len(status.results), len(status.history)) == (7, min(runs, 10))
+    assert (len(status.results), len(status.history)) == (len(RECIPE_NAMES), min(runs, 10))
     assert size(status) <= MOST_BYTES + BYTES_A_RUN * max(0, len(status.history) - DEFAULT_HISTORY), size(status)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from precision_api.report import RecipeReport
 from precision_api.result import Interval, RecipeSummary
-from precision_operator.core.results.reading import read_rows
+from precision_operator.core.results.reading import other_figure, read_rows
 from precision_operator.core.results.rows import FIELDS, recipe_report
 from tests.support.report_objects import recipe_row
 
@@ -49,6 +49,17 @@ def test_each_field_of_the_summary_reaches_the_report_and_its_readers(name: str)
     written = {field for field in RecipeReport.model_fields if getattr(before, field) != getattr(after, field)}
     assert written == {field for field, (source, _) in FIELDS.items() if source == name}
     assert [*read_rows([before], "bf16").values()] != [*read_rows([after], "bf16").values()]
+
+
+@pytest.mark.parametrize("name", ["quantization_tax", "memory_peak_bytes"])
+def test_a_figure_that_no_rule_bears_on_is_read_by_the_reports_name(name: str) -> None:
+    (row,) = read_rows([recipe_report(RecipeSummary.model_validate(BARE | {name: GIVEN[name]}))], "bf16").values()
+    assert other_figure(name)(row) == GIVEN[name]
+
+
+def test_a_figure_that_a_report_does_not_have_can_not_be_read() -> None:
+    with pytest.raises(ValueError):
+        other_figure("tokens_per_second_error")
 
 
 def test_the_first_row_of_a_recipe_counts() -> None:

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,9 @@ def _result_bytes(given: Mapping[str, Any]) -> bytes:
 
 def _metrics(fleet: Mapping[str, Raw], level: str) -> bytes:
     """The exposition text of the fleet's reports, its profile and a capacity plan, with GEMM times of every node."""
-    store = symbol("Store")(level, lambda: NOW)
+    made = symbol("Store")
+    clock = (lambda: NOW,) if "clock" in signature(made).parameters else ()
+    store = made(level, *clock)
     counts = {"matched": len(fleet), "eligible": len(fleet), "succeeded": len(fleet), "simulated": len(fleet)}
     status = {"phase": "Complete", "nodes": counts, "lastRun": "2026-11-21T09:00:00Z"}
     store.see_profile({"metadata": PROFILE, "spec": {"workload": {"preset": FLEET_PRESET}}, "status": status})

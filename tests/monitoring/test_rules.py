@@ -94,13 +94,6 @@ def test_there_is_no_runbook_for_an_alert_that_is_gone() -> None:
     assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [alert.name for alert in ALERTS]
 
 
-@pytest.mark.parametrize("files", [rule_file.files, metrics_page.files], ids=["rules", "page of metrics"])
-def test_the_committed_file_is_what_the_definitions_say_now(files: object) -> None:
-    assert callable(files)
-    for path, text in files().items():
-        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run make generate"
-
-
 def test_the_page_lists_every_metric_every_recorded_series_and_every_alert() -> None:
     text = metrics_page.page()
     for name in (*(family.name for family in FAMILIES), *RECORDED):

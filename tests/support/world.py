@@ -11,6 +11,7 @@ from precision_api.profile import Condition, ProfileSpec
 from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportStatus
 from precision_operator.core.clock import format_time
 from precision_operator.core.observed import (
+    AcceptedProfile,
     JobView,
     Observed,
     Occupancy,
@@ -45,6 +46,12 @@ def profile(name: str = "nightly", **changes: Any) -> ProfileView:
     fields = {key: changes.pop(key) for key in own & changes.keys()}
     defaults: dict[str, Any] = {"namespace": "ml", "uid": f"uid-{name}", "generation": 1, "created": NOW}
     return ProfileView(name=name, spec=None if "problem" in fields else spec(**changes), **(defaults | fields))
+
+
+def accepted(of: ProfileView) -> AcceptedProfile:
+    """The same profile, as the operator takes it once it has found nothing wrong with it."""
+    assert of.spec is not None
+    return AcceptedProfile.of(of, of.spec)
 
 
 def at_once(limit: int | str) -> dict[str, Any]:

@@ -95,9 +95,13 @@ def told(key: str, decided: Plan, seen: Observed, output: Form) -> str:
 
 
 def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
-    """A row for every node, matched or not, and for those that are gone; with what only -o wide shows."""
-    assert own.profile.spec is not None
+    """A row for every node, matched or not, and for those that are gone; with what only -o wide shows.
+
+    None for a profile that can't be read: nobody knows which nodes it means.
+    """
     uid, spec = own.profile.uid, own.profile.spec
+    if spec is None:
+        return []
     starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == uid}
     closings = {a.job.node_uid: a for a in decided.actions if isinstance(a, Close) and a.job.profile_uid == uid}
     stands = {stand.facts.uid: stand for stand in own.stands}

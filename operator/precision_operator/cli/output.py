@@ -25,7 +25,6 @@ class Form(StrEnum):
     CSV = "csv"
 
 
-Output = Form
 WIDTH = 120
 """Characters of a line that tables keep to; -o wide does not."""
 Row = Mapping[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -22,7 +22,7 @@ from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.shapes import step_shape_problems
 from precision_api.workload import Workload
 from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import Observed, ProfileView, Settings
+from precision_operator.core.observed import AcceptedProfile, Observed, ProfileView, Settings
 from precision_operator.core.reasons import sentence
 from precision_operator.core.schedule import schedule_problem
 from precision_operator.core.views import spec_problem
@@ -35,6 +35,8 @@ DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
 class Ask:
     """What a profile asks of every node: `run` is equal as long as what is measured is the same."""
 
+    profile: AcceptedProfile = field(compare=False)
+    """Who asks. Not compared: its status changes while what it asks for does not."""
     workload: Workload
     resolved: ResolvedWorkload
     image: str
@@ -80,13 +82,12 @@ def ask(profile: ProfileView, observed: Observed) -> Ask | Refusal:
     misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.kept_higher_layers)
     if misfit:
         return refusal("InvalidWorkload", detail=misfit)
-    return Ask(resolved.workload, resolved, image, _run(spec, resolved))
+    return Ask(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
 
 
-def request(profile: ProfileView, asked: Ask, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
+def request(asked: Ask, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
     """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
-    spec = profile.spec
-    assert spec is not None
+    profile, spec = asked.profile, asked.profile.spec
     assert facts.product is not None
     recipes, benchmarks = spec.recipes or _able(facts), spec.benchmarks
     return MeasurementRequest(

@@ -1,6 +1,6 @@
 """Whether one more agent may start now: a table of small checks, each named for what is wrong.
 
-A new budget is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
+A new limit is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
 rack, a pool, watts) count every agent there, whoever's it is: of the rack, of the pool, and for the profile's own watts
 of the nodes that it matches. They bind whoever wants to start on a node that their profile matches. `maxConcurrent`,
 canary and failures count the profile's own.
@@ -18,9 +18,11 @@ from precision_api.fields import IntOrPercent
 from precision_api.products import part, part_of_class
 from precision_api.profile import PoolLimit, Rollout
 from precision_api.report import ReportAttempt
+from precision_operator.core import blockers
+from precision_operator.core.blockers import Blockers
 from precision_operator.core.clock import format_time, parse_time
 from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import Observed, ProfileView
+from precision_operator.core.observed import AcceptedProfile, Observed
 from precision_operator.core.reasons import clause, sentence
 
 
@@ -52,7 +54,7 @@ class Scene:
     """
 
     observed: Observed
-    profile: ProfileView
+    profile: AcceptedProfile
     live: tuple[Live, ...]
     tally: Tally
     limits: Mapping[str, int]
@@ -64,7 +66,6 @@ class Scene:
 
     @cached_property
     def rollout(self) -> Rollout:
-        assert self.profile.spec is not None
         return self.profile.spec.rollout
 
     @property
@@ -138,6 +139,19 @@ class Blocked:
 Check = Callable[[Turn], Blocked | None]
 
 
+@dataclass(frozen=True)
+class Limit:
+    """One row: a check, its reason, and what else there is to know of it."""
+
+    code: str
+    """How soon to look again while it holds a node back stands in the row of this reason."""
+    check: Check
+    blockers: Blockers | None = None
+    """Who stands in the way while it holds a node back; None where nobody can be named."""
+    binds_others: Callable[[Rollout], bool] | None = None
+    """Whether a rollout sets it, for a limit of what is physical, which binds agents of other profiles too."""
+
+
 def blocked(code: str, **facts: object) -> Blocked:
     """A reason with its facts."""
     return Blocked(code, facts)
@@ -151,9 +165,7 @@ def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
 
 
 def suspended(turn: Turn) -> Blocked | None:
-    spec = turn.scene.profile.spec
-    assert spec is not None
-    return blocked("Suspended") if spec.suspend else None
+    return blocked("Suspended") if turn.scene.profile.spec.suspend else None
 
 
 def too_many_failures(turn: Turn) -> Blocked | None:
@@ -285,7 +297,8 @@ def limit_of_another_profile(turn: Turn) -> Blocked | None:
     for other in turn.elsewhere:
         if power_budget_too_small(other) is not None:
             continue
-        reached = next((found for check in PHYSICAL if (found := check(other)) is not None), None)
+        physical = (limit for limit in NODE_CHECKS if limit.binds_others is not None)
+        reached = next((found for limit in physical if (found := limit.check(other)) is not None), None)
         if reached is not None:
             return blocked("LimitOfAnotherProfile", profile=other.scene.profile.key, detail=reached.clause)
     return None
@@ -293,7 +306,7 @@ def limit_of_another_profile(turn: Turn) -> Blocked | None:
 
 def has_physical_limits(rollout: Rollout) -> bool:
     """Whether the profile limits a place, so that others on its nodes are bound too."""
-    return bool(rollout.per_topology or rollout.pools or rollout.power_budget_watts)
+    return any(limit.binds_others(rollout) for limit in NODE_CHECKS if limit.binds_others is not None)
 
 
 def backing_off(turn: Turn) -> Blocked | None:
@@ -320,40 +333,47 @@ def not_looked_at(turn: Turn) -> Blocked | None:
 
 
 def _idle_required(turn: Turn) -> bool:
-    spec = turn.scene.profile.spec
-    assert spec is not None
-    return spec.idle.required
+    return turn.scene.profile.spec.idle.required
 
 
-PHYSICAL: tuple[Check, ...] = (pool_limit_reached, topology_limit_reached, power_budget_reached)
-"""What binds the agents of other profiles too."""
-
-PROFILE_CHECKS: tuple[tuple[str, Check], ...] = (
-    ("Suspended", suspended),
-    ("TooManyFailures", too_many_failures),
-    ("CanaryFailed", canary_failed),
-    ("CanaryFirst", canary_first),
-    ("MaxConcurrentReached", max_concurrent_reached),
+PROFILE_CHECKS: tuple[Limit, ...] = (
+    Limit("Suspended", suspended),
+    Limit("TooManyFailures", too_many_failures, blockers.failed_nodes),
+    Limit("CanaryFailed", canary_failed, blockers.failed_nodes),
+    Limit("CanaryFirst", canary_first, blockers.own_agents),
+    Limit("MaxConcurrentReached", max_concurrent_reached, blockers.own_agents),
 )
 """What stops every candidate of the profile alike."""
 
-NODE_CHECKS: tuple[tuple[str, Check], ...] = (
-    ("TopologyKeyMissing", topology_key_missing),
-    ("PowerBudgetTooSmall", power_budget_too_small),
-    ("MeasuredByAnotherProfile", measured_by_another_profile),
-    ("BackingOff", backing_off),
-    ("PoolLimitReached", pool_limit_reached),
-    ("TopologyLimitReached", topology_limit_reached),
-    ("PowerBudgetReached", power_budget_reached),
-    ("LimitOfAnotherProfile", limit_of_another_profile),
-    ("Ramping", ramping),
-    ("Busy", busy),
-    ("CheckingIdle", not_looked_at),
+NODE_CHECKS: tuple[Limit, ...] = (
+    Limit("TopologyKeyMissing", topology_key_missing),
+    Limit("PowerBudgetTooSmall", power_budget_too_small),
+    Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
+    Limit("BackingOff", backing_off),
+    Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, lambda rollout: bool(rollout.pools)),
+    Limit(
+        "TopologyLimitReached",
+        topology_limit_reached,
+        blockers.agents_in_topology,
+        lambda rollout: bool(rollout.per_topology),
+    ),
+    Limit(
+        "PowerBudgetReached",
+        power_budget_reached,
+        blockers.agents_on_nodes,
+        lambda rollout: bool(rollout.power_budget_watts),
+    ),
+    Limit("LimitOfAnotherProfile", limit_of_another_profile),
+    Limit("Ramping", ramping),
+    Limit("Busy", busy, blockers.gpu_holder),
+    Limit("CheckingIdle", not_looked_at),
 )
 """What stops one candidate; the next one may go."""
 
+LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, *NODE_CHECKS)}
 
-def hindrance(turn: Turn, checks: tuple[tuple[str, Check], ...]) -> tuple[str, str] | None:
-    """(reason, message) of the first check that says no; None when all let the agent start."""
-    first = next((found for _, check in checks if (found := check(turn)) is not None), None)
+
+def hindrance(turn: Turn, limits: tuple[Limit, ...]) -> tuple[str, str] | None:
+    """(reason, message) of the first limit that says no; None when all let the agent start."""
+    first = next((found for limit in limits if (found := limit.check(turn)) is not None), None)
     return (first.code, first.message) if first is not None else None

@@ -15,7 +15,7 @@ from precision_api.request import digest
 from precision_operator.core.asking import Ask
 from precision_operator.core.clock import duration, parse_time
 from precision_operator.core.nodes import NodeFacts, same_driver
-from precision_operator.core.observed import ProfileView, ReportView
+from precision_operator.core.observed import AcceptedProfile, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.schedule import last_tick, next_tick, tick_text
 
@@ -24,7 +24,7 @@ from precision_operator.core.schedule import last_tick, next_tick, tick_text
 class Standing:
     """One node of one profile: what it was last measured for, and what it would be measured for now."""
 
-    profile: ProfileView
+    profile: AcceptedProfile
     facts: NodeFacts
     now: datetime
     attempt: ReportAttempt | None
@@ -49,9 +49,9 @@ class Current:
 Check = Callable[[Standing], str | None]
 
 
-def standing(profile: ProfileView, asked: Ask, facts: NodeFacts, report: ReportView | None, now: datetime) -> Standing:
+def standing(asked: Ask, facts: NodeFacts, report: ReportView | None, now: datetime) -> Standing:
     """All that bears on whether the node is due."""
-    assert profile.spec is not None
+    profile = asked.profile
     status = report.status if report is not None else None
     basis = {
         "spec": asked.run,
@@ -95,8 +95,7 @@ def _mark(annotation: str) -> str:
     return digest(annotation, 10) if annotation else ""
 
 
-def _tick(profile: ProfileView, now: datetime) -> str:
-    assert profile.spec is not None
+def _tick(profile: AcceptedProfile, now: datetime) -> str:
     tick = last_tick(profile.spec.schedule, profile.uid, now)
     return tick_text(tick) if tick is not None and tick > profile.created else ""
 
@@ -122,7 +121,6 @@ def rerun(node: Standing) -> str | None:
 
 
 def _wanted(node: Standing, cause: str) -> bool:
-    assert node.profile.spec is not None
     return cause in node.profile.spec.rerun_on
 
 
@@ -156,7 +154,6 @@ def scheduled(node: Standing) -> str | None:
 
 
 def too_old(node: Standing) -> str | None:
-    assert node.profile.spec is not None
     limit = node.profile.spec.schedule.max_age
     if limit is None or node.result_at is None or node.now - node.result_at <= duration(limit):
         return None
@@ -177,9 +174,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-def not_due_yet(profile: ProfileView, found: Current, now: datetime) -> str | None:
+def not_due_yet(profile: AcceptedProfile, found: Current, now: datetime) -> str | None:
     """Why a node that was never measured waits for the schedule; None when it may begin."""
-    assert profile.spec is not None
     if found.due != "FirstRun" or profile.spec.schedule.cron is None or found.basis.get("schedule"):
         return None
     if found.basis.get("rerun") or found.basis.get("rerunNode"):

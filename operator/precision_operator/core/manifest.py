@@ -10,7 +10,7 @@ from precision_api.request import MeasurementRequest, canonical, request_hash, r
 from precision_operator.core.asking import Ask
 from precision_operator.core.due import Current
 from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import ProfileView, Settings
+from precision_operator.core.observed import AcceptedProfile, Settings
 
 POD_GRACE_SECONDS = 60
 """The agent ends itself at its deadline with a partial result; the kubelet ends it this much later."""
@@ -56,9 +56,11 @@ def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: 
 
 
 def job(
-    profile: ProfileView, facts: NodeFacts, asked: Ask, found: Current, document: MeasurementRequest, settings: Settings
+    asked: Ask, facts: NodeFacts, found: Current, document: MeasurementRequest, settings: Settings
 ) -> dict[str, Any]:
     """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
+    profile = asked.profile
+    agent = profile.spec.agent
     marks = labels(profile.uid, facts.uid) | {
         names.LABEL_APP: names.AGENT_APP,
         names.LABEL_RUN: document.run,
@@ -72,7 +74,7 @@ def job(
         names.ANNOTATION_DRIVER: facts.driver or "",
         names.ANNOTATION_BASIS: canonical(dict(found.basis)),
     }
-    queue = _agent(profile).queue_name
+    queue = agent.queue_name
     held = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return {
         "apiVersion": "batch/v1",
@@ -98,19 +100,13 @@ def job(
                     "labels": dict(marks),
                     "annotations": {**notes, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
                 },
-                "spec": _pod(_agent(profile), facts, asked.image, document, settings),
+                "spec": _pod(agent, facts, asked.image, document, settings),
             },
         },
     }
 
 
-def _agent(profile: ProfileView) -> Agent:
-    assert profile.spec is not None
-    return profile.spec.agent
-
-
-def _job_deadline(profile: ProfileView, document: MeasurementRequest) -> int:
-    assert profile.spec is not None
+def _job_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
     pending = profile.spec.idle.pending_timeout_seconds
     return document.deadline_seconds + POD_GRACE_SECONDS + pending + POD_GRACE_SECONDS
 

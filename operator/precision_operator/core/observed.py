@@ -173,6 +173,17 @@ class ProfileView:
 
 
 @dataclass(frozen=True)
+class AcceptedProfile(ProfileView):
+    """A profile that can be measured: its spec was read, and nothing that it asks for is missing or forbidden."""
+
+    spec: ProfileSpec
+
+    @classmethod
+    def of(cls, profile: ProfileView, spec: ProfileSpec) -> AcceptedProfile:
+        return cls(**{**vars(profile), "spec": spec})
+
+
+@dataclass(frozen=True)
 class Occupancy:
     """Who holds GPUs on a node: `None` as holder means idle."""
 

@@ -44,12 +44,13 @@ def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None
     None when nothing runs, or when it can't be told (suspended, refused). In whole minutes and counted from when agents
     began, so that it holds still: it moves when an agent ends, or is late by half of its time.
     """
-    if plan.profile.spec is None or plan.profile.spec.suspend or not (counts.queued + counts.running):
+    spec = plan.profile.spec
+    if spec is None or spec.suspend or not (counts.queued + counts.running):
         return None
-    seconds = _duration(plan)
+    seconds = _duration(plan) or FALLBACK_SECONDS[spec.benchmarks.preset]
     places = [_end(stand.since or now, seconds, now) for stand in plan.stands if stand.state == "running"]
     if not places:
-        limit = concurrency_limit(plan.profile.spec.rollout.max_concurrent, counts.eligible)
+        limit = concurrency_limit(spec.rollout.max_concurrent, counts.eligible)
         places = [now] * min(limit, counts.queued)
     heapify(places)
     for _ in range(counts.queued):
@@ -68,9 +69,8 @@ def _end(since: datetime, seconds: float, now: datetime) -> datetime:
     return since + timedelta(seconds=seconds + seconds / 2 * ceil(late / (seconds / 2)))
 
 
-def _duration(plan: ProfilePlan) -> float:
-    """Median seconds from Job to result, of this profile's newest attempts."""
-    assert plan.profile.spec is not None
+def _duration(plan: ProfilePlan) -> float | None:
+    """Median seconds from Job to result, of this profile's newest attempts; None where there was none."""
     attempts = [attempt for stand in plan.stands if (attempt := newest_attempt(stand.report)) is not None]
     known = [
         (parse_time(a.finished_at) - parse_time(a.started_at)).total_seconds()
@@ -78,4 +78,4 @@ def _duration(plan: ProfilePlan) -> float:
         if a.started_at and a.outcome == "succeeded"
     ]
     measured = median(known)
-    return max(1.0, measured) if measured is not None else FALLBACK_SECONDS[plan.profile.spec.benchmarks.preset]
+    return max(1.0, measured) if measured is not None else None

@@ -34,6 +34,8 @@ _FIELD = re.compile(r"[a-z]\w*\.\w")
 """A field's path, which keeps its letters where a sentence begins with it."""
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _FACT_LENGTH = 300
+POLL_SECONDS = 5.0
+"""How soon to look again when something waits for what no watch shows (a busy node, a missing ConfigMap)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Reason:
     kind: Kind
     template: str
     next_step: str
+    poll_seconds: float | None = None
+    """How soon to look again at what has this reason, where no watch shows its end."""
 
 
 _OF_ITS_LIKE = (
@@ -148,6 +152,7 @@ _ROWS = (
         "waiting",
         "pod {pod} holds {gpus} of its GPUs",
         "It is measured when no pod holds its GPUs.",
+        POLL_SECONDS,
     ),
     Reason(
         "MeasuredByAnotherProfile",
@@ -220,12 +225,14 @@ _ROWS = (
         "queued",
         "another agent has just started, and spec.rollout.rampSeconds ({seconds}) keeps load from stepping",
         "It may start at {until}.",
+        POLL_SECONDS,
     ),
     Reason(
         "NotDueYet",
         "waiting",
         "the schedule has not begun a run yet",
         "It is measured from {at} on. kubectl precision rerun begins a run now.",
+        POLL_SECONDS,
     ),
     Reason(
         "Quarantined",
@@ -238,12 +245,14 @@ _ROWS = (
         "queued",
         "attempt {attempt} failed: {why}",
         "Retry {retry} of {limit} starts by itself at {until}.",
+        POLL_SECONDS,
     ),
     Reason(
         "WaitsInQueue",
         "queued",
         "Kueue holds its agent in queue {queue}",
         "It starts when Kueue admits it. See kubectl get workloads.",
+        POLL_SECONDS,
     ),
     Reason(
         "QueueTimeout",
@@ -312,24 +321,28 @@ _ROWS = (
         "queued",
         "the last attempt ended with {why}",
         "The next one starts by itself at {until}.",
+        POLL_SECONDS,
     ),
     Reason(
         "CheckingIdle",
         "queued",
         "whether its GPUs are free is being looked up",
         "It starts by itself if they are.",
+        POLL_SECONDS,
     ),
     Reason(
         "ProfileNotAccepted",
         "waiting",
         "the profile can't be measured as it is: {why}",
         "It goes on by itself once the profile's condition Accepted is True.",
+        POLL_SECONDS,
     ),
     Reason(
         "AgentStarting",
         "running",
         "attempt {attempt} is starting: {why}",
         "Follow it with kubectl get jobs,pods.",
+        POLL_SECONDS,
     ),
     Reason(
         "AgentUnschedulable",
@@ -337,6 +350,7 @@ _ROWS = (
         "the pod of attempt {attempt} can't be scheduled: {why}",
         "Make room for it: the message is the scheduler's. The attempt gives its place back after "
         "spec.idle.pendingTimeoutSeconds.",
+        POLL_SECONDS,
     ),
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
     Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),

@@ -14,7 +14,7 @@ from precision_operator.core.clock import duration, format_time, parse_time
 from precision_operator.core.due import Current, current, not_due_yet, standing
 from precision_operator.core.eligibility import decide, matches
 from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import JobView, Observed, PodView, ProfileView, ReportView
+from precision_operator.core.observed import AcceptedProfile, JobView, Observed, PodView, ProfileView, ReportView
 from precision_operator.core.observed_once import Once
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.retry import QUARANTINE_RUNS, next_try, spent
@@ -50,6 +50,15 @@ class ProfilePlan:
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
 
     @property
+    def poll_seconds(self) -> float | None:
+        """Seconds until the profile is to be looked at again; None where watches show all that it waits for."""
+        reasons = {stand.reason for stand in self.stands}
+        if isinstance(self.asked, Refusal):
+            reasons.add("ProfileNotAccepted")
+        polls = [REASONS[reason].poll_seconds for reason in reasons]
+        return min([seconds for seconds in polls if seconds is not None], default=None)
+
+    @property
     def tally(self) -> Tally:
         """How the nodes have fared in their runs."""
         states = [stand.state for stand in self.stands]
@@ -58,6 +67,14 @@ class ProfilePlan:
             succeeded=states.count("succeeded"),
             failed=states.count("failed"),
         )
+
+
+@dataclass(frozen=True)
+class AcceptedPlan(ProfilePlan):
+    """What a profile comes to that can be measured."""
+
+    profile: AcceptedProfile
+    asked: Ask
 
 
 def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
@@ -73,7 +90,9 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
         reports=observed.reports_of[profile.uid],
     )
     terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
-    stands = tuple(_stand_once(terms, profile, each, found, observed) for each in matched)
+    stands = tuple(_stand_once(terms, each, found, observed) for each in matched)
+    if isinstance(asked, Ask):
+        return AcceptedPlan(asked.profile, asked, stands, facts)
     return ProfilePlan(profile, asked, stands, facts)
 
 
@@ -122,7 +141,7 @@ def _the_same(terms: _Terms) -> _Terms:
     return terms
 
 
-def _stand_once(terms: _Terms, profile: ProfileView, facts: NodeFacts, found: _Found, observed: Observed) -> Stand:
+def _stand_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed) -> Stand:
     """The node's stand, from before where nothing that it hangs on has changed.
 
     Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
@@ -134,7 +153,7 @@ def _stand_once(terms: _Terms, profile: ProfileView, facts: NodeFacts, found: _F
     known = _STANDS.known(key, objects)
     if known is not None:
         return known
-    stand = _stand(profile, terms.spec, terms.asked, facts, found, observed)
+    stand = _stand(terms.spec, terms.asked, facts, found, observed)
     attempt = newest_attempt(report)
     return stand if attempt is not None and attempt.outcome == "failed" else _STANDS.keep(key, objects, stand)
 
@@ -157,7 +176,6 @@ def recorded(job: JobView, report: ReportView | None) -> bool:
 
 
 def _stand(
-    profile: ProfileView,
     spec: ProfileSpec,
     asked: Ask | Refusal,
     facts: NodeFacts,
@@ -166,7 +184,7 @@ def _stand(
 ) -> Stand:
     """A running agent first, then what the current run has found, then whether the node can be measured at all."""
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
-    now = current(standing(profile, asked, facts, report, observed.now)) if isinstance(asked, Ask) else None
+    now = current(standing(asked, facts, report, observed.now)) if isinstance(asked, Ask) else None
     if job is not None and not recorded(job, report):
         return Stand(facts, *_running(job, found.pods.get(job.uid), spec), report, now, job.active_since or job.created)
     if now is not None and now.attempt is not None:
@@ -180,7 +198,7 @@ def _stand(
         why = asked.message if isinstance(asked, Refusal) else ""
         return Stand(facts, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why), report)
     for code, message in (
-        ("NotDueYet", not_due_yet(profile, now, observed.now)),
+        ("NotDueYet", not_due_yet(asked.profile, now, observed.now)),
         ("Quarantined", _quarantined(report, now, facts)),
     ):
         if message is not None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from precision_operator.core import manifest
 from precision_operator.core.actions import Start
-from precision_operator.core.asking import Ask, request, too_large
+from precision_operator.core.asking import request, too_large
 from precision_operator.core.budget import (
     NODE_CHECKS,
     PROFILE_CHECKS,
@@ -23,7 +23,7 @@ from precision_operator.core.budget import (
 from precision_operator.core.nodes import NodeFacts
 from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.reasons import sentence
-from precision_operator.core.stands import ProfilePlan, Stand
+from precision_operator.core.stands import AcceptedPlan, ProfilePlan, Stand
 
 TENTATIVE = ("CheckingIdle", "AgentStarting")
 """Reasons of candidates that take a place in this plan."""
@@ -48,14 +48,14 @@ class _Ledger:
     """UIDs of the nodes that each profile's target matches, by profile UID."""
     newest: dict[str, datetime]
     """When each profile's newest agent was created, by profile UID."""
-    limited: tuple[ProfilePlan, ...]
+    limited: tuple[AcceptedPlan, ...]
     """Profiles that limit places, so that others on their nodes are bound too."""
     own: Counter[str]
     """How many agents each profile has, by its UID."""
     scenes: dict[str, Scene] = field(default_factory=dict)
     """All agents as each profile sees them, by its UID, until the next one starts."""
 
-    def scene(self, draft: ProfilePlan) -> Scene:
+    def scene(self, draft: AcceptedPlan) -> Scene:
         """All agents as one profile sees them: the same value until the next one starts."""
         uid = draft.profile.uid
         if uid not in self.scenes:
@@ -70,7 +70,7 @@ class _Ledger:
             )
         return self.scenes[uid]
 
-    def turn(self, draft: ProfilePlan, facts: NodeFacts) -> Turn:
+    def turn(self, draft: AcceptedPlan, facts: NodeFacts) -> Turn:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
         return Turn(self.scene(draft), facts, self.taken.get(facts.name))
 
@@ -88,14 +88,14 @@ class Turns:
 def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
     """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
     ledger = _ledger(observed, drafts)
-    by_uid = {d.profile.uid: d for d in drafts}
+    accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     stands = {d.profile.uid: list(d.stands) for d in drafts}
-    queues = {uid: deque(i for i, s in enumerate(own) if s.state == "eligible") for uid, own in stands.items()}
+    queues = {uid: deque(i for i, s in enumerate(stands[uid]) if s.state == "eligible") for uid in accepted}
     starts: list[Start] = []
     look_at: list[str] = []
     while any(queues.values()):
-        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(by_uid[u].profile, ledger))
-        for place, stand, start in _until_one_starts(by_uid[uid], queues[uid], ledger):
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, ledger))
+        for place, stand, start in _until_one_starts(accepted[uid], queues[uid], ledger):
             stands[uid][place] = stand
             starts += [start] if start is not None else []
             look_at += [stand.facts.name] if stand.reason == "CheckingIdle" else []
@@ -104,7 +104,7 @@ def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
 
 
 def _until_one_starts(
-    draft: ProfilePlan, queue: deque[int], ledger: _Ledger
+    draft: AcceptedPlan, queue: deque[int], ledger: _Ledger
 ) -> Iterator[tuple[int, Stand, Start | None]]:
     """What comes of the profile's next candidates, each with its place among the stands, up to one that may start.
 
@@ -128,6 +128,7 @@ def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
     """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
     keys = {profile.uid: profile.key for profile in observed.profiles}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
+    accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
     live = {(item.profile_uid, _job_uid(item)): item.node_uid for item in agents}
     return _Ledger(
@@ -139,14 +140,9 @@ def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
         tallies={draft.profile.uid: draft.tally for draft in drafts},
         matched={draft.profile.uid: frozenset(stand.facts.uid for stand in draft.stands) for draft in drafts},
         newest=_newest(starts, observed.now),
-        limited=tuple(draft for draft in drafts if _limits_places(draft)),
+        limited=tuple(draft for draft in accepted if has_physical_limits(draft.profile.spec.rollout)),
         own=Counter(profile for profile, _ in live),
     )
-
-
-def _limits_places(draft: ProfilePlan) -> bool:
-    spec = draft.profile.spec
-    return isinstance(draft.asked, Ask) and spec is not None and has_physical_limits(spec.rollout)
 
 
 def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
@@ -212,28 +208,27 @@ def _as(candidate: Stand, told: tuple[str, str]) -> Stand:
     return Stand(candidate.facts, *told, candidate.report, candidate.current)
 
 
-def _turn(draft: ProfilePlan, candidate: Stand, ledger: _Ledger) -> tuple[Stand, Start | None]:
+def _turn(draft: AcceptedPlan, candidate: Stand, ledger: _Ledger) -> tuple[Stand, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
-    asked, found = draft.asked, candidate.current
-    assert isinstance(asked, Ask)
+    found = candidate.current
     assert found is not None
     facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, ledger)
     turn = Turn(ledger.scene(draft), facts, ledger.taken.get(facts.name), found.attempt, elsewhere)
     hindered = hindrance(turn, NODE_CHECKS)
-    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, asked, ledger.observed)
+    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, ledger.observed)
 
 
-def _elsewhere(draft: ProfilePlan, candidate: Stand, ledger: _Ledger) -> tuple[Turn, ...]:
+def _elsewhere(draft: AcceptedPlan, candidate: Stand, ledger: _Ledger) -> tuple[Turn, ...]:
     """The candidate's node as other profiles see it that match it and limit places."""
     uid = candidate.facts.uid
     others = [other for other in ledger.limited if other.profile.uid != draft.profile.uid]
     return tuple([ledger.turn(o, o.nodes[uid]) for o in others if uid in ledger.matched[o.profile.uid]])
 
 
-def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed) -> tuple[Stand, Start | None]:
+def _start(draft: AcceptedPlan, candidate: Stand, observed: Observed) -> tuple[Stand, Start | None]:
     profile, facts, found = draft.profile, candidate.facts, candidate.current
     assert found is not None
-    document = request(profile, asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
+    document = request(draft.asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
     refused = too_large(document)
     if refused is not None:
         return _as(candidate, ("ProfileNotAccepted", refused.message)), None
@@ -243,7 +238,7 @@ def _start(draft: ProfilePlan, candidate: Stand, asked: Ask, observed: Observed)
         profile=profile,
         facts=facts,
         report=manifest.report(*names) if candidate.report is None else None,
-        job=manifest.job(profile, facts, asked, found, document, observed.settings),
+        job=manifest.job(draft.asked, facts, found, document, observed.settings),
         reason="AgentStarting",
         message=message,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -11,8 +11,10 @@ from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportAttempt
 from precision_operator.core.actions import Close, Start
 from precision_operator.core.asking import Refusal
+from precision_operator.core.blockers import Agent, Wait
+from precision_operator.core.budget import LIMITS
 from precision_operator.core.eligibility import mismatch
-from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.nodes import node_facts
 from precision_operator.core.observed import JobView, Observed, ProfileView, ReportView
 from precision_operator.core.outliers import Judged
 from precision_operator.core.plan import Plan
@@ -20,7 +22,7 @@ from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.results.reading import Reading
 from precision_operator.core.rollup import standings
 from precision_operator.core.rollup_readings import readings
-from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
+from precision_operator.core.stands import AcceptedPlan, ProfilePlan, Stand, newest_attempt
 
 NEAREST = 3
 """How many names are suggested for one that does not exist."""
@@ -210,81 +212,42 @@ def _closing(plan: ProfilePlan, decided: Plan, node_uid: str) -> Close | None:
     return next((c for c in found if (c.job.profile_uid, c.job.node_uid) == (plan.profile.uid, node_uid)), None)
 
 
-@dataclass(frozen=True)
-class _Agent:
-    """One agent that runs or is about to."""
-
-    profile: str
-    profile_uid: str
-    node_uid: str
-    node: str
-
-
-def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> list[_Agent]:
+def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> tuple[Agent, ...]:
     keys = {profile.uid: profile.key for profile in observed.profiles}
-    live = [
-        _Agent(keys.get(job.profile_uid, "a deleted profile"), job.profile_uid, job.node_uid, job.node_name)
+    running = [
+        Agent(
+            keys.get(job.profile_uid, "a deleted profile"),
+            job.profile_uid,
+            job.node_name,
+            job.node_uid,
+            plan.nodes.get(job.node_uid),
+        )
         for job in observed.jobs
         if job.live
     ]
+    starts = [action for action in decided.actions if isinstance(action, Start)]
     starting = [
-        _Agent(a.profile.key, a.profile.uid, a.facts.uid, a.facts.name) for a in decided.actions if isinstance(a, Start)
+        Agent(a.profile.key, a.profile.uid, a.facts.name, a.facts.uid, plan.nodes.get(a.facts.uid)) for a in starts
     ]
-    return sorted((*live, *starting), key=lambda agent: (agent.node, agent.profile))
-
-
-Counts = Callable[[ProfilePlan, NodeFacts, _Agent], bool]
-"""Whether an agent counts against the limit that a node waits for."""
-
-
-def _own(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
-    return agent.profile_uid == plan.profile.uid
-
-
-def _here(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
-    return agent.node_uid == facts.uid
-
-
-def _same_pool(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
-    return agent.node_uid in plan.nodes and plan.nodes[agent.node_uid].pool == facts.pool
-
-
-def _same_group(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
-    assert plan.profile.spec is not None
-    there = plan.nodes[agent.node_uid].labels if agent.node_uid in plan.nodes else {}
-    keys = [row.key for row in plan.profile.spec.rollout.per_topology]
-    return any(key in there and there[key] == facts.labels.get(key) for key in keys)
-
-
-def _known(plan: ProfilePlan, facts: NodeFacts, agent: _Agent) -> bool:
-    return agent.node_uid in plan.nodes
-
-
-_COUNTS: Mapping[str, Counts] = {
-    "MaxConcurrentReached": _own,
-    "CanaryFirst": _own,
-    "MeasuredByAnotherProfile": _here,
-    "PoolLimitReached": _same_pool,
-    "TopologyLimitReached": _same_group,
-    "PowerBudgetReached": _known,
-}
-"""Whose agents a node waits for, by its reason."""
-_FAILURES = ("TooManyFailures", "CanaryFailed")
+    return tuple(sorted((*running, *starting), key=lambda agent: (agent.node, agent.profile)))
 
 
 def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, stand: Stand) -> tuple[str, ...]:
-    if stand.reason == "Busy":
-        occupancy = observed.occupancy.get(stand.facts.name)
-        return (f"pod {occupancy.holder}",) if occupancy is not None else ()
-    if stand.reason in _FAILURES:
-        return _some([f"node {other.facts.name} ({other.reason})" for other in plan.stands if other.state == "failed"])
-    counts = _COUNTS.get(stand.reason)
-    if counts is None:
+    limit = LIMITS.get(stand.reason)
+    if limit is None or limit.blockers is None or not isinstance(plan, AcceptedPlan):
         return ()
-    live = [agent for agent in _agents(plan, decided, observed) if counts(plan, stand.facts, agent)]
-    return _some([f"agent of {agent.profile} on node {agent.node}" for agent in live])
+    failed = (other for other in plan.stands if other.state == "failed")
+    wait = Wait(
+        profile_uid=plan.profile.uid,
+        rollout=plan.profile.spec.rollout,
+        facts=stand.facts,
+        agents=_agents(plan, decided, observed),
+        failed_nodes=tuple(f"{other.facts.name} ({other.reason})" for other in failed),
+        occupancy=observed.occupancy.get(stand.facts.name),
+    )
+    return _some(limit.blockers(wait))
 
 
-def _some(all_of_them: list[str]) -> tuple[str, ...]:
-    more = len(all_of_them) - BLOCKERS_SHOWN
-    return (*all_of_them[:BLOCKERS_SHOWN], *([f"{more} more"] if more > 0 else []))
+def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(names) - BLOCKERS_SHOWN
+    return (*names[:BLOCKERS_SHOWN], *([f"{more} more"] if more > 0 else []))

@@ -14,13 +14,14 @@ from typing import cast
 
 from precision_api.recipes import Recipe
 from precision_operator.core.results.pool import finished_seconds
-from precision_operator.core.results.reading import Group, Row
+from precision_operator.core.results.reading import Group, Row, other_figure
 from precision_operator.exporter.reading import NodeResult
 
 Labels = tuple[str, ...]
 Value = tuple[Labels, float]
 """The values of the labels that follow the pool's, and a figure under them."""
 Measure = Callable[[NodeResult], Iterator[Value]]
+_tax = other_figure("quantization_tax")
 Figures = Mapping[Measure, Mapping[Labels, "array[float]"]]
 """By measure and labels: the values of all nodes, in ascending order."""
 
@@ -167,8 +168,9 @@ def free_gemm_speedup(result: NodeResult) -> Iterator[Value]:
 def free_tax(result: NodeResult) -> Iterator[Value]:
     """Quantisation's share."""
     for labels, marks, row in _marked(result):
-        if row.quantization_tax is not None:
-            yield (*labels, *marks), row.quantization_tax
+        tax = _tax(row)
+        if tax is not None:
+            yield (*labels, *marks), tax
 
 
 def driver(result: NodeResult) -> Iterator[Value]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from precision_api.report import ReportAttempt, ReportRun
 from precision_operator.core.results.reading import Row as RecipeRow
+from precision_operator.core.results.reading import other_figure
 from precision_operator.exporter.family import NODE, RECIPE, Family
 from precision_operator.exporter.reading import NodeResult, Standing, seconds
 from precision_operator.exporter.text import Row
@@ -225,7 +226,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Quantisation kernels' share of the time of GEMM and quantisation kernels.",
         RECIPE,
         "detail",
-        _by_recipe(lambda recipe: recipe.quantization_tax),
+        _by_recipe(other_figure("quantization_tax")),
         "ratio",
     ),
     Family(
@@ -249,7 +250,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Peak memory of the fullest GPU while training.",
         RECIPE,
         "detail",
-        _by_recipe(lambda recipe: recipe.memory_peak_bytes),
+        _by_recipe(other_figure("memory_peak_bytes")),
         "bytes",
     ),
 )

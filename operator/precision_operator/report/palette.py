@@ -6,28 +6,26 @@ Nothing on the page is told by colour alone: recipes have their own marker and d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPE_NAMES, Recipe
 
+_MARKS: tuple[tuple[str, str], ...] = (
+    ("#000000", ""),
+    ("#0072B2", "6 2"),
+    ("#56B4E9", "2 2"),
+    ("#009E73", "8 2 2 2"),
+    ("#E69F00", "4 4"),
+    ("#D55E00", "10 3"),
+    ("#CC79A7", "1 3"),
+    ("#999999", "12 2 2 2"),
+)
+"""Colour and dash of each recipe, in the order of the table of recipes."""
 RECIPE_COLOURS: Mapping[Recipe, str] = {
-    "bf16": "#000000",
-    "fp8_delayed": "#0072B2",
-    "fp8_current": "#56B4E9",
-    "fp8_block": "#009E73",
-    "mxfp8": "#E69F00",
-    "nvfp4": "#D55E00",
-    "nvfp4_no_rht": "#CC79A7",
+    recipe: colour for recipe, (colour, _) in zip(RECIPE_NAMES, cycle(_MARKS), strict=False)
 }
 RECIPE_DASHES: Mapping[Recipe, str] = {
-    "bf16": "",
-    "fp8_delayed": "6 2",
-    "fp8_current": "2 2",
-    "fp8_block": "8 2 2 2",
-    "mxfp8": "4 4",
-    "nvfp4": "10 3",
-    "nvfp4_no_rht": "1 3",
+    recipe: dash for recipe, (_, dash) in zip(RECIPE_NAMES, cycle(_MARKS), strict=False)
 }
 PARTS = ("#0072B2", "#56B4E9", "#E69F00", "#F0E442", "#009E73", "#CC79A7", "#D55E00", "#999999")
 """For the parts of a stack, in their order."""
-MARKERS = "osD^v"
-"""matplotlib's letters for a pool's marker, in the order of the pools."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.watching import LONGEST_PAUSE_SECONDS
 from precision_operator.core.actions import Start
-from precision_operator.core.asking import Refusal
 from precision_operator.core.events import notes
 from precision_operator.core.ingest import status_json
 from precision_operator.core.observed import Observed
@@ -28,16 +27,10 @@ _log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 0.1
 """Events come in bursts; a pass waits this long so that one plan answers a burst."""
-LOOK_AGAIN_SECONDS = 5.0
-"""When something waits for what no watch shows (a busy node, a missing ConfigMap), the next pass comes this soon."""
 LIST_AGAIN_SECONDS = 600.0
 STATUS_SECONDS = 1.0
 """Least time between two writes of one profile's status."""
 ROUNDS = 64
-UNWATCHED = {
-    *("Busy", "CheckingIdle", "BackingOff", "AgentStarting", "AgentUnschedulable"),
-    *("ProfileNotAccepted", "Ramping", "Retrying", "NotDueYet", "WaitsInQueue"),
-}
 
 
 def spare_collections() -> bool:
@@ -196,7 +189,7 @@ class Reconciler:
         await asyncio.sleep(0)
         status = profile_status(item, observed.now, len(observed.nodes))
         told = status_json(status)
-        due = LOOK_AGAIN_SECONDS if self._waits_for_unwatched(item) else LIST_AGAIN_SECONDS
+        due = item.poll_seconds or LIST_AGAIN_SECONDS
         if told == dict(item.profile.status):
             return due
         now = asyncio.get_running_loop().time()
@@ -213,7 +206,3 @@ class Reconciler:
         self._written[item.profile.uid] = now
         await self._actor.tell(item.profile, notes(status_before(item), status))
         return due
-
-    @staticmethod
-    def _waits_for_unwatched(item: ProfilePlan) -> bool:
-        return isinstance(item.asked, Refusal) or any(stand.reason in UNWATCHED for stand in item.stands)

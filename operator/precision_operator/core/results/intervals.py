@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Literal
 
 from precision_api.result import Interval
-from precision_api.stats import middle, t_quantile
+from precision_api.stats import t_quantile
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def median_spread(values: Sequence[float]) -> Spread:
         term = term * (n - below) // (below + 1)
         cumulative += term
     if below < 0:
-        return Spread(middle(ordered), ordered[0], ordered[-1], n, "range")
-    return Spread(middle(ordered), ordered[below], ordered[n - 1 - below], n, "interval")
+        return Spread(median(ordered), ordered[0], ordered[-1], n, "range")
+    return Spread(median(ordered), ordered[below], ordered[n - 1 - below], n, "interval")
 
 
 def ratio_of_medians(numerators: Sequence[float], denominators: Sequence[float]) -> tuple[float, Interval | None]:
@@ -48,7 +48,7 @@ def ratio_of_medians(numerators: Sequence[float], denominators: Sequence[float])
     Psychological Methods 2002) on logarithms, the quantile is Student's with Welch's degrees of freedom. In a
     simulation it held the true ratio at least 95 times in 100, for 2 to 50 nodes a side, with and without slow nodes.
     """
-    value = middle(numerators) / middle(denominators)
+    value = median(numerators) / median(denominators)
     n = len(numerators) + len(denominators)
     if min(len(numerators), len(denominators)) < 2:
         return value, None

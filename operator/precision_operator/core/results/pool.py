@@ -7,6 +7,7 @@ throttled figure, marked as such, says more than none.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from operator import attrgetter
 from typing import Literal, TypeVar
 
 from precision_api.recipes import Recipe
-from precision_api.stats import middle, percentile
+from precision_api.stats import percentile
 from precision_operator.core.clock import parse_time
 from precision_operator.core.results.reading import Group, Reading, Row
 
@@ -31,7 +32,7 @@ _SPOILED: Mapping[Figure, Callable[[Row], bool]] = {"speedup": attrgetter("speed
 def median(values: Iterable[float]) -> float | None:
     """The median; None for no values."""
     ordered = list(values)
-    return middle(ordered) if ordered else None
+    return statistics.median(ordered) if ordered else None
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:

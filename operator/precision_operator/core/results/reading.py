@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from precision_api.recipes import Recipe
 from precision_api.report import Origin, RecipeReport, ReportStatus
 from precision_api.request import Mode
 from precision_api.result import Availability, Difference, ThrottleReason, Verdict
+from precision_api.schema import Decimal
 from precision_api.summary import USABLE
 from precision_operator.core.origin import origin
 
@@ -64,7 +65,6 @@ class Row:
     speedup_upper: float | None = None
     difference: Difference | None = None
     gemm_speedup: Mapping[Mode, float] = field(default_factory=dict)
-    quantization_tax: float | None = None
     watts: float | None = None
     tokens_per_joule: float | None = None
     tokens_per_joule_net: float | None = None
@@ -74,11 +74,12 @@ class Row:
     """None where the report says nothing of power."""
     power_reasons: tuple[str, ...] = ()
     """Why the power reading was not valid."""
-    memory_peak_bytes: int | None = None
     throttled_share: float | None = None
     throttle_reason: ThrottleReason | None = None
     diverged_step: int | None = None
     failure: str | None = None
+    others: tuple[float | None, ...] = ()
+    """The report's other figures, which no rule bears on, in the order of OTHERS."""
 
     @property
     def usable(self) -> bool:
@@ -96,6 +97,20 @@ class Row:
         if self.tokens_per_second is None:
             return None
         return self.tokens_per_second * (self.gpu_spread or 1.0)
+
+
+_NUMBERS = (Decimal | None, int | None)
+_OF_ROWS = {"tokens_per_second_error", *(own.name for own in fields(Row))}
+OTHERS: tuple[str, ...] = tuple(
+    name for name, field in RecipeReport.model_fields.items() if field.annotation in _NUMBERS and name not in _OF_ROWS
+)
+"""Numbers of a report's row that `Row` has no field for."""
+
+
+def other_figure(name: str) -> Callable[[Row], float | None]:
+    """Reads the figure that the report's row calls `name`; ValueError where it has none that is not a field of Row."""
+    place = OTHERS.index(name)
+    return lambda row: row.others[place] if row.others else None
 
 
 @dataclass(frozen=True)
@@ -234,18 +249,17 @@ def _row(result: RecipeReport, baseline_throttled: bool) -> Row:
         speedup_upper=number(result.speedup_upper),
         difference=result.difference,
         gemm_speedup={mode: float(text) for mode, text in result.gemm_speedup.items()},
-        quantization_tax=number(result.quantization_tax),
         watts=_energy(result.watts, valid),
         tokens_per_joule=_energy(result.tokens_per_joule, valid),
         tokens_per_joule_net=_energy(result.tokens_per_joule_net, valid),
         power_scope=result.power_scope or "",
         power_valid=valid,
         power_reasons=result.power_invalid,
-        memory_peak_bytes=result.memory_peak_bytes,
         throttled_share=number(result.throttled_share),
         throttle_reason=result.throttle_reason,
         diverged_step=result.diverged_step,
         failure=result.failure,
+        others=tuple(number(getattr(result, name)) for name in OTHERS),
     )
 
 
@@ -262,6 +276,6 @@ def _energy(text: str | None, valid: bool | None) -> float | None:
     return value if value is not None and value > 0 and valid is not False else None
 
 
-def number(text: str | None) -> float | None:
+def number(text: str | int | None) -> float | None:
     """A figure of a custom resource, which holds fractions as text; None stays None."""
     return None if text is None else float(text)

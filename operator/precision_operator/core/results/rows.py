@@ -22,20 +22,17 @@ def recipe_report(summary: RecipeSummary) -> RecipeReport:
     return RecipeReport(**{field: convert(getattr(summary, source)) for field, (source, convert) in FIELDS.items()})
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _figure(value: float | None) -> str | None:
     return decimal(value, DIGITS)
 
 
-def _figures(values: Mapping[str, float]) -> dict[str, str]:
-    return {name: text for name, value in values.items() if (text := _figure(value)) is not None}
-
-
-def _value(interval: Interval | None) -> str | None:
-    return _figure(interval.value) if interval else None
+def _text(value: Any) -> Any:
+    """A figure as text, an interval as the text of its middle, each figure of a mapping; anything else as it is."""
+    if isinstance(value, Interval):
+        return _figure(value.value)
+    if isinstance(value, Mapping):
+        return {name: text for name, figure in value.items() if (text := _figure(figure)) is not None}
+    return _figure(value) if isinstance(value, float) else value
 
 
 def _lower(interval: Interval | None) -> str | None:
@@ -53,29 +50,16 @@ def _relative_error(interval: Interval | None) -> str | None:
     return decimal((interval.upper - interval.lower) / 2 / interval.value, ERROR_DIGITS)
 
 
-FIELDS: Mapping[str, tuple[str, Convert]] = {
-    "recipe": ("recipe", _same),
-    "availability": ("availability", _same),
-    "verdict": ("verdict", _same),
-    "tokens_per_second": ("tokens_per_second", _value),
+_OWN: Mapping[str, tuple[str, Convert]] = {
     "tokens_per_second_error": ("tokens_per_second", _relative_error),
-    "gpu_spread": ("gpu_spread", _figure),
-    "speedup": ("speedup", _value),
     "speedup_lower": ("speedup", _lower),
     "speedup_upper": ("speedup", _upper),
-    "difference": ("difference", _same),
-    "quantization_tax": ("quantization_tax", _figure),
-    "gemm_speedup": ("gemm_speedup", _figures),
-    "watts": ("watts", _figure),
-    "tokens_per_joule": ("tokens_per_joule", _figure),
-    "tokens_per_joule_net": ("tokens_per_joule_net", _figure),
-    "power_scope": ("power_scope", _same),
-    "power_invalid": ("power_invalid", _same),
-    "memory_peak_bytes": ("memory_peak_bytes", _same),
-    "throttled_share": ("throttled", _figure),
-    "throttle_reason": ("throttle_reason", _same),
-    "diverged_step": ("diverged_step", _same),
-    "failure": ("failure", _same),
+    "throttled_share": ("throttled", _text),
+}
+"""Fields of the report's row that are made from a field of another name."""
+
+FIELDS: Mapping[str, tuple[str, Convert]] = {
+    field: _OWN.get(field, (field, _text)) for field in RecipeReport.model_fields
 }
 """By field of the report's row: the field of the agent's summary that it is made from, and how."""
 

@@ -1,0 +1,44 @@
+"""The table of reasons: what a user reads of each, once, whatever says it."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+
+from precision_operator.core.reasons import REASONS, sentence
+
+
+def template_fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def test_every_reason_is_a_word_in_camel_case() -> None:
+    assert [code for code in REASONS if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", code)] == []
+
+
+def test_every_reason_is_a_sentence_with_a_next_step() -> None:
+    assert [code for code in REASONS if not is_sentence_with_next_step(code)] == []
+
+
+def is_sentence_with_next_step(code: str) -> bool:
+    """What is so, with all facts, and what to do next."""
+    reason = REASONS[code]
+    facts = {name: f"<{name}>" for name in template_fields(reason.template) | template_fields(reason.next_step)}
+    text = sentence(code, **facts)
+    begins = text[0].isupper() or text[0] == "<" or text.startswith("spec.")
+    return begins and text.endswith(".") and ". " in text and all(value in text for value in facts.values())
+
+
+def test_what_others_write_stays_on_one_line_and_is_cut() -> None:
+    text = sentence("UnsupportedProduct", name="Tesla\n\x1b[31mT4 {x} " + "y" * 5000, supported="H100")
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert "T4 {x} yyy" in text
+    assert len(text) < 600
+
+
+def test_a_sentence_without_its_facts_is_our_own_mistake() -> None:
+    with pytest.raises(KeyError):
+        sentence("NotReady", node="n1")
