@@ -26,10 +26,10 @@ from benchmarks.exporter import RECIPES, peak_mib
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
 from precision_lab.fleet import NodeSpec, manifests
 from precision_operator.cluster import paths
-from precision_operator.core.ingest import status_json
-from precision_operator.core.observed import Occupancy
-from precision_operator.core.plan import Plan, plan
-from precision_operator.core.rollup import profile_status
+from precision_operator.core.observe.observed import Occupancy
+from precision_operator.core.results.ingest import status_json
+from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.status.profile_status import profile_status
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer

@@ -14,7 +14,7 @@ from pathlib import Path
 from precision_api import crdgen
 from precision_api.yaml_text import yaml_text
 from precision_operator.core.rbac import table
-from precision_operator.core.reasons_page import page
+from precision_operator.core.status.reasons_page import page
 from precision_operator.monitoring import metrics_page, rule_file
 from precision_operator.monitoring.dashboards import generated as dashboards
 

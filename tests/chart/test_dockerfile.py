@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from precision_operator.__main__ import arguments as operator_arguments
-from precision_operator.core.agent_defaults import AgentDefaults
+from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.exporter.__main__ import arguments as exporter_arguments
 from tests.support.helm import Helm, Manifest, of_kind
 

@@ -18,10 +18,10 @@ from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.dry_run import DECISIONS, WOULD_START, told
 from precision_operator.cli.output import WIDTH, Form
 from precision_operator.cluster import paths
-from precision_operator.core.observed import Observed
-from precision_operator.core.plan import plan
+from precision_operator.core.observe.observed import Observed
 from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.core.why import Answer, why
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.status.why import Answer, why
 from precision_operator.shell.gather import KUEUE
 from tests.cli.api import Api
 from tests.support.node_objects import node_object

@@ -11,8 +11,8 @@ import yaml
 from precision_api.profile import ProfileSpec
 from precision_operator.__main__ import arguments
 from precision_operator.cli.gathering import OPERATOR
-from precision_operator.core.agent_defaults import AgentDefaults, filled
-from precision_operator.core.served import served
+from precision_operator.core.observe.agent_defaults import AgentDefaults, filled
+from precision_operator.core.observe.operator_defaults import served
 from precision_operator.shell.settings import configured_by, configured_in
 from tests.support.world import SETTINGS, profile
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from precision_operator.core.asking import Ask, Refusal, ask, request, too_large
-from precision_operator.core.nodes import node_facts
-from precision_operator.core.observed import ProfileView
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.request import Ask, Refusal, ask, request, too_large
 from tests.support.node_objects import node_object
 from tests.support.world import SETTINGS, WORKLOAD, at_once, observed, profile
 

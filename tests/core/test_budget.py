@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.report import ReportAttempt
-from precision_operator.core.budget import (
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.nodes import NodeFacts, node_facts
+from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
     Live,
@@ -22,11 +26,7 @@ from precision_operator.core.budget import (
     hindrance,
     node_watts,
 )
-from precision_operator.core.clock import format_time
-from precision_operator.core.nodes import NodeFacts, node_facts
-from precision_operator.core.observed import ProfileView
-from precision_operator.core.plan import plan
-from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.plan import plan
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import (
     MINUTE,

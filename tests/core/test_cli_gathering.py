@@ -19,8 +19,8 @@ from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Seen, gathered, s
 from precision_operator.cli.reach import explained
 from precision_operator.cli.rerun import Known, Mark, chosen, patch
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
-from precision_operator.core.clock import format_time
-from precision_operator.core.why import why
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.status.why import why
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.compare import DIMENSIONS, Comparison, Figure, Point, Refused, Setting, Side, compare
+from precision_operator.core.results.compare import (
+    DIMENSIONS,
+    Comparison,
+    Figure,
+    Point,
+    Refused,
+    Setting,
+    Side,
+    compare,
+)
 
 HERE = Setting("GB200", "570", "te-2.8", "llama3-8b", "bf16", "measured")
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from precision_api.profile import Schedule
-from precision_operator.core.actions import Start
-from precision_operator.core.ingest import status_json
-from precision_operator.core.plan import Plan, plan
-from precision_operator.core.rollup import profile_status
-from precision_operator.core.stands import ProfilePlan
+from precision_operator.core.results.ingest import status_json
+from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.node_state import ProfilePlan
+from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.status.profile_status import profile_status
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import End, SimulatedCluster
 from tests.support.world import profile, spec

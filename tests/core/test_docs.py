@@ -18,7 +18,7 @@ from precision_agent.cli import app as agent
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli import app as plugin
 from precision_operator.core.reasons import Kind
-from precision_operator.core.reasons_page import SECTIONS
+from precision_operator.core.status.reasons_page import SECTIONS
 from precision_operator.exporter.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,9 @@ from precision_operator.cli.dry_run import DECISIONS, rows, told
 from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Question, Seen, gathered, planned
 from precision_operator.cli.output import Form
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.asking import Ask, ask
-from precision_operator.core.clock import format_time
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.rollout.request import Ask, ask
 from precision_operator.shell.gather import KUEUE
 from tests.core.test_cli_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
-from precision_operator.core.actions import MarkFresh, MarkStale, Start
-from precision_operator.core.asking import Ask, ask
-from precision_operator.core.due import CHECKS, Current, current, standing
-from precision_operator.core.ingest import marked_status
-from precision_operator.core.nodes import node_facts
-from precision_operator.core.observed import ProfileView, ReportView
-from precision_operator.core.plan import plan
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.results.ingest import marked_status
+from precision_operator.core.rollout.actions import MarkFresh, MarkStale, Start
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.rollout.request import Ask, ask
+from precision_operator.core.rollout.triggers import CHECKS, Current, current, standing
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report
 

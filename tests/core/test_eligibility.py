@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.profile import Target, Toleration
-from precision_operator.core.eligibility import CHECKS, decide, matches, mismatch
-from precision_operator.core.nodes import NodeFacts, node_facts
+from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.eligibility import CHECKS, decide, matches, mismatch
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from precision_api.profile import ProfileStatus
-from precision_operator.core.events import Note, event, notes
+from precision_operator.core.status.events import Note, event, notes
 from tests.support.world import MINUTE, NOW, profile
 
 

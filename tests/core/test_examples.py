@@ -15,11 +15,11 @@ from precision_api.presets import PRESETS
 from precision_api.resolution import resolve
 from precision_api.workload import Workload
 from precision_lab.fleet import demo_fleet, manifests
-from precision_operator.core.asking import Ask, ask
-from precision_operator.core.eligibility import matches
-from precision_operator.core.nodes import node_facts
-from precision_operator.core.observed import Observed, Raw, Settings
-from precision_operator.core.views import profile_view
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.observed import Observed, Raw, Settings
+from precision_operator.core.observe.views import profile_view
+from precision_operator.core.rollout.eligibility import matches
+from precision_operator.core.rollout.request import Ask, ask
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "registry.example.com/agent"

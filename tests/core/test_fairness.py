@@ -8,8 +8,8 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_operator.core.observed import ProfileView
-from precision_operator.core.plan import plan
+from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.rollout.plan import plan
 from tests.support.node_objects import node_object
 from tests.support.simulated_cluster import SimulatedCluster
 from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, profile, report

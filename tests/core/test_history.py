@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportPast, ReportStatus
-from precision_operator.core.history import remembered
-from precision_operator.core.ingest import report_json
+from precision_operator.core.results.history import remembered
+from precision_operator.core.results.ingest import report_json
 from tests.support.report_objects import recipe_row, report_status, without_energy
 
 FIRST = {"run": "r1", "outcome": "succeeded", "finishedAt": "2026-11-20T06:30:00Z", "best": "mxfp8 1.37x"}

@@ -15,13 +15,13 @@ from precision_api.exits import EXITS
 from precision_api.report import ReportStatus
 from precision_api.result import MeasurementResult, Summary
 from precision_api.wire import encode, encode_refusal, read_message
-from precision_operator.core import ingest
-from precision_operator.core.actions import MarkFresh, MarkStale
-from precision_operator.core.clock import format_time
-from precision_operator.core.ingest import Problem, finding, summary_of
-from precision_operator.core.observed import JobView, PodView, Termination
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import JobView, PodView, Termination
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.results import ingest
+from precision_operator.core.results.ingest import Problem, finding, summary_of
 from precision_operator.core.results.reading import read
+from precision_operator.core.rollout.actions import MarkFresh, MarkStale
 from tests.support.report_objects import recipe_row
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import MINUTE, NOW, gone, job, pod, report

@@ -11,12 +11,12 @@ import pytest
 from precision_api import names
 from precision_api.profile import Idle
 from precision_api.request import MeasurementRequest, request_hash
-from precision_operator.core import manifest
-from precision_operator.core.agent_defaults import AgentDefaults
-from precision_operator.core.asking import Ask, ask, request
-from precision_operator.core.due import current, standing
-from precision_operator.core.nodes import NodeFacts, node_facts
-from precision_operator.core.observed import ProfileView, Settings
+from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.nodes import NodeFacts, node_facts
+from precision_operator.core.observe.observed import ProfileView, Settings
+from precision_operator.core.rollout import manifest
+from precision_operator.core.rollout.request import Ask, ask, request
+from precision_operator.core.rollout.triggers import current, standing
 from tests.support.golden import assert_golden
 from tests.support.node_objects import node_object
 from tests.support.world import NOW, SETTINGS, observed, profile

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.nodes import NodeFacts, Taint, facts_of_all, node_facts, quantity, same_driver
+from precision_operator.core.observe.nodes import NodeFacts, Taint, facts_of_all, node_facts, quantity, same_driver
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
 
 

@@ -19,14 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from precision_api.report import ReportStatus
 from precision_operator.cli.nodes import row as node_row
 from precision_operator.cli.sides import side_of
-from precision_operator.core.asking import ask
-from precision_operator.core.compare import Comparison, compare
-from precision_operator.core.due import CHECKS, Current
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import ReportView
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.results.compare import Comparison, compare
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED
-from precision_operator.core.rollup import profile_status
-from precision_operator.core.stands import ProfilePlan, Stand
+from precision_operator.core.rollout.node_state import ProfilePlan, Stand
+from precision_operator.core.rollout.request import ask
+from precision_operator.core.rollout.triggers import CHECKS, Current
+from precision_operator.core.status.profile_status import profile_status
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from precision_operator.planner.evidence import pools as plan_pools

@@ -8,8 +8,8 @@ import pytest
 
 from precision_api.report import ReportRun
 from precision_api.wire import encode, read_message
-from precision_operator.core.ingest import finding, read_status
-from precision_operator.core.origin import origin
+from precision_operator.core.results.ingest import finding, read_status
+from precision_operator.core.results.provenance import origin
 from precision_operator.exporter.measures import mark
 from precision_operator.exporter.node_families import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report

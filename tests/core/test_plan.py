@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from precision_api.names import FRESH
-from precision_operator.core.actions import Action, Close, Collect, Drop, MarkStale, Start
-from precision_operator.core.asking import Ask, ask
-from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.plan import Plan, plan
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.reasons import POLL_SECONDS, REASONS
+from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, MarkStale, Start
+from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.request import Ask, ask
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, nodes, observed, pod, profile, report, tried
 

@@ -10,10 +10,10 @@ from precision_api.profile import Retention, Retry
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.report import ReportStatus
 from precision_api.result import Interval, RecipeSummary
-from precision_operator.core import ingest
-from precision_operator.core.actions import Keeping
-from precision_operator.core.ingest import Problem
-from precision_operator.core.observed import JobView
+from precision_operator.core.observe.observed import JobView
+from precision_operator.core.results import ingest
+from precision_operator.core.results.ingest import Problem
+from precision_operator.core.rollout.actions import Keeping
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
 

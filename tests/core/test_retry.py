@@ -9,13 +9,13 @@ import pytest
 
 from precision_api.profile import Retention, Retry
 from precision_api.report import ReportAttempt, ReportStatus
-from precision_operator.core import ingest
-from precision_operator.core.actions import Keeping, Start
-from precision_operator.core.ingest import Problem
-from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.retry import FACTORS, LONGEST, QUARANTINE_RUNS, backoff, next_try, spent
-from precision_operator.core.stands import Stand
+from precision_operator.core.results import ingest
+from precision_operator.core.results.ingest import Problem
+from precision_operator.core.rollout.actions import Keeping, Start
+from precision_operator.core.rollout.node_state import Stand
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.rollout.retry import FACTORS, LONGEST, QUARANTINE_RUNS, backoff, next_try, spent
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried

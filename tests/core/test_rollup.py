@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from precision_api.profile import NodeCounts, ProfileStatus
 from precision_api.report import ReportStatus
-from precision_operator.core.asking import Ask, Refusal, ask
-from precision_operator.core.clock import format_time
-from precision_operator.core.due import Current
-from precision_operator.core.ingest import status_json
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import ProfileView
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.rollup import POOLS_SHOWN, REASONS_SHOWN, profile_status
-from precision_operator.core.stands import ProfilePlan, Stand
+from precision_operator.core.results.ingest import status_json
+from precision_operator.core.rollout.node_state import ProfilePlan, Stand
+from precision_operator.core.rollout.request import Ask, Refusal, ask
+from precision_operator.core.rollout.triggers import Current
+from precision_operator.core.status.profile_status import POOLS_SHOWN, REASONS_SHOWN, profile_status
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.world import MINUTE, NOW, observed, profile, report
 

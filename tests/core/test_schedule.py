@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.profile import Schedule
-from precision_operator.core.observed import Observed
-from precision_operator.core.plan import plan
-from precision_operator.core.schedule import jitter, last_tick, next_tick, schedule_problem
+from precision_operator.core.observe.observed import Observed
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.rollout.schedule import jitter, last_tick, next_tick, schedule_problem
 from tests.support.world import MINUTE, NOW, measured, observed, profile, report
 
 UID = "uid-nightly"

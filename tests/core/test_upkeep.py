@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from precision_operator.core.actions import Close, Collect, MarkStale
-from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.plan import plan
-from precision_operator.core.views import job_view
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
+from precision_operator.core.observe.views import job_view
+from precision_operator.core.rollout.actions import Close, Collect, MarkStale
+from precision_operator.core.rollout.plan import plan
 from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, pod, profile, report
 
 QUEUED = {"agent": {"queueName": "research"}}

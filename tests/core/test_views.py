@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api import names
-from precision_operator.core.observed import Occupancy, Termination
-from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.core.observe.observed import Occupancy, Termination
+from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from tests.support.report_objects import profile_object, report_object
 
 MARKS = {names.LABEL_PROFILE_UID: "p", names.LABEL_NODE_UID: "u", names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "2"}

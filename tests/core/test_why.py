@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 from precision_operator.cli.why import row, text, wide
-from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.core.why import Answer, why
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.status.why import Answer, why
 from tests.support.situations import SITUATIONS, Situation, beside_like
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
 

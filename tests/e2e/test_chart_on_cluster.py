@@ -24,7 +24,7 @@ from precision_lab.install import CHART, REPOSITORY
 from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
 from precision_lab.release import HelmError, Release, notes_of
 from precision_operator.core import rbac
-from precision_operator.core.manifest import owner
+from precision_operator.core.rollout.manifest import owner
 from tests.chart.json_schemas import LOCATION, write_schemas
 from tests.support.eventually import eventually
 from tests.support.golden import FOLDER

@@ -14,7 +14,7 @@ import pytest
 
 from precision_api import names
 from precision_lab.fleet import NodeSpec
-from precision_operator.core.clock import format_time, parse_time
+from precision_operator.core.observe.clock import format_time, parse_time
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.lagging_proxy import Trouble, lagging_proxy

@@ -12,7 +12,7 @@ from precision_api.names import GPU_RESOURCE
 from precision_lab.fleet import NodeSpec
 from precision_lab.lab import ESTABLISHED
 from precision_operator.cluster import paths
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.site import Profile, Scene, Site, reasons, specs

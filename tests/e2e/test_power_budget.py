@@ -12,7 +12,7 @@ import pytest
 
 from precision_api import names
 from precision_operator.cluster import paths
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from tests.support.api_server import MERGE_PATCH
 from tests.support.eventually import eventually
 from tests.support.history import Change, created, most_agents, owner_uid

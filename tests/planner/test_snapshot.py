@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from precision_api.report import ReportStatus
-from precision_operator.core.outliers import judged
+from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.reading import read
 from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools

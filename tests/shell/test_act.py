@@ -15,11 +15,11 @@ from precision_api import names
 from precision_api.report import ReportAttempt
 from precision_api.wire import encode
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.actions import Close, Collect, Drop, MarkStale, Start
-from precision_operator.core.events import Note
-from precision_operator.core.observed import JobView, PodView, ReportView
-from precision_operator.core.plan import plan
-from precision_operator.core.views import job_view, pod_view, report_view
+from precision_operator.core.observe.observed import JobView, PodView, ReportView
+from precision_operator.core.observe.views import job_view, pod_view, report_view
+from precision_operator.core.rollout.actions import Close, Collect, Drop, MarkStale, Start
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.status.events import Note
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache, Kind
 from tests.support.fake_cluster import TIMEOUT, FakeCluster

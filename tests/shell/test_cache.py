@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.cluster.object_store import TOMBSTONES
-from precision_operator.core.nodes import node_facts
-from precision_operator.core.views import job_view, pod_view, profile_view, report_view
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
 from precision_operator.shell.cache import TRIM, Cache, Kind
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.report import ReportStatus
-from precision_operator.core.rollup import standings
-from precision_operator.core.stands import draft
+from precision_operator.core.rollout.node_state import draft
+from precision_operator.core.status.profile_status import standings
 from precision_operator.exporter.body import build
 from precision_operator.exporter.pool_families import driver_order
 from precision_operator.exporter.store import Store

@@ -9,10 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.profile import Retention, Retry
 from precision_api.report import ReportStatus
-from precision_operator.core.actions import Action, Close, Collect, Keeping
-from precision_operator.core.clock import format_time
-from precision_operator.core.plan import Plan
-from precision_operator.core.stands import draft
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.rollout.actions import Action, Close, Collect, Keeping
+from precision_operator.core.rollout.node_state import draft
+from precision_operator.core.rollout.plan import Plan
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.world import NOW, job, measured, observed, profile, report, tried
 

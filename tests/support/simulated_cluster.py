@@ -15,10 +15,8 @@ from typing import Any, Literal
 from precision_api.report import ReportStatus
 from precision_api.result import Detail, Software, Summary
 from precision_api.summary import compact
-from precision_operator.core import ingest, manifest
-from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
-from precision_operator.core.clock import format_time
-from precision_operator.core.observed import (
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import (
     JobView,
     Observed,
     Occupancy,
@@ -28,8 +26,11 @@ from precision_operator.core.observed import (
     Settings,
     Termination,
 )
-from precision_operator.core.plan import Plan, plan
-from precision_operator.core.views import job_view, report_view
+from precision_operator.core.observe.views import job_view, report_view
+from precision_operator.core.results import ingest
+from precision_operator.core.rollout import manifest
+from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
+from precision_operator.core.rollout.plan import Plan, plan
 from tests.support import auditor
 from tests.support.auditor import Begun
 from tests.support.world import NOW, SETTINGS

@@ -15,11 +15,11 @@ from precision_api import names
 from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportRun, ReportStatus
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
-from precision_operator.core import ingest
-from precision_operator.core.actions import Close, Collect
-from precision_operator.core.clock import format_time
-from precision_operator.core.observed import JobView, Observed, PodView, Termination
-from precision_operator.core.plan import plan
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Termination
+from precision_operator.core.results import ingest
+from precision_operator.core.rollout.actions import Close, Collect
+from precision_operator.core.rollout.plan import plan
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried

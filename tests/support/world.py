@@ -9,8 +9,8 @@ from typing import Any
 from precision_api.names import FRESH, job_name, report_name
 from precision_api.profile import Condition, ProfileSpec
 from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportStatus
-from precision_operator.core.clock import format_time
-from precision_operator.core.observed import (
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import (
     AcceptedProfile,
     JobView,
     Observed,

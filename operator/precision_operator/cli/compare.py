@@ -24,8 +24,8 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.sides import OPERANDS, names_of, saved_side, side_of
-from precision_operator.core.compare import DIMENSIONS, Comparison, Ratio, Refused, Row, Side, compare
-from precision_operator.core.observed import ReportView
+from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.results.compare import DIMENSIONS, Comparison, Ratio, Refused, Row, Side, compare
 
 COLUMNS = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer")
 _HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or pp/ and a name."

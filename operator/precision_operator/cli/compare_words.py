@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from precision_operator.core.compare import UNKNOWN, Answer, Comparison, Ratio, Row
+from precision_operator.core.results.compare import UNKNOWN, Answer, Comparison, Ratio, Row
 
 _RATE: Mapping[Answer, str] = {
     "more": "faster",

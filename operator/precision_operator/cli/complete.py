@@ -136,7 +136,7 @@ async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | No
     from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
     from precision_operator.cli.sides import names_of
     from precision_operator.cluster import paths
-    from precision_operator.core.views import report_view
+    from precision_operator.core.observe.views import report_view
 
     found = await cluster.list_views(paths.reports(namespace), report_view, f"{LABEL_MANAGED_BY}={MANAGED_BY}")
     return names_of([report for report in found if profile in (None, report.profile)], ())[kind]

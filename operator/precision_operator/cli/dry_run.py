@@ -20,16 +20,16 @@ from precision_operator.cli.failure import fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
 from precision_operator.cli.output import WIDTH, Form, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
-from precision_operator.core.actions import Close, Start
-from precision_operator.core.asking import Refusal
-from precision_operator.core.eligibility import mismatch
-from precision_operator.core.nodes import NodeFacts, node_facts
-from precision_operator.core.observed import Observed, Occupancy, ProfileView, Settings
-from precision_operator.core.plan import Plan, plan
+from precision_operator.core.observe.nodes import NodeFacts, node_facts
+from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
+from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind, sentence
-from precision_operator.core.stands import ProfilePlan, Stand
-from precision_operator.core.views import profile_view
-from precision_operator.core.why import Answer, why
+from precision_operator.core.rollout.actions import Close, Start
+from precision_operator.core.rollout.eligibility import mismatch
+from precision_operator.core.rollout.node_state import ProfilePlan, Stand
+from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.request import Refusal
+from precision_operator.core.status.why import Answer, why
 
 _DEFAULT_IMAGE = "the-operators-own"
 

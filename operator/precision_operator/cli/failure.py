@@ -42,7 +42,7 @@ def did_you_mean(name: str, known: Sequence[str], see: str = "") -> str:
     Names that have the given one in them come first (GB200 for NVIDIA-GB200), then those that are spelt alike. Where
     nothing is near, a few names are all told. `see` is a sentence of its own, where there is more to say.
     """
-    from precision_operator.core.why import nearest  # only here: most commands end well
+    from precision_operator.core.status.why import nearest  # only here: most commands end well
 
     every = [each for each in dict.fromkeys(known) if each]
     within = [each for each in every if name and name.lower() in each.lower()]

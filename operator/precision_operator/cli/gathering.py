@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observed import (
+from precision_operator.core.observe.observed import (
     JobView,
     Observed,
     Occupancy,
@@ -23,9 +23,9 @@ from precision_operator.core.observed import (
     ReportView,
     Settings,
 )
-from precision_operator.core.plan import Plan, plan
-from precision_operator.core.served import served
-from precision_operator.core.views import profile_view
+from precision_operator.core.observe.operator_defaults import served
+from precision_operator.core.observe.views import profile_view
+from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.shell.cache import Cache, Kind
 from precision_operator.shell.gather import Gatherer, Reader, list_into, wanted_texts
 from precision_operator.shell.settings import Configured, configured_in

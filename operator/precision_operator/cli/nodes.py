@@ -35,8 +35,8 @@ from precision_operator.cli.results import (
     results,
 )
 from precision_operator.cluster import Cluster, paths
-from precision_operator.core.observed import ReportView
-from precision_operator.core.outliers import Judged
+from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading
 
 

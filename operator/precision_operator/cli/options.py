@@ -9,7 +9,7 @@ import typer
 
 from precision_operator.cli.failure import fail
 from precision_operator.cli.output import Form
-from precision_operator.core.clock import duration
+from precision_operator.core.observe.clock import duration
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace of the profiles; else that of the context.")

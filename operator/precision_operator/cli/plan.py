@@ -21,7 +21,7 @@ from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
 from precision_operator.cli.reach import asked
 from precision_operator.cli.saved import objects, read
 from precision_operator.cluster import Cluster
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.planner.document import status
 from precision_operator.planner.fleet import Fleet, read_fleet
 from precision_operator.planner.page import page

@@ -37,8 +37,8 @@ from precision_operator.cli.results import (
 from precision_operator.cli.saved import read
 from precision_operator.cli.status import read as read_status
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.clock import format_time
-from precision_operator.core.observed import ProfileView, ReportView
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.report.detail import is_result, of_config_map, of_text
 from precision_operator.report.facts import DEFAULT_SLOW_PERCENT, Given, Node, node_of_result, pools
 from precision_operator.report.page import page

@@ -16,8 +16,8 @@ from precision_operator.cli.reach import asked, count_of
 from precision_operator.cli.results import node_name
 from precision_operator.cli.why import unserved
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observed import ProfileView, ReportView
-from precision_operator.core.views import profile_view, report_view
+from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.core.observe.views import profile_view, report_view
 
 KINDS: dict[str, Literal["profile", "node"]] = {
     "pp": "profile",

@@ -11,10 +11,10 @@ from precision_api.report import ReportStatus
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.reach import count_of
 from precision_operator.cluster import Cluster, paths
-from precision_operator.core.observed import ProfileView, Raw, ReportView
-from precision_operator.core.outliers import Judged, judged
+from precision_operator.core.observe.observed import ProfileView, Raw, ReportView
+from precision_operator.core.observe.views import profile_view, report_view
+from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.reading import Reading, read
-from precision_operator.core.views import profile_view, report_view
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from precision_api.report import ReportPast, ReportRun, ReportStatus
 from precision_api.result import MeasurementResult
 from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects
-from precision_operator.core.compare import Figure, Point, Setting, Side, same_driver
-from precision_operator.core.observed import ReportView
-from precision_operator.core.origin import origin
+from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.observe.views import report_view
+from precision_operator.core.results.compare import Figure, Point, Setting, Side, same_driver
 from precision_operator.core.results.pool import population
+from precision_operator.core.results.provenance import origin
 from precision_operator.core.results.reading import Row, number, read
-from precision_operator.core.views import report_view
 from precision_operator.report.facts import node_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")

@@ -27,8 +27,8 @@ from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.reach import asked
 from precision_operator.cli.why import unserved
 from precision_operator.cluster import Cluster, paths
-from precision_operator.core.observed import ProfileView
-from precision_operator.core.views import profile_view
+from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.observe.views import profile_view
 
 COLUMNS = ("namespace", "profile", "phase", "progress", "nodes", "eta", "waitsFor", "best", "data", "conditions")
 _FIGURES = ("speedup", "tokensPerSecond", "tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90", "watts")

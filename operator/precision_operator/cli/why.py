@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.cli.reach import asked
-from precision_operator.core.why import Answer, Standing, why
+from precision_operator.core.status.why import Answer, Standing, why
 
 
 def why_node(

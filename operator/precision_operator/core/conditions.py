@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from precision_api.profile import Condition
-from precision_operator.core.clock import format_time
+from precision_operator.core.observe.clock import format_time
 
 MESSAGE_LIMIT = 4096
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from operator import is_
 
 from precision_api.profile import Thresholds
-from precision_operator.core.outliers import judged
+from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
 from precision_operator.core.results.reading import Group
 from precision_operator.exporter.measures import NONE, Figures, group, group_of, updated

@@ -8,7 +8,7 @@ from typing import Any
 
 from precision_api.profile import ProfileStatus, Thresholds
 from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import Reading, read
 
 Raw = Mapping[str, Any]

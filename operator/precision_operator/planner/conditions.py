@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from precision_api import names
 from precision_api.capacity_plan import PlanStatus
-from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
+from precision_operator.core.observe.clock import format_time
 
 _WARN = {(names.ACCEPTED, "False"), (names.SOLVED, "False"), (names.DEADLINES_PROMISED, "False")}
 _UNSOLVED = {"Infeasible": "LimitsClash", "TimedOut": "TimeLimit", "NotFound": "NoneFound"}

@@ -15,7 +15,7 @@ from precision_api.capacity_plan import (
     WhatIfAnswer,
 )
 from precision_api.schema import decimal
-from precision_operator.core.clock import format_time
+from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.conflict import Conflict, named, told
 from precision_operator.planner.evidence import Pool
 from precision_operator.planner.planning import Answer, binding, greedy_text

@@ -20,8 +20,8 @@ from precision_api.profile import Thresholds
 from precision_api.recipes import Recipe
 from precision_api.stats import Z_975, t_quantile
 from precision_api.summary import USABLE
-from precision_operator.core.clock import parse_time
-from precision_operator.core.outliers import judged
+from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import median, of_one_scope, steady
 from precision_operator.core.results.reading import Reading, Row
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts

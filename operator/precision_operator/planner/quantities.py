@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 
 COUNT_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 POWER_UNITS = {"MW": 1e6, "kW": 1e3, "W": 1.0}

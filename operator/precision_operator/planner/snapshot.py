@@ -15,10 +15,10 @@ from precision_api.names import FRESH
 from precision_api.profile import ProfileSpec, Thresholds
 from precision_api.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.resolution import resolve
-from precision_operator.core.clock import format_time, parse_time
-from precision_operator.core.origin import origin
-from precision_operator.core.outliers import judged
+from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import population
+from precision_operator.core.results.provenance import origin
 from precision_operator.core.results.reading import Reading, Row, number, read
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from precision_api.capacity_plan import Doubt, JobRate, Objective, PlanJob, PlanPool, PlanSpec
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_operator.core.clock import duration
+from precision_operator.core.observe.clock import duration
 from precision_operator.planner.predict import Target
 from precision_operator.planner.quantities import Problem, Unusable, count, moment, positive, power, share
 from precision_operator.planner.workloads import target

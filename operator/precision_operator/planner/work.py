@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from precision_api.capacity_plan import PlanSpec
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.planner.snapshot import Campaign, fleet_of
 
 

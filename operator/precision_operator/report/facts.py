@@ -13,10 +13,10 @@ from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_api.result import MeasurementResult
 from precision_api.summary import recipe_summaries
-from precision_operator.core.origin import origin
-from precision_operator.core.outliers import Judged, judged
 from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
+from precision_operator.core.results.outliers import Judged, judged
+from precision_operator.core.results.provenance import origin
 from precision_operator.core.results.reading import Reading, read
 from precision_operator.core.results.reading import Row as NodeRow
 from precision_operator.core.results.rows import recipe_report, run_of_result

@@ -14,12 +14,13 @@ from precision_api.report import ReportStatus
 from precision_api.request import canonical
 from precision_api.result import MeasurementResult, Summary
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core import ingest, manifest
-from precision_operator.core.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
-from precision_operator.core.events import Note, event
-from precision_operator.core.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
-from precision_operator.core.observed import JobView, PodView, ProfileView, ReportView
-from precision_operator.core.views import job_view, pod_view, report_view
+from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView
+from precision_operator.core.observe.views import job_view, pod_view, report_view
+from precision_operator.core.results import ingest
+from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
+from precision_operator.core.rollout import manifest
+from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
+from precision_operator.core.status.events import Note, event
 from precision_operator.shell.cache import Cache
 
 _log = logging.getLogger(__name__)

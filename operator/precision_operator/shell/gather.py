@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
-from precision_operator.core.served import served
-from precision_operator.core.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.core.observe.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
+from precision_operator.core.observe.operator_defaults import served
+from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.shell.cache import KINDS, Cache, Kind
 
 T = TypeVar("T")

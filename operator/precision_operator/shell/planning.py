@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_PLURAL
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.views import spec_problem
+from precision_operator.core.observe.views import spec_problem
 from precision_operator.planner.conditions import events, finished, refused, status_before
 from precision_operator.planner.snapshot import campaign, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved

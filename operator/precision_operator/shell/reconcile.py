@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.watching import LONGEST_PAUSE_SECONDS
-from precision_operator.core.actions import Start
-from precision_operator.core.events import notes
-from precision_operator.core.ingest import status_json
-from precision_operator.core.observed import Observed
-from precision_operator.core.plan import Plan, plan
-from precision_operator.core.rollup import profile_status, status_before
-from precision_operator.core.stands import ProfilePlan
+from precision_operator.core.observe.observed import Observed
+from precision_operator.core.results.ingest import status_json
+from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.node_state import ProfilePlan
+from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.status.events import notes
+from precision_operator.core.status.profile_status import profile_status, status_before
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer

@@ -10,9 +10,9 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from precision_api.names import DEFAULT_PRIORITY_CLASS
-from precision_operator.core.agent_defaults import AgentDefaults
-from precision_operator.core.observed import Raw, Settings
-from precision_operator.core.views import spec_problem
+from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.observed import Raw, Settings
+from precision_operator.core.observe.views import spec_problem
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from prometheus_client.process_collector import ProcessCollector
 
 from precision_api.report import ReportAttempt
 from precision_operator.cluster.watching import Target, WatchState
-from precision_operator.core.actions import Close, Collect
-from precision_operator.core.clock import parse_time
-from precision_operator.core.plan import Plan
-from precision_operator.core.stands import newest_attempt
+from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.rollout.actions import Close, Collect
+from precision_operator.core.rollout.node_state import newest_attempt
+from precision_operator.core.rollout.plan import Plan
 from precision_operator.shell.cache import Cache, Kind
 
 QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")

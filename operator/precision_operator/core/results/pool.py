@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from precision_api.recipes import Recipe
 from precision_api.stats import percentile
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import Group, Reading, Row
 
 T = TypeVar("T")

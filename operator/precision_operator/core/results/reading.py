@@ -24,7 +24,7 @@ from precision_api.request import Mode
 from precision_api.result import Availability, Difference, ThrottleReason, Verdict
 from precision_api.schema import Decimal
 from precision_api.summary import USABLE
-from precision_operator.core.origin import origin
+from precision_operator.core.results.provenance import origin
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
 """Reasons for a new run that say nothing against the figures of the old one."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from precision_api.recipes import Recipe
-from precision_operator.core.outliers import LEAST_REFERENCE, Judged
+from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
 from precision_operator.core.results.reading import Reading
 from precision_operator.report.facts import Given, Pool
 from precision_operator.report.figures.figure import Figure, of_nodes

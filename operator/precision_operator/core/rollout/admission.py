@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from precision_operator.core import manifest
-from precision_operator.core.actions import Start
-from precision_operator.core.asking import request, too_large
-from precision_operator.core.budget import (
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
+from precision_operator.core.reasons import sentence
+from precision_operator.core.rollout import manifest
+from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
     Live,
@@ -20,10 +22,8 @@ from precision_operator.core.budget import (
     has_physical_limits,
     hindrance,
 )
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.reasons import sentence
-from precision_operator.core.stands import AcceptedPlan, ProfilePlan, Stand
+from precision_operator.core.rollout.node_state import AcceptedPlan, ProfilePlan, Stand
+from precision_operator.core.rollout.request import request, too_large
 
 TENTATIVE = ("CheckingIdle", "AgentStarting")
 """Reasons of candidates that take a place in this plan."""

@@ -7,11 +7,20 @@ from datetime import datetime
 from typing import Literal
 
 from precision_api.report import ReportStatus
-from precision_operator.core.actions import DEFAULT_KEEPING, Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale
-from precision_operator.core.clock import duration
-from precision_operator.core.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.observe.clock import duration
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
 from precision_operator.core.reasons import sentence
-from precision_operator.core.stands import ProfilePlan, recorded
+from precision_operator.core.rollout.actions import (
+    DEFAULT_KEEPING,
+    Action,
+    Close,
+    Collect,
+    Drop,
+    Keeping,
+    MarkFresh,
+    MarkStale,
+)
+from precision_operator.core.rollout.node_state import ProfilePlan, recorded
 
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from precision_api.profile import Retry
 from precision_api.report import ReportAttempt
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 
 FACTORS = {
     "ImagePullFailed": 10,

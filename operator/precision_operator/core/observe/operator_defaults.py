@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from precision_operator.core.agent_defaults import filled
-from precision_operator.core.observed import ProfileView, Settings
+from precision_operator.core.observe.agent_defaults import filled
+from precision_operator.core.observe.observed import ProfileView, Settings
 
 
 def served(profile: ProfileView, settings: Settings) -> ProfileView:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from precision_api.profile import Schedule
-from precision_operator.core.clock import format_time
+from precision_operator.core.observe.clock import format_time
 
 
 def schedule_problem(schedule: Schedule, now: datetime) -> str | None:

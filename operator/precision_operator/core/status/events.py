@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from precision_api import names
 from precision_api.profile import ProfileStatus
-from precision_operator.core.clock import format_time
-from precision_operator.core.observed import ProfileView
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
 
 _WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True")}

@@ -21,11 +21,11 @@ from precision_api.request import (
 from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.shapes import step_shape_problems
 from precision_api.workload import Workload
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import AcceptedProfile, Observed, ProfileView, Settings
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, Settings
+from precision_operator.core.observe.views import spec_problem
 from precision_operator.core.reasons import sentence
-from precision_operator.core.schedule import schedule_problem
-from precision_operator.core.views import spec_problem
+from precision_operator.core.rollout.schedule import schedule_problem
 
 DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
 """When an agent ends itself with what it has: three times what METHOD 4 allows a run of five recipes."""

@@ -9,20 +9,20 @@ from difflib import get_close_matches
 from precision_api import names
 from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportAttempt
-from precision_operator.core.actions import Close, Start
-from precision_operator.core.asking import Refusal
-from precision_operator.core.blockers import Agent, Wait
-from precision_operator.core.budget import LIMITS
-from precision_operator.core.eligibility import mismatch
-from precision_operator.core.nodes import node_facts
-from precision_operator.core.observed import JobView, Observed, ProfileView, ReportView
-from precision_operator.core.outliers import Judged
-from precision_operator.core.plan import Plan
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView
 from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.rollup import standings
-from precision_operator.core.rollup_readings import readings
-from precision_operator.core.stands import AcceptedPlan, ProfilePlan, Stand, newest_attempt
+from precision_operator.core.rollout.actions import Close, Start
+from precision_operator.core.rollout.blockers import Agent, Wait
+from precision_operator.core.rollout.eligibility import mismatch
+from precision_operator.core.rollout.limits import LIMITS
+from precision_operator.core.rollout.node_state import AcceptedPlan, ProfilePlan, Stand, newest_attempt
+from precision_operator.core.rollout.plan import Plan
+from precision_operator.core.rollout.request import Refusal
+from precision_operator.core.status.node_readings import readings
+from precision_operator.core.status.profile_status import standings
 
 NEAREST = 3
 """How many names are suggested for one that does not exist."""

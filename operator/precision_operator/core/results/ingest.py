@@ -28,16 +28,16 @@ from precision_api.report import (
 from precision_api.result import MeasurementResult, Summary
 from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
-from precision_operator.core.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
-from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
-from precision_operator.core.history import remembered
-from precision_operator.core.observed import JobView, PodView, ReportView
-from precision_operator.core.origin import origin
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import JobView, PodView, ReportView
 from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.results.history import remembered
+from precision_operator.core.results.provenance import origin
 from precision_operator.core.results.reading import Row, best_row, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
-from precision_operator.core.retry import QUARANTINE_RUNS, spent
+from precision_operator.core.rollout.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
+from precision_operator.core.rollout.retry import QUARANTINE_RUNS, spent
 
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128

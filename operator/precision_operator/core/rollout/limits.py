@@ -18,12 +18,12 @@ from precision_api.fields import IntOrPercent
 from precision_api.products import part, part_of_class
 from precision_api.profile import PoolLimit, Rollout
 from precision_api.report import ReportAttempt
-from precision_operator.core import blockers
-from precision_operator.core.blockers import Blockers
-from precision_operator.core.clock import format_time, parse_time
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import AcceptedProfile, Observed
+from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import AcceptedProfile, Observed
 from precision_operator.core.reasons import clause, sentence
+from precision_operator.core.rollout import blockers
+from precision_operator.core.rollout.blockers import Blockers
 
 
 @dataclass(frozen=True)

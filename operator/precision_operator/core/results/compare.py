@@ -18,8 +18,8 @@ from precision_api.profile import Thresholds
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.result import Interval
 from precision_api.stats import LEAST_DIFFERENCE, differs, paired_ratio
-from precision_operator.core.outliers import apart
 from precision_operator.core.results.intervals import ratio_of_medians
+from precision_operator.core.results.outliers import apart
 from precision_operator.core.results.pool import of_one_scope, steady
 
 Answer = Literal["more", "less", "no_difference", "not_known"]

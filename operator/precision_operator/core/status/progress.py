@@ -9,10 +9,10 @@ from heapq import heapify, heapreplace
 from math import ceil
 
 from precision_api.profile import NodeCounts
-from precision_operator.core.budget import concurrency_limit
-from precision_operator.core.clock import parse_time
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.pool import median
-from precision_operator.core.stands import ProfilePlan, Stand, newest_attempt
+from precision_operator.core.rollout.limits import concurrency_limit
+from precision_operator.core.rollout.node_state import ProfilePlan, Stand, newest_attempt
 
 FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
 """A run's assumed length before the first one has ended: half of its deadline."""

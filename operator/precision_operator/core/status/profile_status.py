@@ -18,17 +18,17 @@ from precision_api.profile import (
     ReasonCount,
 )
 from precision_api.schema import decimal
-from precision_operator.core.asking import Ask, Refusal
-from precision_operator.core.clock import format_time
 from precision_operator.core.conditions import condition
-from precision_operator.core.outliers import Judged, judged
-from precision_operator.core.progress import eta, eta_text, keeps_from_measuring, waits_for
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import sentence
+from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.rollup_readings import readings
-from precision_operator.core.schedule import next_tick
-from precision_operator.core.stands import ProfilePlan, Stand
+from precision_operator.core.rollout.node_state import ProfilePlan, Stand
+from precision_operator.core.rollout.request import Ask, Refusal
+from precision_operator.core.rollout.schedule import next_tick
+from precision_operator.core.status.node_readings import readings
+from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
 
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64

@@ -14,7 +14,7 @@ from typing import Literal
 
 from precision_api.products import PRODUCT_CLASSES
 from precision_api.profile import MatchExpression, TaintMatch, Target, Toleration
-from precision_operator.core.nodes import NodeFacts, Taint
+from precision_operator.core.observe.nodes import NodeFacts, Taint
 from precision_operator.core.reasons import REASONS, sentence
 
 IMPLIED_TOLERATION_KEYS = ("nvidia.com/gpu", "kubernetes.io/arch")

@@ -12,12 +12,12 @@ from datetime import datetime
 
 from precision_api.report import ReportAttempt
 from precision_api.request import digest
-from precision_operator.core.asking import Ask
-from precision_operator.core.clock import duration, parse_time
-from precision_operator.core.nodes import NodeFacts, same_driver
-from precision_operator.core.observed import AcceptedProfile, ReportView
+from precision_operator.core.observe.clock import duration, parse_time
+from precision_operator.core.observe.nodes import NodeFacts, same_driver
+from precision_operator.core.observe.observed import AcceptedProfile, ReportView
 from precision_operator.core.reasons import sentence
-from precision_operator.core.schedule import last_tick, next_tick, tick_text
+from precision_operator.core.rollout.request import Ask
+from precision_operator.core.rollout.schedule import last_tick, next_tick, tick_text
 
 
 @dataclass(frozen=True)

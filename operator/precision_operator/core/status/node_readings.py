@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from precision_api.report import ReportStatus
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed_once import Once
+from precision_operator.core.observe.memo import Once
+from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
-from precision_operator.core.stands import ProfilePlan, Stand
+from precision_operator.core.rollout.node_state import ProfilePlan, Stand
 
 _READINGS: Once[Reading] = Once()
 

@@ -7,10 +7,10 @@ from typing import Any
 from precision_api import names
 from precision_api.profile import Agent, Toleration
 from precision_api.request import MeasurementRequest, canonical, request_hash, request_json
-from precision_operator.core.asking import Ask
-from precision_operator.core.due import Current
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import AcceptedProfile, Settings
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import AcceptedProfile, Settings
+from precision_operator.core.rollout.request import Ask
+from precision_operator.core.rollout.triggers import Current
 
 POD_GRACE_SECONDS = 60
 """The agent ends itself at its deadline with a partial result; the kubelet ends it this much later."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from precision_api.profile import Retention, Retry
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import JobView, PodView, ProfileView, ReportView
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from precision_operator.core.actions import Action
-from precision_operator.core.observed import Observed
-from precision_operator.core.stands import ProfilePlan, draft
-from precision_operator.core.turns import take_turns
-from precision_operator.core.upkeep import upkeep
+from precision_operator.core.observe.observed import Observed
+from precision_operator.core.rollout.actions import Action
+from precision_operator.core.rollout.admission import take_turns
+from precision_operator.core.rollout.cleanup import upkeep
+from precision_operator.core.rollout.node_state import ProfilePlan, draft
 
 
 @dataclass(frozen=True)

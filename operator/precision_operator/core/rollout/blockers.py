@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from precision_api.profile import Rollout
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import Occupancy
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import Occupancy
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from precision_api.names import FRESH
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
-from precision_operator.core.agent_defaults import AgentDefaults
-from precision_operator.core.clock import parse_time
-from precision_operator.core.nodes import NodeFacts, facts_of_all
+from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 
 Raw = Mapping[str, Any]
 

@@ -8,17 +8,24 @@ from datetime import datetime
 
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportAttempt
-from precision_operator.core.asking import Ask, Refusal, ask
-from precision_operator.core.budget import Tally
-from precision_operator.core.clock import duration, format_time, parse_time
-from precision_operator.core.due import Current, current, not_due_yet, standing
-from precision_operator.core.eligibility import decide, matches
-from precision_operator.core.nodes import NodeFacts
-from precision_operator.core.observed import AcceptedProfile, JobView, Observed, PodView, ProfileView, ReportView
-from precision_operator.core.observed_once import Once
+from precision_operator.core.observe.clock import duration, format_time, parse_time
+from precision_operator.core.observe.memo import Once
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import (
+    AcceptedProfile,
+    JobView,
+    Observed,
+    PodView,
+    ProfileView,
+    ReportView,
+)
 from precision_operator.core.reasons import REASONS, Kind, sentence
-from precision_operator.core.retry import QUARANTINE_RUNS, next_try, spent
-from precision_operator.core.schedule import last_tick, next_tick
+from precision_operator.core.rollout.eligibility import decide, matches
+from precision_operator.core.rollout.limits import Tally
+from precision_operator.core.rollout.request import Ask, Refusal, ask
+from precision_operator.core.rollout.retry import QUARANTINE_RUNS, next_try, spent
+from precision_operator.core.rollout.schedule import last_tick, next_tick
+from precision_operator.core.rollout.triggers import Current, current, not_due_yet, standing
 
 
 @dataclass(frozen=True)

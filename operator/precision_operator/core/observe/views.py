@@ -12,8 +12,16 @@ from pydantic import ValidationError
 from precision_api import names
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
-from precision_operator.core.clock import parse_time
-from precision_operator.core.observed import JobView, Occupancy, PodView, ProfileView, Raw, ReportView, Termination
+from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.observed import (
+    JobView,
+    Occupancy,
+    PodView,
+    ProfileView,
+    Raw,
+    ReportView,
+    Termination,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
