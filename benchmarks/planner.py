@@ -26,7 +26,7 @@ from precision_operator.planner.solve import solve
 from precision_operator.planner.straggler import quiet, straggler
 from precision_operator.planner.terms import terms
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.planning import Planning
+from precision_operator.shell.capacity_plans import Planning
 from tests.planner.test_planning_loop import Written, plan_object
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.report_objects import profile_object, report_object

@@ -20,9 +20,9 @@ from precision_operator.cluster.watching import Target, Watches, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache, Kind
+from precision_operator.shell.capacity_plans import Planning
 from precision_operator.shell.gather import Gatherer
-from precision_operator.shell.leadership import Alone, Election, LeaseLost, LeaseStore, Office, Terms
-from precision_operator.shell.planning import Planning
+from precision_operator.shell.leader_election import Alone, Election, LeaseLost, LeaseStore, Office, Terms
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.settings import add_settings, configured_by

@@ -14,7 +14,7 @@ from precision_api import crdgen
 from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator import generate
 from precision_operator.__main__ import arguments, terms_of
-from precision_operator.shell.leadership import Terms
+from precision_operator.shell.leader_election import Terms
 from tests.support.golden import assert_golden
 from tests.support.helm import CHART, Helm, of_kind
 

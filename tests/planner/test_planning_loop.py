@@ -16,8 +16,8 @@ from precision_api.names import API_VERSION, PLAN_KIND
 from precision_operator.cluster import ApiError
 from precision_operator.planner.work import Work, start_of
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.leadership import Alone, LeaseLost
-from precision_operator.shell.planning import Planning
+from precision_operator.shell.capacity_plans import Planning
+from precision_operator.shell.leader_election import Alone, LeaseLost
 from tests.support.report_objects import profile_object, report_object
 
 

@@ -25,7 +25,7 @@ from precision_operator.handlers import targets
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import KINDS, Cache
 from precision_operator.shell.gather import Gatherer
-from precision_operator.shell.leadership import Alone, Clock, Election, Lease, LeaseLost, Terms, holder
+from precision_operator.shell.leader_election import Alone, Clock, Election, Lease, LeaseLost, Terms, holder
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
 

@@ -20,7 +20,7 @@ from precision_operator.core.status.profile_status import profile_status, status
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer
-from precision_operator.shell.leadership import Office
+from precision_operator.shell.leader_election import Office
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from precision_operator.planner.conditions import events, finished, refused, sta
 from precision_operator.planner.snapshot import campaign, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.leadership import LeaseLost, Office
+from precision_operator.shell.leader_election import LeaseLost, Office
 
 _log = logging.getLogger(__name__)
 Raw = Mapping[str, Any]
