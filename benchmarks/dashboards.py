@@ -22,7 +22,7 @@ from precision_lab.prometheus import Prometheus, PrometheusSettings, Target, sta
 from precision_lab.sweep_server import serve
 from precision_lab.sweeps import DAY, Sweep, sweeps
 from precision_operator.exporter.body import build
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.monitoring import rule_file
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS

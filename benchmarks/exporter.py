@@ -23,9 +23,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from precision_operator.exporter.body import LIMIT_BYTES, Body, build
-from precision_operator.exporter.families import NODE_FAMILIES
-from precision_operator.exporter.family import LEVELS, Level, shown_at
-from precision_operator.exporter.pieces import gzipped
+from precision_operator.exporter.chunks import gzipped
+from precision_operator.exporter.families.family import LEVELS, Level, shown_at
+from precision_operator.exporter.families.table import NODE_FAMILIES
 from precision_operator.exporter.reading import NodeResult, read_report
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import recipe_row, report_object, report_status

@@ -19,7 +19,7 @@ from precision_api.products import ProductClass
 from precision_lab.hardware import HARDWARE
 from precision_lab.sweep_plans import plans
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 
 NAMESPACE, PROFILE, WORKLOAD = "ml", "nightly", "llama3-8b"

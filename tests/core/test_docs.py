@@ -19,7 +19,7 @@ from precision_operator.cli import COMMANDS, app
 from precision_operator.cli import app as plugin
 from precision_operator.core.reasons import Kind
 from precision_operator.core.status.reasons_page import SECTIONS
-from precision_operator.exporter.families import FAMILIES
+from precision_operator.exporter.families.table import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -18,7 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from precision_lab.binaries import binaries
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.families import (
+from precision_operator.exporter.families.family import Level
+from precision_operator.exporter.families.plan import read_plan
+from precision_operator.exporter.families.pools import Beside, Pool, pools
+from precision_operator.exporter.families.table import (
     FAMILIES,
     NODE_FAMILIES,
     PLAN_FAMILIES,
@@ -26,9 +29,6 @@ from precision_operator.exporter.families import (
     PROFILE_FAMILIES,
     STANDING_FAMILIES,
 )
-from precision_operator.exporter.family import Level
-from precision_operator.exporter.plan_families import read_plan
-from precision_operator.exporter.pools import Beside, Pool, pools
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import escape, sample_template, samples

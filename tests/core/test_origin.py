@@ -10,8 +10,8 @@ from precision_api.report import ReportRun
 from precision_api.wire import encode, read_message
 from precision_operator.core.results.ingest import finding, read_status
 from precision_operator.core.results.provenance import origin
-from precision_operator.exporter.measures import mark
-from precision_operator.exporter.node_families import INFO, NODE_FAMILIES
+from precision_operator.exporter.families.measures import mark
+from precision_operator.exporter.families.node import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report
 from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
 from precision_operator.report.facts import node_of_result

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from precision_operator.exporter.families import FAMILIES
+from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.generate import ROOT
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.generated import CHART_FOLDER, PERSES_FOLDER, files

@@ -13,8 +13,8 @@ import pytest
 
 from precision_lab.binaries import binaries
 from precision_lab.sweeps import sweeps
-from precision_operator.exporter.families import FAMILIES
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.families.table import FAMILIES
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.monitoring import metrics_page, rule_file
 from precision_operator.monitoring.alerts import ALERTS, UNLESS_POOL, Alert
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_operator.exporter.plan_families import PLAN_FAMILIES, read_plan
+from precision_operator.exporter.families.plan import PLAN_FAMILIES, read_plan
 from precision_operator.planner.conditions import finished
 from precision_operator.planner.document import status
 from precision_operator.planner.planning import plan

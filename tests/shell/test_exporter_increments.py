@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.measures import MEASURES, NONE, updated
-from precision_operator.exporter.pieces import gzipped
+from precision_operator.exporter.chunks import gzipped
+from precision_operator.exporter.families.measures import MEASURES, NONE, updated
 from precision_operator.exporter.reading import GemmTime, NodeResult, read_report
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import Store

@@ -12,7 +12,7 @@ from precision_api.names import API_VERSION, PLAN_KIND, PLAN_PLURAL, PROFILE_PLU
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.paths import collection, profiles, reports
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Lists, targets
 from tests.support.fake_cluster import FakeCluster

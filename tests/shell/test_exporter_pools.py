@@ -15,7 +15,7 @@ from precision_api.report import ReportStatus
 from precision_operator.core.rollout.node_state import draft
 from precision_operator.core.status.profile_status import standings
 from precision_operator.exporter.body import build
-from precision_operator.exporter.pool_families import driver_order
+from precision_operator.exporter.families.pool import driver_order
 from precision_operator.exporter.store import Store
 from tests.support import world
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_operator.exporter.__main__ import arguments
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import application, serve, takes_gzip
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import profile_object, report_object

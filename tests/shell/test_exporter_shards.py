@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.body import LIMIT_BYTES, Body, build, shards_needed, size_warning
-from precision_operator.exporter.family import Level
-from precision_operator.exporter.own import OwnMetrics
-from precision_operator.exporter.pieces import NOTHING, combined, gzipped, piece
+from precision_operator.exporter.chunks import NOTHING, combined, gzipped, piece
+from precision_operator.exporter.families.family import Level
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes
 from precision_operator.exporter.shards import GROUPS, place
 from precision_operator.exporter.store import Store

@@ -26,9 +26,9 @@ from precision_operator.cli.output import WIDTH, Form, as_columns, printed
 from precision_operator.cli.reach import asked, count_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import Raw
-from precision_operator.exporter.families import NODE_FAMILIES, STANDING_FAMILIES
-from precision_operator.exporter.family import LEVELS, Level, shown_at
-from precision_operator.exporter.pools import Beside, pools
+from precision_operator.exporter.families.family import LEVELS, Level, shown_at
+from precision_operator.exporter.families.pools import Beside, pools
+from precision_operator.exporter.families.table import NODE_FAMILIES, STANDING_FAMILIES
 from precision_operator.exporter.reading import NodeResult, read_report, slow_node_percent, workload_name
 
 COLUMNS = ("metric", "value", "labels")

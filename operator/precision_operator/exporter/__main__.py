@@ -14,8 +14,8 @@ from typing import Any
 from precision_operator.cluster import Cluster, ConnectionProblem
 from precision_operator.cluster.watching import Watches, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
-from precision_operator.exporter.family import LEVELS
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.families.family import LEVELS
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import application, serve
 from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
+from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, Piece, joined, piece
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each
-from precision_operator.exporter.families import (
+from precision_operator.exporter.families.family import Family
+from precision_operator.exporter.families.pools import Beside, Pool, pools, same
+from precision_operator.exporter.families.table import (
     NODE_FAMILIES,
     PLAN_FAMILIES,
     POOL_FAMILIES,
     PROFILE_FAMILIES,
     STANDING_FAMILIES,
 )
-from precision_operator.exporter.family import Family
-from precision_operator.exporter.pieces import LAST_BLOCK, NOTHING, Piece, joined, piece
-from precision_operator.exporter.pools import Beside, Pool, pools, same
 from precision_operator.exporter.reading import Standing
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import View

@@ -9,8 +9,8 @@ import time
 from aiohttp import web
 
 from precision_operator.exporter.body import Body, build, size_warning
-from precision_operator.exporter.own import OwnMetrics
-from precision_operator.exporter.pieces import gzipped, piece
+from precision_operator.exporter.chunks import gzipped, piece
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import CONTENT_TYPE
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from precision_operator.cluster.object_store import Identity, ObjectStore, resource_version
 from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, report_entry
-from precision_operator.exporter.family import Level
+from precision_operator.exporter.families.family import Level
 from precision_operator.exporter.reading import GemmTime, Raw, owner
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import collection, profiles, reports
 from precision_operator.cluster.watching import Target
 from precision_operator.exporter.details import Details
-from precision_operator.exporter.own import OwnMetrics
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 
 _log = logging.getLogger(__name__)

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from precision_operator.exporter.families import (
+from precision_operator.exporter.families.family import NODE, POOL_OF, PROFILE, Family
+from precision_operator.exporter.families.plan import PLAN
+from precision_operator.exporter.families.table import (
     NODE_FAMILIES,
     PLAN_FAMILIES,
     POOL_FAMILIES,
     PROFILE_FAMILIES,
     STANDING_FAMILIES,
 )
-from precision_operator.exporter.family import NODE, POOL_OF, PROFILE, Family
-from precision_operator.exporter.own import OwnMetrics
-from precision_operator.exporter.plan_families import PLAN
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.monitoring.alerts import ALERTS, Alert
 from precision_operator.monitoring.rules import GROUPS, Recording
 from precision_operator.shell.telemetry import Telemetry

@@ -15,7 +15,7 @@ from precision_api.profile import Thresholds
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
 from precision_operator.core.results.reading import Group
-from precision_operator.exporter.measures import NONE, Figures, group, group_of, updated
+from precision_operator.exporter.families.measures import NONE, Figures, group, group_of, updated
 from precision_operator.exporter.reading import GemmTime, NodeResult, Standing
 
 

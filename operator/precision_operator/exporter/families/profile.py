@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from precision_api.names import COMPLETE
-from precision_operator.exporter.family import PROFILE, Family
+from precision_operator.exporter.families.family import PROFILE, Family
 from precision_operator.exporter.reading import Campaign, seconds
 from precision_operator.exporter.text import Row
 

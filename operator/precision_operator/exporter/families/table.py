@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_operator.exporter.family import Family
-from precision_operator.exporter.node_families import NODE_FAMILIES, STANDING_FAMILIES
-from precision_operator.exporter.plan_families import PLAN_FAMILIES
-from precision_operator.exporter.pool_families import POOL_FAMILIES
-from precision_operator.exporter.profile_families import PROFILE_FAMILIES
+from precision_operator.exporter.families.family import Family
+from precision_operator.exporter.families.node import NODE_FAMILIES, STANDING_FAMILIES
+from precision_operator.exporter.families.plan import PLAN_FAMILIES
+from precision_operator.exporter.families.pool import POOL_FAMILIES
+from precision_operator.exporter.families.profile import PROFILE_FAMILIES
 
 FAMILIES: tuple[Family[Any], ...] = (
     *NODE_FAMILIES,

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from precision_operator.core.results.pool import median, quantile
-from precision_operator.exporter import measures
-from precision_operator.exporter.family import POOL, POOL_OF, POOL_RECIPE, Family
-from precision_operator.exporter.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
-from precision_operator.exporter.pools import Pool
+from precision_operator.exporter.families import measures
+from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family
+from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
+from precision_operator.exporter.families.pools import Pool
 from precision_operator.exporter.text import Row, Spread
 
 QUANTILES = (0.1, 0.5, 0.9)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precision_api.capacity_plan import PlanStatus, PlanTotals, PoolUse
-from precision_operator.exporter.family import Family
+from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.reading import seconds
 from precision_operator.exporter.text import Row
 
