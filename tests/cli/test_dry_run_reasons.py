@@ -15,7 +15,7 @@ import yaml
 
 from precision_api import names
 from precision_api.names import DEFAULT_PRIORITY_CLASS
-from precision_operator.cli.dry_run import DECISIONS, WOULD_START, told
+from precision_operator.cli.commands.dry_run import DECISIONS, WOULD_START, told
 from precision_operator.cli.output import WIDTH, Form
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Observed

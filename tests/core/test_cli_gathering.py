@@ -15,9 +15,9 @@ from precision_api.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_
 from precision_api.report import Quarantine
 from precision_operator.cli import app
 from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
+from precision_operator.cli.commands.rerun import Known, Mark, chosen, patch
+from precision_operator.cli.connection_options import explained
 from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Seen, gathered, settings_told_by
-from precision_operator.cli.reach import explained
-from precision_operator.cli.rerun import Known, Mark, chosen, patch
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.why import why

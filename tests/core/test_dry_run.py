@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from precision_api import names
 from precision_operator.cli import app
-from precision_operator.cli.dry_run import DECISIONS, rows, told
+from precision_operator.cli.commands.dry_run import DECISIONS, rows, told
 from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Question, Seen, gathered, planned
 from precision_operator.cli.output import Form
 from precision_operator.cluster import ApiError, paths

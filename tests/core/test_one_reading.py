@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.report import ReportStatus
-from precision_operator.cli.nodes import row as node_row
-from precision_operator.cli.sides import side_of
+from precision_operator.cli.commands.nodes import row as node_row
+from precision_operator.cli.operands import side_of
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import Comparison, compare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from precision_operator.cli.why import row, text, wide
+from precision_operator.cli.commands.why import row, text, wide
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.why import Answer, why

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from precision_api.capacity_plan import PlanStatus
 from precision_operator.cli.codes import NO_ANSWER, NOT_KNOWN
-from precision_operator.cli.plan import ENDS
+from precision_operator.cli.commands.plan import ENDS
 from precision_operator.planner.conditions import events, finished
 from precision_operator.planner.document import status
 from precision_operator.planner.every_size import MOST, MOST_QUEUED

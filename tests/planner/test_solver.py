@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cli.codes import NOT_KNOWN
-from precision_operator.cli.plan import ENDS
+from precision_operator.cli.commands.plan import ENDS
 from precision_operator.planner.conditions import finished
 from precision_operator.planner.conflict import conflict
 from precision_operator.planner.document import status

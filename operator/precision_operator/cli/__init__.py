@@ -14,18 +14,18 @@ import typer
 from typer.core import TyperGroup
 
 COMMANDS: Mapping[str, str] = {
-    "status": "precision_operator.cli.status:status",
-    "nodes": "precision_operator.cli.nodes:nodes",
-    "why": "precision_operator.cli.why:why_node",
-    "compare": "precision_operator.cli.compare:compare_sides",
-    "report": "precision_operator.cli.report:report",
-    "metrics": "precision_operator.cli.metrics:metrics",
-    "rerun": "precision_operator.cli.rerun:rerun",
-    "dry-run": "precision_operator.cli.dry_run:dry_run",
-    "shapes": "precision_operator.cli.shapes:shapes",
-    "plan": "precision_operator.cli.plan:plan_jobs",
-    "fleet": "precision_operator.cli.fleet:fleet",
-    "run": "precision_operator.cli.local:run",
+    "status": "precision_operator.cli.commands.status:status",
+    "nodes": "precision_operator.cli.commands.nodes:nodes",
+    "why": "precision_operator.cli.commands.why:why_node",
+    "compare": "precision_operator.cli.commands.compare:compare_sides",
+    "report": "precision_operator.cli.commands.report:report",
+    "metrics": "precision_operator.cli.commands.metrics:metrics",
+    "rerun": "precision_operator.cli.commands.rerun:rerun",
+    "dry-run": "precision_operator.cli.commands.dry_run:dry_run",
+    "shapes": "precision_operator.cli.commands.shapes:shapes",
+    "plan": "precision_operator.cli.commands.plan:plan_jobs",
+    "fleet": "precision_operator.cli.commands.fleet:fleet",
+    "run": "precision_operator.cli.commands.local:run",
 }
 """Name of the command -> module:function."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from precision_operator.cli import COMMANDS, app
-from precision_operator.cli.meant import KINDS, SHORT
+from precision_operator.cli.object_ref import KINDS, SHORT
 
 SECONDS = 2.0
 NO_FILES, FILES, GOES_ON = ":4", ":0", ":2"
@@ -134,7 +134,7 @@ async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
 async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | None) -> Sequence[str]:
     """Pools, drivers or runs that reports tell of, those of older runs too; of one profile where it is named."""
     from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
-    from precision_operator.cli.sides import names_of
+    from precision_operator.cli.operands import names_of
     from precision_operator.cluster import paths
     from precision_operator.core.observe.views import report_view
 

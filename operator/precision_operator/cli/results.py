@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.profile import Thresholds
 from precision_api.report import ReportStatus
+from precision_operator.cli.connection_options import count_of
 from precision_operator.cli.failure import did_you_mean, fail
-from precision_operator.cli.reach import count_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, ReportView
 from precision_operator.core.observe.views import profile_view, report_view

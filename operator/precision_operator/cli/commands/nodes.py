@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.report import ReportStatus
+from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -22,7 +23,6 @@ from precision_operator.cli.options import (
     place_of,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked, count_of
 from precision_operator.cli.results import (
     Results,
     against_like,

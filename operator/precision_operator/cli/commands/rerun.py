@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
+from precision_operator.cli.commands.why import unserved
+from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked, count_of
 from precision_operator.cli.results import node_name
-from precision_operator.cli.why import unserved
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.observe.views import profile_view, report_view

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.options import (
     AllNamespaces,
@@ -21,7 +22,6 @@ from precision_operator.cli.options import (
     place_of,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked
 from precision_operator.cluster import Cluster, paths
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts

@@ -11,6 +11,8 @@ import typer
 from pydantic import ValidationError
 
 from precision_api.profile import NodeCounts, PoolStatus, ProfileStatus
+from precision_operator.cli.commands.why import unserved
+from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import (
     AllNamespaces,
@@ -24,8 +26,6 @@ from precision_operator.cli.options import (
     seconds_of,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked
-from precision_operator.cli.why import unserved
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view

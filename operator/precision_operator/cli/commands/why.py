@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.report import ReportAttempt
+from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import did_you_mean, fail, note
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.options import (
@@ -22,7 +23,6 @@ from precision_operator.cli.options import (
     RequestTimeout,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.reach import asked
 from precision_operator.core.status.why import Answer, Standing, why
 
 

@@ -14,11 +14,11 @@ from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_KIND
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.codes import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code
+from precision_operator.cli.commands.fleet import gathered_fleet
+from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import fail, sentences
-from precision_operator.cli.fleet import gathered_fleet
 from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
 from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
-from precision_operator.cli.reach import asked
 from precision_operator.cli.saved import objects, read
 from precision_operator.cluster import Cluster
 from precision_operator.core.observe.clock import parse_time

@@ -11,7 +11,8 @@ import typer
 from precision_operator.cli.codes import NO_ANSWER, SLOWER
 from precision_operator.cli.compare_words import ratio_text, verdict
 from precision_operator.cli.failure import end, fail, note
-from precision_operator.cli.meant import meant
+from precision_operator.cli.object_ref import meant
+from precision_operator.cli.operands import OPERANDS, names_of, saved_side, side_of
 from precision_operator.cli.options import (
     Context,
     FormOf,
@@ -23,7 +24,6 @@ from precision_operator.cli.options import (
     Selector,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.cli.sides import OPERANDS, names_of, saved_side, side_of
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import DIMENSIONS, Comparison, Ratio, Refused, Row, Side, compare
 
@@ -81,8 +81,10 @@ def _sides(
 def _live(
     given: Sequence[str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
 ) -> dict[str, Side]:
-    from precision_operator.cli.nodes import labelled  # only here: files are compared without a Kubernetes client
-    from precision_operator.cli.reach import asked
+    from precision_operator.cli.commands.nodes import (
+        labelled,  # only here: files are compared without a Kubernetes client
+    )
+    from precision_operator.cli.connection_options import asked
     from precision_operator.cli.results import Results, of_profile, profile_named, results
     from precision_operator.cluster import Cluster
 

@@ -213,8 +213,8 @@ def _online(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
 ) -> tuple[Observed, Plan, str]:
     """The world with the profile in it, the plan for it, and the profile's key there."""
+    from precision_operator.cli.connection_options import asked
     from precision_operator.cli.gathering import Question, Seen, planned  # only here: it needs the Kubernetes client
-    from precision_operator.cli.reach import asked
     from precision_operator.cluster import Cluster
 
     async def ask(cluster: Cluster) -> tuple[Seen, str]:

@@ -10,6 +10,7 @@ import typer
 
 from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.failure import did_you_mean, end, fail
 from precision_operator.cli.options import (
     AllNamespaces,
@@ -23,7 +24,6 @@ from precision_operator.cli.options import (
     place_of,
 )
 from precision_operator.cli.output import WIDTH, Form, as_columns, printed
-from precision_operator.cli.reach import asked, count_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.families.family import LEVELS, Level, shown_at

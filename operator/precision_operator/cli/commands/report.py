@@ -11,8 +11,10 @@ import typer
 
 from precision_api.profile import Thresholds
 from precision_operator.cli.codes import NO_ANSWER, NO_PROGRAM
+from precision_operator.cli.commands.status import read as read_status
+from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import end, fail, note
-from precision_operator.cli.meant import meant
+from precision_operator.cli.object_ref import meant
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -24,7 +26,6 @@ from precision_operator.cli.options import (
     place_of,
 )
 from precision_operator.cli.output import Form
-from precision_operator.cli.reach import asked
 from precision_operator.cli.results import (
     Results,
     against_like,
@@ -35,7 +36,6 @@ from precision_operator.cli.results import (
     results,
 )
 from precision_operator.cli.saved import read
-from precision_operator.cli.status import read as read_status
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
