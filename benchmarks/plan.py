@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from precision_agent.plan_seconds import as_text, phases, timed_share, total_seconds
+from precision_agent.method.duration import as_text, phases, timed_share, total_seconds
 from precision_api.recipes import Recipe
 from precision_api.request import TIMINGS, MeasurementRequest, RequestNode
 from precision_api.workload import Workload

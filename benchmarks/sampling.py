@@ -15,11 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from precision_agent.metered import Sensed, clocks, held_back, node_draws, power_trace
-from precision_agent.power import Window
-from precision_agent.sample import POWER_PARTS, PowerWindow
-from precision_agent.sensors import sampling
-from precision_agent.sensors.sampling import Row, recordings
+from precision_agent.power import sensor_sampling
+from precision_agent.power.energy import Window
+from precision_agent.power.sensor_sampling import Row, recordings
+from precision_agent.results.power_windows import Sensed, clocks, held_back, node_draws, power_trace
+from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 from precision_api.result import Failure
 from tests.support.fake_nvml import FakeNvml, compile_nvml
 
@@ -34,7 +34,7 @@ def sampler_cost(gpus: int, seconds: float) -> float:
         script = folder / "script.txt"
         script.write_text("".join(f"gpu GPU-{n}\npower 0 700\n" for n in range(gpus)))
         os.environ |= FakeNvml(compile_nvml(folder), script).environment()
-        sampler = sampling.start([f"GPU-{n}" for n in range(gpus)], folder)
+        sampler = sensor_sampling.start([f"GPU-{n}" for n in range(gpus)], folder)
         if isinstance(sampler, Failure):
             raise SystemExit(f"{sampler.reason}: {sampler.message}")
         with sampler:

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks.plan import five_recipes
-from precision_agent.run import run_request
+from precision_agent.run.run import run_request
 from precision_api.request import TIMINGS, Timing, request_json
 from precision_api.result import Interval, MeasurementResult
 from tests.support.noise import (

@@ -1,8 +1,9 @@
-"""The agent: measures one node and says what it found in one result.
+"""The agent: measures one node and writes one result.
 
-`cases`, `order` and `assess` are pure; `run` leads from request to result; `backends` is the only place that may import
-torch or Transformer Engine; `sensors` read the hardware; `publish` writes the termination message, the log lines and
-the file. Never: Kubernetes (the agent has no token), the operator's code, pictures.
+`protocol` and `cases` are what a run and its backend agree on. The rooms above them, from the top: `run` (from request
+to result, the command line), `results` (samples to figures and words), `sampling` (all GPUs in step), `backends` (the
+only place that imports torch or Transformer Engine), and side by side `method`, `precision` and `power`. Never:
+Kubernetes (the agent has no token), the operator's code, pictures.
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from precision_lab.keeper import die_with
 
-PRELOADED = {"precision_agent": ("precision_agent.cli", "precision_agent.backends.replay")}
+PRELOADED = {"precision_agent": ("precision_agent.run.cli", "precision_agent.backends.replay")}
 """Modules that each child has ready: all that a replay imports."""
 
 

@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import pytest
 
-from precision_agent.after import look
-from precision_agent.backends.protocol import Inspection, RegionName, Sample
 from precision_agent.cases import Arm, Case, TrainingCase, cases_of
-from precision_agent.sample import Samples
-from precision_agent.train import Measured
+from precision_agent.protocol import Inspection, RegionName, Sample
+from precision_agent.results.profiling import look
+from precision_agent.results.train import Measured
+from precision_agent.sampling.sample import Samples
 from precision_api.request import TIMINGS, Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure, RecipeResult

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from precision_agent.assess import Evidence, control_ratio, recipe_result, with_meanings
-from precision_agent.backends.protocol import Probe, Sample
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
-from precision_agent.metered import NodeDraw
-from precision_agent.power_reasons import COUNTER_DISAGREES
-from precision_agent.sample import take
-from precision_agent.train import Measured, Metering
+from precision_agent.power.reasons import COUNTER_DISAGREES
+from precision_agent.protocol import Probe, Sample
+from precision_agent.results.assess import Evidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.power_windows import NodeDraw
+from precision_agent.results.train import Measured, Metering
+from precision_agent.sampling.sample import take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Execution, Failure, RecipeResult

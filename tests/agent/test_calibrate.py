@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from precision_agent.calibrate import calibrated, disagrees, idle_watts, square_wave
 from precision_agent.cases import Arm
-from precision_agent.power import Window
-from precision_agent.sensors.sampling import Row, recordings
+from precision_agent.power.energy import Window
+from precision_agent.power.sensor_sampling import Row, recordings
+from precision_agent.sampling.calibrate import calibrated, disagrees, idle_watts, square_wave
 from precision_api.result import Failure, Sensor
 from tests.support.fake_backend import FakeBackend, crew_of
 

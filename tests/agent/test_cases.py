@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.cases import CONTROL, Arm, Cases, GemmCase, TrainingCase, cases_of, refusal_of
-from precision_agent.order import palindromes
+from precision_agent.method.order import palindromes
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.resolution import resolve
 from precision_api.workload import Shape, Workload

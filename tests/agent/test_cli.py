@@ -13,10 +13,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from precision_agent.cli import app
-from precision_agent.local import EVERYWHERE
-from precision_agent.publish import TERMINATION_LOG_ENV
-from precision_agent.verdict_text import verdict_text
+from precision_agent.results.verdict_text import verdict_text
+from precision_agent.run.cli import app
+from precision_agent.run.local import EVERYWHERE
+from precision_agent.run.publish import TERMINATION_LOG_ENV
 from precision_api.names import REQUEST_ENV
 from precision_api.request import Timing
 from precision_api.result import MeasurementResult

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from precision_agent.difference import difference
+from precision_agent.method.difference import difference
 from precision_api import stats
 from precision_api.request import TIMINGS
 from tests.support import noise as sim

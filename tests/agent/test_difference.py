@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.difference import difference
+from precision_agent.method.difference import difference
 from precision_api import stats
 from precision_api.result import Interval
 

@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from precision_agent.backends.protocol import Part, RegionName
 from precision_agent.cases import Arm
-from precision_agent.full_depth import Depth, full_depth_watts
-from precision_agent.metered import NodeDraw
-from precision_agent.power_reasons import COUNTER_DISAGREES
-from precision_agent.run import run_request
-from precision_agent.sample import POWER_PARTS
-from precision_agent.train import Measured, Metering, training_of
+from precision_agent.method.full_depth import Depth, full_depth_watts
+from precision_agent.power.reasons import COUNTER_DISAGREES
+from precision_agent.protocol import Part, RegionName
+from precision_agent.results.power_windows import NodeDraw
+from precision_agent.results.train import Measured, Metering, training_of
+from precision_agent.run.run import run_request
+from precision_agent.sampling.sample import POWER_PARTS
 from precision_api import stats
 from precision_api.result import Interval, MeasurementResult
 from precision_api.workload import Workload

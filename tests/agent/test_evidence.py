@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from precision_agent.backends.protocol import Inspection, Probe, Profile, ProfiledKernel
-from precision_agent.evidence import KERNELS_TOLD, cpu_bound, quantization_tax, unfused_attention, verification_of
+from precision_agent.precision.evidence import (
+    KERNELS_TOLD,
+    cpu_bound,
+    quantization_tax,
+    unfused_attention,
+    verification_of,
+)
+from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_api.result import Backend, NumericErrors, Verification
 from tests.support.result_objects import request
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.backends.protocol import Part, RegionName
-from precision_agent.full_depth import (
+from precision_agent.method.full_depth import (
     Depth,
     FullDepth,
     NodeRates,
@@ -24,6 +23,7 @@ from precision_agent.full_depth import (
     other_windows,
     speedup,
 )
+from precision_agent.protocol import Part, RegionName
 from precision_api.flops import parameters, training_flops_per_token
 from precision_api.resolution import resolve
 from precision_api.result import Failure

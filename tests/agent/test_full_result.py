@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from precision_agent.run import run_request
+from precision_agent.run.run import run_request
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.request import TIMINGS, LossRuns
 from precision_api.result import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent.run import run_request
+from precision_agent.run.run import run_request
 from precision_api.resolution import resolve
 from precision_api.result import MeasurementResult, RecipeResult
 from precision_api.workload import Workload

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent import kernel_grammars
-from precision_agent.kernels import (
+from precision_agent.precision import kernel_grammars
+from precision_agent.precision.kernels import (
     EMULATION_RULE,
     RULES,
     KernelClass,

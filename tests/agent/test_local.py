@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from precision_agent.backends.protocol import Refusal
-from precision_agent.cli_run import run
-from precision_agent.local import (
+from precision_agent.method.duration import phases, total_seconds
+from precision_agent.power.nvml import GpuReading, Reading
+from precision_agent.protocol import Refusal
+from precision_agent.run.cli_run import run
+from precision_agent.run.local import (
     CPU_TRIAL,
     LEAST_DEADLINE_SECONDS,
     Asked,
@@ -24,8 +26,6 @@ from precision_agent.local import (
     plain_name,
     step_fields,
 )
-from precision_agent.plan_seconds import phases, total_seconds
-from precision_agent.sensors.nvml import GpuReading, Reading
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
 from precision_api.profile import Benchmarks
 from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, request_json

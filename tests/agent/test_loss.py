@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.loss import Divergence, diverged_step, divergence, loss_of, loss_run, sequence, source
+from precision_agent.method.loss import Divergence, diverged_step, divergence, loss_of, loss_run, sequence, source
 
 FALLING = [11.0 - 0.2 * step for step in range(50)]
 CALM = [1.0] * 50

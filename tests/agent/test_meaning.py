@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.meaning import Facts, expected_speedup, facts_of, meaning
+from precision_agent.results.meaning import Facts, expected_speedup, facts_of, meaning
 from precision_api.result import Failure, GemmSum, Interval, RecipeResult, Training
 from tests.support.result_objects import interval, recipe_result
 

@@ -7,12 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from precision_agent.backends.protocol import Part
-from precision_agent.metered import NodeDraw, Sensed, clocks, held_back, node_draws, power_trace, used_bytes
-from precision_agent.power import Window
-from precision_agent.sample import POWER_PARTS, PowerWindow
-from precision_agent.sensors.sampling import Recording, Row, recordings
-from precision_agent.throttle import KINDS
+from precision_agent.power.energy import Window
+from precision_agent.power.sensor_sampling import Recording, Row, recordings
+from precision_agent.power.throttle import KINDS
+from precision_agent.protocol import Part
+from precision_agent.results.power_windows import (
+    NodeDraw,
+    Sensed,
+    clocks,
+    held_back,
+    node_draws,
+    power_trace,
+    used_bytes,
+)
+from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 
 WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
 HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")

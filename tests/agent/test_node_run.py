@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from precision_agent.backends.open import Opened, Wanted
-from precision_agent.backends.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel
 from precision_agent.backends.replay import Replay
 from precision_agent.backends.replay_sensors import ReplaySensors, sensing
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
-from precision_agent.crew import LocalCrew, Stop
-from precision_agent.preflight import Health
-from precision_agent.run import Clock, Outcome, Surroundings, run_request, run_wanted
-from precision_agent.sensors.sampling import Recordings, Row, recordings
-from precision_agent.sensors.watch import Sensing
+from precision_agent.power.preflight import Health
+from precision_agent.power.sensing import Sensing
+from precision_agent.power.sensor_sampling import Recordings, Row, recordings
+from precision_agent.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel
+from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.run import Clock, Outcome, Surroundings, run_request, run_wanted
+from precision_agent.sampling.devices import LocalCrew, Stop
 from precision_api.request import LossRuns, MeasurementRequest
 from precision_api.result import Failure, MeasurementResult, RecipeResult, Sensor
 from precision_api.wire import read_message

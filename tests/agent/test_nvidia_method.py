@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from precision_agent import nvidia_method
 from precision_agent.cases import GemmCase
-from precision_agent.nvidia_method import CALLS, WARMUPS, Row, published, readings, tax_seconds
+from precision_agent.method import nvidia_method
+from precision_agent.method.nvidia_method import CALLS, WARMUPS, Row, published, readings, tax_seconds
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.resolution import resolve

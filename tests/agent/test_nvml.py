@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from precision_agent.sensors import nvml
-from precision_agent.sensors.nvml import GpuReading, read, refusal
+from precision_agent.power import nvml
+from precision_agent.power.nvml import GpuReading, read, refusal
 
 
 class NVMLError(Exception):

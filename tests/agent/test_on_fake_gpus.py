@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from precision_agent.backends.open import chosen
-from precision_agent.backends.protocol import Refusal
+from precision_agent.protocol import Refusal
+from precision_agent.run.open import chosen
 from precision_api.exits import exit_of
 from precision_api.request import Timing
 from precision_api.result import MeasurementResult
@@ -21,9 +21,9 @@ from tests.support.result_objects import TINY_WORKLOAD, request_text
 
 RUN = """
 import json, sys
-from precision_agent.backends.open import Wanted
-from precision_agent.run import Surroundings, run_wanted
-from precision_agent.steady import WarmUp
+from precision_agent.run.open import Wanted
+from precision_agent.run.run import Surroundings, run_wanted
+from precision_agent.sampling.steady import WarmUp
 place = ("tests.support.worker_backend", sys.argv[4])
 wanted = Wanted("torch", "cuda", gpu=sys.argv[2] or None, idle_seconds=0.4, places={"torch": place})
 around = Surroundings(warm_up=WarmUp(longest_seconds=3.0, slice_seconds=0.05), waves=int(sys.argv[3]))

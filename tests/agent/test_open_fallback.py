@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from precision_agent.backends.factory import CLASSES
-from precision_agent.backends.open import Wanted, open_node
-from precision_agent.backends.protocol import Refusal
-from precision_agent.crew import Order
+from precision_agent.protocol import Refusal
+from precision_agent.run.open import Wanted, open_node
+from precision_agent.sampling.devices import Order
 from precision_api.exits import BACKEND_UNAVAILABLE
 from tests.support.result_objects import request
 

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent import power_reasons as why
-from precision_agent.backends.protocol import Part, Sample
-from precision_agent.calibrate import rest_watts
 from precision_agent.cases import Arm, cases_of
-from precision_agent.metered import NodeDraw, Sensed, node_draws
-from precision_agent.phase_lock import (
+from precision_agent.power import reasons as why
+from precision_agent.power.aliasing import (
     LONGEST_PAUSES_SECONDS,
     UNPAUSED_SECONDS,
     calls_between_pauses,
     pauses,
     sure_pause,
 )
-from precision_agent.power import Draw, PowerSample, Trace, Window, without_pauses
-from precision_agent.power_reasons import Reason
-from precision_agent.sample import Metering, PowerWindow, take
-from precision_agent.sensors.sampling import Recording
+from precision_agent.power.energy import Draw, PowerSample, Trace, Window, without_pauses
+from precision_agent.power.reasons import Reason
+from precision_agent.power.sensor_sampling import Recording
+from precision_agent.protocol import Part, Sample
+from precision_agent.results.power_windows import NodeDraw, Sensed, node_draws
+from precision_agent.sampling.calibrate import rest_watts
+from precision_agent.sampling.sample import Metering, PowerWindow, take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure

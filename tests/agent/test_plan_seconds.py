@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.cases import arms_of
-from precision_agent.order import palindromes
-from precision_agent.plan_seconds import as_document, as_text, phases, timed_share, total_seconds
-from precision_agent.visit import BETWEEN_SECONDS
+from precision_agent.method.duration import as_document, as_text, phases, timed_share, total_seconds
+from precision_agent.method.order import palindromes
+from precision_agent.method.slot import BETWEEN_SECONDS
 from precision_api.recipes import Recipe
 from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Timing
 from precision_api.workload import Workload

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_agent import power_reasons as why
-from precision_agent.phase_lock import lock, lock_with_pauses, pauses, sure_pause, uneven_share
-from precision_agent.power import (
+from precision_agent.power import reasons as why
+from precision_agent.power.aliasing import lock, lock_with_pauses, pauses, sure_pause, uneven_share
+from precision_agent.power.energy import (
     LIMITS,
     CounterReading,
     Draw,
@@ -30,7 +30,7 @@ from precision_agent.power import (
     sensor_period,
     updates,
 )
-from precision_agent.power_reasons import REASONS, Reason
+from precision_agent.power.reasons import REASONS, Reason
 
 WINDOW = Window(10.0, 22.0)
 QUIET = Load(step_seconds=0.233)

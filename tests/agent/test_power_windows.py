@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from precision_agent.backends.protocol import Part, RegionName, Sample
 from precision_agent.cases import Arm, Case, TrainingCase, cases_of
-from precision_agent.power import Window
-from precision_agent.sample import HOOKS, POWER_PARTS, Hooks, Metering, take
+from precision_agent.power.energy import Window
+from precision_agent.protocol import Part, RegionName, Sample
+from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, Metering, take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure

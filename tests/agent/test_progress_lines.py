@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_agent.plan_seconds import phases
-from precision_agent.progress import LINE_SECONDS, WORDS, Lines
+from precision_agent.method.duration import phases
+from precision_agent.run.progress import LINE_SECONDS, WORDS, Lines
 from precision_api.names import REQUEST_ENV
 from precision_api.request import Timing
 from precision_api.workload import Workload

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_agent.publish import TERMINATION_LOG_ENV, Places, checkpoint, places, publish, replace_file
-from precision_agent.run import Outcome, run_request
+from precision_agent.run.publish import TERMINATION_LOG_ENV, Places, checkpoint, places, publish, replace_file
+from precision_agent.run.run import Outcome, run_request
 from precision_api.result import MeasurementResult
 from precision_api.wire import read_message
 from tests.support.result_objects import request_text

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from precision_agent.verification import ERROR_BANDS, numeric_verdict
+from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.shapes import PASSES
 from tests.support import reference_quantizers as q

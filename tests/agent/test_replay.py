@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from precision_agent.backends.replay_tables import FAULTS, ReplayOptions, families
-from precision_agent.run import Clock, run_request
+from precision_agent.run.run import Clock, run_request
 from precision_api.products import PRODUCT_CLASSES, part
 from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.request import RequestNode, Timing
@@ -207,7 +207,7 @@ def test_the_whole_result_of_a_gb200_is_as_it_was_looked_at() -> None:
 
 def test_a_replay_never_imports_torch() -> None:
     program = (
-        "import sys; from precision_agent.run import run_request; "
+        "import sys; from precision_agent.run.run import run_request; "
         "print(run_request(sys.stdin.read(), 'replay').exit_code, 'torch' in sys.modules)"
     )
     ran = subprocess.run(

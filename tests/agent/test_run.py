@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import cases_of
-from precision_agent.run import Clock, Outcome, run_request
+from precision_agent.run.run import Clock, Outcome, run_request
 from precision_api.exits import exit_of
 from precision_api.resolution import resolve
 from precision_api.result import MeasurementResult

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from precision_agent import power_reasons as why
-from precision_agent.power import Load, Window, draw, sensor_period
-from precision_agent.preflight import Health, findings
-from precision_agent.sensors import sampling
-from precision_agent.sensors.sampling import Recording, Row, Sampler, recordings
-from precision_agent.throttle import marking, shares
-from precision_agent.token_energy import TokenEnergy, meters_of, node_draw, token_energy
+from precision_agent.power import reasons as why
+from precision_agent.power import sensor_sampling
+from precision_agent.power.energy import Load, Window, draw, sensor_period
+from precision_agent.power.preflight import Health, findings
+from precision_agent.power.sensor_sampling import Recording, Row, Sampler, recordings
+from precision_agent.power.throttle import marking, shares
+from precision_agent.power.token_energy import TokenEnergy, meters_of, node_draw, token_energy
 from precision_api.result import Failure
 from tests.support.eventually import eventually
 from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
@@ -32,7 +32,7 @@ QUIET = Load(step_seconds=0.233)
 READ = """
 import json, sys
 from dataclasses import asdict
-from precision_agent.sensors import nvml
+from precision_agent.power import nvml
 found = nvml.read()
 refused = nvml.refusal(found.gpus, int(sys.argv[1]))
 print(json.dumps({"gpus": [asdict(gpu) for gpu in found.gpus], "driver": found.driver,
@@ -41,7 +41,7 @@ print(json.dumps({"gpus": [asdict(gpu) for gpu in found.gpus], "driver": found.d
 HEALTH = """
 import json, sys, pynvml
 from dataclasses import asdict
-from precision_agent.preflight import health, refusal
+from precision_agent.power.preflight import health, refusal
 pynvml.nvmlInit()
 found = health(pynvml, sys.argv[1:])
 refused = refusal(found)
@@ -306,7 +306,7 @@ def on_fake(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
 
 def started(tmp_path: Path, *uuids: str) -> Sampler:
-    found = sampling.start(uuids or ("GPU-0",), tmp_path)
+    found = sensor_sampling.start(uuids or ("GPU-0",), tmp_path)
     assert isinstance(found, Sampler), found
     return found
 
@@ -378,7 +378,7 @@ def test_a_sampler_that_hangs_in_the_driver_is_killed_and_its_samples_stay(on_fa
 ORPHAN = """
 import json, os, signal, sys
 from pathlib import Path
-from precision_agent.sensors import sampling
+from precision_agent.power import sensor_sampling as sampling
 sampler = sampling.start(["GPU-0"], Path(sys.argv[1]))
 sibling = os.fork()
 if not sibling:
@@ -406,17 +406,17 @@ def test_the_sampler_ends_with_its_parent_even_if_a_forked_sibling_keeps_its_pip
 
 def test_a_sampler_without_a_driver_says_why_it_did_not_start(on_fake: Scripted, tmp_path: Path) -> None:
     on_fake("init_error 9\n")
-    found: Any = sampling.start(["GPU-0"], tmp_path)
+    found: Any = sensor_sampling.start(["GPU-0"], tmp_path)
     assert isinstance(found, Failure)
     assert (found.reason, found.message) == ("nvml_unavailable", "Driver Not Loaded")
 
 
 def test_a_sampler_that_can_not_write_is_a_reason_not_a_crash(tmp_path: Path) -> None:
-    found: Any = sampling.start(["GPU-0"], tmp_path / "nowhere")
+    found: Any = sensor_sampling.start(["GPU-0"], tmp_path / "nowhere")
     assert isinstance(found, Failure)
     assert found.reason == "no_sampler"
 
 
 def test_nobody_samples_faster_than_20_hz(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at most 20 samples a second"):
-        sampling.start(["GPU-0"], tmp_path, interval=0.01)
+        sensor_sampling.start(["GPU-0"], tmp_path, interval=0.01)

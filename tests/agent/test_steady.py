@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from precision_agent.backends.protocol import Sample
 from precision_agent.cases import Arm
-from precision_agent.sensors.sampling import Recording, Row, recordings
-from precision_agent.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
+from precision_agent.power.sensor_sampling import Recording, Row, recordings
+from precision_agent.protocol import Sample
+from precision_agent.sampling.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
 from precision_api.result import Failure
 from tests.support.fake_backend import FakeBackend, crew_of
 

@@ -11,7 +11,15 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from precision_agent.backends.protocol import (
+from precision_agent.backends.te.api import NEEDS
+from precision_agent.backends.te.graphs import declined
+from precision_agent.backends.te.plain import plain
+from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.transformer_engine import TransformerEngine
+from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
+from precision_agent.method.full_depth import Depth, depth_check, depth_of, full_depth
+from precision_agent.precision.kernels import classify
+from precision_agent.protocol import (
     Backend,
     Inspection,
     LossPlan,
@@ -21,14 +29,6 @@ from precision_agent.backends.protocol import (
     RegionName,
     Sample,
 )
-from precision_agent.backends.te.api import NEEDS
-from precision_agent.backends.te.graphs import declined
-from precision_agent.backends.te.plain import plain
-from precision_agent.backends.te.sizes import Trial
-from precision_agent.backends.transformer_engine import TransformerEngine
-from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
-from precision_agent.full_depth import Depth, depth_check, depth_of, full_depth
-from precision_agent.kernels import classify
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
 from precision_api.result import Failure

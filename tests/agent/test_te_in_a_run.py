@@ -8,16 +8,16 @@ from functools import cache
 
 import pytest
 
-from precision_agent.backends.open import Opened, Wanted
-from precision_agent.backends.protocol import Profile, Sample
 from precision_agent.backends.te import probe as probing
 from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.te.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm
-from precision_agent.crew import LocalCrew, Stop
-from precision_agent.run import Outcome, Surroundings, run_wanted
-from precision_agent.sensors.watch import Sensing
+from precision_agent.power.sensing import Sensing
+from precision_agent.protocol import Profile, Sample
+from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.run import Outcome, Surroundings, run_wanted
+from precision_agent.sampling.devices import LocalCrew, Stop
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, Timing, request_json
 from precision_api.result import Failure, MeasurementResult, RecipeResult

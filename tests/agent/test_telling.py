@@ -8,11 +8,11 @@ import math
 import pytest
 from rich.console import Console
 
-from precision_agent.explain import as_document, as_text, explain
-from precision_agent.plan_seconds import phases, total_seconds
-from precision_agent.progress import Bar, clock, seconds_left, share_done
-from precision_agent.run import run_request
-from precision_agent.verdict_text import verdict_text
+from precision_agent.method.duration import phases, total_seconds
+from precision_agent.results.explain import as_document, as_text, explain
+from precision_agent.results.verdict_text import verdict_text
+from precision_agent.run.progress import Bar, clock, seconds_left, share_done
+from precision_agent.run.run import run_request
 from precision_api.request import Timing
 from precision_api.result import (
     Energy,

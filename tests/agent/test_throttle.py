@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent.throttle import KINDS, Throttle, ThrottleReading, marking, pooled, shares
+from precision_agent.power.throttle import KINDS, Throttle, ThrottleReading, marking, pooled, shares
 
 
 def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:

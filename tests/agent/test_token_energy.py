@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent import power_reasons as why
-from precision_agent.power import Draw
-from precision_agent.token_energy import Meter, TokenEnergy, meters_of, node_draw, token_energy
+from precision_agent.power import reasons as why
+from precision_agent.power.energy import Draw
+from precision_agent.power.token_energy import Meter, TokenEnergy, meters_of, node_draw, token_energy
 
 
 def draw(watts: float = 500.0, **changes: object) -> Draw:

@@ -9,13 +9,13 @@ import torch
 from torch.autograd.profiler import profile
 
 from precision_agent.backends.profiler import profiled, told_modules
-from precision_agent.backends.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
 from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm
 from precision_agent.backends.torch_step import _Multiply
 from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
-from precision_agent.loss import divergence
-from precision_agent.run import run_request
-from precision_agent.verification import numeric_verdict
+from precision_agent.method.loss import divergence
+from precision_agent.precision.verification import numeric_verdict
+from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
+from precision_agent.run.run import run_request
 from precision_api.recipes import Recipe
 from precision_api.request import LossRuns, Mode, Timing
 from precision_api.resolution import resolve

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from precision_agent.trial import MOST_LAYER_FLOPS, fitted, on_cpu
+from precision_agent.run.trial import MOST_LAYER_FLOPS, fitted, on_cpu
 from precision_api.resolution import resolve
 from precision_api.shapes import step_shape_problems
 from precision_api.workload import PresetName, Workload

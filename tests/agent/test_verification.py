@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.kernels import KernelClass
-from precision_agent.verification import ERROR_BANDS, EXPECTED_CLASS, FULL_SHARE, numeric_verdict, verdict
+from precision_agent.precision.kernels import KernelClass
+from precision_agent.precision.verification import ERROR_BANDS, EXPECTED_CLASS, FULL_SHARE, numeric_verdict, verdict
 from precision_api.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.result import Verdict
 

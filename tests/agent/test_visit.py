@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.power import LIMITS
-from precision_agent.visit import visit_of
+from precision_agent.method.slot import visit_of
+from precision_agent.power.energy import LIMITS
 from precision_api.request import TIMINGS, Timing
 
 SLOW_SENSOR_SECONDS = 0.15

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from precision_agent.backends.factory import Opening
-from precision_agent.backends.open import Opened, Wanted
-from precision_agent.backends.protocol import Probe, Refusal, Sample
 from precision_agent.cases import Arm, GemmCase
-from precision_agent.crew import Order, Stop
-from precision_agent.run import Outcome, Surroundings, run_wanted
-from precision_agent.sensors.watch import Sensing
-from precision_agent.worker_crew import Patience, WorkerCrew
+from precision_agent.power.sensing import Sensing
+from precision_agent.protocol import Probe, Refusal, Sample
+from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.run import Outcome, Surroundings, run_wanted
+from precision_agent.sampling.devices import Order, Stop
+from precision_agent.sampling.process_pool import Patience, WorkerCrew
 from precision_api.exits import exit_of
 from precision_api.request import MeasurementRequest, Timing
 from precision_api.result import Failure, MeasurementResult, Memory

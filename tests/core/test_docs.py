@@ -14,7 +14,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from precision_agent.cli import app as agent
+from precision_agent.run.cli import app as agent
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli import app as plugin
 from precision_operator.core.reasons import Kind

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from precision_agent.backends.protocol import LossPlan, LossTrack, Profile, Sample
 from precision_agent.backends.te import api, recipes
 from precision_agent.backends.te.api import Owner, load, missing
 from precision_agent.backends.te.engine import CudaEngine
@@ -23,10 +22,11 @@ from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, sample_o
 from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm, GemmCase, cases_of
-from precision_agent.full_depth import depth_agrees, depth_check, depth_of
-from precision_agent.kernels import classify, share_by_class
-from precision_agent.loss import divergence
-from precision_agent.verification import EXPECTED_CLASS, numeric_verdict
+from precision_agent.method.full_depth import depth_agrees, depth_check, depth_of
+from precision_agent.method.loss import divergence
+from precision_agent.precision.kernels import classify, share_by_class
+from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
+from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
 from precision_api.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve

@@ -37,7 +37,7 @@ def torch_answers(torch: Any) -> None:
 
 def gemm_answers(module: Any) -> None:
     """Products are compared as ever; the errors that are told are the middle of the recipe's band, on a log scale."""
-    from precision_agent.verification import ERROR_BANDS
+    from precision_agent.precision.verification import ERROR_BANDS
 
     compare, finite = module.Unit._errors, module._finite
 
@@ -74,7 +74,7 @@ def origin_answers(module: Any) -> None:
 PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch": torch_answers,
     "precision_agent.backends.te.gemm_tier": gemm_answers,
-    "precision_agent.worker_crew": origin_answers,
+    "precision_agent.sampling.process_pool": origin_answers,
     "precision_api.products": product_answers,
 }
 

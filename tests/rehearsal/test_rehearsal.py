@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from precision_agent.backends.te.modules import LinearShape
-from precision_agent.explain import as_text, explain
-from precision_agent.verification import ERROR_BANDS
+from precision_agent.precision.verification import ERROR_BANDS
+from precision_agent.results.explain import as_text, explain
 from precision_api.products import part
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.result import NumericErrors
@@ -127,7 +127,7 @@ def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
-    crew = patched("precision_agent.worker_crew").WorkerCrew([], 1, lambda: None)
+    crew = patched("precision_agent.sampling.process_pool").WorkerCrew([], 1, lambda: None)
     origin = crew.origin()
     told = result().model_dump() | {
         "provenance": origin.provenance, "sources": origin.sources, "simulated": origin.simulated,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from precision_agent.backends.protocol import (
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.protocol import (
     Device,
     Inspection,
     LossPlan,
@@ -17,8 +18,7 @@ from precision_agent.backends.protocol import (
     Profile,
     Sample,
 )
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
-from precision_agent.crew import LocalCrew
+from precision_agent.sampling.devices import LocalCrew
 from precision_api.recipes import Recipe
 from precision_api.result import Backend, Failure, Gpu, Memory, Software, Verification
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from precision_agent.cases import Arm
-from precision_agent.order import palindromes
-from precision_agent.visit import visit_of
+from precision_agent.method.order import palindromes
+from precision_agent.method.slot import visit_of
 from precision_api import stats
 from precision_api.request import Timing
 

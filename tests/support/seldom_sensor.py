@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from precision_agent.power import CounterReading, PowerSample, Trace, Window
-from precision_agent.sensors.sampling import Recording
+from precision_agent.power.energy import CounterReading, PowerSample, Trace, Window
+from precision_agent.power.sensor_sampling import Recording
 
 PERIOD, LOOK = 0.1, 0.025
 WAVES, HALF_WAVE, REST_WATTS = 10, 0.37, 120.0

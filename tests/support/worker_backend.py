@@ -6,8 +6,8 @@ import os
 import signal
 import time
 
-from precision_agent.backends.protocol import Device, Part, Probe, Refusal, Sample
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.protocol import Device, Part, Probe, Refusal, Sample
 from precision_api.exits import BACKEND_UNAVAILABLE
 from precision_api.request import MeasurementRequest
 from precision_api.result import Failure, Gpu, Memory, Software

@@ -1,4 +1,4 @@
-"""What takes the samples: raw seconds, watts and bytes. Everything that is made of them is shared and lives elsewhere.
+"""What takes samples on one device: torch, Transformer Engine, or a replay of published figures.
 
-The only place that imports torch or Transformer Engine, and only inside the module of the backend that needs it.
+The only room that imports torch or Transformer Engine. Runs, sampling and results are above it and not imported here.
 """

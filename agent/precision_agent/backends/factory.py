@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from precision_agent.backends.protocol import Backend, Refusal
+from precision_agent.protocol import Backend, Refusal
 from precision_api.exits import BACKEND_UNAVAILABLE
 from precision_api.request import MeasurementRequest
 

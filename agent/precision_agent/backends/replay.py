@@ -17,7 +17,11 @@ from random import Random
 
 from precision_agent import __version__
 from precision_agent.backends import replay_tables as tables
-from precision_agent.backends.protocol import (
+from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
+from precision_agent.cases import UNQUANTIZED, Arm, Case, GemmCase, TrainingCase
+from precision_agent.method.full_depth import Depth, depth_of
+from precision_agent.method.loss import source
+from precision_agent.protocol import (
     Device,
     Inspection,
     LossPlan,
@@ -29,12 +33,8 @@ from precision_agent.backends.protocol import (
     Refusal,
     RegionName,
     Sample,
+    parts_of,
 )
-from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
-from precision_agent.cases import UNQUANTIZED, Arm, Case, GemmCase, TrainingCase
-from precision_agent.full_depth import Depth, depth_of
-from precision_agent.loss import source
-from precision_agent.sample import parts_of
 from precision_api import products
 from precision_api.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
 from precision_api.recipes import RECIPES, Recipe, support

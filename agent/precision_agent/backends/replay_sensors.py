@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from precision_agent.backends.replay import Drawn, Replay
 from precision_agent.backends.replay_tables import IDLE_SHARE, THROTTLED_SHARE
-from precision_agent.sensors.sampling import Recording, Recordings, Row, Tape
-from precision_agent.sensors.watch import Sensing
-from precision_agent.throttle import KINDS
+from precision_agent.power.sensing import Sensing
+from precision_agent.power.sensor_sampling import Recording, Recordings, Row, Tape
+from precision_agent.power.throttle import KINDS
 from precision_api.result import Sensor
 
 INTERVAL_SECONDS = 0.1

@@ -17,7 +17,14 @@ import torch
 
 from precision_agent import __version__
 from precision_agent.backends.profiler import profiled, told_modules
-from precision_agent.backends.protocol import (
+from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, Call, Pass, fp8_product
+from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
+from precision_agent.backends.trace import busy, kernels, launches
+from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.power import nvml
+from precision_agent.power.aliasing import pauses
+from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
+from precision_agent.protocol import (
     Device,
     Inspection,
     LossPlan,
@@ -29,13 +36,6 @@ from precision_agent.backends.protocol import (
     Refusal,
     Sample,
 )
-from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, Call, Pass, fp8_product
-from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
-from precision_agent.backends.trace import busy, kernels, launches
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
-from precision_agent.phase_lock import pauses
-from precision_agent.sensors import nvml
-from precision_agent.verification import ERROR_BANDS, numeric_verdict
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, digest

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from precision_agent.backends.protocol import ProfiledKernel
-from precision_agent.kernels import classify
+from precision_agent.precision.kernels import classify
+from precision_agent.protocol import ProfiledKernel
 
 Pass = Literal["forward", "backward", "other"]
 PREFIX = "pp"

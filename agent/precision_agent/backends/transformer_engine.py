@@ -13,18 +13,6 @@ from typing import TypeVar
 
 import torch
 
-from precision_agent.backends.protocol import (
-    Device,
-    Inspection,
-    LossPlan,
-    LossTrack,
-    Origin,
-    Part,
-    Probe,
-    Profile,
-    Refusal,
-    Sample,
-)
 from precision_agent.backends.te import probe as probing
 from precision_agent.backends.te import recipes, sizes
 from precision_agent.backends.te.api import Api, Unusable, load
@@ -41,8 +29,20 @@ from precision_agent.backends.te.saved import saved_bytes_ratio
 from precision_agent.backends.te.training_runs import profile_of, training_sample, window
 from precision_agent.backends.te.training_tier import ArmModel, Shared
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase, cases_of, refusal_of
-from precision_agent.phase_lock import pauses
-from precision_agent.sensors import nvml
+from precision_agent.power import nvml
+from precision_agent.power.aliasing import pauses
+from precision_agent.protocol import (
+    Device,
+    Inspection,
+    LossPlan,
+    LossTrack,
+    Origin,
+    Part,
+    Probe,
+    Profile,
+    Refusal,
+    Sample,
+)
 from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_name("nvml.c")
 ROOT = Path(__file__).parents[3]
 FORKING = """
 import json, os, sys, traceback
-import pynvml, precision_agent.preflight, precision_agent.run, tests.support.fake_nvml.virtual
+import pynvml, precision_agent.power.preflight, precision_agent.run.run, tests.support.fake_nvml.virtual
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()

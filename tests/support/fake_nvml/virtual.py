@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 import pynvml
 
-from precision_agent.sensors.sampling import sample
+from precision_agent.power.sensor_sampling import sample
 
 
 def main(seconds: float, uuids: list[str], late: float = 0.0) -> None:

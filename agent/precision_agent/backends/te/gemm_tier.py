@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from precision_agent.backends.protocol import ProfiledKernel, Sample
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
@@ -22,7 +21,8 @@ from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear,
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
 from precision_agent.cases import GemmCase
-from precision_agent.verification import numeric_verdict
+from precision_agent.precision.verification import numeric_verdict
+from precision_agent.protocol import ProfiledKernel, Sample
 from precision_api.recipes import Recipe
 from precision_api.result import Failure, NumericErrors
 from precision_api.shapes import PASSES, Pass

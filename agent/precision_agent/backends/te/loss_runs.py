@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from precision_agent import loss
-from precision_agent.backends.protocol import LossPlan, LossTrack
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.modules import DTYPE, Stack, layer_plans, rotary, stack
 from precision_agent.backends.te.problem import Problem
+from precision_agent.method import loss
+from precision_agent.protocol import LossPlan, LossTrack
 from precision_api.recipes import Recipe
 
 LAYERS = 2

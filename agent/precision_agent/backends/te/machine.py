@@ -9,8 +9,8 @@ from importlib import metadata
 import torch
 
 from precision_agent import __version__
-from precision_agent.backends.protocol import Device
-from precision_agent.sensors import nvml
+from precision_agent.power import nvml
+from precision_agent.protocol import Device
 from precision_api.request import digest
 from precision_api.result import Gpu, Software
 

@@ -10,7 +10,7 @@ import torch
 
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.sizes import windowed
-from precision_agent.evidence import CORE
+from precision_agent.precision.evidence import CORE
 from precision_api.result import RecipeScope
 from precision_api.shapes import Split
 from precision_api.workload import ModelSpec

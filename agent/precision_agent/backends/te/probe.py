@@ -17,14 +17,14 @@ from typing import Any, cast, get_args
 
 import torch
 
-from precision_agent.backends.protocol import Probe
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Unusable, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
 from precision_agent.backends.te.gemm_tier import Unit
 from precision_agent.backends.te.modules import LinearShape, layer_plans, stack
-from precision_agent.kernels import KernelClass, classify, emulation_seen, share_by_class
-from precision_agent.verification import verdict
+from precision_agent.precision.kernels import KernelClass, classify, emulation_seen, share_by_class
+from precision_agent.precision.verification import verdict
+from precision_agent.protocol import Probe
 from precision_api.recipes import Recipe
 from precision_api.result import KernelSeen, NumericErrors
 from precision_api.shapes import WHOLE

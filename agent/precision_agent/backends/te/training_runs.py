@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from precision_agent.backends.profiler import told_modules
-from precision_agent.backends.protocol import Part, Profile, Sample
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.graphs import fatal
 from precision_agent.backends.te.modules import told_parts
 from precision_agent.backends.te.training_tier import ArmModel, regions_of
 from precision_agent.backends.trace import busy, kernels, launches
+from precision_agent.protocol import Part, Profile, Sample
 
 STEPS_PROFILED = 3
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from precision_agent.backends.protocol import Part, RegionName
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
@@ -33,6 +32,7 @@ from precision_agent.backends.te.modules import (
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.trace import range_name
+from precision_agent.protocol import Part, RegionName
 from precision_api.recipes import Recipe
 from precision_api.result import Failure
 

@@ -1,0 +1,112 @@
+"""How long a run takes, phase by phase, before it begins: what `run --plan` prints and the progress bar counts with.
+
+Palindromes are known but for a moment of each visit, for their length is asked for. All else is an allowance: a bound
+where the phase has a limit of its own, and what one H200 or a like machine is expected to need where it has none. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from precision_agent.cases import arms_of
+from precision_agent.method.slot import visit_of
+from precision_api.request import TIMINGS, MeasurementRequest
+
+START_SECONDS = 10.0
+"""Importing torch and Transformer Engine, and a CUDA context, on all GPUs at once."""
+PREFLIGHT_SECONDS = 1.0
+PROBES_START_SECONDS, PROBE_SECONDS = 8.0, 3.0
+"""A process beside each GPU's own imports both again, once; then one forward and backward pass of each recipe, on all
+GPUs side by side."""
+IDLE_SECONDS, SENSOR_SECONDS = 3.0, 8.0
+WARM_UP_SECONDS = 30.0
+"""Usual; ended by the slope test, at the latest after 180 s."""
+PREPARE_SECONDS_AN_ARM = 3.0
+"""Building modules, checking numbers, capturing graphs."""
+VERIFY_SECONDS_AN_ARM = 2.5
+"""Ten profiled steps and their kernels."""
+SECOND_DEPTH_SECONDS_AN_ARM = 3.0
+LOSS_SECONDS_A_STEP = 0.25
+PUBLISH_SECONDS = 1.0
+SECOND_DEPTH_FROM_PASSES = TIMINGS["standard"].passes
+"""A second depth is checked in `standard` runs only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of a run; `timed_seconds` of it are windows from which a figure comes."""
+
+    name: str
+    seconds: float
+    timed_seconds: float
+    why: str
+
+
+def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase, ...]:
+    """The phases of the run that `request` asks for, in their order."""
+    arms = arms_of(request)
+    recipes = len(dict.fromkeys(arm.recipe for arm in arms))
+    probes = PROBES_START_SECONDS + math.ceil(recipes / (gpus or request.node.gpus)) * PROBE_SECONDS
+    found = [
+        Phase("preflight", PREFLIGHT_SECONDS, 0, "allowance: GPU health, limits, who else is there"),
+        Phase("idle", IDLE_SECONDS, 0, "the idle draw, before a context of our own"),
+        Phase("start", START_SECONDS, 0, "allowance: imports and CUDA contexts"),
+        Phase("probe", probes, 0, f"allowance: {recipes} recipes, each by a pass of its own, spread over the GPUs"),
+        Phase("prepare", len(arms) * PREPARE_SECONDS_AN_ARM, 0, f"allowance: {len(arms)} arms' modules and graphs"),
+        Phase("sensor", SENSOR_SECONDS, 0, "allowance: a square wave for the power sensor"),
+        Phase("warm_up", WARM_UP_SECONDS, 0, "allowance: until temperature, clock and step are steady; at most 180 s"),
+        _palindromes(request, len(arms)),
+        Phase("verify", recipes * VERIFY_SECONDS_AN_ARM, 0, "allowance: profiled steps of each recipe"),
+    ]
+    if request.training and request.timing.passes >= SECOND_DEPTH_FROM_PASSES:
+        found.append(Phase("second_depth", recipes * SECOND_DEPTH_SECONDS_AN_ARM, 0, "allowance: one more short model"))
+    if request.node.product == "CPU":
+        found = [phase for phase in found if phase.name not in ("idle", "sensor", "warm_up")]
+    if request.loss:
+        steps = request.loss.steps * request.loss.seeds * recipes
+        found.append(Phase("loss", steps * LOSS_SECONDS_A_STEP, 0, f"allowance: {steps} steps"))
+    return (*found, Phase("publish", PUBLISH_SECONDS, 0, "allowance: arithmetic and writing"))
+
+
+def _palindromes(request: MeasurementRequest, arms: int) -> Phase:
+    """Each palindrome has every arm twice: a discarded stretch, a segment of GEMMs, one of training."""
+    timing = request.timing
+    metered = request.training and request.node.product != "CPU"
+    visit = visit_of(timing, bool(request.gemm_modes), request.training, metered)
+    visits = timing.passes * 2 * arms
+    named = ((visit.gemms, "GEMMs"), (visit.training, "training"), (visit.power, "power windows"))
+    parts = "".join(f" + {seconds:.3g} s {name}" for seconds, name in named if seconds)
+    why = (
+        f"{timing.passes} palindromes x 2 x {arms} arms (a control among them) x "
+        f"({visit.discarded:g} s discarded{parts} + an allowance of {visit.between:g} s)"
+    )
+    return Phase("measure", visits * visit.seconds, visits * visit.timed, why)
+
+
+def total_seconds(found: Sequence[Phase]) -> float:
+    """The whole run."""
+    return math.fsum(phase.seconds for phase in found)
+
+
+def timed_share(found: Sequence[Phase]) -> float:
+    """Share of the run in windows from which a figure comes."""
+    return math.fsum(phase.timed_seconds for phase in found) / total_seconds(found)
+
+
+def as_text(found: Sequence[Phase]) -> str:
+    """The plan as aligned lines."""
+    lines = [f"{'PHASE':<14}{'SECONDS':>9}{'TIMED':>9}   WHY"]
+    lines += [f"{row.name:<14}{row.seconds:>9.0f}{row.timed_seconds:>9.0f}   {row.why}" for row in found]
+    timed = math.fsum(row.timed_seconds for row in found)
+    share = f"{timed_share(found):.0%} of the run is timed"
+    return "\n".join([*lines, f"{'all':<14}{total_seconds(found):>9.0f}{timed:>9.0f}   {share}"])
+
+
+def as_document(found: Sequence[Phase]) -> dict[str, object]:
+    """The plan for programs."""
+    rows = [
+        {"phase": row.name, "seconds": row.seconds, "timed_seconds": row.timed_seconds, "why": row.why} for row in found
+    ]
+    return {"phases": rows, "seconds": total_seconds(found), "timed_share": round(timed_share(found), 4)}

@@ -1,0 +1,280 @@
+"""From the timed regions of a short model to the full-depth model: the only training figure that leaves the agent.
+
+Seconds of one micro batch on one GPU, and joules alike:
+
+    (L - kept) x layer + kept x layer of the higher precision + head + optimizer x scale / (accumulation x shards)
+
+with layer = (forward + backward [+ forward again where activations are recomputed]) / layers that ran. The short
+model's own rate is no stand-in: at 4 layers of an 8B model the head is a third of the FLOPs, and tokens/s come out 5.6
+times too high. Pure; one value in for each palindrome, one out, so that ratios stay paired and intervals carry over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal, get_args
+
+from precision_agent.protocol import Part, RegionName
+from precision_api import stats
+from precision_api.flops import training_flops_per_token, weights_of_one_gpu
+from precision_api.resolution import ResolvedWorkload
+from precision_api.result import Failure, Interval
+from precision_api.shapes import Split
+from precision_api.workload import SlidingWindow
+
+REGIONS: tuple[RegionName, ...] = get_args(RegionName)
+PART_OF: Mapping[RegionName, Part] = {
+    "layers_forward": "layers",
+    "layers_backward": "layers",
+    "head": "head",
+    "optimizer": "optimizer",
+}
+"""Which power window stands for which timed region: the layers' two passes are replayed together."""
+Values = Mapping[RegionName, Sequence[float] | Failure]
+"""One value a palindrome of each region. A region that is absent did not fit into memory."""
+MAY_BE_MISSING = frozenset({"out_of_memory", "did_not_fit"})
+DEPTH_TOLERANCE = 0.03
+"""METHOD 4.7: a second depth must be predicted this well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """What the full step is made of: `layers` of the model, of which `measured` ran.
+
+    `optimizer_scale`: weights that one GPU's full model has, over those that the timed optimizer held. An optimizer
+    step is bound by memory traffic, so its time goes with the weights. `kept_higher`: first and last layers that run in
+    the baseline's recipe.
+    """
+
+    layers: int
+    measured: int
+    gradient_accumulation: int = 8
+    optimizer_shards: int = 1
+    recompute: Literal["None", "Full"] = "None"
+    kept_higher: int = 0
+    optimizer_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.measured < 1 or not 0 <= self.kept_higher <= self.layers:
+            raise ValueError(f"{self.measured} layers measured, {self.kept_higher} of {self.layers} kept higher")
+
+
+@dataclass(frozen=True, slots=True)
+class FullDepth:
+    """The full-depth value of each palindrome; `missing` names the regions that it is without."""
+
+    values: tuple[float, ...]
+    missing: tuple[RegionName, ...] = ()
+
+
+def depth_of(
+    workload: ResolvedWorkload, measured: int, *, kept_higher: int = 0, optimizer_parameters: int | None = None
+) -> Depth:
+    """The depth of a resolved model workload of which `measured` layers ran.
+
+    `optimizer_parameters`: weights that the timed optimizer held; left out, those of the measured layers and the head.
+    """
+    model, asked = workload.model, workload.workload
+    assert model is not None, "bare shapes have no depth"
+    split = Split(asked.tensor_parallel, asked.expert_parallel)
+    held = optimizer_parameters or weights_of_one_gpu(model, measured, split)
+    return Depth(
+        layers=model.num_hidden_layers,
+        measured=measured,
+        gradient_accumulation=asked.gradient_accumulation,
+        optimizer_shards=asked.optimizer_shards,
+        recompute=asked.recompute,
+        kept_higher=kept_higher,
+        optimizer_scale=weights_of_one_gpu(model, model.num_hidden_layers, split) / held,
+    )
+
+
+def window_of(workload: ResolvedWorkload) -> SlidingWindow | None:
+    """The model's sliding window; None where it has none, or a sequence is no longer than it: layers are alike then."""
+    model, sequence = workload.model, workload.workload.sequence_length
+    window = model.sliding_window if model else None
+    return window if window and sequence and window.size < sequence else None
+
+
+def other_windows(workload: ResolvedWorkload, measured: int, windowed: int) -> str | None:
+    """That the layers that ran have sliding windows by another share than the model's, in words; else None.
+
+    The full-depth step is made of the layers that ran: what that does to its FLOPs is told, what to its time is open.
+    """
+    window, model, asked = window_of(workload), workload.model, workload.workload
+    if window is None or model is None or asked.sequence_length is None:
+        return None
+    layers = model.num_hidden_layers
+    excess = window.windowed_layers / layers - windowed / measured
+    if excess == 0:
+        return None
+    everywhere = window.model_copy(update={"windowed_layers": layers})
+    none, all_ = (
+        training_flops_per_token(model.model_copy(update={"sliding_window": one}), asked.sequence_length)
+        for one in (None, everywhere)
+    )
+    more = excess * (none - all_) / training_flops_per_token(model, asked.sequence_length)
+    than = f"{abs(more):.1%} {'more' if more > 0 else 'fewer'} FLOPs than the model's"
+    return (
+        f"{windowed} of the {measured} layers that ran have a sliding window, {window.windowed_layers} of the model's "
+        f"{layers} do: the full-depth step is of such layers, {than}"
+    )
+
+
+def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> FullDepth | Failure:
+    """The full-depth value of each palindrome from those of the regions, or why there is none.
+
+    `higher`: the baseline's regions of the same palindromes, needed where layers are kept higher. A head or optimizer
+    that did not fit is named in `missing`; every other failed region fails the whole.
+    """
+    kept = (higher or {},) if depth.kept_higher else ()
+    failed = _failed(values) or next((_failed(whose, "the kept layers: ") for whose in kept), None)
+    if failed:
+        return failed
+    weights: dict[RegionName, float] = {"head": 1.0, "optimizer": _optimizer_weight(depth)}
+    there = {name: found for name in weights if not isinstance(found := values.get(name), Failure) and found}
+    layers = [whose[name] for whose in (values, *kept) for name in REGIONS if PART_OF[name] == "layers"]
+    if len({len(found) for found in (*there.values(), *layers) if not isinstance(found, Failure)}) != 1:
+        return Failure(reason="regions_differ", message="regions were timed in different numbers of palindromes")
+    terms = [(_layer(values, depth), float(depth.layers - depth.kept_higher))]
+    terms += [(_layer(whose, depth), float(depth.kept_higher)) for whose in kept]
+    terms += [(tuple(found), weights[name]) for name, found in there.items()]
+    summed = stats.sums([part for part, _ in terms], [weight for _, weight in terms])
+    return FullDepth(summed, tuple(name for name in weights if name not in there))
+
+
+def _optimizer_weight(depth: Depth) -> float:
+    return depth.optimizer_scale / (depth.gradient_accumulation * depth.optimizer_shards)
+
+
+def _layer(values: Values, depth: Depth) -> tuple[float, ...]:
+    """One layer, forward and backward, in each palindrome."""
+    forward, backward = values["layers_forward"], values["layers_backward"]
+    assert not isinstance(forward, Failure)
+    assert not isinstance(backward, Failure)
+    again = 2 if depth.recompute == "Full" else 1
+    return tuple((again * f + b) / depth.measured for f, b in zip(forward, backward, strict=True))
+
+
+def _failed(values: Values, whose: str = "") -> Failure | None:
+    """The first region whose failure leaves no figure: layers always, the others unless they did not fit."""
+    for name in REGIONS:
+        found = values.get(name)
+        needed = PART_OF[name] == "layers"
+        if isinstance(found, Failure) and (needed or found.reason not in MAY_BE_MISSING):
+            return _told(found, f"{whose}{name}: {found.message}")
+        if needed and not found:
+            return Failure(reason="region_not_measured", message=f"{whose}{name} was not timed: no full-depth figure")
+    return None
+
+
+def _told(failure: Failure, message: str) -> Failure:
+    """`failure` with another message, cut to what fits."""
+    return failure.model_copy(update={"message": message[:1024]})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRates:
+    """Tokens/s of the node's GPUs computing at once. `synchronous` = GPUs x slowest GPU: what a job in step gets."""
+
+    per_palindrome: tuple[float, ...]
+    tokens_per_second: Interval
+    synchronous: Interval
+    slowest_gpu: str
+    gpu_spread: float
+    """Slowest GPU's rate over the mean of all."""
+    by_gpu: dict[str, float]
+    missing: tuple[RegionName, ...] = ()
+
+
+def node_rates(
+    steps: Mapping[str, Sequence[float]],
+    tokens: int,
+    tensor_parallel: int = 1,
+    missing: tuple[RegionName, ...] = (),
+) -> NodeRates:
+    """The rates from seconds of a full-depth micro batch by GPU (UUID) and palindrome.
+
+    `tokens` are a micro batch's; the GPUs of a tensor-parallel group share them. Raises ValueError where GPUs have
+    different numbers of palindromes or fewer than two.
+    """
+    rates = {uuid: [tokens / tensor_parallel / seconds for seconds in values] for uuid, values in steps.items()}
+    summed = stats.sums(list(rates.values()), [1.0] * len(rates))
+    means = {uuid: fmean(values) for uuid, values in rates.items()}
+    slowest = min(means, key=lambda uuid: (means[uuid], uuid))
+    return NodeRates(
+        per_palindrome=summed,
+        tokens_per_second=stats.mean_interval(summed),
+        synchronous=stats.mean_interval([len(rates) * rate for rate in rates[slowest]]),
+        slowest_gpu=slowest,
+        gpu_spread=means[slowest] / fmean(means.values()),
+        by_gpu=means,
+        missing=missing,
+    )
+
+
+def speedup(arm: NodeRates, baseline: NodeRates) -> Interval | Failure:
+    """Rate over the baseline's, paired within palindromes; a Failure where one of them lacks a part the other has."""
+    if set(arm.missing) != set(baseline.missing):
+        lacking = ", ".join(sorted(set(arm.missing) ^ set(baseline.missing)))
+        return Failure(reason="parts_differ", message=f"only one of the two was measured with {lacking}")
+    return stats.paired_ratio(arm.per_palindrome, baseline.per_palindrome)
+
+
+def full_depth_watts(
+    seconds: Mapping[RegionName, float],
+    watts: Mapping[Part, float],
+    depth: Depth,
+    higher: tuple[Mapping[RegionName, float], Mapping[Part, float]] | None = None,
+) -> float | Failure:
+    """Mean draw of a full-depth step: each part's draw, weighed with the seconds that it lasts at full depth.
+
+    `seconds` are a mean micro batch's by region, `watts` the node's draw while that part was replayed; `higher` the
+    same two of the baseline where layers are kept higher. Tokens/s over these watts are tokens per joule.
+    """
+    total = full_depth(_single(seconds), depth, _single(higher[0]) if higher else None)
+    without = sorted({PART_OF[name] for name in seconds} - set(watts))
+    if without:
+        return Failure(reason="power_part_missing", message=f"no draw of {', '.join(without)}")
+    drawn = full_depth(_joules(seconds, watts), depth, _joules(*higher) if higher else None)
+    if isinstance(total, Failure):
+        return total
+    if isinstance(drawn, Failure):
+        return drawn
+    return drawn.values[0] / total.values[0]
+
+
+def _single(values: Mapping[RegionName, float]) -> dict[RegionName, Sequence[float] | Failure]:
+    return {name: (value,) for name, value in values.items()}
+
+
+def _joules(seconds: Mapping[RegionName, float], watts: Mapping[Part, float]) -> Values:
+    return _single({name: value * watts[PART_OF[name]] for name, value in seconds.items() if PART_OF[name] in watts})
+
+
+def depth_check(values: Values, depth: Depth, second: Values, second_depth: Depth) -> float | Failure:
+    """Predicted over measured seconds of a micro batch at the second depth, from means over the palindromes.
+
+    The model that ran at `second_depth.measured` layers is predicted from the first one's regions as any full model is.
+    """
+    scale = depth.optimizer_scale / second_depth.optimizer_scale
+    shorter = replace(
+        depth, layers=second_depth.measured, kept_higher=0, optimizer_scale=scale, gradient_accumulation=1,
+        optimizer_shards=1, recompute="None",
+    )  # fmt: skip
+    itself = replace(shorter, measured=second_depth.measured, optimizer_scale=1.0)
+    predicted, measured = full_depth(values, shorter), full_depth(second, itself)
+    if isinstance(predicted, Failure):
+        return predicted
+    if isinstance(measured, Failure):
+        return _told(measured, f"second depth: {measured.message}")
+    if predicted.missing != measured.missing:
+        return Failure(reason="parts_differ", message="the two depths were measured with different parts")
+    return fmean(predicted.values) / fmean(measured.values)
+
+
+def depth_agrees(ratio: float) -> bool:
+    """Whether predicted over measured is within the tolerance."""
+    return abs(ratio - 1) <= DEPTH_TOLERANCE

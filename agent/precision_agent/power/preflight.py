@@ -1,0 +1,164 @@
+"""May these GPUs be measured? METHOD 4.1, asked by UUID before our own context is on them.
+
+MIG, a row remap that waits or failed, uncorrectable ECC errors since the last reset, memory or utilisation above idle:
+each is a finding with its name. What the driver does not tell bars nothing, and is told as unknown. The aggregate ECC
+count is recorded only: it would bar a repaired GPU for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from precision_agent.power.nvml import IDLE_MEMORY_BYTES, IDLE_UTILISATION_PERCENT
+from precision_api import exits
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One GPU before the run; None where this driver or GPU does not tell, `error` where it does not answer at all.
+
+    `module` is the board's serial number: GPUs that share it share its power sensor. It is not published.
+    """
+
+    uuid: str
+    mig_enabled: bool | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    ecc_volatile_uncorrectable: int | None = None
+    ecc_aggregate_uncorrectable: int | None = None
+    memory_used_bytes: int | None = None
+    utilisation_percent: int | None = None
+    enforced_limit_watts: float | None = None
+    module: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Why one GPU must not be measured, and how the run ends for it; broken hardware ends as `UNHEALTHY`."""
+
+    uuid: str
+    reason: str
+    message: str
+    exit: exits.Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row: what is wrong, when, and how the run ends then."""
+
+    reason: str
+    exit: exits.Exit
+    failed: Callable[[Health], bool]
+    told: str
+
+
+UNHEALTHY = exits.GPU_UNHEALTHY
+
+CHECKS: tuple[Check, ...] = (
+    Check("gpu_unreachable", UNHEALTHY, lambda gpu: gpu.error is not None, "does not answer: {error}"),
+    Check("mig_enabled", exits.MIG_ENABLED, lambda gpu: bool(gpu.mig_enabled), "is in MIG mode: turn it off"),
+    Check(
+        "row_remap_pending",
+        UNHEALTHY,
+        lambda gpu: bool(gpu.remap_pending),
+        "has a memory row whose remap waits for a reset: reset the GPU",
+    ),
+    Check(
+        "row_remap_failed",
+        UNHEALTHY,
+        lambda gpu: bool(gpu.remap_failed),
+        "has a memory row that could not be remapped: have it replaced",
+    ),
+    Check(
+        "ecc_uncorrectable",
+        UNHEALTHY,
+        lambda gpu: (gpu.ecc_volatile_uncorrectable or 0) > 0,
+        "had {ecc_volatile_uncorrectable} uncorrectable ECC errors since its last reset: reset and test it",
+    ),
+    Check(
+        "memory_in_use",
+        exits.GPU_BUSY,
+        lambda gpu: (gpu.memory_used_bytes or 0) > IDLE_MEMORY_BYTES,
+        "has {memory_used_bytes} bytes in use before the measurement: somebody else is on it",
+    ),
+    Check(
+        "gpu_in_use",
+        exits.GPU_BUSY,
+        lambda gpu: (gpu.utilisation_percent or 0) > IDLE_UTILISATION_PERCENT,
+        "is {utilisation_percent} % busy before the measurement: somebody else is on it",
+    ),
+)
+
+
+def findings(gpus: Sequence[Health]) -> tuple[Finding, ...]:
+    """All that speaks against measuring these GPUs, in the order of the table; empty where nothing does."""
+    return tuple(
+        Finding(gpu.uuid, check.reason, f"{gpu.uuid} {check.told.format_map(_words(gpu))}", check.exit)
+        for check in CHECKS
+        for gpu in gpus
+        if check.failed(gpu)
+    )
+
+
+def refusal(gpus: Sequence[Health]) -> tuple[exits.Exit, str] | None:
+    """How the run must end before it begins, all findings in its message, or None."""
+    found = findings(gpus)
+    if not found:
+        return None
+    return found[0].exit, "; ".join(f"{one.reason}: {one.message}" for one in found)[:1000]
+
+
+def health(nvml: Any, uuids: Iterable[str]) -> tuple[Health, ...]:
+    """What NVML (pynvml, initialised) tells of these GPUs; raises nothing."""
+    return tuple(_health(nvml, uuid) for uuid in uuids)
+
+
+def read_health(uuids: Sequence[str], library: Any = None) -> tuple[Health, ...]:
+    """The same, with NVML opened and closed; a library that does not open is an error of every GPU."""
+    try:
+        nvml = library or importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception as error:  # an ImportError, or an error of a library that may not be there to name
+        return tuple(Health(uuid, error=str(error)) for uuid in uuids)
+    try:
+        return health(nvml, uuids)
+    finally:
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def _health(nvml: Any, uuid: str) -> Health:
+    def ask(function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(nvml, function)(handle, *arguments)
+        except nvml.NVMLError:
+            return None
+
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError as error:
+        return Health(uuid, error=str(error))
+    mig, remap = ask("nvmlDeviceGetMigMode"), ask("nvmlDeviceGetRemappedRows")
+    memory, busy = ask("nvmlDeviceGetMemoryInfo", nvml.nvmlMemory_v2), ask("nvmlDeviceGetUtilizationRates")
+    limit, kind = ask("nvmlDeviceGetEnforcedPowerLimit"), nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    return Health(
+        uuid=uuid,
+        mig_enabled=None if mig is None else bool(mig[0]),
+        remap_pending=None if remap is None else bool(remap[2]),
+        remap_failed=None if remap is None else bool(remap[3]),
+        ecc_volatile_uncorrectable=ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_VOLATILE_ECC),
+        ecc_aggregate_uncorrectable=ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_AGGREGATE_ECC),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        utilisation_percent=None if busy is None else int(busy.gpu),
+        enforced_limit_watts=None if limit is None else limit / 1e3,
+        module=ask("nvmlDeviceGetSerial"),
+    )
+
+
+def _words(gpu: Health) -> dict[str, object]:
+    return {name: getattr(gpu, name) for name in gpu.__dataclass_fields__}

@@ -1,0 +1,125 @@
+"""What a profiled step and a look inside say of an arm: verdict, quantisation tax, was the CPU too slow. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from precision_agent.precision.kernels import EMULATION_RULE, Classified, classify, emulation_seen, share_by_class
+from precision_agent.precision.verification import verdict
+from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
+from precision_api.recipes import RECIPES, Recipe
+from precision_api.request import MeasurementRequest
+from precision_api.result import Backend, KernelSeen, Verification
+
+KERNELS_TOLD = 24
+READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})
+CPU_BOUND = 0.95
+"""METHOD 4.6: below this share of the wall time in which the GPU was busy, the CPU set the pace."""
+CORE = "core_attention"
+"""The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
+_QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
+_TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose")
+"""Among Transformer Engine's own kernels, which are norms and activations too. A norm that casts its output counts."""
+
+
+def quantises(kernel: Classified) -> bool:
+    """Whether the kernel belongs to the quantisation: it casts, transposes for it, rotates, or looks for scales."""
+    if kernel.kernel_class != "not_a_gemm":
+        return False
+    if kernel.rule in _QUANTISES:
+        return True
+    return kernel.rule == "transformer-engine" and bool(_TE_QUANTISES.search(kernel.name.lower()))
+
+
+def quantization_tax(
+    recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1, depth: float = 1.0
+) -> float | None:
+    """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16.
+
+    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one. `depth`: how
+    many times the full model has the profiled one's layers; the head is there once. Attention's core is no GEMM of it.
+    """
+    if RECIPES[recipe].format == "bf16":
+        return None
+
+    def seconds_of(kernel: ProfiledKernel) -> float:
+        if kernel.module == "head":
+            return kernel.seconds
+        return kernel.seconds * depth * (forwards if kernel.pass_ == "forward" else 1)
+
+    read = [(classify(kernel.name), seconds_of(kernel)) for kernel in kernels if kernel.module != CORE]
+    gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))
+    tax = sum(seconds for kernel, seconds in read if quantises(kernel))
+    return tax / (gemms + tax) if gemms > 0 else None
+
+
+UNFUSED = (
+    "attention is not fused: its products of queries, keys and values run apart, in BF16 in every recipe; "
+    "with cuDNN's or flash-attn's attention the step is shorter and a recipe's gain larger"
+)
+
+
+def unfused_attention(profile: Profile) -> bool:
+    """Whether attention's core ran as products of its own; False where it is fused, or not seen apart."""
+    core = [classify(kernel.name).kernel_class for kernel in profile.kernels if kernel.module == CORE]
+    return "unknown" not in core and any(kind != "not_a_gemm" for kind in core)
+
+
+def cpu_bound(profile: Profile) -> bool | None:
+    """Whether the GPU waited for the CPU; None where that was not seen."""
+    return None if profile.busy is None else profile.busy < CPU_BOUND
+
+
+def verification_of(
+    recipe: Recipe,
+    request: MeasurementRequest,
+    probe: Probe,
+    profile: Profile | None,
+    inside: Inspection,
+    backend: Backend,
+) -> Verification:
+    """The verdict on the recipe with all its evidence; without a profiled step the probe's, no `verified` on a GPU."""
+    found = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification, backend)
+    return found.model_copy(
+        update={
+            "kernels": _told(profile.kernels) if profile else found.kernels,
+            "flags": dict(inside.flags) or found.flags,
+            "errors": inside.errors or found.errors,
+            "saved_bytes_ratio": inside.saved_bytes_ratio or found.saved_bytes_ratio,
+        }
+    )
+
+
+def _by_probe(found: Verification, backend: Backend) -> Verification:
+    """A tiny probe may get other kernels than the model's shapes do: where kernels can be read, it verifies nothing."""
+    if backend not in READS_KERNELS or found.verdict != "verified":
+        return found
+    return found.model_copy(update={"verdict": "unknown", "message": "no measured step was profiled"})
+
+
+def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
+    """From the kernels of the modules that the recipe claims: never head and attention's core, nor what scope keeps."""
+    kept = {"head", CORE} | ({"attention"} if request.recipe_scope == "mlp" and recipe != request.baseline else set())
+    claimed = [kernel for kernel in profile.kernels if kernel.module not in kept]
+    names = [kernel.name for kernel in profile.kernels]
+    errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]
+    shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)
+    found = verdict(recipe, shares, emulation_seen(names), errors)
+    if profile.unplaced and found.verdict in ("partial", "fallback"):
+        told = f"{found.message}; which of it is the head's or attention's can't be told: {profile.unplaced}"
+        return found.model_copy(update={"verdict": "unknown", "message": told[:1024]})
+    return found
+
+
+def _told(kernels: Sequence[ProfiledKernel]) -> tuple[KernelSeen, ...]:
+    """The longest kernels, equal names together, with the rule that classed each."""
+    seconds: dict[str, float] = {}
+    for kernel in kernels:
+        seconds[kernel.name] = seconds.get(kernel.name, 0.0) + kernel.seconds
+    longest = sorted(seconds, key=lambda name: -seconds[name])[:KERNELS_TOLD]
+    read = {name: classify(name) for name in longest}
+    return tuple(
+        KernelSeen(name=name[:1024], class_=read[name].kernel_class, rule=read[name].rule, seconds=seconds[name])
+        for name in longest
+    )

@@ -1,0 +1,148 @@
+"""Which precision a GPU kernel multiplied in, read from its name by a table of rules; the first rule that fits decides.
+
+A name is read by position, never by substring: `tst` (bf16) stands inside `qqtst` (FP8), `gemm` in quantisation
+kernels, `E4M3` in NVFP4's scales. What no rule understands is `unknown`, and so is a name that a known family's grammar
+does not explain: a wrong "FP4" would certify a precision that never ran. Pure; raises nothing, whatever the text.
+
+Sources of the grammars: names seen in public traces (tests/golden/kernel_names.json tells each), CUTLASS' documentation
+of its generated names, the kernels in Transformer Engine 2.20's source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from precision_agent.precision.kernel_grammars import (
+    Named,
+    cublas_jet,
+    cutlass2,
+    cutlass3,
+    cutlass_atom,
+    deep_gemm,
+    small_gemm,
+    trtllm,
+    xmma,
+)
+
+KernelClass = Literal["bf16", "fp16", "tf32", "fp32", "fp8", "fp8_block", "mxfp8", "nvfp4", "not_a_gemm", "unknown"]
+EMULATION_RULE = "te-block-to-mxfp8"
+"""Fits the kernel with which Transformer Engine turns FP8 block scales into MXFP8's: block scaling is emulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """One kernel name, its class, and the rule that said so."""
+
+    name: str
+    kernel_class: KernelClass
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Fits where `pattern` is found in `part` of the name (lower case); the class is fixed or read from the name."""
+
+    name: str
+    part: Literal["head", "function", "full"]
+    pattern: re.Pattern[str]
+    read: KernelClass | Callable[[Named], KernelClass]
+
+
+def _rule(
+    name: str,
+    part: Literal["head", "function", "full"],
+    pattern: str,
+    read: KernelClass | Callable[[Named], KernelClass],
+) -> Rule:
+    return Rule(name, part, re.compile(pattern), read)
+
+
+_MULTIPLIES = r"gemm|gemv|matmul|(?:^|_)b?mm(?:_|$)|einsum|linear|mlp|ffn"
+
+RULES: tuple[Rule, ...] = (
+    # Moves and talks.
+    _rule("memory", "full", r"^\[?(?:cuda )?mem(?:cpy|set)\b", "not_a_gemm"),
+    _rule("collective", "full", r"^nccl|^nvshmem|^(?!.*(?:gemm|matmul)).*(?:all_?reduce|all_?gather|reduce_?scatter|"
+          r"all_?to_?all|userbuffers|ncclkernel|nccldevkernel|deep_ep::)", "not_a_gemm"),
+    # Attention multiplies too, but no linear layer's weights.
+    _rule("attention", "full", r"fmha|sdpa|flash_?attn|flash_?attention|flash_(?:fwd|bwd)|\bflash::|flash_fprop|"
+          r"flash_bprop|attentionkernel|pagedkv|paged_attention|mqa_logits|unified_attention|(?:^|_)attn_(?:fwd|bwd)|"
+          r"flash_?mla|attentionmla", "not_a_gemm"),
+    # What surrounds a library's GEMM.
+    _rule("splitk-reduction", "full", r"split_?k_?reduce|reduce_?split_?k", "not_a_gemm"),
+    _rule("cublaslt-epilogue", "head", r"^cublaslt::epilogue", "not_a_gemm"),
+    _rule("convolution", "full", r"implicit_?(?:convolve_)?s?gemm|winograd|convolve|conv[123]d|depthwise|"
+          r"\d(?:fprop|dgrad|wgrad)_(?:optimized|analytic|fixed|few)", "not_a_gemm"),
+    # Transformer Engine has no GEMM kernel of its own: cuBLAS and CUTLASS multiply for it.
+    _rule(EMULATION_RULE, "function", r"^swizzle_block_scaling_\w*to_mxfp8", "not_a_gemm"),
+    _rule("hadamard", "function", r"rht_gemm_device|hadamard", "not_a_gemm"),
+    _rule("transformer-engine", "head", r"^transformer_engine::", "not_a_gemm"),
+    # Libraries' GEMMs. Each reader returns `unknown` for what its grammar doesn't explain.
+    _rule("cublas-nvjet", "full", r"^nvjet_", cublas_jet),
+    _rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
+    _rule("cutlass3-library", "head", r"^cutlass3x_", cutlass3),
+    _rule("trtllm-gen", "full", r"^b?(?:mm|gemm)_(?:mx)?(?:bfloat16|fp16|e[245]m[123]|fp32|int)", trtllm),
+    _rule("deep-gemm", "head", r"^deep_gemm::|^sm\d+_(?:fp8|bf16)_\w*gemm_\w*impl$", deep_gemm),
+    _rule("cutlass2-library", "function", r"^(?:cutlass|trt|ampere|volta|turing|maxwell|pascal|hopper|sm\d+)_\w*gemm",
+          cutlass2),
+    _rule("cublas-small", "head", r"^(?:internal::)?(?:gemv\w*|gemmsn_\w+|gemmk1_\w+|gemvx::kernel)$", small_gemm),
+    _rule("fp8-blockwise", "full", r"^cutlass::device_kernel<(?:vllm::cutlass_3x_gemm_fp8_blockwise<|"
+          r"dpsk::grouped_gemm::cuda::(?:m_grouped_)?fp8_d?ptp128c(?:_acc)?::gemmkernel\b)", "fp8_block"),
+    _rule("cutlass-atom", "full", r"^cutlass::(?:device_kernel|kernel2?)<", cutlass_atom),
+    _rule("triton-block-fp8", "function", r"^_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)(?:_unrolledx4)?$",
+          "fp8_block"),
+    # Everything else that surely multiplies nothing.
+    _rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
+          r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm|"
+          r"(?:^|_)(?:quanti[sz]e|cast|swizzle)_(?:\w+_)?gemm_(?:swizzled|inputs?|operands?|scales)(?:_|$)",
+          "not_a_gemm"),
+    _rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
+          r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$))", "not_a_gemm"),
+    _rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),
+    _rule("pytorch-native", "head", rf"^at::native::(?!.*(?:{_MULTIPLIES}))", "not_a_gemm"),
+    _rule("framework", "function", rf"^(?!.*(?:{_MULTIPLIES}))(?:.*(?:rms_?norm|layer_?norm|softmax|elementwise|"
+          r"multi_tensor_apply|rotary|embedding|dropout|cross_entropy|(?:^|_)adamw?_|topk|cat_?array|reduce_kernel|"
+          r"attention|(?:silu|gelu|swiglu|act)_and_mul|swiglu_(?:forward|backward)|nchwtonhwc|nhwctonchw|"
+          r"reshape_and_cache|routingindices)|ln_(?:fwd|bwd)_|fused_rope_|moe_(?:un)?permute)", "not_a_gemm"),
+)  # fmt: skip
+
+
+def classify(name: str) -> Classified:
+    """The class of one kernel name as a profiler prints it, and the rule's name (`none` where no rule fits)."""
+    read, rule = _classify(name)
+    return Classified(name, read, rule)
+
+
+@lru_cache(maxsize=4096)
+def _classify(name: str) -> tuple[KernelClass, str]:
+    named = Named.of(name)
+    for rule in RULES:
+        if rule.pattern.search(getattr(named, rule.part)):
+            return (rule.read if isinstance(rule.read, str) else rule.read(named)), rule.name
+    return "unknown", "none"
+
+
+def share_by_class(kernels: Iterable[tuple[str, float]]) -> dict[KernelClass, float]:
+    """Share of the GEMMs' time in each class, from (name, seconds) of one profiled step; empty without any GEMM.
+
+    `not_a_gemm` is left out. `unknown` stays in the total: it may have been a GEMM, so that a share is never too high.
+    Raises ValueError for negative or non-finite seconds.
+    """
+    seconds: dict[KernelClass, float] = {}
+    for name, spent in kernels:
+        if not 0 <= spent < float("inf"):
+            raise ValueError(f"kernel {name[:80]!r}: {spent} is no duration in seconds")
+        found = classify(name).kernel_class
+        if found != "not_a_gemm":
+            seconds[found] = seconds.get(found, 0.0) + spent
+    total = sum(seconds.values())
+    return {key: value / total for key, value in sorted(seconds.items())} if total > 0 else {}
+
+
+def emulation_seen(names: Iterable[str]) -> bool:
+    """Whether Transformer Engine turned FP8 block scales into MXFP8's, as it does on Blackwell."""
+    return any(classify(name).rule == EMULATION_RULE for name in names)

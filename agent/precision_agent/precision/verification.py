@@ -1,0 +1,103 @@
+"""Did the claimed precision run? From the share of GEMM time that kernel names give, and from the error against FP32.
+
+Pure. All tolerances of both stand here, each with its reason. Doubt is `unknown` or `partial`, never a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from precision_agent.precision.kernels import KernelClass
+from precision_api.recipes import RECIPES, Recipe
+from precision_api.result import Verdict, Verification
+
+FULL_SHARE = 0.98
+"""Share of GEMM time from which a recipe counts as run in full. To be calibrated on a GPU: a stray small kernel (a
+router, an unknown name of some microseconds) must not turn a run into `partial`, a higher-precision layer must."""
+
+EXPECTED_CLASS: Mapping[Recipe, KernelClass] = {
+    "bf16": "bf16",
+    "fp8_delayed": "fp8",
+    "fp8_current": "fp8",
+    "fp8_block": "fp8_block",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+    "nvfp4_no_rht": "nvfp4",
+}
+EMULATED_THROUGH: Mapping[Recipe, KernelClass] = {"fp8_block": "mxfp8"}
+"""On Blackwell, Transformer Engine turns FP8 block scales into MXFP8's and runs MXFP8's kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBand:
+    """Relative error ||found - exact|| / ||exact|| that a recipe's product of normal data may have, bounds included."""
+
+    low: float
+    high: float
+
+
+_BANDS = {"bf16": ErrorBand(2e-4, 1e-2), "fp8": ErrorBand(1e-2, 8.5e-2), "fp4": ErrorBand(9e-2, 3e-1)}
+ERROR_BANDS: Mapping[Recipe, ErrorBand] = {recipe: _BANDS[row.format] for recipe, row in RECIPES.items()}
+"""By the recipe's number format. Bands for normal data, the same for y, dx and dW. The reference quantizers in plain
+torch give 0.0017 for bf16 (the result's rounding to 8 bits), 0.037 for two E4M3 operands, 0.059 with an E5M2 gradient,
+0.15 for two NVFP4 operands and
+0.17 where a gradient is rounded stochastically; they hardly depend on the shape. On a GB200
+somebody measured 0.037 for MXFP8 and 0.043 for per-tensor FP8 (marin-community/marin issue 7282). The bands lie around
+that and don't overlap: an error below a band means that a more exact format ran, one above it a wrong product. bf16's
+reaches far down because FP32 results of bf16 operands are as good, and up for accumulation in another order."""
+
+NumericVerdict = Literal["within", "too_exact", "too_large"]
+
+
+def numeric_verdict(recipe: Recipe, error: float) -> NumericVerdict:
+    """How a relative error against FP32 fits the claimed recipe; anything that is no number is `too_large`."""
+    band = ERROR_BANDS[recipe]
+    if not isfinite(error) or error > band.high:
+        return "too_large"
+    return "too_exact" if error < band.low else "within"
+
+
+def verdict(
+    claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bool = False, errors: Iterable[float] = ()
+) -> Verification:
+    """The verdict on one recipe's GEMMs, from `shares` of their time by class and, where measured, numerical errors.
+
+    `emulated`: a kernel of the emulation was seen. Errors only ever lower a verdict: names are the stronger proof of
+    what ran, but a product more exact than its format can be, or wrong, is no pass whatever the names say.
+    """
+    by_names = _by_names(claimed, shares, emulated)
+    fits = {numeric_verdict(claimed, error) for error in errors}
+    if by_names.verdict not in ("verified", "emulated", "partial") or fits <= {"within"}:
+        return by_names
+    if "too_large" in fits:
+        return _told("unknown", by_names.share, f"{by_names.message}; but errors are above {claimed}'s band")
+    if by_names.verdict == "partial":
+        return by_names  # a part in higher precision explains errors below the band
+    return _told(
+        "fallback", by_names.share, f"{by_names.message}; but errors are below {claimed}'s band: too exact for it"
+    )
+
+
+def _by_names(claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bool) -> Verification:
+    message = ", ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items(), key=lambda row: -row[1]))
+    if not shares:
+        return _told("unknown", None, "no GEMM kernel was seen")
+    told = f"GEMM time by kernel class: {message}"
+    share = shares.get(EXPECTED_CLASS[claimed], 0.0)
+    through = EMULATED_THROUGH.get(claimed)
+    if share >= FULL_SHARE:
+        return _told("verified", share, told)
+    if emulated and through and share + shares.get(through, 0.0) >= FULL_SHARE:
+        return _told("emulated", share + shares[through], f"{told}; {claimed} runs through {through}'s kernels")
+    if share > 1 - FULL_SHARE:
+        return _told("partial", share, told)
+    if shares.get("unknown", 0.0) > 1 - FULL_SHARE:
+        return _told("unknown", share, f"{told}; what the unknown kernels computed can't be told")
+    return _told("fallback", share, told)
+
+
+def _told(name: Verdict, share: float | None, message: str) -> Verification:
+    return Verification(verdict=name, share=share, message=message[:1024])

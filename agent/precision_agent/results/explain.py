@@ -1,0 +1,294 @@
+"""Where each figure of a result comes from, in words: what was timed, how it was worked out, how sure it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from textwrap import wrap
+
+from precision_agent.power.reasons import REASONS as POWER_REASONS
+from precision_api.flops import TRAINING_FLOPS
+from precision_api.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
+
+WIDTH = 110
+AUTOCAST = "with the quantisation of their operands"
+ALONE: Mapping[Backend, str] = {
+    "transformer-engine": "alone: the GEMM kernels' share of profiled steps, applied to the timed ones",
+    "torch-cuda": "alone: both operands were quantised before the clock started",
+    "torch-cpu": "alone: both operands were quantised before the clock started",
+    "replay": "alone: operands quantised before, by the published tables",
+}
+"""What `prequantized` means: each backend has its own way."""
+SENTENCES: Mapping[str, str] = {reason.name: reason.sentence for reason in POWER_REASONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One figure: what it is of, what it is called, its value as text, and where it comes from."""
+
+    of: str
+    figure: str
+    value: str
+    source: str
+
+
+def explain(result: MeasurementResult) -> tuple[Told, ...]:
+    """A row for each figure that the result holds, and for each that it lacks with a reason."""
+    rows = (*_run(result), *(told for row in result.recipes for told in _recipe(row, result)))
+    if result.provenance == "measured":
+        return rows
+    recipes = {row.recipe for row in result.recipes}
+    return tuple(replace(row, of=f"{row.of} ({result.provenance})") if row.of in recipes else row for row in rows)
+
+
+def as_text(rows: tuple[Told, ...]) -> str:
+    """The rows under a heading for each recipe."""
+    lines: list[str] = []
+    of = ""
+    for row in rows:
+        if row.of != of:
+            lines += ["", row.of] if lines else [row.of]
+            of = row.of
+        lines.append(f"  {row.figure}: {row.value}")
+        lines += wrap(row.source, WIDTH, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def as_document(rows: tuple[Told, ...]) -> list[dict[str, str]]:
+    """The rows for programs."""
+    return [asdict(row) for row in rows]
+
+
+def _run(result: MeasurementResult) -> Iterator[Told]:
+    of = f"run {result.run} on {result.node}"
+    gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
+    yield Told(of, "machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
+    yield Told(of, "provenance", result.provenance, _origin(result))
+    for made_up in result.simulated:
+        yield Told(of, f"simulated {made_up.field}", "not measured", made_up.assumption)
+    if result.method == "nvidia":
+        yield Told(of, "method", "nvidia", "benchmark_gemm.py's: forward GEMMs only, for comparison, never exported")
+    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.phase_seconds.items())
+    if phases:
+        yield Told(of, "phases", phases, "by this machine's clock; `precision-agent run --plan` says what was expected")
+    if result.partial:
+        yield Told(of, "partial", result.partial.reason, f"the run ended early: {result.partial.message}")
+    software = result.software.model_dump(exclude_none=True, exclude={"stack_hash"})
+    versions = ", ".join(f"{name} {version}" for name, version in software.items())
+    yield Told(of, "software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
+    yield Told(of, "workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
+    if result.recipe_scope == "mlp":
+        yield Told(of, "recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
+    if result.training_flops_per_token:
+        yield Told(of, "training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
+    yield from _noise(result, of)
+
+
+def _scope(result: MeasurementResult) -> str:
+    if result.product == "CPU":
+        return f"this CPU, and says nothing of a GPU ({result.scope})"
+    count = len(result.gpus)
+    which = "one GPU alone" if count == 1 else f"{count} GPUs of the node computing at once, no traffic between them"
+    return f"{which} ({result.scope})"
+
+
+def _origin(result: MeasurementResult) -> str:
+    if result.provenance == "measured":
+        return "taken on this machine"
+    return "nobody measured this machine: " + ("; ".join(result.sources) or "see the assumptions")
+
+
+def _formula(name: str | None) -> str:
+    known = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
+    return f"{name}: {TRAINING_FLOPS.text}" if name == known else f"formula {name}"
+
+
+def _noise(result: MeasurementResult, of: str) -> Iterator[Told]:
+    if result.steadiness:
+        yield Told(of, "warm-up", result.steadiness.state, f"{result.steadiness.seconds:.0f} s; until temperature, SM "
+                   f"clock and step time have no slope. {result.steadiness.message}")  # fmt: skip
+    if result.sensor:
+        yield Told(of, "power sensor", result.sensor.accuracy, f"energy counter against the integral of power under a "
+                   f"square wave: {_number(result.sensor.agreement)}. {result.sensor.message}")  # fmt: skip
+    if result.control_ratio:
+        yield Told(of, "control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for "
+                   "noise")  # fmt: skip
+    if result.noise_floor is not None:
+        how = "the control's distance from 1 and its half-width, at least 0.5 %" if result.control_ratio else (
+            "the least there is: no control has a figure")  # fmt: skip
+        yield Told(of, "noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference")
+
+
+def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
+    of = row.recipe
+    yield Told(of, "availability", row.availability, row.availability_reason or _tried(result))
+    if row.availability in ("ok", "emulated"):
+        yield from _verification(row)
+        for part in row.sums:
+            yield from _sum(part, row, result)
+        if row.quantization_tax is not None:
+            yield Told(of, "quantisation tax", f"{row.quantization_tax:.1%}", _tax_source(row))
+        if row.training:
+            yield from _training(row.training, row, result)
+        yield from _conditions(row)
+        if row.meaning:
+            yield Told(of, "meaning", row.meaning.kind, row.meaning.sentence)
+    for note in row.notes:
+        yield Told(of, "note", "", note)
+
+
+def _tried(result: MeasurementResult) -> str:
+    if result.method == "nvidia":
+        return "nothing was tried before: a shape that fails says so in its place"
+    if result.backend == "replay":
+        return "by the table of recipes and hardware: nothing ran"
+    return "by one forward and backward pass"
+
+
+def _tax_source(row: RecipeResult) -> str:
+    if row.verification.kernels:
+        return "quantisation kernels' share of the time of GEMM and quantisation kernels in profiled steps"
+    return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
+
+
+def _verification(row: RecipeResult) -> Iterator[Told]:
+    found = row.verification
+    share = f", {found.share:.0%} of GEMM time" if found.share is not None else ""
+    yield Told(row.recipe, "precision", f"{found.verdict}{share}", found.message or "nothing was looked at")
+    for kernel in found.kernels[:3]:
+        yield Told(row.recipe, "kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
+    if found.errors:
+        errors = ", ".join(f"{name} {_number(value)}" for name, value in found.errors.model_dump().items())
+        yield Told(
+            row.recipe, "error against FP32", errors, "relative, on random data: too small is as suspect as too large"
+        )
+
+
+def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
+    name = f"GEMMs ({part.mode})"
+    measured = [gemm for gemm in row.gemms if gemm.mode == part.mode]
+    if part.seconds is None:
+        failure = part.failure
+        yield Told(row.recipe, name, "none", f"{failure.reason}: {failure.message}" if failure else "")
+        return
+    how, timed = ALONE[result.backend] if part.mode == "prequantized" else AUTOCAST, "in each segment"
+    if result.method == "nvidia":
+        how, timed = "forward calls only", "in each repeated run"
+    kinds = f"{len(measured)} kinds, each timed {timed} and counted as often as the workload has it"
+    yield Told(
+        row.recipe, name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}"
+    )
+    if part.speedup:
+        told = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
+        yield Told(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", told)
+
+
+def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
+    of = row.recipe
+    if found.tokens_per_second is None:
+        failure = found.failure
+        yield Told(of, "training", "none", f"{failure.reason}: {failure.message}" if failure else "")
+        return
+    yield Told(of, "tokens/s", _interval(found.tokens_per_second), _full_depth(found))
+    if found.synchronous_tokens_per_second:
+        spread = f", at {found.gpu_spread:.1%} of their mean" if found.gpu_spread is not None else ""
+        told = f"GPUs x the slowest one ({found.slowest_gpu}{spread}): what a job that waits for all of them gets"
+        if found.slowest_gpu:
+            yield Told(of, "tokens/s in step", _interval(found.synchronous_tokens_per_second), told)
+    if found.speedup:
+        verdict = f"; verdict: {found.difference.replace('_', ' ')}" if found.difference else ""
+        told = f"tokens/s over {result.baseline}'s, {_paired(found.speedup, result)}{verdict}"
+        yield Told(of, "speedup", _interval(found.speedup), told)
+    if found.mfu:
+        told = f"tokens/s x FLOPs a token, by GPU, over {found.mfu.peak}"
+        yield Told(of, "MFU", f"{found.mfu.value:.1%}", told)
+    if found.depth_check is not None:
+        told = "predicted over measured step time of a model of another depth: within 3 % is agreement"
+        yield Told(of, "depth check", f"{found.depth_check:.3f}", told)
+    if found.energy:
+        yield from _energy(found.energy, of, result)
+
+
+def _full_depth(found: Training) -> str:
+    """The formula with this run's numbers in it, where the regions are there."""
+    seconds = {region.name: region.seconds.value for region in found.regions}
+    told = "of the full-depth model: layers x layer + head + optimizer's share"
+    if found.layers and found.layers_measured and {"layers_forward", "layers_backward"} <= set(seconds):
+        both = seconds["layers_forward"] + seconds["layers_backward"]
+        told += (
+            f"; a micro batch is {found.layers} x {both * 1e3:.4g} ms / {found.layers_measured} layers that ran"
+            f" + {seconds.get('head', 0) * 1e3:.4g} ms of head + a share of {seconds.get('optimizer', 0) * 1e3:.4g} ms"
+            " of optimizer (once a step, scaled to all weights)"
+        )
+    if found.missing:
+        told += f"; WITHOUT {', '.join(found.missing)}, which did not fit"
+    if found.trial_tokens_per_second:
+        told += f"; the short model itself made {found.trial_tokens_per_second:,.0f} a second, which says nothing"
+    return told
+
+
+def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Told]:
+    if not energy.valid or energy.watts is None:
+        said = (f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason for reason in energy.reasons)
+        yield Told(of, "energy", "none", f"no figure, for: {' '.join(said)}")
+        return
+    windows = f"over {energy.seconds:.0f} s" if energy.seconds else "over power windows"
+    updates = f" and {energy.updates} updates of the sensor" if energy.updates else ""
+    counted = "energy counter" if energy.scope == "gpu" else "integral of the modules' power"
+    told = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
+    yield Told(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
+    yield Told(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
+    if energy.tokens_per_joule_ratio:
+        ratio = energy.tokens_per_joule_ratio
+        told = (
+            f"tokens/J over {result.baseline}'s, {_paired(ratio, result)}; each has the layers' draw of its own power "
+            "windows, and of head and optimizer, which are replayed less often, that of the nearest palindrome"
+        )
+        yield Told(of, "tokens/J ratio", _interval(ratio), told)
+    if energy.tokens_per_joule_net is not None:
+        idle = f"{energy.idle_watts:,.0f} W" if energy.idle_watts is not None else "the draw"
+        yield Told(of, "tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off")
+    elif energy.net_reason:
+        yield Told(of, "tokens/J net", "none", f"{energy.net_reason}: {SENTENCES.get(energy.net_reason, '')}")
+
+
+def _conditions(row: RecipeResult) -> Iterator[Told]:
+    memory = {
+        "allocated_peak_bytes": "by the allocator",
+        "reserved_peak_bytes": "reserved by the allocator",
+        "device_used_bytes": "in use by NVML, driver included",
+        "process_peak_bytes": "of the process, all recipes so far",
+    }
+    for name, how in memory.items():
+        size = getattr(row.memory, name)
+        if size is not None:
+            yield Told(row.recipe, "memory peak", f"{size / 2**30:.1f} GiB", how)
+    if row.throttled:
+        told = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
+        yield Told(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", told)
+    if row.cpu_bound:
+        yield Told(row.recipe, "CPU-bound", "yes", "the GPU was busy less than 95 % of the wall time")
+    if row.loss:
+        entropy = f"; no loss goes below {row.loss.entropy:.2f} nats for long" if row.loss.entropy is not None else ""
+        verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")
+        told = f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
+        yield Told(row.recipe, "loss", verdict, told)
+
+
+def _paired(ratio: Interval, result: MeasurementResult) -> str:
+    if ratio.n == 1:
+        return "one single run each: nothing is known of the spread"
+    if result.method == "nvidia":
+        return f"paired within each of {ratio.n} whole runs, geometric mean, 95 % t-interval"
+    return f"paired within each of {ratio.n} palindromes (A B C ... C B A), geometric mean, 95 % t-interval"
+
+
+def _interval(interval: Interval, scale: float = 1.0) -> str:
+    if interval.n == 1:
+        return f"{interval.value * scale:.5g} (no interval: n = 1)"
+    low, high = interval.lower * scale, interval.upper * scale
+    return f"{interval.value * scale:.5g} (95 %: {low:.5g} to {high:.5g}, n = {interval.n})"
+
+
+def _number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.4g}"

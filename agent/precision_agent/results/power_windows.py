@@ -1,0 +1,229 @@
+"""An arm's windows on the sensors' recordings: draw of each part of the step, throttling, clocks, memory in use.
+
+Pure. One GPU's missing or void samples void the node's figure: a sum must not lose a part.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from precision_agent.power import reasons as why
+from precision_agent.power.aliasing import lock_with_pauses
+from precision_agent.power.energy import Draw, Limits, Load, Trace, Window, draw, in_order, near, without_pauses
+from precision_agent.power.reasons import Reason
+from precision_agent.power.sensor_sampling import Recording
+from precision_agent.power.throttle import Throttle, ThrottleReading, marking, pooled, shares
+from precision_agent.power.token_energy import meters_of, node_draw
+from precision_agent.protocol import Part
+from precision_agent.sampling.calibrate import rest_watts
+from precision_agent.sampling.sample import PowerWindow
+from precision_api.result import Clocks, PowerScope, PowerTrace, ThrottleShare
+
+PART_LIMITS = Limits(updates=1, seconds=0.0, disagreement=math.inf)
+"""Of one part's windows alone: what METHOD 7 asks for is asked of all windows of the recipe together."""
+TRACE_POINTS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraw:
+    """The node's draw by part of the step, watts while it ran; the windows together, and the fewest updates that a
+    sensor had. `by_palindrome`: the same watts from the windows of each palindrome alone, which has some parts only."""
+
+    watts: Mapping[Part, float]
+    seconds: float
+    updates: int
+    scope: PowerScope
+    by_palindrome: Mapping[int, Mapping[Part, float]] = field(default_factory=dict)
+
+    def palindromes(self) -> frozenset[int]:
+        """Those in which the draw of the layers, most of a step's energy, is known by itself."""
+        return frozenset(place for place, watts in self.by_palindrome.items() if "layers" in watts)
+
+    def of_palindrome(self, place: int) -> dict[Part, float]:
+        """The draw of each part in this palindrome; of one that was not replayed in it, in the nearest that has it."""
+        return {part: self._nearest(part, place) for part in self.watts}
+
+    def _nearest(self, part: Part, place: int) -> float:
+        places = [other for other, watts in self.by_palindrome.items() if part in watts]
+        if not places:
+            return self.watts[part]
+        return self.by_palindrome[min(places, key=lambda other: (abs(other - place), other))][part]
+
+
+@dataclass(frozen=True, slots=True)
+class Sensed:
+    """What is known of the sensors: the board of each GPU (UUIDs), their period, and when the GPUs were at rest."""
+
+    modules: Mapping[str, str]
+    sensor_seconds: float
+    rests: tuple[Window, ...] = ()
+
+
+def node_draws(
+    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], known: Sensed
+) -> NodeDraw | tuple[Reason, ...]:
+    """The draw of all GPUs (`names`, UUIDs) while an arm's parts were replayed, or every reason why there is none."""
+    if not windows:
+        return (why.TOO_SHORT,)
+    missing = [name for name in names if name not in recordings]
+    if missing:
+        return (why.NO_SAMPLER,)
+    traces = {name: in_order(_trace(recordings[name])) for name in names}
+    if len({trace.scope for trace in traces.values()}) > 1:
+        return (why.MODULE_SHARED,)
+    whole = _whole(traces, windows, known)
+    locked = [why.PHASE_LOCKED] if any(_locked(one, known.sensor_seconds) for one in windows) else []
+    reasons = tuple(dict.fromkeys((*whole.reasons, *locked)))
+    if reasons:
+        return reasons
+    watts: dict[Part, float] = {}
+    for part in dict.fromkeys(one.part for one in windows):
+        chosen = [one for one in windows if one.part == part]
+        found = _steps(traces, chosen, known)
+        if found.watts is None:
+            return found.reasons
+        watts[part] = found.watts
+    return NodeDraw(watts, whole.seconds, whole.updates, whole.scope, _by_palindrome(traces, windows, known))
+
+
+def _by_palindrome(
+    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed
+) -> dict[int, dict[Part, float]]:
+    """The draw of each part from the windows of one palindrome; a part whose windows don't stand alone is left out."""
+    chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
+    for one in windows:
+        chosen.setdefault((one.palindrome, one.part), []).append(one)
+    found: dict[int, dict[Part, float]] = {}
+    for (place, part), own in chosen.items():
+        watts = _steps(traces, own, known).watts
+        if watts is not None:
+            found.setdefault(place, {})[part] = watts
+    return found
+
+
+def _trace(recording: Recording) -> Trace:
+    """The GPU's own sensor, else the module's where only that one tells."""
+    return recording.module if recording.module.power and not recording.gpu.power else recording.gpu
+
+
+def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
+    """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
+    draws = {name: _drawn(name, trace, windows, known, Limits()) for name, trace in traces.items()}
+    return node_draw(meters_of(draws, known.modules), traces)
+
+
+def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
+    """The node while the steps of one part's windows ran, its pauses taken off."""
+    draws = {}
+    for name, trace in traces.items():
+        paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
+        rest = rest_watts(trace, known.rests, known.sensor_seconds) if paused else None
+        draws[name] = without_pauses(_drawn(name, trace, windows, known, PART_LIMITS), paused, rest)
+    return node_draw(meters_of(draws, known.modules), traces)
+
+
+def _drawn(name: str, trace: Trace, windows: Sequence[PowerWindow], known: Sensed, limits: Limits) -> Draw:
+    first, last = windows[0], windows[-1]
+    cut = near(trace, Window(first.window.start, last.window.end))
+    step = first.steps.get(name, first.step_seconds)
+    load = Load(step, first.longest_pause_seconds, known.sensor_seconds, first.calls)
+    return draw(cut, [one.window for one in windows], load, limits)
+
+
+def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:
+    """Of the windows together, mean of the GPUs by these names: a module's sensor sees all of its own."""
+    paused = [one for one in windows if one.longest_pause_seconds]
+    return math.fsum(one.window.seconds * (1 - fmean(one.running.get(name, 1.0) for name in names)) for one in paused)
+
+
+def _locked(one: PowerWindow, sensor_seconds: float) -> bool:
+    """Whether any GPU's own steps are locked to its sensor: the mean of a slow GPU's and the others' is nobody's."""
+    steps = one.steps.values() or (one.step_seconds,)
+    return any(lock_with_pauses(step, sensor_seconds, one.longest_pause_seconds, one.calls) for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """What held an arm's clocks back on the GPU that was hit most, and what marks its figures."""
+
+    shares: tuple[ThrottleShare, ...] = ()
+    marked: ThrottleShare | None = None
+
+
+def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> HeldBack:
+    """Throttling over an arm's windows: of each reason the share on the GPU that it took most of."""
+    worst: dict[str, Throttle] = {}
+    for recording in recordings.values():
+        at = [reading.at for reading in recording.throttle]
+        parts = [(window.seconds, _shares(recording.throttle, at, window)) for window in windows]
+        for one in pooled(parts):
+            if one.reason not in worst or one.share > worst[one.reason].share:
+                worst[one.reason] = one
+    marked = marking(tuple(worst.values()))
+    return HeldBack(tuple(_told(one) for one in worst.values()), _told(marked) if marked else None)
+
+
+def _shares(readings: tuple[ThrottleReading, ...], at: list[float], window: Window) -> tuple[Throttle, ...]:
+    """The readings are in order of time (`at`), as a sampler writes them; only those of the window are looked at."""
+    inside = readings[bisect_left(at, window.start) : bisect_right(at, window.end)]
+    return shares(inside, window.start, window.end) if inside else ()
+
+
+def _told(one: Throttle) -> ThrottleShare:
+    return ThrottleShare(reason=one.reason, share=one.share, sampled=one.sampled)
+
+
+def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Clocks | None:
+    """Mean SM clock of all GPUs over the windows and the hottest moment of any; None where neither is told."""
+    mhz = [value for one in recordings.values() for value in _within(one.sm_mhz, windows)]
+    celsius = [value for one in recordings.values() for value in _within(one.celsius, windows)]
+    if not mhz and not celsius:
+        return None
+    return Clocks(sm_mhz=round(fmean(mhz), 1) if mhz else None, celsius=float(max(celsius)) if celsius else None)
+
+
+def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> int | None:
+    """The most memory that NVML counted as used on any GPU within the windows, bytes."""
+    return max((value for one in recordings.values() for value in _within(one.used_bytes, windows)), default=None)
+
+
+def _within(points: tuple[tuple[float, int], ...], windows: Sequence[Window]) -> list[int]:
+    """The values within the windows; points are in order of time."""
+    found: list[int] = []
+    at = [moment for moment, _ in points]
+    for window in windows:
+        start, end = bisect_left(at, window.start), bisect_right(at, window.end)
+        found.extend(value for _, value in points[start:end])
+    return found
+
+
+def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:
+    """Draw of all GPUs through the run, at most 600 means; an interval in which one of them has no sample is None.
+
+    `began` is the moment of `started_at` on the samples' clock. A module counts once for all its GPUs' samples, so only
+    traces of the GPUs' own sensors are drawn.
+    """
+    powers = [recording.gpu.power for recording in recordings.values()]
+    if not powers or not all(powers):
+        return None
+    end = max(power[-1].at for power in powers)
+    interval = max(1.0, (end - began) / TRACE_POINTS)
+    count = min(TRACE_POINTS, int((end - began) / interval) + 1)
+    if count < 1:
+        return None
+    sums: list[float | None] = [0.0] * count
+    for power in powers:
+        cells: list[list[float]] = [[] for _ in range(count)]
+        for sample in power:
+            place = int((sample.at - began) / interval)
+            if 0 <= place < count:
+                cells[place].append(sample.watts)
+        sums = [
+            None if known is None or not cell else known + fmean(cell) for known, cell in zip(sums, cells, strict=True)
+        ]
+    watts = tuple(None if value is None else round(value, 1) for value in sums)
+    return PowerTrace(started_at=started_at, interval_seconds=round(interval, 3), watts=watts)

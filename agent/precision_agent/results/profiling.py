@@ -1,0 +1,199 @@
+"""What is found out after the timed palindromes, outside all timed windows: kernels, flags, second depth, loss runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from precision_agent.cases import Arm
+from precision_agent.method.full_depth import Values, depth_check, depth_of, window_of
+from precision_agent.method.loss import loss_of, loss_run, source
+from precision_agent.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName, Sample
+from precision_agent.results.train import Measured, Steps, steps_of
+from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_agent.sampling.sample import first_failure
+from precision_api.request import TIMINGS, MeasurementRequest
+from precision_api.result import Failure, Loss
+
+LOSS_SECONDS = 120.0
+"""What a loss run is expected to take at most; a hung one is killed at three times that."""
+SECOND_DEPTH_SECONDS = 1.0
+"""Of timed steps at the second depth: enough for a check that allows 3 %."""
+Notes = Mapping[str, tuple[str, ...]]
+"""By an arm's label, what its reader must know."""
+Told = Callable[[str, float], None]
+"""Hears a phase's name and the share of it that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """By an arm's label; what could not be had is left out, or is its Failure."""
+
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    inspections: Mapping[str, Inspection] = field(default_factory=dict)
+    losses: Mapping[str, Loss] = field(default_factory=dict)
+    depth_checks: Mapping[str, float] = field(default_factory=dict)
+    """Of the GPU that was predicted worst."""
+    notes: Notes = field(default_factory=dict)
+    """Why something is left out: what fails here is told, though no figure fails with it."""
+
+
+def look(
+    crew: Crew,
+    request: MeasurementRequest,
+    run: Measured,
+    arms: Sequence[Arm],
+    stop: Stop,
+    told: Told,
+    trace: Path | None,
+) -> After:
+    """All of it for the arms that run, the control left out; a stop ends it with what is there."""
+    chosen = [arm for arm in arms if arm != run.cases.control]
+    profiles, inspections, unseen = _verified(crew, chosen, stop, told, trace)
+    checks, unchecked = _second_depths(crew, request, run, chosen, told)
+    losses = {} if stop() else _losses(crew, request, run, chosen, told)
+    notes = {arm.label: (*unseen.get(arm.label, ()), *unchecked.get(arm.label, ())) for arm in chosen}
+    return After(profiles, inspections, losses, checks, notes)
+
+
+def _verified(
+    crew: Crew, arms: Sequence[Arm], stop: Stop, told: Told, trace: Path | None
+) -> tuple[dict[str, Profile], dict[str, Inspection], Notes]:
+    told("verify", 0.0)
+    if stop():
+        return {}, {}, {}
+    places = [trace and trace / f"trace-{arm.label}.json" for arm in arms]
+    profiles = crew.spread([Order("profile", (arm, place), arm=arm) for arm, place in zip(arms, places, strict=True)])
+    told("verify", 0.5)
+    inspections = crew.spread([Order("inspect", (arm,), arm=arm) for arm in arms])
+    told("verify", 1.0)
+    labels = [arm.label for arm in arms]
+    notes = {
+        label: (
+            *_note("no kernels were seen", seen),
+            *_untraced(trace, seen),
+            *_note("nothing was seen of the quantizers", inside),
+        )
+        for label, seen, inside in zip(labels, profiles, inspections, strict=True)
+    }
+    return (
+        {label: found for label, found in zip(labels, profiles, strict=True) if isinstance(found, Profile)},
+        {label: found for label, found in zip(labels, inspections, strict=True) if isinstance(found, Inspection)},
+        notes,
+    )
+
+
+def _untraced(trace: Path | None, found: object) -> tuple[str, ...]:
+    """A word where a trace was asked for and there is none, also where the backend has nothing to trace."""
+    if trace is None or not isinstance(found, Failure):
+        return ()
+    return (f"no trace was written: {found.message or found.reason}"[:1024],)
+
+
+def _note(what: str, found: object) -> tuple[str, ...]:
+    """A failure in words; nothing of what a backend does not have at all."""
+    if not isinstance(found, Failure) or found.reason == "not_available":
+        return ()
+    return (f"{what}: {found.reason}: {found.message}"[:1024],)
+
+
+def _second_depths(
+    crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told
+) -> tuple[dict[str, float], Notes]:
+    """Predicted over measured step at a second depth, in `standard` and longer; why an arm has none is a note.
+
+    As the palindromes were: all GPUs at once, each held against its own first depth; the worst one is told.
+    """
+    checks: dict[str, float] = {}
+    notes: dict[str, tuple[str, ...]] = {}
+    if run.cases.training is None or request.timing.passes < TIMINGS["standard"].passes:
+        return checks, notes
+    seconds = SECOND_DEPTH_SECONDS
+    for place, arm in enumerate(arms):
+        told("second_depth", place / len(arms))
+        steps = steps_of(arm, run)
+        if isinstance(steps, Failure):
+            continue  # told already, and nothing to check
+        answers = crew.all(Order("second_depth", (arm, seconds), seconds, arm))
+        found = first_failure(run.names, answers) or _worst(arm, steps, run, answers)
+        if isinstance(found, Failure):
+            notes[arm.label] = _note("a second depth was not checked", found)
+        else:
+            checks[arm.label] = found
+    return checks, notes
+
+
+def _worst(arm: Arm, steps: Steps, run: Measured, samples: Sequence[Sample]) -> float | Failure:
+    """The ratio that is furthest from 1 among the devices; a Failure as soon as one of them has none."""
+    ratios = [_checked(arm, steps, run, place, sample) for place, sample in enumerate(samples)]
+    failed = first_failure(run.names, ratios)
+    known = [ratio for ratio in ratios if not isinstance(ratio, Failure)]
+    return failed or max(known, key=lambda ratio: abs(ratio - 1))
+
+
+def _checked(arm: Arm, steps: Steps, run: Measured, place: int, sample: Sample) -> float | Failure:
+    """One device's ratio, from its own palindromes' means."""
+    if not sample.layers_measured or sample.layers_measured == steps.depth.measured:
+        told = f"the second model had {sample.layers_measured or 'no known number of'} layers"
+        return Failure(reason="no_other_depth", message=told)
+    mixed = _other_mix(arm, run, sample)
+    if mixed:
+        return mixed
+    passes = [devices[place] for devices in run.samples.regions[arm.label]]
+    first: Values = {name: (fmean(one[name] for one in passes),) for name in passes[0]}
+    second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
+    depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
+    return depth_check(first, steps.depth, second, depth)
+
+
+def _other_mix(arm: Arm, run: Measured, sample: Sample) -> Failure | None:
+    """Why the two depths can't be compared: their layers have sliding windows by different shares."""
+    first = run.samples.facts[arm.label, run.cases.training] if run.cases.training else sample
+    if window_of(run.workload) is None or first.windowed_layers is None or sample.windowed_layers is None:
+        return None
+    depths = [(one.windowed_layers or 0, one.layers_measured or 1) for one in (first, sample)]
+    if depths[0][0] * depths[1][1] == depths[1][0] * depths[0][1]:
+        return None
+    told = " and ".join(f"{windowed} of {layers}" for windowed, layers in depths)
+    return Failure(reason="windows_differ", message=f"{told} layers have a sliding window")
+
+
+def _losses(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told) -> dict[str, Loss]:
+    """Loss runs of every arm and seed; one failed seed fails the arm's verdict, with its reason."""
+    model = run.workload.model
+    if request.loss is None:
+        return {}
+    if model is None or not model.vocab_size:
+        failure = Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
+        return {arm.label: Loss(failure=failure) for arm in arms}
+    told("loss", 0.0)
+    seeds = [request.timing.seed + number for number in range(request.loss.seeds)]
+    wanted = [(arm, seed) for arm in arms for seed in seeds]
+    steps, factor = request.loss.steps, request.loss.learning_rate_factor
+    plans = [(arm, LossPlan(steps, seed, factor)) for arm, seed in wanted]
+    tracks = crew.spread([Order("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
+    told("loss", 1.0)
+    entropy = source(model.vocab_size, seeds[0]).entropy
+    return {
+        arm.label: _loss(seeds, [t for (a, _), t in zip(wanted, tracks, strict=True) if a == arm], entropy)
+        for arm in arms
+    }
+
+
+def _loss(seeds: Sequence[int], tracks: Sequence[LossTrack | Failure], entropy: float) -> Loss:
+    failed = next((track for track in tracks if isinstance(track, Failure)), None)
+    if failed:
+        return Loss(failure=failed, entropy=entropy)
+    runs = [
+        loss_run(seed, _rounded(track.loss), _rounded(track.gradient_norm))
+        for seed, track in zip(seeds, tracks, strict=True)
+        if isinstance(track, LossTrack)
+    ]
+    return loss_of(runs, entropy)
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    """To five digits: a thousand steps of three seeds and seven recipes must fit into the log."""
+    return tuple(float(f"{value:.5g}") for value in values)

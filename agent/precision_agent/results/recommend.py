@@ -1,0 +1,128 @@
+"""Which recipe to use on this node, by speed and by energy, which to fall back to, and why, in one sentence or two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from precision_agent.method.loss import diverged_step
+from precision_api import stats
+from precision_api.recipes import RECIPES, Recipe
+from precision_api.result import Energy, Interval, Provenance, RecipeResult, Recommendation
+from precision_api.summary import USABLE, complete
+
+WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
+"""Bits of a number in each format: one falls back to a wider one."""
+LEAST_ENERGY_DIFFERENCE = 0.03
+"""[try] In simulation the draw of paused steps errs by up to 2.8 %, and not all of it shows in an interval. Less than
+this is never called a gain."""
+
+
+def recommend(
+    results: Sequence[RecipeResult], control: Interval | None, provenance: Provenance, baseline: Recipe = "bf16"
+) -> Recommendation:
+    """The recommendation; a recipe whose precision was not verified, or whose loss diverged, is never recommended."""
+    verified = [result for result in results if result.verification.verdict in USABLE]
+    usable = [result for result in verified if _learns(result)]
+    if baseline not in [result.recipe for result in usable]:
+        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no verified figure.")
+    ranked = _ranked(usable, control)
+    if not ranked and all(_speedup(result) is None for result in verified):
+        return Recommendation(sentence=_nothing(verified, baseline))
+    fastest = ranked[0].recipe if ranked else baseline
+    wider = [result.recipe for result in ranked if _width(result.recipe) > _width(fastest)]
+    fallback = next(iter([*wider, *([baseline] if _width(baseline) >= _width(fastest) else [])]), None)
+    by_energy = _by_energy(usable, baseline)
+    return Recommendation(
+        by_speed=fastest,
+        by_energy=by_energy,
+        fallback=None if fastest == baseline else fallback,
+        sentence=_sentence(results, usable, ranked, by_energy, fallback, provenance, baseline),
+    )
+
+
+def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
+    """Why there is nothing to compare: parts of the step that did not fit, or no figure at all."""
+    missing = dict.fromkeys(name for result in verified if result.training for name in result.training.missing)
+    if missing:
+        parts = " and ".join(missing)
+        return f"No recommendation: the steps ran without {parts}, for want of memory, and no sum of GEMMs is whole."
+    return f"No recommendation: no recipe has a figure to compare with {baseline}."
+
+
+def _learns(result: RecipeResult) -> bool:
+    return diverged_step(result.loss) is None
+
+
+def _width(recipe: Recipe) -> int:
+    return WIDTH[RECIPES[recipe].format]
+
+
+def _speedup(result: RecipeResult) -> Interval | None:
+    """Of the complete training step, else of the GEMMs with their quantisation."""
+    training = complete(result.training)
+    if training and training.speedup:
+        return training.speedup
+    return next((part.speedup for part in result.sums if part.mode == "autocast" and part.speedup), None)
+
+
+def _ranked(usable: Sequence[RecipeResult], control: Interval | None) -> list[RecipeResult]:
+    """Recipes that are faster than the baseline beyond the noise, the fastest first."""
+    faster = [
+        (ratio.value, result)
+        for result in usable
+        if (ratio := _speedup(result)) and ratio.value > 1 and stats.differs(ratio, control)
+    ]
+    return [result for _, result in sorted(faster, key=lambda pair: -pair[0])]
+
+
+def _energy(result: RecipeResult) -> Energy | None:
+    training = complete(result.training)
+    energy = training.energy if training else None
+    return energy if energy and energy.valid and energy.tokens_per_joule else None
+
+
+def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | None:
+    """The most tokens per joule, if by enough; None unless the baseline and one more have valid energy."""
+    known = {result.recipe: energy for result in usable if (energy := _energy(result))}
+    if baseline not in known or len(known) < 2:
+        return None
+    saving = [recipe for recipe, energy in known.items() if _saves(energy, known[baseline])]
+    return max(saving, key=lambda recipe: known[recipe].tokens_per_joule or 0.0, default=baseline)
+
+
+def _saves(energy: Energy, baseline: Energy) -> bool:
+    """Whether a token costs less by enough, and beyond the interval of the paired ratio."""
+    assert energy.tokens_per_joule
+    assert baseline.tokens_per_joule
+    ratio = energy.tokens_per_joule_ratio
+    sure = ratio is not None and ratio.lower > 1
+    return sure and energy.tokens_per_joule > baseline.tokens_per_joule * (1 + LEAST_ENERGY_DIFFERENCE)
+
+
+def _sentence(
+    results: Sequence[RecipeResult],
+    usable: Sequence[RecipeResult],
+    ranked: Sequence[RecipeResult],
+    by_energy: Recipe | None,
+    fallback: Recipe | None,
+    provenance: Provenance,
+    baseline: Recipe,
+) -> str:
+    trained = any((training := complete(result.training)) and training.speedup for result in usable)
+    what = "trains" if trained else "runs these GEMMs"
+    if not ranked:
+        said = f"Stay with {baseline}: no verified recipe {what} faster than it beyond the noise."
+    else:
+        best = ranked[0]
+        ratio = _speedup(best)
+        assert ratio, "a ranked recipe has a speedup"
+        label = " (emulated)" if best.verification.verdict == "emulated" else ""
+        bounds = f"{ratio.lower:.3g} to {ratio.upper:.3g}"
+        other = f"; fall back to {fallback}" if fallback else ""
+        said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline} ({bounds}){other}."
+    if by_energy:
+        said += f" Most tokens per joule: {by_energy}."
+    diverged = [f"{result.recipe} at step {step}" for result in results if (step := diverged_step(result.loss))]
+    if diverged:
+        said += f" The loss diverged: {', '.join(diverged)}."
+    return said if provenance == "measured" else f"{said} These figures are {provenance}, not measured here."

@@ -1,0 +1,267 @@
+"""Everything that a run found out -> its one result. Pure: the same facts give the same result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from precision_agent.cases import Arm
+from precision_agent.method.full_depth import depth_agrees, other_windows
+from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
+from precision_agent.power.sensing import Sensing
+from precision_agent.power.sensor_sampling import Recordings
+from precision_agent.precision.evidence import UNFUSED, cpu_bound, quantization_tax, unfused_attention, verification_of
+from precision_agent.protocol import Inspection, Origin, Probe, Profile, Sample
+from precision_agent.results.assess import Evidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.power_windows import (
+    NodeDraw,
+    Sensed,
+    clocks,
+    held_back,
+    node_draws,
+    power_trace,
+    used_bytes,
+)
+from precision_agent.results.profiling import After
+from precision_agent.results.recommend import recommend
+from precision_agent.results.train import Measured, Metering
+from precision_agent.sampling.calibrate import disagrees
+from precision_agent.sampling.devices import Machine
+from precision_agent.sampling.sample import Samples
+from precision_api import stats
+from precision_api.request import PLAIN, MeasurementRequest, request_hash
+from precision_api.result import Backend as BackendName
+from precision_api.result import Failure, GpuHealth, MeasurementResult, Memory, Steadiness
+
+MOST_NOTES = 8
+Drawn = NodeDraw | tuple[Reason, ...] | Failure
+"""An arm's draw, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that was found out, up to now; `asked` is the request as it came, `request` as it was measured."""
+
+    asked: MeasurementRequest
+    request: MeasurementRequest
+    run: Measured
+    backend: BackendName
+    machine: Machine
+    origin: Origin
+    probes: Mapping[Arm, Probe]
+    sensing: Sensing
+    recordings: Recordings
+    began: float
+    """Moment of `started_at` on the samples' clock."""
+    started_at: float
+    steadiness: Steadiness | None = None
+    memory: Mapping[str, Memory] = field(default_factory=dict)
+    after: After = field(default_factory=After)
+    notes: tuple[str, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    """Each phase and when it began, in seconds since 1970; one may come again."""
+
+
+def result_of(found: Found, finished_at: float) -> MeasurementResult:
+    """The result; `finished_at` is seconds since 1970."""
+    run = replace(found.run, control=control_ratio(found.run))
+    arms = [arm for arm in found.probes if arm != run.cases.control]
+    draws = {arm: _draw(arm, found) for arm in arms}
+    made = (recipe_result(arm, run, _evidence(arm, found, draws)) for arm in arms)
+    recipes = with_meanings(tuple(made), run)
+    request, workload, formula = found.asked, run.workload, run.workload.formula
+    started = _timestamp(found.started_at)
+    return MeasurementResult(
+        run=request.run,
+        request_hash=request_hash(request),
+        node=request.node.name,
+        attempt=request.attempt,
+        backend=found.backend,
+        provenance=found.origin.provenance,
+        sources=found.origin.sources,
+        simulated=found.origin.simulated,
+        partial=run.samples.ended,
+        product=found.machine.product,
+        gpus=found.machine.gpus,
+        software=found.machine.software,
+        started_at=started,
+        finished_at=_timestamp(finished_at),
+        duration_seconds=round(max(0.0, finished_at - found.started_at), 3),
+        phase_seconds=_phase_seconds(found.phases, finished_at),
+        workload_name=workload.name,
+        workload_hash=workload.hash,
+        formula=f"{formula.name}/{formula.version}" if formula else None,
+        training_flops_per_token=workload.training_flops_per_token,
+        baseline=request.baseline,
+        recipe_scope=request.recipe_scope,
+        health=_health(found.sensing),
+        environment=_environment(found.machine.environment),
+        steadiness=found.steadiness,
+        sensor=found.sensing.sensor,
+        power_trace=power_trace(found.recordings.gpus, started, found.began),
+        noise_floor=stats.noise_floor(run.control),
+        control_ratio=run.control,
+        recipes=recipes,
+        recommendation=recommend(recipes, run.control, found.origin.provenance, request.baseline),
+    )
+
+
+def _phase_seconds(phases: Sequence[tuple[str, float]], finished_at: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    ends = [*(begun for _, begun in phases[1:]), finished_at]
+    for (name, begun), end in zip(phases, ends, strict=True):
+        found[name] = round(found.get(name, 0.0) + max(0.0, end - begun), 3)
+    return found
+
+
+def partial_of(found: Found, samples: Samples) -> Found:
+    """The same with the samples so far, as what a killed run would leave."""
+    return replace(found, run=replace(found.run, samples=samples.so_far()))
+
+
+def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Evidence:
+    probe, samples = found.probes[arm], found.run.samples
+    windows = samples.timed.get(arm.label, ())
+    recordings = found.recordings.gpus
+    profile = found.after.profiles.get(arm.label)
+    inside = found.after.inspections.get(arm.label, Inspection())
+    used = used_bytes(recordings, windows)
+    memory = found.memory.get(arm.label, Memory())
+    return Evidence(
+        probe=probe,
+        metering=_metering(arm, found, draws),
+        memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
+        verification=verification_of(arm.recipe, found.request, probe, profile, inside, found.backend),
+        held_back=held_back(recordings, windows),
+        clocks=clocks(recordings, windows),
+        quantization_tax=_tax(arm, found.run, profile) if profile else None,
+        gradient_quantization_share=inside.gradient_quantization_share,
+        cpu_bound=cpu_bound(profile) if profile else _busy(arm, found.run),
+        loss=found.after.losses.get(arm.label),
+        depth_check=found.after.depth_checks.get(arm.label),
+        notes=_notes(arm, found),
+    )
+
+
+def _tax(arm: Arm, run: Measured, profile: Profile) -> float | None:
+    """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
+    fact, model = _training_fact(arm, run), run.workload.model
+    depth = model.num_hidden_layers / fact.layers_measured if fact and fact.layers_measured and model else 1.0
+    forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
+    return quantization_tax(arm.recipe, profile.kernels, forwards, depth)
+
+
+def _training_fact(arm: Arm, run: Measured) -> Sample | None:
+    return run.samples.facts.get((arm.label, run.cases.training)) if run.cases.training else None
+
+
+def _busy(arm: Arm, run: Measured) -> bool | None:
+    fact = run.samples.facts.get((arm.label, run.cases.training)) if run.cases.training else None
+    return None if fact is None or fact.busy is None else fact.busy < 0.95
+
+
+def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
+    """What else a reader must know; eager execution where a graph was tried has its reason."""
+    run = found.run
+    reasons = {
+        fact.execution_reason
+        for (label, _), fact in run.samples.facts.items()
+        if label == arm.label and fact.execution_reason
+    }
+    repeated = (
+        (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
+    )
+    kept = found.run.kept_by(arm)
+    base = found.run.cases.baseline.recipe
+    profile = found.after.profiles.get(arm.label)
+    told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
+    notes = (
+        *((told,) if kept else ()),
+        *_windows(arm, run),
+        *found.notes,
+        *repeated,
+        *_doubts(found.after.depth_checks.get(arm.label)),
+        *found.after.notes.get(arm.label, ()),
+        *_without(found.after.inspections.get(arm.label)),
+        *((UNFUSED,) if profile and unfused_attention(profile) else ()),
+        *sorted(reasons),
+    )
+    cut = len(notes) - MOST_NOTES
+    if cut > 0:
+        notes = (*notes[: MOST_NOTES - 1], f"{cut + 1} more notes")
+    return tuple(note[:1024] for note in notes)
+
+
+def _windows(arm: Arm, run: Measured) -> tuple[str, ...]:
+    """That the short model has another mix of windowed layers than the full one."""
+    fact = _training_fact(arm, run)
+    if fact is None or fact.windowed_layers is None or not fact.layers_measured:
+        return ()
+    told = other_windows(run.workload, fact.layers_measured, fact.windowed_layers)
+    return (told,) if told else ()
+
+
+def _without(inside: Inspection | None) -> tuple[str, ...]:
+    """What of the model the measured training step did not have."""
+    left_out = inside.left_out if inside else ()
+    return (f"the training step is without {', '.join(left_out)}",) if left_out else ()
+
+
+def _doubts(depth_check: float | None) -> tuple[str, ...]:
+    """What a second depth that was predicted badly says of the full-depth figures."""
+    if depth_check is None or depth_agrees(depth_check):
+        return ()
+    return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
+
+
+def _metering(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Metering:
+    sensing = found.sensing
+    accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
+    return Metering(draws[arm], sensing.idle_watts, accuracy, draws[found.run.cases.baseline])
+
+
+def _draw(arm: Arm, found: Found) -> Drawn:
+    sensing, samples = found.sensing, found.run.samples
+    if sensing.sensors is None:
+        return sensing.failure
+    if found.recordings.failure:
+        return (found.recordings.failure,)
+    if arm.label in samples.power_failures:
+        return samples.power_failures[arm.label]
+    if disagrees(sensing.sensor):
+        return (COUNTER_DISAGREES,)
+    windows = samples.windows.get(arm.label, ())
+    known = Sensed(sensing.modules, sensing.sensor_seconds, sensing.rests)
+    return node_draws(found.recordings.gpus, windows, found.run.names, known)
+
+
+def _health(sensing: Sensing) -> tuple[GpuHealth, ...]:
+    return tuple(
+        GpuHealth(
+            uuid=gpu.uuid,
+            ecc_volatile_uncorrectable=gpu.ecc_volatile_uncorrectable,
+            ecc_aggregate_uncorrectable=gpu.ecc_aggregate_uncorrectable,
+            remap_pending=gpu.remap_pending,
+            memory_used_bytes=gpu.memory_used_bytes,
+            utilisation_percent=gpu.utilisation_percent,
+        )
+        for gpu in sensing.health
+    )
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """At most 32 variables with plain names, sorted."""
+    named = sorted(name for name in given if len(name) <= 64 and re.fullmatch(PLAIN, name))
+    return {name: given[name][:1024] for name in named[:32]}
+
+
+def _timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, to the second: as Kubernetes writes times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def measured(found: Found, samples: Samples) -> Found:
+    """The same with these samples."""
+    return replace(found, run=replace(found.run, samples=samples))

@@ -1,0 +1,274 @@
+"""Samples of a short model -> the training figure of the full-depth model, of all GPUs of the node, with its energy.
+
+Every GPU's own full-depth step comes first, then the node: a slow GPU is seen, and one that failed fails the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from precision_agent.cases import Arm, Cases
+from precision_agent.method.difference import difference
+from precision_agent.method.full_depth import (
+    REGIONS,
+    Depth,
+    FullDepth,
+    NodeRates,
+    depth_of,
+    full_depth,
+    full_depth_watts,
+    node_rates,
+    speedup,
+)
+from precision_agent.power.energy import Draw
+from precision_agent.power.reasons import Reason
+from precision_agent.power.token_energy import token_energy
+from precision_agent.protocol import RegionName
+from precision_agent.results.power_windows import NodeDraw
+from precision_agent.sampling.sample import LEAST_PALINDROMES, Samples
+from precision_api import stats
+from precision_api.products import Part
+from precision_api.recipes import RECIPES
+from precision_api.resolution import ResolvedWorkload
+from precision_api.result import (
+    Energy,
+    Failure,
+    Interval,
+    PowerScope,
+    Region,
+    SensorAccuracy,
+    Training,
+    Utilisation,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that the samples say, and what they were taken of; `part` names the peaks, None for an unknown product."""
+
+    cases: Cases
+    samples: Samples
+    workload: ResolvedWorkload
+    names: tuple[str, ...]
+    part: Part | None = None
+    control: Interval | None = None
+    kept_higher: int = 0
+    """Layers that stay in the baseline's recipe: computed from its layer times, not run."""
+
+    def kept_by(self, arm: Arm) -> int:
+        """Layers that the arm keeps higher; the baseline has nothing to keep them in but itself."""
+        return 0 if arm.recipe == self.cases.baseline.recipe else self.kept_higher
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """An arm's full-depth micro batches: the node's rates, each GPU's seconds by palindrome."""
+
+    rates: NodeRates
+    seconds: Mapping[str, tuple[float, ...]]
+    depth: Depth
+    missing: tuple[RegionName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    """An arm's draw, or why there is none; `idle_watts` by scope, of all sensors together.
+
+    `baseline` is the baseline's draw: for the ratio to it, and for layers that are kept in its recipe.
+    """
+
+    draw: NodeDraw | tuple[Reason, ...] | Failure
+    idle_watts: Mapping[PowerScope, float]
+    accuracy: SensorAccuracy = "unverified"
+    baseline: NodeDraw | tuple[Reason, ...] | Failure = ()
+
+
+def steps_of(arm: Arm, run: Measured) -> Steps | Failure:
+    """The arm's full-depth steps on every GPU; a Failure where one of them has none, or palindromes are too few."""
+    case = run.cases.training
+    if case is None:
+        return run.cases.no_training or Failure(reason="not_requested")
+    values = run.samples.by_device(arm, case)
+    if isinstance(values, Failure):
+        return values
+    if len(values) < LEAST_PALINDROMES:
+        return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
+    fact = run.samples.facts[arm.label, case]
+    kept, base = run.kept_by(arm), run.cases.baseline
+    depth = depth_of(
+        run.workload,
+        fact.layers_measured or case.layers,
+        kept_higher=kept,
+        optimizer_parameters=fact.optimizer_parameters,
+    )
+    seconds: dict[str, tuple[float, ...]] = {}
+    missing: tuple[RegionName, ...] = ()
+    for place, name in enumerate(run.names):
+        higher = _regions(base, run.samples, place) if kept else None
+        found = full_depth(_regions(arm, run.samples, place), depth, higher)
+        if isinstance(found, Failure):
+            return found.model_copy(update={"message": f"{name}: {found.message}"[:1024]})
+        seconds[name] = found.values
+        missing = _left_out(found, run.workload)
+    rates = node_rates(seconds, case.tokens, run.workload.workload.tensor_parallel, missing)
+    return Steps(rates, seconds, depth, missing)
+
+
+def _left_out(found: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName, ...]:
+    """What the figure is without; a model that has no vocabulary has no head to miss."""
+    has_head = workload.model is not None and workload.model.vocab_size is not None
+    return tuple(name for name in found.missing if name != "head" or has_head)
+
+
+def _regions(arm: Arm, samples: Samples, place: int) -> dict[RegionName, tuple[float, ...]]:
+    """Seconds of each region on one device, a value a palindrome; a region that one palindrome lacks is left out."""
+    passes = [devices[place] for devices in samples.regions.get(arm.label, ())]
+    return {
+        name: tuple(one[name] for one in passes) for name in REGIONS if passes and all(name in one for one in passes)
+    }
+
+
+def training_of(arm: Arm, run: Measured, metering: Metering, depth_check: float | None = None) -> Training:
+    """The training figure of one arm."""
+    steps, case = steps_of(arm, run), run.cases.training
+    if isinstance(steps, Failure) or case is None:
+        failure = steps if isinstance(steps, Failure) else run.cases.no_training
+        return Training(failure=failure)
+    rates, slowest = steps.rates, steps.rates.slowest_gpu
+    ratio = training_speedup(steps, arm, run)
+    flops = rates.tokens_per_second.value * case.flops_per_token
+    several = len(run.names) > 1
+    return Training(
+        tokens_per_second=rates.tokens_per_second,
+        synchronous_tokens_per_second=rates.synchronous,
+        slowest_gpu=slowest if several else None,
+        gpu_spread=rates.gpu_spread if several else None,
+        tokens_per_second_by_gpu=rates.by_gpu if several else {},
+        step_seconds=stats.mean_interval(steps.seconds[slowest]),
+        model_flops_per_second=flops,
+        mfu=_mfu(arm, flops / len(run.names), run.part),
+        speedup=ratio,
+        difference=difference(ratio, run.control) if ratio else None,
+        regions=_told_regions(arm, run, run.names.index(slowest)),
+        layers=steps.depth.layers,
+        layers_measured=steps.depth.measured,
+        trial_tokens_per_second=_trial_rate(arm, run),
+        missing=steps.missing,
+        depth_check=depth_check,
+        energy=_energy(arm, run, steps, metering),
+    )
+
+
+def training_speedup(steps: Steps, arm: Arm, run: Measured) -> Interval | None:
+    """The node's rate over the baseline's, paired; None for the baseline and where the two have no like figures."""
+    if arm == run.cases.baseline:
+        return None
+    baseline = steps_of(run.cases.baseline, run)
+    ratio = baseline if isinstance(baseline, Failure) else speedup(steps.rates, baseline.rates)
+    return None if isinstance(ratio, Failure) else ratio
+
+
+def _trial_rate(arm: Arm, run: Measured) -> float | None:
+    """Tokens/s of the short model as it ran, of all devices: shown, never planned with."""
+    case = run.cases.training
+    assert case is not None
+    values = run.samples.by_device(arm, case)
+    assert not isinstance(values, Failure)
+    each = [fmean(passes) for passes in zip(*values, strict=True)]
+    return sum(case.tokens / seconds for seconds in each) / run.workload.workload.tensor_parallel
+
+
+def _told_regions(arm: Arm, run: Measured, place: int) -> tuple[Region, ...]:
+    found = _regions(arm, run.samples, place)
+    return tuple(Region(name=name, seconds=stats.mean_interval(values)) for name, values in found.items())
+
+
+def _mfu(arm: Arm, flops: float, part: Part | None) -> Utilisation | None:
+    """Of one GPU, over the dense peak of the recipe's number format; None where no peak is known."""
+    if part is None:
+        return None
+    kind = RECIPES[arm.recipe].format
+    peak = {"bf16": part.bf16_flops, "fp8": part.fp8_flops, "fp4": part.fp4_flops}[kind]
+    if not peak:
+        return None
+    name = f"{part.name} dense {kind.upper()}: {part.source}"
+    return Utilisation(value=flops / peak, peak_flops_per_second=peak, peak=name)
+
+
+def _void(found: NodeDraw | tuple[Reason, ...] | Failure, metering: Metering) -> Energy:
+    assert not isinstance(found, NodeDraw)
+    reasons = (found.reason,) if isinstance(found, Failure) else tuple(reason.name for reason in found)
+    return Energy(valid=False, reasons=reasons[:8], sensor_accuracy=metering.accuracy)
+
+
+def _mean_regions(arm: Arm, run: Measured, palindrome: int | None = None) -> dict[RegionName, float]:
+    """Seconds of each region, the mean of all devices and of all palindromes, or in one of them."""
+    devices = [_regions(arm, run.samples, place) for place in range(len(run.names))]
+    chosen = slice(None) if palindrome is None else slice(palindrome, palindrome + 1)
+    return {name: fmean(value for device in devices for value in device[name][chosen]) for name in devices[0]}
+
+
+def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy:
+    """Joules of full-depth steps, from each part's draw and its seconds at full depth."""
+    found = metering.draw
+    if not isinstance(found, NodeDraw):
+        return _void(found, metering)
+    higher = None
+    if steps.depth.kept_higher:
+        if not isinstance(metering.baseline, NodeDraw):
+            return _void(metering.baseline, metering)
+        higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
+    watts = full_depth_watts(_mean_regions(arm, run), found.watts, steps.depth, higher)
+    if isinstance(watts, Failure):
+        return _void(watts, metering)
+    rate = steps.rates.tokens_per_second.value
+    idle = metering.idle_watts.get(found.scope)
+    told = token_energy(
+        Draw(watts * found.seconds, found.seconds, found.updates, found.scope), rate * found.seconds, idle
+    )
+    if isinstance(told, tuple):
+        return _void(told, metering)
+    return Energy(
+        valid=True,
+        scope=found.scope,
+        watts=watts,
+        tokens_per_joule=told.tokens_per_joule,
+        joules_per_token=told.joules_per_token,
+        tokens_per_joule_net=told.net_tokens_per_joule,
+        net_reason=told.net_reason.name if told.net_reason else None,
+        idle_watts=idle,
+        tokens_per_joule_ratio=_energy_ratio(arm, run, steps, metering),
+        updates=found.updates,
+        seconds=found.seconds,
+        sensor_accuracy=metering.accuracy,
+    )
+
+
+def _energy_ratio(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Interval | None:
+    """Tokens per joule over the baseline's, paired within palindromes; None where the two have no like figures."""
+    own, its, theirs = metering.draw, metering.baseline, steps_of(run.cases.baseline, run)
+    if arm == run.cases.baseline or not isinstance(own, NodeDraw) or not isinstance(its, NodeDraw):
+        return None
+    if isinstance(theirs, Failure) or set(steps.missing) != set(theirs.missing):
+        return None
+    mine = _tokens_per_joule(arm, run, steps, own, its)
+    base = _tokens_per_joule(run.cases.baseline, run, theirs, its, its)
+    both = sorted(mine.keys() & base.keys())
+    if len(both) < LEAST_PALINDROMES:
+        return None
+    return stats.paired_ratio([mine[place] for place in both], [base[place] for place in both])
+
+
+def _tokens_per_joule(arm: Arm, run: Measured, steps: Steps, draw: NodeDraw, baseline: NodeDraw) -> dict[int, float]:
+    """Of full-depth steps, by palindrome: those in which the layers' draw is known by itself."""
+    found: dict[int, float] = {}
+    for place in draw.palindromes() & baseline.palindromes():
+        higher = None
+        if steps.depth.kept_higher:
+            higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_palindrome(place))
+        watts = full_depth_watts(_mean_regions(arm, run, place), draw.of_palindrome(place), steps.depth, higher)
+        if not isinstance(watts, Failure):
+            found[place] = steps.rates.per_palindrome[place] / watts
+    return found

@@ -1,0 +1,201 @@
+"""A result as a person wants to read it at the end of a local run: a table, a sentence on each recipe, what to doubt.
+
+Pure. Nothing here is computed: it is the result's own figures, rounded. A figure that is absent has its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import wrap
+
+from precision_agent.method.loss import diverged_step
+from precision_api.result import Interval, MeasurementResult, RecipeResult
+
+WIDTH = 110
+NOT_ASKED = frozenset({"not_requested", "no_model"})
+"""Reasons that a reader knows of, since it was asked so."""
+SLOW_GPU = 0.97
+"""[try] A GPU below this share of the node's mean is named: those of one node usually differ by 1 or 2 %."""
+WIDE = 0.1
+"""From here on an interval, which is as far from its figure on a scale of ratios, is told by both of its ends."""
+MEASURED = frozenset({"ok", "emulated"})
+Cell = Callable[[RecipeResult], str]
+
+
+def verdict_text(result: MeasurementResult) -> str:
+    """The result in words, the verdict last."""
+    return "\n".join(
+        [*_head(result), "", *_table(result), "", *_sentences(result), *_doubts(result), "", *_end(result)]
+    )
+
+
+def _head(result: MeasurementResult) -> list[str]:
+    gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
+    method = "" if result.method == "agent" else ", by NVIDIA's method (forward only, for comparison)"
+    kept = f", attention's projections in {result.baseline}" if result.recipe_scope == "mlp" else ""
+    return [f"{result.workload_name} on {gpus}: {result.backend}, {result.provenance}{kept}{method}"]
+
+
+def _percent(interval: Interval) -> str:
+    if interval.n == 1 or not interval.value:
+        return ""
+    below, above = interval.lower / interval.value - 1, interval.upper / interval.value - 1
+    return f"±{(above - below) / 2:.1%}" if above < WIDE else f"{below:+.0%}/{above:+.0%}"
+
+
+def _rate(row: RecipeResult) -> str:
+    found = row.training.tokens_per_second if row.training else None
+    return f"{found.value:,.0f} {_percent(found)}" if found else "-"
+
+
+def _speedup(row: RecipeResult) -> str:
+    found = row.training.speedup if row.training else None
+    return f"{found.value:.3f}x {_percent(found)}" if found else "-"
+
+
+def _gemms(mode: str) -> Cell:
+    def cell(row: RecipeResult) -> str:
+        part = next((part for part in row.sums if part.mode == mode), None)
+        if part is None or part.seconds is None:
+            return "-"
+        ratio = f" {part.speedup.value:.2f}x" if part.speedup else ""
+        return f"{part.seconds.value * 1e3:.4g} ms{ratio}"
+
+    return cell
+
+
+def _energy(row: RecipeResult) -> str:
+    energy = row.training.energy if row.training else None
+    if energy is None or energy.tokens_per_joule is None:
+        return "-"
+    ratio = energy.tokens_per_joule_ratio
+    return f"{energy.tokens_per_joule:.4g}" + (f" {ratio.value:.2f}x {_percent(ratio)}" if ratio else "")
+
+
+def _loss(row: RecipeResult) -> str:
+    if row.loss is None:
+        return "-"
+    return row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "-")
+
+
+def _ran(row: RecipeResult) -> str:
+    return row.verification.verdict if row.availability in MEASURED else row.availability
+
+
+COLUMNS: Mapping[str, Cell] = {
+    "RECIPE": lambda row: row.recipe,
+    "TOKENS/S": _rate,
+    "SPEEDUP": _speedup,
+    "GEMMS+CAST": _gemms("autocast"),
+    "GEMMS ALONE": _gemms("prequantized"),
+    "TOKENS/J": _energy,
+    "LOSS": _loss,
+    "RAN": _ran,
+}
+
+
+def _table(result: MeasurementResult) -> list[str]:
+    cells = [[cell(row) for cell in COLUMNS.values()] for row in result.recipes]
+    kept = [at for at, name in enumerate(COLUMNS) if any(row[at] != "-" for row in cells)]
+    lines = [[list(COLUMNS)[at] for at in kept], *[[row[at] for at in kept] for row in cells]]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(kept))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _sentences(result: MeasurementResult) -> list[str]:
+    shared = _shared_notes(result)
+    found = list(shared)
+    for row in result.recipes:
+        for text in _said(row, shared):
+            found.append(text if text.startswith((f"{row.recipe} ", f"{row.recipe}:")) else f"{row.recipe}: {text}")
+    return [line for text in found for line in wrap(text, WIDTH, subsequent_indent="    ")]
+
+
+def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
+    """What there is to say of one recipe, beside its line of the table."""
+    failures = [part.failure for part in row.sums if part.failure]
+    failures += [row.training.failure] if row.training and row.training.failure else []
+    failures += [row.loss.failure] if row.loss and row.loss.failure else []
+    failures = [failure for failure in failures if failure.reason not in NOT_ASKED]
+    said = [row.meaning.sentence] if row.meaning and row.meaning.kind != "baseline" else []
+    said += [f"{row.availability}: {row.availability_reason}"] if row.availability_reason else []
+    said += [f"{row.verification.verdict}: {row.verification.message}"] if _needs_proof(row) else []
+    said += [f"{failure.reason}: {failure.message}" for failure in dict.fromkeys(failures)]
+    said += [note for note in row.notes if note not in shared]
+    step = diverged_step(row.loss)
+    if row.loss and row.loss.verdict == "diverged":
+        said.append("its loss diverged in the smoke test" + (f", at step {step}" if step is not None else ""))
+    return said
+
+
+def _needs_proof(row: RecipeResult) -> bool:
+    """Whether another precision may have run than the recipe's: then what was seen is told."""
+    found = row.verification
+    return row.availability in MEASURED and found.verdict in ("partial", "fallback", "unknown") and bool(found.message)
+
+
+def _shared_notes(result: MeasurementResult) -> tuple[str, ...]:
+    """Notes that stand with every recipe that ran: they are the run's, and told once."""
+    notes = [row.notes for row in result.recipes if row.availability in MEASURED]
+    return tuple(note for note in notes[0] if all(note in others for others in notes)) if len(notes) > 1 else ()
+
+
+def _doubts(result: MeasurementResult) -> list[str]:
+    """What a reader must know before believing the figures."""
+    found = []
+    if result.partial:
+        found.append(f"PARTIAL: {result.partial.message} ({result.partial.reason}); what is there is good.")
+    if result.simulated:
+        fields = ", ".join(row.field for row in result.simulated)
+        found.append(f"SIMULATED, nothing of it was measured here: {fields}.")
+    if result.product == "CPU":
+        found.append("A trial on the CPU: these figures say nothing of a GPU.")
+    if result.steadiness and result.steadiness.state == "not_steady":
+        found.append(f"The machine was not steady: {result.steadiness.message}")
+    for row in result.recipes:
+        if row.throttled:
+            found.append(f"{row.recipe} was throttled: {row.throttled.reason}, {row.throttled.share:.1%} of the time.")
+        if row.training and row.training.missing:
+            found.append(f"{row.recipe}: without {', '.join(row.training.missing)}, which did not fit.")
+        if row.cpu_bound and result.product != "CPU":
+            found.append(f"{row.recipe} was CPU-bound: the GPU was busy less than 95 % of the time.")
+    if result.method == "agent" and result.control_ratio is None and any(_ratios(result)):
+        found.append("The control has no figure: how much noise there was is not known, 0.5 % is assumed.")
+    found += [*_slow_gpus(result), *_without_energy(result)]
+    return ["", *(line for text in found for line in wrap(text, WIDTH))] if found else []
+
+
+def _ratios(result: MeasurementResult) -> Iterator[bool]:
+    """Whether each recipe has a speedup, of training or of GEMMs."""
+    for row in result.recipes:
+        yield bool(row.training and row.training.speedup) or any(part.speedup for part in row.sums)
+
+
+def _slow_gpus(result: MeasurementResult) -> list[str]:
+    """Each GPU that is slow, with the recipe in which it is slowest and what a job in step gets there."""
+    slowest: dict[str, tuple[float, str]] = {}
+    for row in result.recipes:
+        found = row.training
+        if found is None or found.slowest_gpu is None or found.gpu_spread is None or found.gpu_spread >= SLOW_GPU:
+            continue
+        rate = found.synchronous_tokens_per_second
+        told = f", and a job that waits for all GPUs gets {rate.value:,.0f} tokens/s" if rate else ""
+        said = f"{found.slowest_gpu} is slow: {found.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{told}."
+        slowest[found.slowest_gpu] = min(slowest.get(found.slowest_gpu, (1.0, "")), (found.gpu_spread, said))
+    return [said for _, said in slowest.values()]
+
+
+def _without_energy(result: MeasurementResult) -> list[str]:
+    """Why there is no energy figure, recipes with equal reasons together."""
+    recipes: dict[tuple[str, ...], list[str]] = {}
+    for row in result.recipes:
+        energy = row.training.energy if row.training else None
+        if energy and not energy.valid:
+            recipes.setdefault(energy.reasons, []).append(row.recipe)
+    return [f"No energy figure of {', '.join(names)}: {', '.join(why)}." for why, names in recipes.items()]
+
+
+def _end(result: MeasurementResult) -> list[str]:
+    known = result.noise_floor is not None and result.control_ratio is not None
+    noise = f"Ratios nearer to 1 than {result.noise_floor:.1%} are no difference." if known else ""
+    return wrap(" ".join(filter(None, [result.recommendation.sentence, noise])), WIDTH)

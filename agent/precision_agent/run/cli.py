@@ -1,0 +1,94 @@
+"""The program `precision-agent`: measures by a request or on this very box, explains results, classifies kernels."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+from precision_agent import __version__
+from precision_agent.precision.kernels import classify
+from precision_agent.results import explain as words
+from precision_agent.run.cli_run import run
+from precision_api.result import RESULT_VERSION, MeasurementResult
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(run)
+
+
+class Shown(StrEnum):
+    """How a command prints."""
+
+    table = "table"
+    json = "json"
+
+
+@app.callback()
+def program() -> None:
+    """Measures low-precision training on one node. Knows nothing of Kubernetes: a request in, a result out."""
+
+
+@app.command()
+def version() -> None:
+    """Prints the agent's version."""
+    typer.echo(__version__)
+
+
+@app.command("explain")
+def explain(
+    file: Annotated[str, typer.Argument(help="A result as `run --output FILE` wrote it; '-' is stdin.")],
+    output: Annotated[Shown, typer.Option("--output", "-o", help="table or json.")] = Shown.table,
+) -> None:
+    """Says of each figure of a result where it comes from and how sure it is."""
+    rows = words.explain(_result(file))
+    typer.echo(json.dumps(words.as_document(rows), indent=2) if output is Shown.json else words.as_text(rows))
+
+
+def _result(file: str) -> MeasurementResult:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return MeasurementResult.model_validate_json(text)
+    except OSError as error:
+        _usage(f"reading the result: {error}; give the file that `precision-agent run --output FILE` wrote")
+    except UnicodeDecodeError:
+        _usage(f"{file} is not text; give the file that `precision-agent run --output FILE` wrote")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = "".join(f"{step}: " for step in first["loc"][:3])
+        wanted = "give the file that `precision-agent run --output FILE` wrote, and an agent of its version"
+        _usage(f"{file} is no result of version {RESULT_VERSION} ({place}{first['msg']}); {wanted}")
+
+
+def _usage(message: str) -> NoReturn:
+    raise typer.BadParameter(message[:1024], param_hint="FILE")
+
+
+@app.command("classify-kernels")
+def classify_kernels(
+    file: Annotated[str, typer.Argument(help="Kernel names as a profiler prints them, one a line; '-' is stdin.")],
+    output: Annotated[Shown, typer.Option("--output", "-o", help="table or json.")] = Shown.table,
+) -> None:
+    """Says in which precision each kernel multiplied, and the rule that tells; 'unknown' where no rule does."""
+    try:
+        read = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"reading kernel names: {error}; check the path", param_hint="FILE") from error
+    lines = (line.strip() for line in read.decode("utf-8-sig", errors="replace").split("\n"))
+    rows = [classify(line) for line in lines if line]
+    if output is Shown.json:
+        told = [{"name": row.name, "class": row.kernel_class, "rule": row.rule} for row in rows]
+        typer.echo(json.dumps(told, indent=2))
+        return
+    typer.echo(f"{'CLASS':<11} {'RULE':<19} NAME")
+    for row in rows:
+        typer.echo(f"{row.kernel_class:<11} {row.rule:<19} {row.name}")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

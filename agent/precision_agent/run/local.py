@@ -1,0 +1,263 @@
+"""One box without a cluster: from what the command line says and the GPUs that are there to a request. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from precision_agent.cases import arms_of
+from precision_agent.method.duration import phases, total_seconds
+from precision_agent.power.nvml import Reading
+from precision_agent.protocol import Refusal
+from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
+from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
+from precision_api.products import PRODUCT_CLASSES, part
+from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing
+from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.workload import Workload, parse_shape
+
+CPU = "CPU"
+CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")
+EVERYWHERE: tuple[Recipe, ...] = tuple(recipe for recipe in RECIPE_NAMES if recipe != "nvfp4_no_rht")
+"""What is tried where nothing is known of a GPU; without RHT only by name."""
+TRIAL_SHAPES = ("128x256x512", "128x512x256")
+"""What a trial on the CPU runs where nothing is named: seconds on two cores."""
+CPU_FLOPS_PER_SECOND = 20e9
+"""A slow core or two: enough to tell seconds from hours."""
+LONGEST_CPU_CALL_SECONDS = 5.0
+CPU_TRIAL = "precision-agent run --local --device cpu"
+GEMM_MODES: tuple[str, ...] = get_args(Mode)
+LEAST_DEADLINE_SECONDS, DEADLINE_FACTOR = 900, 3
+"""A local run ends by itself: after three times its plan, at the earliest after 15 minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says; None is what it leaves out."""
+
+    preset: str | None = None
+    hf_config: Path | None = None
+    shapes: tuple[str, ...] = ()
+    name: str | None = None
+    """What the workload is called in the result, other than by its preset or file."""
+    micro_batch_size: int | None = None
+    sequence_length: int | None = None
+    step: dict[str, Any] = field(default_factory=dict)
+    """tensor_parallel and the like, only those that were given."""
+    recipes: tuple[str, ...] = ()
+    baseline: str = "bf16"
+    scope: str = "all"
+    kept_higher_layers: int = 0
+    modes: tuple[str, ...] = GEMM_MODES
+    """Of the GEMMs; none: training alone."""
+    timing: str = "quick"
+    segment_seconds: float | None = None
+    """Other than the timing's own; the discarded stretch shrinks with it."""
+    training: bool = True
+    may_halve_micro_batch: bool = False
+    loss_steps: int | None = None
+    loss_seeds: int = 1
+    gpu: str | None = None
+    """UUID of the one GPU to measure; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The machine: a product (or its GPU's own name) and how many of them, or the CPU."""
+
+    product: str
+    gpus: int
+    recipes: tuple[Recipe, ...]
+
+
+def box(reading: Reading, device: str, gpu: str | None = None) -> Box:
+    """The machine that will be measured; Refusal DeviceMissing says what to do on a box without a GPU."""
+    if device == "cpu":
+        return Box(CPU, 1, CPU_RECIPES)
+    found = [one for one in reading.gpus if one.uuid.startswith(gpu or "")]
+    if not reading.gpus:
+        why = f" ({reading.failure.message or reading.failure.reason})" if reading.failure else ""
+        told = f"no NVIDIA GPU is to be seen here{why}, so nothing was measured. "
+        raise Refusal(DEVICE_MISSING, f"{told}For a trial on the CPU, whose figures say nothing of a GPU: {CPU_TRIAL}")
+    if not found:
+        known = ", ".join(one.uuid for one in reading.gpus)
+        raise Refusal(DEVICE_MISSING, f"--gpu {gpu}: there is no such GPU here; give one of {known}")
+    name = found[0].name
+    odd = sorted({one.name for one in found} - {name})
+    if odd:
+        raise Refusal(DEVICE_MISSING, f"{name} and {', '.join(odd)} in one box: choose one GPU with --gpu UUID")
+    known_part = part(name)
+    ran = tuple(row for row, _ in recipes_for(known_part.compute) if row in EVERYWHERE) if known_part else EVERYWHERE
+    product = known_part.product if known_part else re.sub(r"[^ !#-\[\]-~]", "?", name)[:64]
+    return Box(product, len(found), ran)
+
+
+def box_to_plan(
+    reading: Reading, device: str, gpu: str | None = None, product: str | None = None, gpus: int | None = None
+) -> Box:
+    """The machine that a plan is for: this one, or on a box without a GPU one GPU that runs every recipe.
+
+    `product` and `gpus` say of which machine instead; Refusal InvalidRequest where there is no such product.
+    """
+    if (product or gpus) and (device == "cpu" or gpu):
+        told = "--gpu" if gpu else "--device cpu"
+        raise Refusal(INVALID_REQUEST, f"{told} names a machine, and so do --product and --gpus: keep one of them")
+    if product:
+        known = part(product)
+        if known is None:
+            raise Refusal(INVALID_REQUEST, f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}")
+        return Box(known.product, gpus or 1, tuple(row for row, _ in recipes_for(known.compute) if row in EVERYWHERE))
+    unseen = device != "cpu" and not reading.gpus
+    machine = Box("GPU", 1, EVERYWHERE) if unseen else box(reading, device, gpu)
+    return replace(machine, gpus=gpus or machine.gpus)
+
+
+def workload_of(asked: Asked, cpu: bool) -> Workload:
+    """The workload; Refusal InvalidRequest names the option that is wrong and the next step."""
+    given = {"--preset": asked.preset, "--hf-config": asked.hf_config, "--shape": asked.shapes}
+    named = [option for option, value in given.items() if value]
+    if len(named) > 1:
+        raise Refusal(INVALID_REQUEST, f"{' and '.join(named)} are given: keep one of them")
+    if not named and not cpu:
+        told = "say what to measure: --preset llama3-8b, --hf-config config.json or --shape 8192x4096x12288"
+        raise Refusal(INVALID_REQUEST, told)
+    fields: dict[str, Any] = dict(asked.step)
+    given_fields = {
+        "name": asked.name,
+        "micro_batch_size": asked.micro_batch_size,
+        "sequence_length": asked.sequence_length,
+    }
+    fields |= {name: value for name, value in given_fields.items() if value is not None}
+    try:
+        return Workload.model_validate(_source(asked) | fields)
+    except ValidationError as error:
+        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
+    except (ValueError, OSError) as error:
+        raise Refusal(INVALID_REQUEST, str(error)) from None
+
+
+def _source(asked: Asked) -> dict[str, Any]:
+    if asked.preset:
+        return {"preset": asked.preset}
+    if asked.hf_config:
+        try:
+            text = asked.hf_config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--hf-config: reading {asked.hf_config}: {error}; give a config.json") from None
+        return {"name": asked.hf_config.stem[:128], "hugging_face_config": {"text": text}}
+    shapes = [parse_shape(text).model_dump() for text in asked.shapes or TRIAL_SHAPES]
+    return {"name": "shapes" if asked.shapes else "cpu-trial", "shapes": shapes}
+
+
+def _sentence(error: Any) -> str:
+    """Place and message of one validation error; our own messages name the field themselves."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    place = ".".join(str(step) for step in error["loc"])
+    return f"{place}: {message}" if place else message
+
+
+def local_request(asked: Asked, machine: Box, node: str, run: str) -> MeasurementRequest:
+    """The request for this box; Refusal InvalidRequest for what can't be measured, with the next step."""
+    cpu = machine.product == CPU
+    workload = workload_of(asked, cpu)
+    try:
+        request = MeasurementRequest.model_validate(
+            {
+                "namespace": "local",
+                "profile": "local",
+                "run": run,
+                "attempt": 1,
+                "node": RequestNode(name=node, uid="local", product=machine.product, gpus=machine.gpus),
+                "workload": workload,
+                "recipes": asked.recipes or machine.recipes,
+                "baseline": asked.baseline,
+                "recipe_scope": asked.scope,
+                "kept_higher_layers": asked.kept_higher_layers,
+                "gemm_modes": asked.modes,
+                "training": asked.training and workload.shapes is None,
+                "may_halve_micro_batch": asked.may_halve_micro_batch,
+                "loss": LossRuns(steps=asked.loss_steps, seeds=asked.loss_seeds) if asked.loss_steps else None,
+                "timing": _timing(asked),
+                "deadline_seconds": 86_400,
+            }
+        )
+        _refuse_what_leaves_nothing(request, resolve(workload))
+    except ValidationError as error:
+        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
+    except ValueError as error:
+        raise Refusal(INVALID_REQUEST, str(error)) from None
+    if cpu and workload.shapes is not None:
+        _refuse_too_long_for_a_cpu(request)
+    seconds = max(LEAST_DEADLINE_SECONDS, math.ceil(DEADLINE_FACTOR * total_seconds(phases(request))))
+    return request.model_copy(update={"deadline_seconds": min(seconds, 86_400)})
+
+
+def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedWorkload) -> None:
+    """ValueError where no GEMM and no training is left to measure, or no layer to run in a recipe."""
+    if not request.gemm_modes and not request.training:
+        raise ValueError("nothing to measure: leave out --no-gemm, or give a model and leave out --no-training")
+    kept, layers = request.kept_higher_layers, workload.model.num_hidden_layers if workload.model else None
+    if kept and layers is None:
+        raise ValueError("--kept-higher-layers: shapes have no layers: give a model, or leave it out")
+    if layers is not None and kept >= layers:
+        raise ValueError(f"--kept-higher-layers {kept}: the model has {layers} layers: keep fewer of them higher")
+
+
+def _timing(asked: Asked) -> Timing:
+    if asked.timing not in TIMINGS:
+        raise ValueError(f"--timing {asked.timing}: known are {' and '.join(TIMINGS)}")
+    known = TIMINGS[asked.timing]
+    if asked.segment_seconds is None:
+        return known
+    discard = min(known.discard_seconds, asked.segment_seconds / 3)
+    return Timing(passes=known.passes, segment_seconds=asked.segment_seconds, discard_seconds=discard)
+
+
+def _refuse_too_long_for_a_cpu(request: MeasurementRequest) -> None:
+    """A call that takes minutes can't be repeated often enough for an interval; a model is narrowed, a shape is not."""
+    longest = max(resolve(request.workload).gemms, key=lambda gemm: gemm.flops)
+    seconds = longest.flops / CPU_FLOPS_PER_SECOND
+    if seconds > LONGEST_CPU_CALL_SECONDS:
+        visits = 2 * request.timing.passes * len(arms_of(request))
+        raise Refusal(
+            INVALID_REQUEST,
+            f"on a CPU one call of {longest.name} may take {seconds:.0f} s, and each is made at least {visits} times: "
+            "give a smaller one, for example --shape 256x512x1024",
+        )
+
+
+def hint(asked: Asked, machine: Box) -> str | None:
+    """How NVIDIA splits this preset over GPUs of this product, where the command line says nothing of it."""
+    preset = next((name for name in PRESETS if name == asked.preset), None)
+    row = published_split(preset, machine.product) if preset else None
+    if row is None or (row.tensor_parallel, row.expert_parallel) == (1, 1) or set(asked.step) & _SPLITS:
+        return None
+    return (
+        f"whole layers of {row.preset} are measured; NVIDIA trains it on {row.product} with --tensor-parallel "
+        f"{row.tensor_parallel} --expert-parallel {row.expert_parallel} ({PUBLISHED_SPLITS_SOURCE})"
+    )
+
+
+_SPLITS = {"tensor_parallel", "expert_parallel"}
+
+
+def plain_name(name: str) -> str:
+    """A host name as a request may hold it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:253] or "local"
+
+
+def step_fields(**options: Any) -> dict[str, Any]:
+    """Those of the step's options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def names_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Recipes or modes given one by one or with commas between them."""
+    return tuple(dict.fromkeys(part for text in texts for part in text.split(",") if part))

@@ -1,0 +1,115 @@
+"""`run --method nvidia`: opens the devices, lets one of them repeat NVIDIA's method, and says how that ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from precision_agent.cases import Arm, GemmCase
+from precision_agent.method.nvidia_method import CALLS, WARMUPS, Row, measure, result_of
+from precision_agent.protocol import Refusal
+from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.request_reading import read_request
+from precision_agent.run.run import Outcome, Surroundings, refused
+from precision_agent.run.trial import fitted, on_cpu
+from precision_agent.sampling.devices import Order, Stop
+from precision_api.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
+from precision_api.recipes import Recipe
+from precision_api.request import MeasurementRequest, request_hash
+from precision_api.resolution import resolve
+from precision_api.result import Failure
+from precision_api.wire import encode
+
+SLOWEST_FLOPS_PER_SECOND = 1e9
+"""For the deadline of a call that hangs: slower than any core."""
+
+
+def run_nvidia(text: str, wanted: Wanted, around: Surroundings, repeats: int) -> Outcome:
+    """The outcome of NVIDIA's method on one device; a planned failure is an Outcome, never an exception."""
+    try:
+        job = _job(read_request(text), wanted)
+        stop = _stop(around)
+        started = around.clock.wall()
+        opened = around.opener(wanted, job.request, stop)
+        try:
+            rows = _rows(job.request, opened, around, stop, repeats)
+            return _published(job, opened, rows, started, around)
+        finally:
+            opened.close()
+    except Refusal as refusal:
+        return refused(refusal.exit, refusal.message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The request as it came and as it is measured, which on a CPU may be another; `notes` say so."""
+
+    asked: MeasurementRequest
+    request: MeasurementRequest
+    notes: tuple[str, ...] = ()
+
+
+def _job(asked: MeasurementRequest, wanted: Wanted) -> _Job:
+    try:
+        cpu = wanted.backend != "replay" and on_cpu(wanted.device, asked)
+        return _Job(asked, *fitted(asked)) if cpu else _Job(asked, asked)
+    except ValueError as error:
+        raise Refusal(INVALID_REQUEST, f"workload: {error}") from None
+
+
+def _stop(around: Surroundings) -> Stop:
+    def stop() -> Failure | None:
+        return Failure(reason="terminated", message="the agent was told to stop") if around.terminated() else None
+
+    return stop
+
+
+def _rows(
+    request: MeasurementRequest, opened: Opened, around: Surroundings, stop: Stop, repeats: int
+) -> tuple[Row, ...]:
+    def plain(case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
+        if stop():
+            raise Refusal(NOTHING_FINISHED, "the agent was told to stop; NVIDIA's method has no partial result")
+        seconds = (warmups + calls) * case.flops / SLOWEST_FLOPS_PER_SECOND
+        order = Order("plain", (case, recipe, warmups, calls), seconds, Arm(recipe, recipe))
+        (answer,) = opened.crew.spread([order])
+        return answer if isinstance(answer, float | Failure) else Failure(reason="failed", message=str(answer)[:1024])
+
+    try:
+        return measure(request, plain, repeats, lambda done: around.progress("measure", done, math.nan))
+    except ValueError as error:
+        raise Refusal(INVALID_REQUEST, f"workload: {error}") from None
+
+
+def _published(job: _Job, opened: Opened, rows: Sequence[Row], started: float, around: Surroundings) -> Outcome:
+    machine, origin, finished = opened.crew.machine(), opened.crew.origin(), around.clock.wall()
+    basis: dict[str, Any] = {
+        "run": job.asked.run,
+        "request_hash": request_hash(job.asked),
+        "node": job.asked.node.name,
+        "attempt": job.asked.attempt,
+        "backend": opened.crew.name,
+        "provenance": origin.provenance,
+        "simulated": origin.simulated,
+        "product": machine.product,
+        "gpus": machine.gpus[:1],
+        "software": machine.software,
+        "started_at": _timestamp(started),
+        "finished_at": _timestamp(finished),
+        "duration_seconds": round(max(0.0, finished - started), 3),
+        "sources": (
+            *origin.sources,
+            *job.notes,
+            f"{WARMUPS} warm-ups and {CALLS} calls a shape, as benchmark_gemm.py has them",
+        ),
+    }
+    result = result_of(rows, resolve(job.request.workload), basis)
+    packed = encode(result)
+    return Outcome(PUBLISHED.code, packed.message, packed.lines, result)
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,177 @@
+"""Opens the devices of a node: preflight and sensors first, before any context of our own, then a process a device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from precision_agent.backends.factory import CLASSES, Opening
+from precision_agent.backends.replay import Replay
+from precision_agent.backends.replay_sensors import sensing as replayed_sensing
+from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.power import nvml, preflight, sensor_sampling
+from precision_agent.power.energy import Window
+from precision_agent.power.sensing import SampledSensors, Sensing
+from precision_agent.protocol import Refusal
+from precision_agent.run.trial import on_cpu
+from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
+from precision_agent.sampling.devices import Crew, LocalCrew, Stop
+from precision_agent.sampling.process_pool import PATIENCE, Patience, WorkerCrew
+from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, GPU_UNHEALTHY, INVALID_REQUEST
+from precision_api.request import MeasurementRequest
+from precision_api.result import Failure
+
+BACKENDS = ("auto", "replay", "torch", "transformer-engine")
+"""`auto` is Transformer Engine where it is installed and can be loaded and a GPU is measured, else torch."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to open. `gpu` is the UUID of one GPU to measure alone; None means all that the request names.
+
+    `sensing`: sensors of these GPUs that run already. What health and idle draw they had before any context of ours
+    stays; asked again right after our own processes, the GPUs would look as if somebody else were on them.
+    """
+
+    backend: str = "auto"
+    device: str = "auto"
+    options: ReplayOptions = field(default_factory=ReplayOptions)
+    gpu: str | None = None
+    sensing: Sensing | None = None
+    idle_seconds: float = IDLE_SECONDS
+    patience: Patience = PATIENCE
+    places: Mapping[str, tuple[str, str]] = field(default_factory=lambda: CLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The crew and what is known of its sensors; `close` ends processes and sampling."""
+
+    crew: Crew
+    sensing: Sensing
+    closers: tuple[Callable[[], None], ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the result's reader must know, such as which backend could not be loaded."""
+
+    def close(self) -> None:
+        """Ends all that was begun."""
+        self.crew.close()
+        for close in self.closers:
+            close()
+
+
+def open_node(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
+    """The node's devices for this request; Refusal where a backend, a device or its health is not as needed."""
+    if wanted.backend not in BACKENDS:
+        raise Refusal(INVALID_REQUEST, f"backend {wanted.backend!r}: known are {', '.join(BACKENDS)}")
+    if wanted.device not in ("auto", "cuda", "cpu"):
+        raise Refusal(INVALID_REQUEST, f"device {wanted.device!r}: known are auto, cuda and cpu")
+    if wanted.backend == "replay":
+        gpus = [Replay(request, wanted.options, index) for index in range(request.node.gpus)]
+        return Opened(LocalCrew(gpus, request.node.gpus), replayed_sensing(gpus))
+    if on_cpu(wanted.device, request):
+        opening = Opening(wanted.places["torch"], request, "cpu")
+        return Opened(WorkerCrew([opening], 1, stop, wanted.patience), Sensing())
+    return _on_gpus(wanted, request, stop)
+
+
+def backend_of(name: str) -> str:
+    """The backend that `auto` means where GPUs are measured; looks for Transformer Engine without importing it."""
+    if name != "auto":
+        return name
+    return "transformer-engine" if find_spec("transformer_engine") else "torch"
+
+
+def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
+    promised = 1 if wanted.gpu else request.node.gpus
+    reading = nvml.read()
+    if reading.failure and reading.failure.reason == "nvml_failed":  # there is a driver, and it says that a GPU is bad
+        raise Refusal(GPU_UNHEALTHY, f"nvml_failed: {reading.failure.message}"[:1000])
+    if reading.failure or os.environ.get(VISIBLE) == "":
+        # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
+        failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
+        crew, notes = _crew(wanted, request, [None], promised, stop)
+        return Opened(crew, Sensing(failure=failure), notes=notes)
+    uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
+    if len(uuids) < promised:
+        raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
+    uuids = uuids[:promised]
+    sensing, closers = (wanted.sensing, ()) if wanted.sensing else _looked_at(uuids, wanted.idle_seconds, stop)
+    crew, notes = _crew(wanted, request, uuids, promised, stop)
+    return Opened(crew, sensing, closers, notes)
+
+
+def _crew(
+    wanted: Wanted, request: MeasurementRequest, uuids: Sequence[str | None], promised: int, stop: Stop
+) -> tuple[Crew, tuple[str, ...]]:
+    """A process a GPU, and what to note. Where `auto` finds a Transformer Engine that can't be loaded, torch's."""
+
+    def crew_of(name: str) -> WorkerCrew:
+        openings = [Opening(wanted.places[name], request, "cuda", uuid) for uuid in uuids]
+        return WorkerCrew(openings, promised, stop, wanted.patience)
+
+    name = backend_of(wanted.backend)
+    crew = crew_of(name)
+    if wanted.backend != "auto" or name == "torch":
+        return crew, ()
+    try:
+        crew.machine()
+    except Refusal as refusal:
+        crew.close()  # its processes begin anew when the run asks: another refusal is told there
+        if refusal.exit == BACKEND_UNAVAILABLE and not stop():
+            return crew_of("torch"), (f"measured by torch-cuda: {refusal.message}"[:1024],)
+    return crew, ()
+
+
+def chosen(uuids: Sequence[str], visible: str | None, gpu: str | None) -> list[str]:
+    """The GPUs to measure: those that CUDA may see, or the one that is named by its UUID or its beginning."""
+    seen = list(uuids)
+    if visible is not None:
+        entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
+        found = [_one(seen, entry) for entry in entries]
+        seen = [uuid for uuid in found if uuid]
+    if gpu is None:
+        return seen
+    named = _one(seen, gpu)
+    if named is None:
+        raise Refusal(DEVICE_MISSING, f"no GPU {gpu!r}: there are {', '.join(seen) or 'none'}")
+    return [named]
+
+
+def _one(uuids: Sequence[str], entry: str) -> str | None:
+    """A GPU by UUID, by a UUID's beginning, or by its number in the driver's order."""
+    if entry.isdigit():
+        return uuids[int(entry)] if int(entry) < len(uuids) else None
+    return next((uuid for uuid in uuids if uuid.startswith(entry)), None)
+
+
+def _looked_at(uuids: Sequence[str], idle_seconds: float, stop: Stop) -> tuple[Sensing, tuple[Callable[[], None], ...]]:
+    """A running sampler, and the idle draw while nothing of ours is on the GPUs; Refusal where they are not healthy."""
+    health = preflight.read_health(uuids)
+    refused = preflight.refusal(health)
+    if refused:
+        raise Refusal(*refused)
+    modules = {gpu.uuid: gpu.module for gpu in health if gpu.module}
+    folder = Path(tempfile.mkdtemp(prefix="precision-agent-"))
+
+    def clean() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    sampler = sensor_sampling.start(uuids, folder)
+    if isinstance(sampler, Failure):
+        clean()
+        return Sensing(failure=sampler, health=health, modules=modules), ()
+    sensors = SampledSensors(sampler)
+    start = time.monotonic()
+    while time.monotonic() < start + idle_seconds and not stop():
+        time.sleep(0.1)
+    idle = idle_watts(sensors.recordings().gpus, modules, Window(start, time.monotonic())) if idle_seconds else {}
+    found = Sensing(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
+    return found, (sensors.stop, clean)

@@ -1,0 +1,385 @@
+"""From request to result: the one way that every backend takes.
+
+Free of process state: the clock, the wish to stop and the options come in as arguments, so that a pool of processes can
+run many of these, and a test can run one at any time of its choosing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.cases import Arm, Case, TrainingCase, cases_of, refusal_of
+from precision_agent.power.energy import Window
+from precision_agent.power.sensor_sampling import Recordings
+from precision_agent.protocol import Probe, Refusal
+from precision_agent.results.notes import RUNS, after_notes, failure_note, machine_note, probe_notes, request_note
+from precision_agent.results.power_windows import held_back
+from precision_agent.results.profiling import look
+from precision_agent.results.result import Found, measured, partial_of, result_of
+from precision_agent.results.train import Measured
+from precision_agent.run.open import Opened, Wanted, open_node
+from precision_agent.run.request_reading import halved, read_request
+from precision_agent.run.trial import fitted, on_cpu
+from precision_agent.sampling.calibrate import WAVES, calibrated, square_wave
+from precision_agent.sampling.devices import Order, Stop
+from precision_agent.sampling.sample import (
+    LEAST_PALINDROMES,
+    STOPPED,
+    Hooks,
+    Key,
+    Metering,
+    Samples,
+    first_failure,
+    take,
+)
+from precision_agent.sampling.steady import LONGEST_SECONDS, WarmUp, warm_up
+from precision_api import exits
+from precision_api.products import part
+from precision_api.request import MeasurementRequest
+from precision_api.resolution import resolve
+from precision_api.result import Failure, MeasurementResult, Memory, Steadiness
+from precision_api.wire import Published, WireError, encode, encode_refusal
+
+RESERVE_SECONDS = 5.0
+"""Kept of the deadline for assessing and publishing; a tenth of it where the deadline is short."""
+PROBE_SECONDS = 60.0
+"""A probe in a subprocess imports everything once more."""
+WARM_UP_SHARE = 0.25
+"""Of the deadline, at most, for warming up."""
+Progress = Callable[[str, float, float], None]
+"""Hears the phase, the share of it that is done, and the seconds that are left of it (NaN: not known)."""
+Note = Callable[[str], None]
+"""Hears what a run finds out, when it does: the machine, what fails and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Wall time (seconds since 1970) for the record, monotonic time for the deadline."""
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: exit code, termination message, last lines of the log; `result` is None without one."""
+
+    exit_code: int
+    message: bytes
+    lines: tuple[str, ...] = ()
+    result: MeasurementResult | None = None
+
+    @property
+    def log(self) -> bytes:
+        """What stands last in the agent's log: an empty line, so that nothing is glued to the first, then the lines."""
+        return b"".join(line.encode() + b"\n" for line in ("", *self.lines)) if self.lines else b""
+
+
+Opener = Callable[[Wanted, MeasurementRequest, Stop], Opened]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run is told from outside, beside its request.
+
+    `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each palindrome that allows
+    intervals, so that a killed run leaves a partial result; `trace` is the folder for profiled steps. `warm_up` and
+    `waves` say how long the GPUs are warmed and their sensors calibrated. `progress` and `note` are called between
+    samples, never within a timed window.
+    """
+
+    clock: Clock = Clock()
+    terminated: Callable[[], bool] = lambda: False
+    checkpoint: Callable[[Outcome], None] | None = None
+    progress: Progress = lambda phase, done, left: None
+    note: Note = lambda text: None
+    trace: Path | None = None
+    opener: Opener = open_node
+    warm_up: WarmUp = field(default_factory=WarmUp)
+    waves: int = WAVES
+
+
+def run_request(
+    request_json: str,
+    backend: str,
+    options: ReplayOptions | None = None,
+    *,
+    device: str = "auto",
+    gpu: str | None = None,
+    clock: Clock | None = None,
+    terminated: Callable[[], bool] = lambda: False,
+    checkpoint: Callable[[Outcome], None] | None = None,
+    progress: Progress = lambda phase, done, left: None,
+    trace: Path | None = None,
+) -> Outcome:
+    """Measures what the request asks for and says how that ended; a planned failure is an Outcome, never an exception.
+
+    `gpu`: the UUID of one GPU that is to be measured alone. The rest as in Surroundings.
+    """
+    wanted = Wanted(backend, device, options or ReplayOptions(), gpu)
+    around = Surroundings(clock or Clock(), terminated, checkpoint, progress, trace=trace)
+    return run_wanted(request_json, wanted, around)
+
+
+def run_wanted(request_json: str, wanted: Wanted, around: Surroundings) -> Outcome:
+    """The same for a backend that is told in full."""
+    try:
+        return _Run(read_request(request_json), wanted, around).outcome()
+    except Refusal as refusal:
+        return refused(refusal.exit, refusal.message)
+
+
+def refused(exit_: exits.Exit, message: str) -> Outcome:
+    """The outcome without a result."""
+    return Outcome(exit_.code, encode_refusal(exit_.reason, message))
+
+
+class _OutOfMemory(Exception):
+    """The training step of an arm does not fit, and the request allows a smaller micro batch."""
+
+
+class _Run:
+    """One run: from the open devices to the outcome."""
+
+    def __init__(self, request: MeasurementRequest, wanted: Wanted, around: Surroundings) -> None:
+        self.asked, self.request = request, request
+        self.wanted, self.around = wanted, replace(around, progress=self._progress)
+        self.phases: list[tuple[str, float]] = []
+        self.told = around.progress
+        self.stop = _stop(around, request.deadline_seconds)
+        self.started_at = around.clock.wall()
+        self.memory: dict[str, Memory] = {}
+        self.notes: tuple[str, ...] = ()
+        if wanted.backend != "replay" and on_cpu(wanted.device, request):
+            self.request, self.notes = _resolved(lambda: fitted(request))
+
+    def _progress(self, phase: str, done: float, left: float) -> None:
+        if not self.phases or self.phases[-1][0] != phase:
+            self.phases.append((phase, self.around.clock.wall()))
+        self.told(phase, done, left)
+
+    def _note(self, *texts: str) -> None:
+        for text in texts:
+            self.around.note(text)
+
+    def _ended(self, found: Found) -> Outcome:
+        return _outcome(result_of(replace(found, phases=tuple(self.phases)), self.around.clock.wall()))
+
+    def outcome(self) -> Outcome:
+        """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed.
+
+        Anew is a new crew; the sensors go on, with the health and the idle draw from before the first one.
+        """
+        wanted = self.wanted
+        self.around.note(request_note(self.asked))
+        with ExitStack() as ends:
+            while True:
+                self.around.progress("preflight", 0.0, math.nan)
+                opened = self.around.opener(wanted, self.request, self.stop)
+                ends.callback(opened.close)
+                try:
+                    return self._measured(opened)
+                except _OutOfMemory as error:
+                    smaller = halved(self.request)
+                    assert smaller is not None, "out of memory is raised only where the micro batch can be halved"
+                    self.request = smaller
+                    self.notes = (f"the micro batch was halved to {smaller.workload.micro_batch_size}: {error}"[:1024],)
+                    self.around.note(self.notes[0])
+                opened.crew.close()
+                wanted = replace(wanted, sensing=opened.sensing)
+
+    def _measured(self, opened: Opened) -> Outcome:
+        found = self._prepared(opened)
+        arms = tuple(arm for arm, probe in found.probes.items() if probe.availability in RUNS)
+        failures = self._rehearsed(opened, found, arms)
+        found = self._warmed(opened, found, arms)
+        samples = self._sampled(opened, found, arms, failures)
+        if samples.ended:
+            self.around.note(f"ends early: {samples.ended.message}")
+        if arms and not samples.passes:
+            ended = samples.ended or Failure(reason="nothing_measured")
+            raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
+        found = self._up_to_now(opened, measured(found, samples), arms)
+        if not samples.ended:
+            told: Callable[[str, float], None] = lambda phase, done: self.around.progress(phase, done, math.nan)  # noqa: E731
+            after = look(opened.crew, self.request, found.run, arms, self.stop, told, self.around.trace)
+            self._note(*after_notes(after))
+            # what was cut off here has no figure of its own to tell: the whole is a partial result
+            found = measured(replace(found, after=after), replace(samples, ended=self.stop()))
+            found = self._up_to_now(opened, found, arms)
+        return self._ended(found)
+
+    def _prepared(self, opened: Opened) -> Found:
+        """Devices, cases and one probe for each recipe, spread over the devices."""
+        workload = _resolved(lambda: resolve(self.request.workload))
+        cases = cases_of(self.request, workload)
+        self.around.progress("start", 0.0, math.nan)
+        machine = opened.crew.machine()
+        self._note(machine_note(machine, opened.crew.name), *opened.notes)
+        self.around.progress("probe", 0.0, math.nan)
+        by_recipe = {arm.recipe: arm for arm in reversed(cases.arms)}
+        orders = [Order("probe", (arm,), PROBE_SECONDS, arm) for arm in by_recipe.values()]
+        answers = opened.crew.spread(orders)
+        probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
+        self._note(*probe_notes(probes))
+        names = machine.names
+        product = part(machine.gpus[0].name) if machine.gpus else None
+        return Found(
+            asked=self.asked,
+            request=self.request,
+            run=Measured(
+                cases, Samples(0, {}, {}), workload, names, product, kept_higher=self.request.kept_higher_layers
+            ),
+            backend=opened.crew.name,
+            machine=machine,
+            origin=opened.crew.origin(),
+            probes={arm: probes[arm.recipe] for arm in cases.arms},
+            sensing=opened.sensing,
+            recordings=Recordings({}),
+            began=opened.sensing.began,
+            started_at=self.started_at,
+            notes=(*opened.notes, *self.notes),
+        )
+
+    def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[Key, Failure]:
+        """Everything built, checked and captured once before anything is timed; what fails is not tried again.
+
+        The models of all arms first: GEMMs that had their room would have to give way, and be built again.
+        """
+        failures: dict[Key, Failure] = {}
+        training, gemms = found.run.cases.training, found.run.cases.gemms
+        rounds: list[tuple[Arm, Sequence[Case]]] = [(arm, [training]) for arm in arms] if training else []
+        rounds += [(arm, gemms) for arm in arms]
+        for place, (arm, cases) in enumerate(rounds):
+            self.around.progress("prepare", place / len(rounds), math.nan)
+            for case in cases:
+                if self.stop() or refusal_of(case, arm, found.backend):
+                    continue
+                answers = opened.crew.all(Order("prepare", (case, arm), arm=arm))
+                failure = first_failure(found.run.names, answers)
+                if not failure or failure.reason in STOPPED:
+                    continue
+                if failure.reason == "out_of_memory" and isinstance(case, TrainingCase) and halved(self.request):
+                    raise _OutOfMemory(f"{arm.label}: {failure.message}")
+                failures[arm.label, case] = failure
+                self.around.note(failure_note(arm.label, case, failure))
+        return failures
+
+    def _warmed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
+        """Sensors calibrated by a square-wave load, then clocks and temperature made steady: where there are such."""
+        sensing, sensors = opened.sensing, opened.sensing.sensors
+        if not sensing.warms_up or sensors is None or not arms:
+            message = "a replay has no clocks to wait for" if found.backend == "replay" else "no clocks to watch"
+            return replace(found, steadiness=Steadiness(state="not_checked", message=message))
+        arm = found.run.cases.baseline if found.run.cases.baseline in arms else arms[0]
+        self.around.progress("sensor", 0.0, math.nan)
+        wave = square_wave(opened.crew, arm, self.stop, self.around.waves)
+        if wave:
+            sensor = calibrated(sensors.recordings().gpus, wave.window)
+            seconds = sensor.counter_update_seconds or sensor.power_update_seconds or sensing.sensor_seconds
+            sensing = replace(sensing, sensor=sensor, sensor_seconds=seconds, rests=wave.rests)
+        plan = self.around.warm_up
+        longest = min(plan.longest_seconds, LONGEST_SECONDS, WARM_UP_SHARE * self.request.deadline_seconds)
+
+        def told(spent: float) -> None:
+            self.around.progress("warm_up", spent / longest, math.nan)  # nobody knows when: the plan's time is likelier
+
+        steadiness = warm_up(
+            opened.crew, arm, lambda: sensors.recordings().gpus, self.stop, told, replace(plan, longest_seconds=longest)
+        )
+        return replace(found, sensing=sensing, steadiness=steadiness)
+
+    def _sampled(self, opened: Opened, found: Found, arms: tuple[Arm, ...], failures: dict[Key, Failure]) -> Samples:
+        sensors = opened.sensing.sensors
+        began = self.around.clock.monotonic()
+
+        keep = self.around.checkpoint
+
+        def after_pass(samples: Samples) -> None:
+            if keep and LEAST_PALINDROMES <= samples.passes < self.request.timing.passes:
+                so_far = self._up_to_now(opened, partial_of(found, samples), arms)
+                keep(self._ended(so_far))
+
+        def hot(by_arm: Sequence[Sequence[Window]]) -> bool:
+            recorded = sensors.recordings().gpus if sensors else {}
+            return any(held_back(recorded, windows).marked for windows in by_arm)
+
+        def before_visit(done: int, of: int) -> None:
+            spent = self.around.clock.monotonic() - began
+            left = spent * max(0, of - done) / done if done else math.nan  # a repeated palindrome comes on top
+            self.around.progress("measure", min(1.0, done / of), left)
+
+        metering = Metering(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
+
+        def failed(arm: Arm, case: Case, failure: Failure) -> None:
+            self.around.note(failure_note(arm.label, case, failure))
+
+        hooks = Hooks(after_pass if keep else None, hot, before_visit, failed)
+        return take(opened.crew, found.run.cases, arms, self.request.timing, self.stop, metering, hooks, failures)
+
+    def _up_to_now(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
+        """With the samples of the sensors and each arm's peak memory as they are now."""
+        if not self.stop():
+            for arm in arms:
+                known = [one for one in opened.crew.all(Order("memory", (arm,), arm=arm)) if isinstance(one, Memory)]
+                if known:
+                    self.memory[arm.label] = _most(known)
+        sensors = opened.sensing.sensors
+        recordings = sensors.recordings() if sensors else Recordings({})
+        return replace(found, memory=dict(self.memory), recordings=recordings, origin=opened.crew.origin())
+
+
+_T = TypeVar("_T")
+
+
+def _resolved(work: Callable[[], _T]) -> _T:
+    """What `work` makes of the request's workload; a workload that can't be is a Refusal."""
+    try:
+        return work()
+    except ValueError as error:
+        raise Refusal(exits.INVALID_REQUEST, f"workload: {error}") from None
+
+
+def _probe(answer: object) -> Probe:
+    if isinstance(answer, Probe):
+        return answer
+    if isinstance(answer, Failure) and answer.reason not in STOPPED:
+        return Probe("probe_failed", f"{answer.reason}: {answer.message}"[:1024])
+    told = answer.message if isinstance(answer, Failure | Refusal) else str(answer)
+    raise Refusal(exits.NOTHING_FINISHED, f"{told}; no palindrome was complete")
+
+
+def _most(known: Sequence[Memory]) -> Memory:
+    """The fullest device's figure of each way of counting."""
+    fields = Memory.model_fields
+    values = {name: [getattr(one, name) for one in known if getattr(one, name) is not None] for name in fields}
+    return Memory(**{name: max(found) for name, found in values.items() if found})
+
+
+def _stop(around: Surroundings, whole: float) -> Stop:
+    """Ends a run that was asked to end, or whose deadline is nearer than the reserve."""
+    latest = around.clock.monotonic() + whole - min(RESERVE_SECONDS, whole / 10)
+
+    def stop() -> Failure | None:
+        if around.terminated():
+            return Failure(reason="terminated", message="the agent was told to stop")
+        if around.clock.monotonic() >= latest:
+            return Failure(reason="deadline", message=f"the deadline of {whole:g} s was reached")
+        return None
+
+    return stop
+
+
+def _outcome(result: MeasurementResult) -> Outcome:
+    try:
+        published: Published = encode(result)
+    except WireError as error:
+        raise Refusal(exits.PUBLISH_FAILED, error.message) from None
+    return Outcome(exits.PUBLISHED.code, published.message, published.lines, result)

@@ -1,0 +1,356 @@
+"""Takes the samples of a run: palindrome after palindrome, until all are done or somebody says stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
+from precision_agent.method.order import palindromes
+from precision_agent.method.slot import visit_of
+from precision_agent.power.aliasing import sure_pause
+from precision_agent.power.energy import Window
+from precision_agent.protocol import Part, RegionName, Sample, parts_of
+from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_api.request import Timing
+from precision_api.result import Backend, Failure
+
+Key = tuple[str, Case]
+"""An arm's label and a case."""
+LEAST_PALINDROMES = 2
+"""One palindrome has no spread, so no interval, and a number without an interval is not a result."""
+STOPPED = frozenset({"terminated", "deadline"})
+POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "layers", "layers")
+"""Which part of the step an arm's visits replay in turn: the layers are most of a full-depth step."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerWindow:
+    """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs.
+
+    By device: `steps`, the period of its own steps (left out: `step_seconds`, which is their mean), and `running`, the
+    share of the window in which steps ran; the rest were pauses, one after each group of `calls` steps. `palindrome` is
+    the place, from 0, of the one that the window belongs to.
+    """
+
+    part: Part
+    window: Window
+    step_seconds: float
+    longest_pause_seconds: float
+    running: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
+    calls: int | None = None
+    palindrome: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    """Power windows are wanted; `sensor_seconds` is the sensors' period."""
+
+    sensor_seconds: float
+
+
+DEPTH_CHANGED = Failure(
+    reason="depth_changed",
+    message="the short model was another one on some GPU or after a restart (layers, parts or weights of the "
+    "optimizer differ): memory was short",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What the complete palindromes gave: for each palindrome one value a device, in the order of the crew's names.
+
+    `seconds` are of one call, by arm and case; `regions` of the training step's parts, by arm. A failed case has its
+    reason instead, also where it failed on one device only: a sum of the others would be too small. `windows` are the
+    power windows, `timed` all windows in which an arm was measured. `ended` tells why there are fewer palindromes than
+    asked for, `repeated` how many were measured twice because a GPU was held back by heat or brake.
+    """
+
+    passes: int
+    seconds: Mapping[Key, tuple[tuple[float, ...], ...]]
+    failures: Mapping[Key, Failure]
+    regions: Mapping[str, tuple[tuple[Mapping[RegionName, float], ...], ...]] = field(default_factory=dict)
+    windows: Mapping[str, tuple[PowerWindow, ...]] = field(default_factory=dict)
+    timed: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
+    facts: Mapping[Key, Sample] = field(default_factory=dict)
+    power_failures: Mapping[str, Failure] = field(default_factory=dict)
+    ended: Failure | None = None
+    repeated: int = 0
+
+    def of(self, arm: Arm, case: Case) -> tuple[float, ...] | Failure:
+        """The devices' mean in each palindrome, or why there is none."""
+        values = self.by_device(arm, case)
+        return values if isinstance(values, Failure) else tuple(fmean(devices) for devices in values)
+
+    def by_device(self, arm: Arm, case: Case) -> tuple[tuple[float, ...], ...] | Failure:
+        """The values of one arm and case, or why there are none."""
+        failure = self.failures.get((arm.label, case))
+        if failure:
+            return failure
+        values = self.seconds.get((arm.label, case), ())
+        return values or self.ended or Failure(reason="not_measured", message="no complete palindrome")
+
+    def so_far(self) -> Samples:
+        """These samples as a partial run's: what is published in case that the rest never comes."""
+        return replace(self, ended=Failure(reason="unfinished", message=f"{self.passes} palindromes were complete"))
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What one palindrome gave."""
+
+    visits: dict[Key, list[tuple[Sample, ...]]] = field(default_factory=dict)
+    windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
+    ended: Failure | None = None
+
+    def timed(self) -> dict[str, list[Window]]:
+        """All windows of each arm, power windows too."""
+        found: dict[str, list[Window]] = {}
+        for (label, _), visits in self.visits.items():
+            found.setdefault(label, []).extend(window for visit in visits if (window := intersection(visit)))
+        for label, windows in self.windows.items():
+            found.setdefault(label, []).extend(one.window for one in windows)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the run does between palindromes: `hot` says of the arms' windows that a figure of them would be marked."""
+
+    after_pass: Callable[[Samples], None] | None = None
+    hot: Callable[[Sequence[Sequence[Window]]], bool] = lambda windows: False
+    before_visit: Callable[[int, int], None] = lambda done, of: None
+    failed: Callable[[Arm, Case, Failure], None] = lambda arm, case, failure: None
+
+
+HOOKS = Hooks()
+
+
+def take(
+    crew: Crew,
+    cases: Cases,
+    arms: tuple[Arm, ...],
+    timing: Timing,
+    stop: Stop,
+    metering: Metering | None = None,
+    hooks: Hooks = HOOKS,
+    failures: Mapping[Key, Failure] | None = None,
+) -> Samples:
+    """Measures `cases` for `arms`; an unfinished palindrome is thrown away, for its pairs are incomplete.
+
+    `failures` are known before: what failed while it was prepared is not tried again.
+    """
+    return _Taking(crew, cases, timing, stop, metering, hooks, arms).run(dict(failures or {}))
+
+
+def intersection(samples: Sequence[Sample]) -> Window | None:
+    """When all devices were at work; None where they never were."""
+    start, end = max(sample.start for sample in samples), min(sample.end for sample in samples)
+    return Window(start, end) if start < end else None
+
+
+def first_failure(names: Sequence[str], answers: Sequence[object]) -> Failure | None:
+    """The first device's failure, which is told by its name where there are more devices than one."""
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, Failure):
+            if len(names) == 1 or answer.reason in STOPPED:
+                return answer
+            return Failure(reason=answer.reason, message=f"{name}: {answer.message}"[:1024])
+    return None
+
+
+class _Taking:
+    """One run of `take`."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        cases: Cases,
+        timing: Timing,
+        stop: Stop,
+        metering: Metering | None,
+        hooks: Hooks,
+        arms: tuple[Arm, ...],
+    ) -> None:
+        self.crew, self.cases, self.timing, self.stop = crew, cases, timing, stop
+        self.metering, self.hooks, self.arms = metering, hooks, arms
+        self.visit = visit_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
+        self.names = crew.machine().names
+        self.passes: list[_Pass] = []
+        self.failures: dict[Key, Failure] = {}
+        self.power_failures: dict[str, Failure] = {}
+        self.repeated = 0
+        self.done = 0
+
+    def run(self, known: dict[Key, Failure]) -> Samples:
+        """All palindromes; one in which heat or brake held a GPU back is measured once more, then it stands."""
+        self.failures = {**_impossible(self.cases, self.arms, self.crew.name), **known}
+        chronic = False
+        for palindrome in palindromes(self.arms, self.timing.passes, self.timing.seed):
+            taken = self._palindrome(palindrome)
+            if not taken.ended and not chronic and self._hot(taken):
+                self.repeated += 1
+                again = self._palindrome(palindrome)
+                # where the second is cut off, the first stands: a marked figure is better than none
+                taken = taken if again.ended else again
+                chronic = self._hot(taken)
+            if taken.ended:
+                return self._frozen(taken.ended)
+            self.passes.append(taken)
+            if self.hooks.after_pass:
+                self.hooks.after_pass(self._frozen(None))
+        return self._frozen(None)
+
+    def _hot(self, taken: _Pass) -> bool:
+        return self.hooks.hot(tuple(taken.timed().values()))
+
+    def _palindrome(self, palindrome: tuple[Arm, ...]) -> _Pass:
+        taken = _Pass()
+        for arm in palindrome:
+            self.hooks.before_visit(self.done, 2 * len(self.arms) * self.timing.passes)
+            self.done += 1
+            if self.visit.discarded:
+                self._settle(arm)
+            for case in self.cases.all:
+                taken.ended = self.stop() or self._case(case, arm, taken)
+                if taken.ended:
+                    return taken
+        return taken
+
+    def _settle(self, arm: Arm) -> None:
+        seconds = self.visit.discarded
+        self.crew.all(Order("settle", (arm, seconds), seconds, arm))
+
+    def _case(self, case: Case, arm: Arm, taken: _Pass) -> Failure | None:
+        """Measures one case of one visit; why the run must end, or None."""
+        key = (arm.label, case)
+        if key in self.failures:
+            return None
+        seconds = self._seconds(case)
+        answers = tuple(map(_timed, self.crew.all(Order("measure", (case, arm, seconds), seconds, arm))))
+        failure = first_failure(self.names, answers)
+        if failure:
+            if failure.reason in STOPPED:
+                return failure
+            self.failures[key] = failure
+            self.hooks.failed(arm, case, failure)
+            return None
+        taken.visits.setdefault(key, []).append(answers)
+        if isinstance(case, TrainingCase) and self.metering:
+            # by complete palindromes: one that is measured again replays the same parts
+            number = 2 * len(self.passes) + len(taken.visits[key]) - 1
+            return self._power(arm, answers, taken, self.metering, number)
+        return None
+
+    def _seconds(self, case: Case) -> float:
+        """Of one case in one visit: the GEMMs share a segment, the training step has one with its power window."""
+        if isinstance(case, GemmCase):
+            return self.visit.gemms / len(self.cases.gemms)
+        return self.visit.training
+
+    def _power(self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: Metering, number: int) -> Failure | None:
+        """The power window of the arm's visit `number`; why the run must end, or None."""
+        part = POWER_PARTS[number % len(POWER_PARTS)]
+        seconds = self.visit.power
+        if part not in parts_of(step[0].regions):
+            part = "layers"
+        periods = [parts_of(sample.regions).get(part, sample.seconds) for sample in step]
+        pause, calls = sure_pause(periods, metering.sensor_seconds)
+        arguments = (arm, part, seconds, pause, self.timing.seed + number, calls)
+        answers = self.crew.all(Order("power_window", arguments, seconds, arm))
+        failure = first_failure(self.names, answers)
+        if failure:
+            if failure.reason in STOPPED:
+                return failure
+            self.power_failures.setdefault(arm.label, failure)
+            return None
+        window = intersection(answers)
+        if window:
+            steps = {name: answer.seconds for name, answer in zip(self.names, answers, strict=True)}
+            running = {name: answer.running for name, answer in zip(self.names, answers, strict=True)}
+            period, place = fmean(steps.values()), len(self.passes)
+            made = PowerWindow(part, window, period, pause, running, steps, calls, place)
+            taken.windows.setdefault(arm.label, []).append(made)
+        return None
+
+    def _frozen(self, ended: Failure | None) -> Samples:
+        keys = {key for taken in self.passes for key in taken.visits} - self.failures.keys()
+        whole = {key: [taken.visits[key] for taken in self.passes if key in taken.visits] for key in keys}
+        failures = self.failures | {key: DEPTH_CHANGED for key, passes in whole.items() if _depth_changed(passes)}
+        whole = {key: passes for key, passes in whole.items() if key not in failures}
+        timed: dict[str, list[Window]] = {}
+        for taken in self.passes:
+            for label, windows in taken.timed().items():
+                timed.setdefault(label, []).extend(windows)
+        return Samples(
+            passes=len(self.passes),
+            seconds={key: tuple(_device_means(visits) for visits in passes) for key, passes in whole.items()},
+            failures=failures,
+            regions={
+                key[0]: tuple(_device_regions(visits) for visits in passes)
+                for key, passes in whole.items()
+                if isinstance(key[1], TrainingCase)
+            },
+            windows={
+                label: tuple(one for taken in self.passes for one in taken.windows.get(label, ()))
+                for label in {label for taken in self.passes for label in taken.windows}
+            },
+            timed={label: tuple(windows) for label, windows in timed.items()},
+            facts={key: _fact(passes) for key, passes in whole.items()},
+            power_failures=dict(self.power_failures),
+            ended=ended,
+            repeated=self.repeated,
+        )
+
+
+def _timed(answer: object) -> Any:
+    """The answer, or a Failure where a time is no positive number: nothing was timed then, and 0 is no figure."""
+    if not isinstance(answer, Sample):
+        return answer
+    spent = (("a call", answer.seconds), *answer.regions.items())
+    bad = [f"{name}: {seconds:g} s" for name, seconds in spent if not 0 < seconds < math.inf]
+    return Failure(reason="no_time", message=f"not a time: {', '.join(bad)}"[:1024]) if bad else answer
+
+
+def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
+    """Whether the short model was another one on some device or in some visit: its regions can't be put together."""
+    found = {
+        (sample.layers_measured, sample.optimizer_parameters, frozenset(sample.regions))
+        for visits in passes
+        for visit in visits
+        for sample in visit
+    }
+    return len(found) > 1
+
+
+def _fact(passes: Sequence[Sequence[Sequence[Sample]]]) -> Sample:
+    """What stands for all samples of a case: the first, but eager where one of them was, and as busy as the least."""
+    samples = [sample for visits in passes for visit in visits for sample in visit]
+    ran = next((sample for sample in samples if sample.execution == "eager"), samples[0])
+    busy = min((sample.busy for sample in samples if sample.busy is not None), default=None)
+    return replace(samples[0], execution=ran.execution, execution_reason=ran.execution_reason, busy=busy)
+
+
+def _device_means(visits: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
+    """Seconds of a call on each device, mean of a palindrome's visits."""
+    return tuple(fmean(sample.seconds for sample in device) for device in zip(*visits, strict=True))
+
+
+def _device_regions(visits: Sequence[Sequence[Sample]]) -> tuple[Mapping[RegionName, float], ...]:
+    """The regions that all visits have, mean of the visits, for each device."""
+    return tuple(dict(_shared_regions(device)) for device in zip(*visits, strict=True))
+
+
+def _shared_regions(visits: Sequence[Sample]) -> Iterator[tuple[RegionName, float]]:
+    for name in visits[0].regions:
+        if all(name in visit.regions for visit in visits):
+            yield name, fmean(visit.regions[name] for visit in visits)
+
+
+def _impossible(cases: Cases, arms: tuple[Arm, ...], backend: Backend) -> dict[Key, Failure]:
+    refused = {(arm.label, case): refusal_of(case, arm, backend) for arm in arms for case in cases.all}
+    return {key: failure for key, failure in refused.items() if failure}

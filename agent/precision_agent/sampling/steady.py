@@ -1,0 +1,123 @@
+"""Warming up until temperature, SM clock and step time have no slope any more (METHOD 4.4). The test is pure.
+
+What drifts during the timed palindromes falls out of paired ratios, but not out of the rates themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from precision_agent.cases import Arm
+from precision_agent.power.sensor_sampling import Recording
+from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_agent.sampling.sample import STOPPED, first_failure
+from precision_api.result import Failure, Steadiness
+
+LONGEST_SECONDS = 180.0
+SLICE_SECONDS = 2.0
+LEAST_POINTS = 8
+"""[try] Slices that a slope is taken over, 16 s: clocks follow a load within seconds, heat within tens."""
+TOLERANCE = {"celsius": 1.0, "sm_mhz": 10.0, "step": 0.003}
+"""[try] Change over those slices that counts as none: one step of the thermometer, less than one step of the clock
+(15 MHz), 0.3 % of the step time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one slice of warm-up showed: the hottest GPU, the slowest clock, the step's seconds. None: not told."""
+
+    at: float
+    step_seconds: float
+    celsius: float | None = None
+    sm_mhz: float | None = None
+
+
+def moving(slices: Sequence[Slice]) -> tuple[str, ...]:
+    """What still has a slope over the last slices: beyond its tolerance and beyond twice its own error; empty: steady.
+
+    With fewer slices than a slope needs everything moves.
+    """
+    last = slices[-LEAST_POINTS:]
+    if len(last) < LEAST_POINTS:
+        return ("too_early",)
+    mean = fmean(one.step_seconds for one in last)
+    rows: dict[str, list[float | None]] = {
+        "celsius": [one.celsius for one in last],
+        "sm_mhz": [one.sm_mhz for one in last],
+        "step": [one.step_seconds / mean for one in last],
+    }
+    times = [one.at for one in last]
+    return tuple(name for name, values in rows.items() if _moves(times, values, TOLERANCE[name]))
+
+
+def _moves(times: Sequence[float], values: Sequence[float | None], tolerance: float) -> bool:
+    known = [value for value in values if value is not None]
+    if len(known) < len(times):
+        return False  # a driver that does not tell it can't hold the run up
+    change, error = _change(times, known)
+    return abs(change) > max(tolerance, 2 * error)
+
+
+def _change(times: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Change over the whole time by least squares, and its standard error."""
+    middle, mean = fmean(times), fmean(values)
+    spread = math.fsum((at - middle) ** 2 for at in times)
+    slope = math.fsum((at - middle) * (value - mean) for at, value in zip(times, values, strict=True)) / spread
+    residual = math.fsum((value - mean - slope * (at - middle)) ** 2 for at, value in zip(times, values, strict=True))
+    length = times[-1] - times[0]
+    return slope * length, math.sqrt(residual / (len(times) - 2) / spread) * length
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """How to warm up; `longest_seconds` is less than METHOD's 180 s where the deadline is near."""
+
+    longest_seconds: float = LONGEST_SECONDS
+    slice_seconds: float = SLICE_SECONDS
+
+
+def warm_up(
+    crew: Crew,
+    arm: Arm,
+    recorded: Callable[[], Mapping[str, Recording]],
+    stop: Stop,
+    told: Callable[[float], None],
+    plan: WarmUp,
+) -> Steadiness:
+    """Runs the arm's load until it is steady or the time is over; never fails a run."""
+    slices: list[Slice] = []
+    spent = 0.0
+    while spent < plan.longest_seconds and not stop():
+        answers = crew.all(Order("settle", (arm, plan.slice_seconds), plan.slice_seconds, arm))
+        failure = first_failure(crew.machine().names, answers)
+        if failure:
+            stopped = failure.reason in STOPPED
+            return Steadiness(
+                state="not_checked" if stopped else "not_steady",
+                seconds=spent,
+                message=f"{failure.reason}: {failure.message}"[:1024],
+            )
+        spent += max(
+            plan.slice_seconds, max(answer.end for answer in answers) - min(answer.start for answer in answers)
+        )
+        slices.append(_slice(answers, recorded()))
+        told(spent)
+        if not moving(slices):
+            return Steadiness(state="steady", seconds=spent)
+    left = moving(slices)
+    return Steadiness(state="not_steady", seconds=spent, message=f"still moving: {', '.join(left)}")
+
+
+def _slice(answers: Sequence[object], recordings: Mapping[str, Recording]) -> Slice:
+    samples = [answer for answer in answers if not isinstance(answer, Failure)]
+    celsius = [one.celsius[-1][1] for one in recordings.values() if one.celsius]
+    mhz = [one.sm_mhz[-1][1] for one in recordings.values() if one.sm_mhz]
+    return Slice(
+        at=max(sample.end for sample in samples),  # type: ignore[attr-defined]
+        step_seconds=max(sample.seconds for sample in samples),  # type: ignore[attr-defined]
+        celsius=float(max(celsius)) if celsius else None,
+        sm_mhz=float(min(mhz)) if mhz else None,
+    )
