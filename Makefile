@@ -43,7 +43,7 @@ test-node: setup node-packages ## Tests of the images on real nodes (root; elsew
 	$(PYTEST) -m node -q --durations=5 $(ALLOW)
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).
-	$(BIN)/python -m precision_lab.real_nodes.leftovers
+	$(BIN)/python -m precision_lab.nodes.leftovers
 
 lint: $(STAMP) ## ruff, mypy, import-linter.
 	$(BIN)/ruff check .
@@ -74,10 +74,10 @@ browser: ## Install Chromium, which some tests look at pages with (Debian's pack
 	  || { echo "Chromium is needed for tests of pages: install it so that 'chromium' is on the PATH, then try again."; exit 1; }
 
 node-packages: # What real nodes need of Debian, where it is missing and can be installed; the tests say what is missing.
-	@$(BIN)/python -m precision_lab.real_nodes.support --install
+	@$(BIN)/python -m precision_lab.nodes.support --install
 
 screenshots: setup browser ## Draw the dashboards of a simulated fleet of 200 nodes into docs/screenshots.
-	$(BIN)/python -m precision_lab.screenshots docs/screenshots
+	$(BIN)/python -m precision_lab.pictures.screenshots docs/screenshots
 
 benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.exporter
@@ -88,10 +88,10 @@ benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.planner
 
 images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...].
-	PYTHONPATH=lab $(PYTHON) -m precision_lab.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)"
+	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)"
 
 images-check: $(STAMP) ## Build both images on stand-in bases, start them as the chart does (root, buildah, debootstrap).
-	$(BIN)/python -m precision_lab.images check
+	$(BIN)/python -m precision_lab.release.images check
 
 clean: ## Remove the virtual environment and caches of this checkout.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from precision_lab.backfill import import_samples, sample
-from precision_lab.processes import Processes, launch
-from precision_lab.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
-from precision_lab.sweep_server import serve
-from precision_lab.sweeps import DAY, Sweep, sweeps
+from precision_lab.monitoring.backfill import import_samples, sample
+from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_lab.pictures.sweep_server import serve
+from precision_lab.pictures.sweeps import DAY, Sweep, sweeps
+from precision_lab.processes.processes import Processes, launch
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store

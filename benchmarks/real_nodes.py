@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from precision_lab.image_archives import image_archives, size_of
+from precision_lab.builds.image_archives import image_archives, size_of
 from tests.support.eventually import eventually
 from tests.support.installed import GPU_NODE, OPERATOR, Installed, cluster, command_of, processes_of
 

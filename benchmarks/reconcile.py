@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from benchmarks.exporter import RECIPES, peak_mib
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
-from precision_lab.fleet import NodeSpec, manifests
+from precision_lab.fleet.fleet import NodeSpec, manifests
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Occupancy
 from precision_operator.core.results.ingest import status_json

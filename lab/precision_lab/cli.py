@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from precision_lab import programs
-from precision_lab.binaries import binaries
-from precision_lab.build import BuildFailed
-from precision_lab.fleet import NodeSpec, demo_fleet, fleet
+from precision_lab.builds import programs
+from precision_lab.builds.binaries import binaries
+from precision_lab.builds.go_build import BuildFailed
+from precision_lab.builds.toolchain import NoToolchain
+from precision_lab.fleet.fleet import NodeSpec, demo_fleet, fleet
 from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
-from precision_lab.processes import ProcessError, end_named
-from precision_lab.toolchain import NoToolchain
+from precision_lab.processes.processes import ProcessError, end_named
 
 DEFAULT_NAME = "demo"
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -83,7 +83,7 @@ def demo(
     ] = False,
 ) -> None:
     """Profiles a simulated fleet of 24 nodes with the operator, and shows the results."""
-    from precision_lab.demo import run_demo  # rich is only needed here
+    from precision_lab.demo.demo import run_demo  # rich is only needed here
 
     run_demo(name, agent_seconds, keep, dashboards)
 

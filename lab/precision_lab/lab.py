@@ -10,17 +10,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from precision_lab import nodes as cluster_nodes
-from precision_lab.agent_process import AGENT
-from precision_lab.binaries import binaries as find_binaries
-from precision_lab.control_plane import ControlPlane, new_control_plane, run_blocking, start_control_plane
-from precision_lab.fleet import NodeSpec, manifests, node_manifest
-from precision_lab.kubeconfig import Credentials, administrator, write
-from precision_lab.kwok import start_kwok
-from precision_lab.ports import free_ports
-from precision_lab.processes import Processes, launch, named
-from precision_lab.programs import CLUSTER
-from precision_lab.standin import start_stand_in
+from precision_lab.builds.binaries import binaries as find_binaries
+from precision_lab.builds.programs import CLUSTER
+from precision_lab.cluster.control_plane import ControlPlane, new_control_plane, run_blocking, start_control_plane
+from precision_lab.cluster.kubeconfig import Credentials, administrator, write
+from precision_lab.cluster.kwok import start_kwok
+from precision_lab.fleet import nodes as cluster_nodes
+from precision_lab.fleet.fleet import NodeSpec, manifests, node_manifest
+from precision_lab.kubelet.agent_process import AGENT
+from precision_lab.kubelet.start import start_stand_in
+from precision_lab.processes.ports import free_ports
+from precision_lab.processes.processes import Processes, launch, named
 
 DESCRIPTION = "lab.json"
 KUBECTL_SECONDS = 120

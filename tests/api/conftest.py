@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from precision_api import crdgen
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from precision_lab.lab import ESTABLISHED
 from tests.support.api_server import ApiServer
 from tests.support.kubectl import Kubectl

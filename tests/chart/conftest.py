@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from tests.support.helm import Helm
 
 

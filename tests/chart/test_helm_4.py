@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from tests.chart.test_render import REFUSED, VALUE_SETS
 from tests.support.helm import CHART, Helm, Manifest
 

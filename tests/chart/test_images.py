@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from precision_lab import image_archives, images, images_check
-from precision_lab.image_archives import ImageError, Size
+from precision_lab.builds import image_archives
+from precision_lab.builds.image_archives import ImageError, Size
+from precision_lab.release import images, images_check
 from tests.support.helm import CHART
 
 REGISTRY = "registry.example.com/team"
@@ -40,7 +41,7 @@ def test_other_builders_make_a_manifest_and_push_all_of_it(builder: str) -> None
 
 def push(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`push` without site packages, since users push without the lab's."""
-    command = [sys.executable, "-S", "-m", "precision_lab.images", "push", *arguments]
+    command = [sys.executable, "-S", "-m", "precision_lab.release.images", "push", *arguments]
     return subprocess.run(command, cwd=image_archives.REPOSITORY / "lab", text=True, capture_output=True)
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from precision_operator.core import rbac
 from tests.support.api_server import ApiServer
 from tests.support.helm import Helm, Manifest, of_kind

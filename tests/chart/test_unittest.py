@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from tests.support.helm import CHART
 
 

@@ -14,7 +14,7 @@ from precision_api.names import PROFILE_KIND
 from precision_api.presets import PRESETS
 from precision_api.resolution import resolve
 from precision_api.workload import Workload
-from precision_lab.fleet import demo_fleet, manifests
+from precision_lab.fleet.fleet import demo_fleet, manifests
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Observed, Raw, Settings
 from precision_operator.core.observe.views import profile_view

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric, Sample
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families.family import Level
 from precision_operator.exporter.families.plan import read_plan

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from precision_lab.screenshots import Shown, shown_fleet
+from precision_lab.pictures.screenshots import Shown, shown_fleet
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.backfill import Scraped, levels, write_blocks
-from precision_lab.processes import launch
-from precision_lab.prometheus import PrometheusSettings, Target, configuration, start_prometheus
+from precision_lab.monitoring.backfill import Scraped, levels, write_blocks
+from precision_lab.monitoring.prometheus import PrometheusSettings, Target, configuration, start_prometheus
+from precision_lab.processes.processes import launch
 from precision_operator.monitoring.rules import GROUPS
 
 

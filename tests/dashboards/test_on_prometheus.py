@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from precision_lab.screenshots import Shown
-from precision_lab.sweep_plans import INFEASIBLE, SOLVED
+from precision_lab.pictures.screenshots import Shown
+from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel
 from precision_operator.monitoring.dashboards.plans import NONE_HERE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from precision_lab.operator_story import Campaign
+from precision_lab.pictures.operator_story import Campaign
 from precision_operator.shell.telemetry import Telemetry
 
 CAMPAIGN = Campaign(nodes=200, begin=1e9)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.install import install
 from precision_lab.lab import LabSettings, start_lab
+from precision_lab.release.install import install
 from tests.support.api_server import ApiServer
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.history import History

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from precision_api.names import AGENT_APP, LABEL_APP
-from precision_lab import monitoring
-from precision_lab.binaries import binaries
-from precision_lab.fleet import NodeSpec
-from precision_lab.install import CHART, REPOSITORY
+from precision_lab.builds.binaries import binaries
+from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
-from precision_lab.release import HelmError, Release, notes_of
+from precision_lab.monitoring import prometheus_crds
+from precision_lab.release.helm import HelmError, Release, notes_of
+from precision_lab.release.install import CHART, REPOSITORY
 from precision_operator.core import rbac
 from precision_operator.core.rollout.manifest import owner
 from tests.chart.json_schemas import LOCATION, write_schemas
@@ -105,9 +105,9 @@ def upgraded(release: Release, first: Step) -> Step:
 @pytest.fixture(scope="module")
 def monitored(release: Release, upgraded: Step) -> Step:
     """The same values once more, where prometheus-operator's kinds are known by now."""
-    for path in monitoring.definitions():
+    for path in prometheus_crds.definitions():
         release.lab.kubectl("apply", "--server-side", "-f", str(path))
-    crds = [f"crd/{plural}.monitoring.coreos.com" for plural in monitoring.PLURALS]
+    crds = [f"crd/{plural}.monitoring.coreos.com" for plural in prometheus_crds.PLURALS]
     release.lab.kubectl("wait", ESTABLISHED, "--timeout=30s", *crds)
     return step(release, release.put(**AUTO))
 

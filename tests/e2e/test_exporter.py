@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api import names
-from precision_lab.binaries import binaries
-from precision_lab.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_lab.builds.binaries import binaries
+from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
 from precision_operator.monitoring import rule_file
 from tests.support.eventually import eventually
 from tests.support.site import Scene, Site, specs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from precision_lab.fleet import NodeSpec
+from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.core.reasons import REASONS
 from tests.support.eventually import eventually
 from tests.support.history import created

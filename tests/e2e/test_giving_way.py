@@ -9,7 +9,7 @@ import pytest
 
 from precision_api import names
 from precision_api.names import GPU_RESOURCE
-from precision_lab.fleet import NodeSpec
+from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import ESTABLISHED
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import parse_time

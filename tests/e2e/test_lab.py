@@ -11,9 +11,9 @@ import pytest
 from precision_api import wire
 from precision_api.products import ProductClass
 from precision_api.request import request_hash
-from precision_lab.fleet import NodeSpec
-from precision_lab.identity import Identity
+from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
+from precision_lab.processes.identity import Identity
 from tests.support.agent_job import agent_job, request_for
 
 pytestmark = pytest.mark.cluster

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from precision_lab.install import NAMESPACE, Program, program_of, render
 from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
-from precision_lab.ports import free_ports
+from precision_lab.processes.ports import free_ports
+from precision_lab.release.install import NAMESPACE, Program, program_of, render
 from tests.support.eventually import eventually
 from tests.support.site import profile_manifest
 

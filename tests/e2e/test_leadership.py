@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from precision_api import names
-from precision_lab.install import NAMESPACE, Program
-from precision_lab.ports import free_ports
+from precision_lab.processes.ports import free_ports
+from precision_lab.release.install import NAMESPACE, Program
 from precision_operator.cluster import paths
 from tests.support.audit import requests
 from tests.support.eventually import eventually

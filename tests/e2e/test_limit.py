@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from precision_api import names
-from precision_lab.fleet import demo_fleet
+from precision_lab.fleet.fleet import demo_fleet
 from tests.support.history import created, most_agents
 from tests.support.lagging_proxy import Trouble, lagging_proxy
 from tests.support.site import Profile, Scene, reasons, specs

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_lab.fleet import NodeSpec
-from precision_lab.install import NAMESPACE as SYSTEM
-from precision_lab.install import RUNS_AS
+from precision_lab.fleet.fleet import NodeSpec
+from precision_lab.release.install import NAMESPACE as SYSTEM
+from precision_lab.release.install import RUNS_AS
 from tests.e2e.test_exporter import nodes_shown, scrape
 from tests.support.eventually import eventually
 from tests.support.plugin import Plugin

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.fleet import NodeSpec
+from precision_lab.fleet.fleet import NodeSpec
 from tests.support.audit import requests
 from tests.support.eventually import eventually
 from tests.support.site import Scene, specs

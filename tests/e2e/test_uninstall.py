@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from precision_lab.lab import Lab, LabSettings, start_lab
-from precision_lab.release import Release
+from precision_lab.release.helm import Release
 from tests.support.audit import AUDIT_LOG, audit_flags, requests
 from tests.support.eventually import eventually
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from precision_api.names import ANNOTATION_RERUN
-from precision_lab.fleet import NodeSpec
+from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.plugin import Plugin
 from tests.support.site import Profile, Scene, Site, reasons, specs

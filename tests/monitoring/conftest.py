@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from tests.monitoring.replay import PROMTOOLS
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from precision_lab.binaries import binaries
-from precision_lab.sweeps import sweeps
+from precision_lab.builds.binaries import binaries
+from precision_lab.pictures.sweeps import sweeps
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.monitoring import metrics_page, rule_file

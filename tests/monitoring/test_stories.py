@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.sweeps import NEW_DRIVER, PROFILE, Sweep, sweeps, told
+from precision_lab.pictures.sweeps import NEW_DRIVER, PROFILE, Sweep, sweeps, told
 from tests.monitoring.replay import STEP, TARGET, check, firing, input_series
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.real_nodes.support import missing
+from precision_lab.nodes.support import missing
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.installed import EXPORTER, OPERATOR, Installed, cluster
 

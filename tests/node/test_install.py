@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_lab.image_archives import NAMES, version
+from precision_lab.builds.image_archives import NAMES, version
 from tests.support.eventually import eventually
 from tests.support.installed import GPU_NODE, SIMULATED_NODES, TEAM, Installed, Object, command_of, log_of, processes_of
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab import cgroups
-from precision_lab.processes import PREFIX
-from precision_lab.real_nodes.leftovers import Snapshot
-from precision_lab.real_nodes.support import missing
+from precision_lab.nodes.leftovers import Snapshot
+from precision_lab.nodes.support import missing
+from precision_lab.processes import cgroups
+from precision_lab.processes.processes import PREFIX
 
 pytestmark = pytest.mark.node
 NAME = f"{PREFIX}planted-{os.getpid()}"

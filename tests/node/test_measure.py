@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.ports import free_ports
-from precision_lab.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_lab.processes.ports import free_ports
 from tests.support.installed import (
     EXPORTER,
     GPU_NODE,

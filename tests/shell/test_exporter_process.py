@@ -18,7 +18,7 @@ import yaml
 
 from precision_api import crdgen
 from precision_api.names import API_VERSION, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
-from precision_lab.binaries import binaries
+from precision_lab.builds.binaries import binaries
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.paths import collection, item, profiles, reports
 from precision_operator.core.rbac import rules

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.agent_process import AgentExit, AgentHost, agent_host
-from precision_lab.faults import MESSAGE_BYTES
+from precision_lab.kubelet.agent_process import AgentExit, AgentHost, agent_host
+from precision_lab.kubelet.faults import MESSAGE_BYTES
 
 PROGRAM = Path(__file__).parent.parent / "support" / "lab_agent.py"
 

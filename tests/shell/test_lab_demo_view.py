@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from rich.console import Console, RenderableType
 
-from precision_lab.demo_ending import Ending, Monitoring, next_commands, where_to_look
-from precision_lab.demo_monitoring import dashboards_url, exporter_paths, is_page_built
-from precision_lab.demo_view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
-from precision_lab.fleet import NodeSpec, node_manifest
+from precision_lab.demo.ending import Ending, Monitoring, next_commands, where_to_look
+from precision_lab.demo.monitoring import dashboards_url, exporter_paths, is_page_built
+from precision_lab.demo.view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
+from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
 

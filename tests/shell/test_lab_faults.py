@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from precision_api import wire
-from precision_lab.faults import FAULTS, Ended, plan_of
+from precision_lab.kubelet.faults import FAULTS, Ended, plan_of
+from precision_lab.kubelet.runtime_log import pieces, rendered
 from precision_lab.names import AGENT_SECONDS, FAULT, FAULT_RUNS, SCALE
-from precision_lab.runtime_log import pieces, rendered
 from tests.support.result_objects import result
 
 PUBLISHED = wire.encode(result())

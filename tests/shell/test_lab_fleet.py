@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from precision_api.products import PRODUCT_CLASSES, ProductClass, part
-from precision_lab.fleet import NodeSpec, busy_pod, demo_fleet, fleet, is_busy, manifests, node_manifest
-from precision_lab.hardware import HARDWARE
-from precision_lab.traits import TRAITS
+from precision_lab.fleet.fleet import NodeSpec, busy_pod, demo_fleet, fleet, is_busy, manifests, node_manifest
+from precision_lab.fleet.hardware import HARDWARE
+from precision_lab.fleet.traits import TRAITS
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from precision_lab import pod_status
-from precision_lab.faults import Ended
+from precision_lab.kubelet import pod_status
+from precision_lab.kubelet.faults import Ended
 
 POD: dict[str, Any] = {
     "metadata": {"name": "pp-1-x", "namespace": "team", "uid": "u-1"},

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from precision_lab.demo import make_room
-from precision_lab.identity import Identity
-from precision_lab.processes import ProcessError, Processes, launch
+from precision_lab.demo.demo import make_room
+from precision_lab.processes.identity import Identity
+from precision_lab.processes.processes import ProcessError, Processes, launch
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 STUBBORN = [
@@ -54,7 +54,7 @@ def alive(pid: int) -> bool:
 
 OWNER = """
 import signal
-from precision_lab.processes import launch
+from precision_lab.processes.processes import launch
 processes = launch()
 pid = processes.start("child", {argv!r})
 print(processes.run_dir, processes.keeper(), pid, flush=True)

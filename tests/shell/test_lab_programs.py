@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.binaries import binaries, cache_folder, found_in, make_ready
-from precision_lab.programs import ALL, CLUSTER, DEMO, MODULES, modules_for
-from precision_lab.toolchain import go_version
+from precision_lab.builds.binaries import binaries, cache_folder, found_in, make_ready
+from precision_lab.builds.programs import ALL, CLUSTER, DEMO, MODULES, modules_for
+from precision_lab.builds.toolchain import go_version
 
 
 def program(folder: Path, name: str) -> Path:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab import cgroups
-from precision_lab.programs import NODE_MODULES, Module, modules_for
-from precision_lab.real_nodes.images import write_pause_archive
-from precision_lab.real_nodes.leftovers import Snapshot
-from precision_lab.real_nodes.node import PAUSE_IMAGE
-from precision_lab.real_nodes.support import missing
+from precision_lab.builds.programs import NODE_MODULES, Module, modules_for
+from precision_lab.nodes.images import write_pause_archive
+from precision_lab.nodes.leftovers import Snapshot
+from precision_lab.nodes.node import PAUSE_IMAGE
+from precision_lab.nodes.support import missing
+from precision_lab.processes import cgroups
 
 NOTHING = Snapshot(*[frozenset[str]()] * len(fields(Snapshot)))
 
@@ -72,7 +72,7 @@ def test_each_program_of_real_nodes_is_found_by_its_name(module: Module) -> None
 
 def test_a_changed_go_source_of_ours_is_built_again() -> None:
     (plugin,) = modules_for(("gpu-device-plugin",))
-    other = replace(plugin, programs=(("gpu-device-plugin", "../../real_nodes/pause.go"),))
+    other = replace(plugin, programs=(("gpu-device-plugin", "../../../nodes/pause.go"),))
     assert plugin.key() != other.key()
     source = plugin.folder / plugin.programs[0][1]
     assert source.read_text() in "".join(plugin.key_parts())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_lab.runtime_log import PIECE_BYTES, Piece, pieces, rendered
+from precision_lab.kubelet.runtime_log import PIECE_BYTES, Piece, pieces, rendered
 
 
 def test_a_line_of_40_kib_is_stored_in_three_pieces_of_which_only_the_last_ends_it() -> None:

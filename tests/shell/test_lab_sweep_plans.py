@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_lab.screenshots import NODES, SHOWN, SWEEPS
-from precision_lab.sweep_plans import INFEASIBLE, SOLVED
-from precision_lab.sweeps import Sweep, sweeps
+from precision_lab.pictures.screenshots import NODES, SHOWN, SWEEPS
+from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
+from precision_lab.pictures.sweeps import Sweep, sweeps
 
 
 def answers(sweep: Sweep) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from precision_lab.lab import Lab, LabSettings, start_lab
-from precision_lab.locks import locked
-from precision_lab.processes import ProcessError
+from precision_lab.processes.locks import locked
+from precision_lab.processes.processes import ProcessError
 
 
 @pytest.fixture(scope="session")

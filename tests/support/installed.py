@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from precision_api import names
-from precision_lab.fleet import fleet
-from precision_lab.image_archives import image_archives
+from precision_lab.builds.image_archives import image_archives
+from precision_lab.fleet.fleet import fleet
 from precision_lab.lab import Lab, LabSettings
-from precision_lab.real_nodes.cluster import FLEET, RealLab, start_real_lab
-from precision_lab.release import Release
+from precision_lab.nodes.cluster import FLEET, RealLab, start_real_lab
+from precision_lab.release.helm import Release
 from tests.support.eventually import eventually
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"

@@ -20,8 +20,8 @@ from typing import Literal
 import aiohttp
 from aiohttp import web
 
-from precision_lab.install import NAMESPACE
-from precision_lab.kubeconfig import read, write
+from precision_lab.cluster.kubeconfig import read, write
+from precision_lab.release.install import NAMESPACE
 from precision_operator.cluster import kopf_connection
 
 Kind = Literal["refused", "lost answer", "500", "429", "410", "cut"]

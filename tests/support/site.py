@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from precision_api import names
-from precision_lab.fleet import NodeSpec
-from precision_lab.install import Program
+from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab
+from precision_lab.release.install import Program
 from precision_operator.cluster import paths
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually

@@ -1,0 +1,56 @@
+"""Where the cluster's programs lie: in a folder that the user names, or in the lab's cache, built when missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from precision_lab.builds.go_build import build, folder_of
+from precision_lab.builds.programs import modules_for
+
+GIVEN_FOLDERS = ("PRECISION_LAB_BIN", "KUBEBUILDER_ASSETS")
+"""Environment variables that may name a folder of ready programs; the first that holds all that is asked for wins.
+
+setup-envtest fills KUBEBUILDER_ASSETS without a controller-manager and a scheduler: then it can't be used here.
+"""
+
+
+def binaries(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """The path of each program, found or built. Raises ValueError (unknown name), BuildFailed, NoToolchain."""
+    wanted = tuple(dict.fromkeys(names))
+    modules = modules_for(wanted)
+    found = _given(wanted, environment)
+    if found is not None:
+        return found
+    cache = cache_folder(environment)
+    build(modules, cache)
+    return {
+        name: folder_of(module, cache) / name for module in modules for name in wanted if name in module.program_names
+    }
+
+
+def make_ready(groups: Sequence[Sequence[str]], environment: Mapping[str, str] = os.environ) -> None:
+    """Builds, in one go, what `binaries` would build when it is asked for one group of programs after the other.
+
+    Raises as `binaries` does.
+    """
+    binaries([name for group in groups if _given(group, environment) is None for name in group], environment)
+
+
+def _given(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, Path] | None:
+    """The programs in the first folder that the user names and that holds them all; None where there is none."""
+    folders = (Path(environment[variable]) for variable in GIVEN_FOLDERS if environment.get(variable))
+    return next((found for folder in folders if (found := found_in(folder, names)) is not None), None)
+
+
+def found_in(folder: Path, names: Sequence[str]) -> dict[str, Path] | None:
+    """The programs in `folder`, or None when one of them is missing there."""
+    paths = {name: folder / name for name in names}
+    return paths if all(os.access(path, os.X_OK) for path in paths.values()) else None
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_CACHE_HOME/precision-profiler`, or the same below ~/.cache."""
+    base = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "precision-profiler"

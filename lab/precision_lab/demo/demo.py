@@ -1,0 +1,158 @@
+"""The demo: a mixed fleet, the chart, the examples, and what comes of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+
+from precision_lab.builds.binaries import cache_folder, make_ready
+from precision_lab.builds.programs import DEMO
+from precision_lab.demo.ending import (
+    Ending,
+    Monitoring,
+    down_command,
+    next_commands,
+    plugin_folder,
+    where_to_look,
+    write_report,
+)
+from precision_lab.demo.monitoring import start_monitoring
+from precision_lab.demo.view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
+from precision_lab.fleet.fleet import demo_fleet
+from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.processes.processes import ProcessError, named
+from precision_lab.release.install import NAMESPACE as SYSTEM
+from precision_lab.release.install import REPOSITORY, Installation, install
+
+EXAMPLE = REPOSITORY / "examples" / "demo.yaml"
+NAMESPACE = "precision-demo"
+PROFILE = "demo"
+"""Both of the example."""
+PLAN = REPOSITORY / "examples" / "capacity-plan.yaml"
+FOLDER = REPOSITORY / ".demo"
+"""For what outlives the cluster: git ignores it."""
+FINISH_SECONDS = 900.0
+LOOK_SECONDS = 0.5
+PIPED_WIDTH = 150
+"""Columns when the output is no terminal: rich would assume 80 and fold every cell."""
+NOTICE = (
+    "SIMULATED FLEET. No GPU is measured here: the nodes are fake, and each agent replays published figures with "
+    "seeded noise and named assumptions. The control plane, the operator, the exporter and the agent program are real."
+)
+
+
+def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool = False) -> None:
+    """Brings the lab up, profiles the fleet, prints the results; leaves the cluster running if `keep`.
+
+    With `build_page` the page of dashboards is built where it is missing; else it is only served where it is there.
+
+    Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone. Also when
+    another demo of this name is still at work: that one is left alone.
+    """
+    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
+    notice = Panel(NOTICE, title="Precision Profiler demo", border_style="yellow")
+    console.print(notice)
+    make_ready(DEMO)
+    make_room(console, name)
+    try:
+        _bring_up_and_show(console, notice, LabSettings(agent_seconds=agent_seconds, name=name), keep, build_page)
+    except KeyboardInterrupt:
+        console.print("Interrupted: what this demo had started is ended. Run it again when you like.")
+        raise
+
+
+def make_room(console: Console, name: str) -> None:
+    """Ends the cluster that an earlier demo of this name left. Raises ProcessError while that demo is still at work."""
+    earlier = named(name)
+    if earlier is None:
+        return
+    if earlier.owned:
+        raise ProcessError(
+            f"Another demo named {name!r} is at work: wait until it is done, or end it by {down_command(name)}, "
+            "or run this one beside it: .venv/bin/precision-lab demo --name NAME"
+        )
+    earlier.end()
+    console.print("The cluster of an earlier demo was still running: it was ended.")
+
+
+def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, keep: bool, build_page: bool) -> None:
+    name = settings.name
+    with start_lab(demo_fleet(), settings) as lab:
+        console.print("A control plane with 24 simulated nodes is up.")
+        installed = install(lab, watch=[NAMESPACE])
+        console.print(
+            f"The chart is applied in {SYSTEM}. Its Deployments have no replicas there: operator and exporter run as "
+            "local processes, with their arguments and service accounts."
+        )
+        monitoring = start_monitoring(lab.processes, installed, cache_folder(), build_page)
+        if monitoring.prometheus:
+            console.print("A Prometheus scrapes them with the chart's rules.")
+        _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))
+        watch(lab, installed, console)
+        show(lab, installed, console)
+        page, figure = write_report(lab, PROFILE, NAMESPACE, FOLDER, name)
+        console.print(notice)
+        if keep:
+            lab.detach()
+            _say(console, next_commands(_ending(lab, name)))
+        _say(console, where_to_look(os.path.relpath(page), os.path.relpath(figure), _left(monitoring, keep)))
+
+
+def watch(lab: Lab, installed: Installation, console: Console) -> None:
+    """Shows the profiles' progress until all are complete."""
+    deadline = time.monotonic() + FINISH_SECONDS
+    with Live(console=console, refresh_per_second=4) as live:
+        while True:
+            snapshot = look(lab)
+            live.update(progress_view(snapshot))
+            if is_finished(snapshot):
+                return
+            for name in installed.programs:
+                lab.processes.check(name)
+            if time.monotonic() > deadline:
+                raise ProcessError(f"the profiles did not complete within {FINISH_SECONDS / 60:.0f} minutes")
+            time.sleep(LOOK_SECONDS)
+
+
+def look(lab: Lab) -> Snapshot:
+    """Profiles, reports and nodes as they are now."""
+    kinds = ("precisionprofiles", "nodeprecisionreports", "nodes")
+    profiles, reports, nodes = (lab.get(kind, f"--namespace={NAMESPACE}")["items"] for kind in kinds)
+    return Snapshot(profiles, reports, nodes)
+
+
+def show(lab: Lab, installed: Installation, console: Console) -> None:
+    """Prints what kubectl shows, the fleet, the reasons, and where the metrics are."""
+    _run(lab, console, "get", "pp,npr")
+    snapshot = look(lab)
+    console.print(fleet_table(snapshot))
+    console.print(reasons_table(snapshot))
+    console.print(f"Metrics: {installed.programs['exporter'].url}/metrics")
+    console.print(f"Operator's own: {installed.programs['operator'].url}/metrics")
+
+
+def _run(lab: Lab, console: Console, *arguments: str) -> None:
+    console.print(f"\n[bold]$ kubectl {' '.join(arguments)} -n {NAMESPACE}[/bold]", highlight=False)
+    printed = lab.kubectl(*arguments, f"--namespace={NAMESPACE}").rstrip()
+    console.print(printed, markup=False, highlight=False, soft_wrap=True)
+
+
+def _ending(lab: Lab, name: str) -> Ending:
+    folders = (lab.binaries["kubectl"].parent, plugin_folder())
+    return Ending(name, NAMESPACE, lab.kubeconfig, folders, os.path.relpath(PLAN))
+
+
+def _left(monitoring: Monitoring, keep: bool) -> Monitoring:
+    """What still runs after the demo: without its cluster, nothing."""
+    return monitoring if keep else Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
+
+
+def _say(console: Console, lines: Sequence[str]) -> None:
+    """Prints lines that can be copied: neither folded nor read as markup."""
+    console.print("\n".join(["", *lines]), markup=False, highlight=False, soft_wrap=True)

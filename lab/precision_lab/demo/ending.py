@@ -1,0 +1,91 @@
+"""What the demo leaves behind, and its last lines on the screen: where to look, and what to try next."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from precision_lab.lab import Lab
+from precision_lab.processes.processes import ProcessError
+
+PLUGIN = "kubectl-precision"
+REPORT_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Monitoring:
+    """Where metrics are looked at; an empty URL is a program that does not run, and then `missing` says why."""
+
+    prometheus: str = ""
+    dashboards: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Paths and names that the last lines are made of."""
+
+    lab: str
+    namespace: str
+    kubeconfig: Path
+    path: tuple[Path, ...]
+    """Folders in which kubectl and its plugin lie."""
+    plan: str
+    """The file of the example's CapacityPlan, as the user writes it."""
+
+
+def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str) -> tuple[Path, Path]:
+    """The page and the main figure that `kubectl precision report` writes to `folder`, as `NAME-report.html|png`.
+
+    Raises ProcessError with the plugin's words.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    page, figure = (folder / f"{name}-report.{kind}" for kind in ("html", "png"))
+    options = [f"--namespace={namespace}", f"--output={page}", f"--png={figure}", f"--kubeconfig={lab.kubeconfig}"]
+    done = subprocess.run(
+        [str(plugin_folder() / PLUGIN), "report", profile, *options],
+        env={**os.environ, "KUBECONFIG": str(lab.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=REPORT_SECONDS,
+    )
+    if done.returncode != 0:
+        raise ProcessError(f"{PLUGIN} report {profile} ended with {done.returncode}: {done.stderr.strip()}")
+    return page, figure
+
+
+def plugin_folder() -> Path:
+    """Where the console scripts of this Python lie, the plugin among them."""
+    return Path(sys.executable).parent
+
+
+def down_command(lab: str) -> str:
+    """What ends the lab of this name."""
+    return "make demo-down" if lab == "demo" else f".venv/bin/precision-lab down --name {lab}"
+
+
+def next_commands(ending: Ending) -> list[str]:
+    """What to paste to look around in the cluster, and how to end it."""
+    return [
+        "The cluster goes on, with a fleet that is SIMULATED. Next:",
+        f"  export KUBECONFIG={ending.kubeconfig}",
+        f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
+        f"  kubectl precision status -n {ending.namespace}",
+        f"  kubectl precision plan -f {ending.plan}",
+        f"To end it: {down_command(ending.lab)}",
+    ]
+
+
+def where_to_look(page: str, figure: str, monitoring: Monitoring) -> list[str]:
+    """The report's path, and the URLs of what runs. Each line says that its figures are simulated."""
+    prometheus = f"Prometheus (SIMULATED figures; the chart's rules, in a hurry): {monitoring.prometheus}"
+    return [
+        f"Report (SIMULATED figures): {page} and its main figure {figure}",
+        *([prometheus] if monitoring.prometheus else []),
+        *([f"Dashboards (SIMULATED figures): {monitoring.dashboards}"] if monitoring.dashboards else []),
+        *([monitoring.missing] if monitoring.missing else []),
+    ]

@@ -1,0 +1,195 @@
+"""One agent pod on a simulated node, from its start to its removal, as the node's kubelet would handle it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from precision_api.names import AGENT_CONTAINER
+from precision_lab.kubelet import pod_status
+from precision_lab.kubelet.agent_process import AgentExit, AgentHost
+from precision_lab.kubelet.faults import SIGKILL_EXIT, SIGTERM_EXIT, Ended, Plan
+
+DELETED, DEADLINE = "Deleted", "DeadlineExceeded"
+DEFAULT_GRACE_SECONDS = 30
+LOST = Ended(
+    SIGKILL_EXIT, "The container could not be located when the pod was terminated", None, "ContainerStatusUnknown"
+)
+"""What a kubelet says of a container that it does not know, but that should run: it or its machine was replaced."""
+Whereabouts = Literal["there", "replaced", "gone"]
+"""Of a machine: replaced means that another one has its name now."""
+Object = dict[str, Any]
+
+
+class Machine(Protocol):
+    """What a pod needs of the node that it is on and of the API server."""
+
+    agents: AgentHost
+    slots: asyncio.Semaphore
+
+    async def plan(self, pod: Object) -> Plan | None:
+        """What shall happen to this pod; None when its node is gone or is not simulated."""
+
+    async def whereabouts(self, pod: Object) -> Whereabouts:
+        """What has become of the node that the pod was started on."""
+
+    async def replaced(self, pod: Object) -> None:
+        """Returns when there is another node of that name, whose kubelet finds the pod among its own."""
+
+    async def patch_status(self, patch: Object, pod: Object) -> None:
+        """Writes the pod's status; a pod that is gone is no error."""
+
+    async def remove(self, pod: Object) -> None:
+        """Deletes the pod's object for good."""
+
+
+@dataclass(slots=True)
+class _Interrupt:
+    """Why the pod shall end before its time, once somebody wants that."""
+
+    wanted: asyncio.Event
+    why: str = ""
+
+
+class AgentPod:
+    """One pod. `handle` is its life; `interrupt` asks it to end; it is its own log."""
+
+    def __init__(self, pod: Object, machine: Machine, folder: Path) -> None:
+        self.pod = pod
+        self.machine = machine
+        self.folder = folder
+        self.ended = asyncio.Event()
+        self._interrupt = _Interrupt(asyncio.Event())
+        self._kept: bytes | None = b""
+
+    def interrupt(self, why: str) -> None:
+        """Asks the pod to end, as deleting it or its deadline does; the first reason stays, but deletion wins."""
+        if why == DELETED or not self._interrupt.why:
+            self._interrupt.why = why
+        self._interrupt.wanted.set()
+
+    def written(self) -> bytes | None:
+        """The agent's output so far; None when a fault lost it."""
+        if self.ended.is_set():
+            return self._kept
+        with suppress(FileNotFoundError):
+            return (self.folder / "log").read_bytes()
+        return b""
+
+    async def handle(self) -> None:
+        """Starts the pod, runs its agent, reports its end, and removes it once it is deleted."""
+        phase = self.pod["status"].get("phase")
+        if phase not in ("Succeeded", "Failed"):
+            plan = await self.machine.plan(self.pod)
+            if plan is None:
+                return  # no machine, no kubelet: the pod is left to the garbage collector
+            ended, started = (LOST, timestamp()) if phase == "Running" else await self._live(plan)
+            now = await self.machine.whereabouts(self.pod)
+            if now == "gone":
+                await self.machine.replaced(self.pod)
+                now = "replaced"
+            if now == "replaced":
+                ended = LOST
+            self._kept = ended.log
+            self.ended.set()
+            patch = pod_status.terminated(self.pod, ended, started, timestamp())
+            await self.machine.patch_status(patch, self.pod)
+        await self._removed()
+
+    async def _live(self, plan: Plan) -> tuple[Ended, str]:
+        """The pod's life from Pending on, and when it started."""
+        started = timestamp()
+        if plan.fault.waiting:
+            message = f"Back-off pulling image {self.pod['spec']['containers'][0]['image']}"
+            patch = pod_status.waiting(self.pod, started, plan.fault.waiting, message)
+        else:
+            patch = pod_status.running(self.pod, started)
+        await self.machine.patch_status(patch, self.pod)
+        return await self._until_end(plan), started
+
+    async def _removed(self) -> None:
+        while self._interrupt.why != DELETED:
+            self._interrupt.wanted.clear()
+            await self._interrupt.wanted.wait()
+        await self.machine.remove(self.pod)
+
+    async def _until_end(self, plan: Plan) -> Ended:
+        """The container's life, ended early by an interrupt."""
+        deadline = self.pod["spec"].get("activeDeadlineSeconds")
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(deadline, self.interrupt, DEADLINE) if deadline else None
+        try:
+            ended = await self._container(plan)
+        finally:
+            if timer:
+                timer.cancel()
+        if self._interrupt.why == DEADLINE:
+            return replace(ended, pod_reason=DEADLINE)
+        return ended
+
+    async def _container(self, plan: Plan) -> Ended:
+        wanted = self._interrupt.wanted
+        if plan.fault.waiting:
+            await wanted.wait()
+            return LOST
+        if await _happens(wanted, plan.seconds if plan.fault.ends else None):
+            return Ended(SIGTERM_EXIT)
+        if not plan.fault.runs:
+            return plan.fault.change(Ended(0), plan.argument)
+        async with self.machine.slots:
+            if wanted.is_set():
+                return Ended(SIGTERM_EXIT)
+            left = await self._run_agent(plan)
+        ended = Ended(left.code, left.message, left.log)
+        return ended if wanted.is_set() else plan.fault.change(ended, plan.argument)
+
+    async def _run_agent(self, plan: Plan) -> AgentExit:
+        """Runs the agent; asked to end, it gets SIGTERM and, after the pod's grace, SIGKILL."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        uid = self.pod["metadata"]["uid"]
+        agents = self.machine.agents
+        agent = asyncio.create_task(agents.run(uid, plan.agent_arguments, environment(self.pod), self.folder))
+        ender = asyncio.create_task(self._end_agent(lambda number: agents.signal(uid, number)))
+        try:
+            return await agent
+        finally:
+            agent.cancel()
+            ender.cancel()
+
+    async def _end_agent(self, send: Callable[[int], None]) -> None:
+        await self._interrupt.wanted.wait()
+        send(signal.SIGTERM)
+        await asyncio.sleep(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        send(signal.SIGKILL)
+
+    def forget(self) -> None:
+        """Removes what the pod left on the machine's disk; who follows its log need not wait any longer."""
+        self.ended.set()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def environment(pod: Object) -> dict[str, str]:
+    """The variables of the agent's container that have their value in the manifest."""
+    container = next(item for item in pod["spec"]["containers"] if item["name"] == AGENT_CONTAINER)
+    return {item["name"]: item["value"] for item in container.get("env", []) if "value" in item}
+
+
+def timestamp() -> str:
+    """Now, as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _happens(event: asyncio.Event, seconds: float | None) -> bool:
+    """Whether the event comes within so many seconds."""
+    waiting: Coroutine[Any, Any, bool] = event.wait()
+    try:
+        return await asyncio.wait_for(waiting, seconds)
+    except TimeoutError:
+        return False

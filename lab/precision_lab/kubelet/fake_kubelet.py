@@ -1,0 +1,189 @@
+"""The stand-in for the kubelets of all simulated nodes: runs the real agent program for each agent pod.
+
+kwok plays all other pods. This one watches the pods that carry the agent's label and are bound to a simulated node,
+keeps their status as a kubelet does, runs the agent's replay for each, and answers for their logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
+from precision_lab.cluster.kubeconfig import administrator
+from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
+from precision_lab.kubelet.agent_process import AGENT, AgentHost, agent_host
+from precision_lab.kubelet.faults import Plan, plan_of
+from precision_lab.kubelet.log_server import PodLog, log_server
+from precision_lab.names import KWOK_NODE
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.changes import Change, list_and_watch
+
+Object = dict[str, Any]
+log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
+REPLACED_SECONDS = 1.0
+"""How often a pod whose node is gone looks for another one of its name."""
+
+
+class Kubelets:
+    """The agent pods of all simulated nodes, by UID."""
+
+    def __init__(self, cluster: Cluster, agents: AgentHost, folder: Path, seconds: float) -> None:
+        self.agents = agents
+        self.slots = asyncio.Semaphore(os.cpu_count() or 1)
+        self._cluster = cluster
+        self._folder = folder
+        self._seconds = seconds
+        self._pods: dict[str, tuple[AgentPod, asyncio.Task[None]]] = {}
+        self._uids: dict[tuple[str, str], str] = {}
+        self._nodes: dict[str, str] = {}
+        self._runs: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async for change in list_and_watch(self._cluster, paths.pods(), f"{LABEL_APP}={AGENT_APP}"):
+            self.see(change)
+
+    def see(self, change: Change) -> None:
+        """Acts on one change of a pod."""
+        pod = change.object
+        uid = pod["metadata"]["uid"]
+        if change.kind == "DELETED":
+            self._forget(pod)
+        elif not _is_ours(pod):
+            return
+        else:
+            if uid not in self._pods or self._pods[uid][1].done():
+                self._begin(pod)
+            if pod["metadata"].get("deletionTimestamp"):
+                self._pods[uid][0].interrupt(DELETED)
+
+    def log_of(self, namespace: str, pod: str) -> PodLog | None:
+        """The log of the pod that has this name now."""
+        uid = self._uids.get((namespace, pod))
+        return self._pods[uid][0] if uid in self._pods else None
+
+    async def plan(self, pod: Object) -> Plan | None:
+        """What the node's annotations say about its next agent; None when there is no such simulated node."""
+        node = await self._node(pod)
+        annotations = node["metadata"].get("annotations", {}) if node else {}
+        if node is None or annotations.get(KWOK_NODE) != "fake":
+            return None
+        node_uid = node["metadata"]["uid"]
+        self._nodes[pod["metadata"]["uid"]] = node_uid
+        plan = plan_of(annotations, self._runs[node_uid], self._seconds)
+        self._runs[node_uid] += 1
+        return plan
+
+    async def whereabouts(self, pod: Object) -> Whereabouts:
+        """Whether the node still is the one that the pod was started on."""
+        node = await self._node(pod)
+        if node is None:
+            return "gone"
+        return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
+
+    async def replaced(self, pod: Object) -> None:
+        """Returns when there is a node of that name again; cancelled when the garbage collector takes the pod first."""
+        while True:
+            if await self._node(pod) is not None:
+                return
+            await asyncio.sleep(REPLACED_SECONDS)
+
+    async def patch_status(self, patch: Object, pod: Object) -> None:
+        """Writes the status; a pod that is gone or was made anew under its name is left alone."""
+        try:
+            await self._cluster.patch(f"{_path(pod)}/status", patch, kind="strategic")
+        except ApiError as problem:
+            if problem.status not in (404, 409):
+                raise
+
+    async def remove(self, pod: Object) -> None:
+        """Deletes the object, as a kubelet does when all containers have ended."""
+        try:
+            await self._cluster.delete(_path(pod), uid=pod["metadata"]["uid"], grace_seconds=0)
+        except ApiError as problem:
+            if problem.status not in (404, 409):
+                raise
+
+    def _begin(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        agent_pod = AgentPod(pod, self, self._folder / meta["uid"])
+        task = asyncio.create_task(agent_pod.handle())
+        task.add_done_callback(_report)
+        self._pods[meta["uid"]] = (agent_pod, task)
+        self._uids[meta["namespace"], meta["name"]] = meta["uid"]
+
+    def _forget(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        agent_pod, task = self._pods.pop(meta["uid"], (None, None))
+        self._nodes.pop(meta["uid"], None)
+        if self._uids.get((meta["namespace"], meta["name"])) == meta["uid"]:
+            del self._uids[meta["namespace"], meta["name"]]
+        if agent_pod and task:
+            task.cancel()
+            agent_pod.forget()
+
+    async def _node(self, pod: Object) -> Object | None:
+        try:
+            return await self._cluster.get(paths.item(paths.NODES, pod["spec"]["nodeName"]))
+        except ApiError as problem:
+            if problem.status == 404:
+                return None
+            raise
+
+
+def _is_ours(pod: Object) -> bool:
+    names = [container["name"] for container in pod["spec"]["containers"]]
+    return bool(pod["spec"].get("nodeName")) and AGENT_CONTAINER in names
+
+
+def _path(pod: Object) -> str:
+    return paths.item(paths.pods(pod["metadata"]["namespace"]), pod["metadata"]["name"])
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """One pod's trouble must not end the others, and must not go unseen."""
+    if not task.cancelled() and task.exception():
+        log.error("handling a pod: %s", task.exception(), exc_info=task.exception())
+
+
+async def serve(kubeconfig: Path, port: int, folder: Path, seconds: float, program: str) -> None:
+    """Runs the stand-in until SIGTERM."""
+    pki = kubeconfig.parent / "pki"
+    shutil.rmtree(folder, ignore_errors=True)
+    async with administrator(kubeconfig) as cluster, agent_host(program) as agents:
+        kubelets = Kubelets(cluster, agents, folder, seconds)
+        async with log_server(kubelets, port, pki / "apiserver.crt", pki / "apiserver.key"):
+            work = [asyncio.create_task(kubelets.run()), asyncio.create_task(agents.listen())]
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, work[0].cancel)
+            done, pending = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+
+
+def main(
+    kubeconfig: Annotated[Path, typer.Option()],
+    port: Annotated[int, typer.Option(help="Where the API server asks for logs.")],
+    folder: Annotated[Path, typer.Option(help="For the agents' files.")],
+    agent_seconds: Annotated[float, typer.Option(help="How long an agent takes before it measures.")] = 2.0,
+    program: Annotated[str, typer.Option(help="Module or Python file to run as the agent.")] = AGENT,
+) -> None:
+    """Stands in for the kubelets of all simulated nodes."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(serve(kubeconfig, port, folder, agent_seconds, program))
+
+
+if __name__ == "__main__":
+    typer.run(main)

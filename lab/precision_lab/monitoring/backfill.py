@@ -1,0 +1,117 @@
+"""History for the lab's Prometheus: what the exporter gave after each sweep, written into blocks at the sweeps' times.
+
+A dashboard over seven days needs seven days of samples. The bodies are the real exporter's; only their times are put
+in, one sample an hour, and the rules are evaluated over them by the same Prometheus that then goes on scraping.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from precision_lab.builds.binaries import binaries
+from precision_lab.monitoring.prometheus import Prometheus
+from precision_lab.processes.processes import ProcessError
+from precision_operator.monitoring.rules import GROUPS, Recording
+
+STEP_SECONDS = 3600.0
+LOOKBACK = "3h"
+"""How far Prometheus looks back for a sample of a series: longer than a step, so that hourly samples make a line."""
+_NAME = re.compile(r"precision:[a-z0-9_:]+")
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """What a target gave, and from when on until the next one."""
+
+    at: float
+    text: bytes
+    labels: Mapping[str, str]
+    """What the scrape adds: job and instance."""
+
+
+def write_blocks(history: Sequence[Scraped], end: float, data: Path) -> None:
+    """Blocks in `data` with a sample of every series each hour, from the first body's time until `end`."""
+    import_samples(_hourly(history, end), data)
+
+
+def recorded(prometheus: Prometheus, rules: Sequence[Recording], start: float, end: float) -> Iterator[str]:
+    """Lines of OpenMetrics with what these rules give between the two times, hour by hour."""
+    for rule in rules:
+        for series in prometheus.query_range(rule.expr, start, end, STEP_SECONDS):
+            labels = {name: value for name, value in series["metric"].items() if name != "__name__"} | {**rule.labels}
+            yield from (sample(rule.record, labels, value, at) for at, value in series["values"])
+
+
+def levels() -> list[list[Recording]]:
+    """The recording rules in the order in which they need each other: a level reads only those before it."""
+    waiting = [rule for group in GROUPS for rule in group.rules]
+    made: list[list[Recording]] = []
+    while waiting:
+        open_names = {rule.record for rule in waiting}
+        level = [rule for rule in waiting if not open_names & set(_NAME.findall(rule.expr))]
+        assert level, f"rules that need each other: {sorted(open_names)}"
+        made.append(level)
+        waiting = [rule for rule in waiting if rule not in level]
+    return made
+
+
+def write_recorded(prometheus: Prometheus, rules: Sequence[Recording], start: float, end: float) -> None:
+    """Blocks with what these rules give, in the data folder of `prometheus`, which finds them at its next start."""
+    import_samples(recorded(prometheus, rules, start, end), prometheus.data)
+
+
+def sample(name: str, labels: Mapping[str, str], value: str, at: float) -> str:
+    """One line."""
+    return f"{name}{{{_pairs(labels)}}} {value} {at:.3f}\n"
+
+
+def _hourly(history: Sequence[Scraped], end: float) -> Iterator[str]:
+    for body, following in zip(history, (*(one.at for one in history[1:]), end), strict=True):
+        samples = [_with_labels(line, body.labels) for line in body.text.decode().splitlines() if line[0] != "#"]
+        for at in _hours(body.at, following):
+            yield from (f"{one} {at:.3f}\n" for one in samples)
+
+
+def import_samples(lines: Iterable[str], data: Path) -> None:
+    """Blocks in `data` of these lines, each `series value seconds`. Raises ProcessError with promtool's words."""
+    with tempfile.NamedTemporaryFile("w", suffix=".om") as file:
+        file.writelines(lines)
+        file.write("# EOF\n")
+        file.flush()
+        _import(file.name, data)
+
+
+def _import(name: str, data: Path) -> None:
+    program = binaries(["promtool"])["promtool"]
+    options = ["--quiet", "--max-block-duration=30d"]
+    command = [str(program), "tsdb", "create-blocks-from", "openmetrics", *options, name, str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ProcessError(f"writing history: promtool ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+
+
+def _hours(start: float, end: float) -> Iterator[float]:
+    at = start
+    while at < end:
+        yield at
+        at += STEP_SECONDS
+
+
+def _with_labels(line: str, labels: Mapping[str, str]) -> str:
+    """A sample with the scrape's labels before its own: `name{job="x",...} value`."""
+    series, value = line.rsplit(" ", 1)
+    name, brace, own = series.partition("{")
+    rest = f",{own}" if brace else "}"
+    return f"{name}{{{_pairs(labels)}{rest} {value}"
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    escaped = {
+        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()
+    }
+    return ",".join(f'{name}="{value}"' for name, value in escaped.items())

@@ -1,0 +1,23 @@
+"""Starts the server that draws dashboards, as one of the lab's processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from precision_lab.monitoring.prometheus import wait_until_answered
+from precision_lab.processes.ports import free_ports
+from precision_lab.processes.processes import Processes
+
+NAME = "perses"
+
+
+def start_site(processes: Processes, page: Path, prometheus: str) -> str:
+    """The server's URL, when it answers; a dashboard is at `URL/?dashboard=UID`. Raises ProcessError."""
+    (port,) = free_ports(1)
+    options = {"page": page, "prometheus": prometheus, "port": port}
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    processes.start(NAME, [sys.executable, "-m", "precision_lab.monitoring.perses", *flags])
+    url = f"http://127.0.0.1:{port}"
+    wait_until_answered(processes, NAME, url)
+    return url

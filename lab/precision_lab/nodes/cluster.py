@@ -1,0 +1,170 @@
+"""A cluster with real nodes, and a simulated fleet beside them: `with start_real_lab(...) as real:`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from precision_lab.builds.binaries import binaries
+from precision_lab.builds.programs import CLUSTER, NODE
+from precision_lab.cluster.control_plane import new_control_plane
+from precision_lab.fleet.fleet import NodeSpec, node_manifest
+from precision_lab.lab import Lab, LabSettings, fill
+from precision_lab.nodes import sandbox
+from precision_lab.nodes.images import import_all, write_pause_archive
+from precision_lab.nodes.node import Node, RealNode, node_address, prepare, wait_until
+from precision_lab.nodes.support import missing
+from precision_lab.processes.processes import ProcessError, Processes, launch
+
+PROXY = "kube-proxy"
+REPLAYED_GPU = Path(__file__).parent / "replayed_gpu"
+REPLAYED_GPU_IN_PODS = "/opt/replayed-gpu"
+AGENT_IN_IMAGE = "/opt/precision-agent"
+READY_SECONDS = 60
+FLEET = (RealNode("node-a"), RealNode("node-b"), RealNode("gpu-a", gpus=8, product="H100"))
+"""Two plain nodes for operator and exporter, and one whose device plugin offers the eight GPUs of an H100 box."""
+DEFAULTS = LabSettings()
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RealLab:
+    """A running cluster with real nodes; it ends with its block."""
+
+    lab: Lab
+    outside: Processes
+    """The processes that are not in the sandbox: what leads into it."""
+    nodes: Mapping[str, Node]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lab.close()
+
+    def forward(self, port: int) -> None:
+        """Makes a loopback port of the sandbox reachable on the same port of this machine. Raises ProcessError."""
+        _forward(self.outside, port)
+
+    def replay_options(self, *options: str) -> None:
+        """Options (`--replay-scale=0.8`) of every agent that starts from now on."""
+        (self.lab.run_dir / REPLAYED_GPU.name / "options").write_text("\n".join(options))
+
+    def unhealthy_gpus(self, node: str, *devices: str) -> None:
+        """Which GPUs (`GPU-0`) of a node its device plugin reports as unhealthy; none: all are healthy."""
+        self.nodes[node].unhealthy.write_text("\n".join(devices))
+
+
+def start_real_lab(
+    images: Mapping[str, Sequence[Path]],
+    fleet: Sequence[RealNode] = FLEET,
+    specs: Sequence[NodeSpec] = (),
+    settings: LabSettings = DEFAULTS,
+) -> RealLab:
+    """Starts a cluster whose real nodes are `fleet` and whose simulated ones are `specs`; returns when all are Ready.
+
+    `images`: image archives by the name of the node that gets them. Raises ProcessError, with what this machine lacks
+    where real nodes can't run here, BuildFailed, NoToolchain, ValueError.
+    """
+    lacking = missing()
+    if lacking:
+        raise ProcessError(" ".join(lacking))
+    programs = binaries([*CLUSTER, *NODE])
+    outside = launch(settings.name)
+    try:
+        addresses = [sandbox.ADDRESS, *(node_address(index) for index in range(len(fleet)))]
+        inside = sandbox.open_sandbox(outside, [f"{address}/24" for address in addresses])
+        plane, authority = new_control_plane(inside, sandbox.ADDRESS)
+        _forward(outside, plane.port)
+        lab = fill(plane, programs, specs, settings)
+        nodes = {spec.name: Node(spec, index, inside, programs) for index, spec in enumerate(fleet)}
+        _copy_replayed_gpu(inside.run_dir)
+        pause = write_pause_archive(programs["pause"], inside.run_dir / "pause.tar")
+        for node in nodes.values():
+            prepare(node, plane, authority)
+            node.start_containerd()
+        import_all({node: [pause, *images.get(name, ())] for name, node in nodes.items()})
+        for node in nodes.values():
+            node.start_kubelet()
+        _start_proxy(lab, programs[PROXY], fleet[0].name)
+        for node in nodes.values():
+            _make_ready(lab, node)
+    except BaseException:
+        outside.end()
+        raise
+    return RealLab(lab, outside, nodes)
+
+
+def _forward(outside: Processes, port: int) -> None:
+    name = f"forward-{port}"
+    pid = sandbox.first_process(outside)
+    outside.start(name, [sys.executable, "-m", "precision_lab.nodes.forward", str(pid), str(port)])
+
+
+def _copy_replayed_gpu(run_dir: Path) -> None:
+    """Pods mount the copy: the lab's own files stay out of containers."""
+    target = run_dir / REPLAYED_GPU.name
+    shutil.copytree(REPLAYED_GPU, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (target, *target.iterdir()):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _start_proxy(lab: Lab, program: Path, node: str) -> None:
+    """One kube-proxy for all nodes, since all of them share the sandbox's network."""
+    configuration = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "iptables",
+        "clientConnection": {"kubeconfig": str(lab.kubeconfig)},
+        "hostnameOverride": node,
+        "clusterCIDR": "10.244.0.0/16",
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "bindAddress": sandbox.ADDRESS,
+    }
+    path = lab.run_dir / f"{PROXY}.yaml"
+    path.write_text(yaml.safe_dump(configuration))
+    lab.processes.start(PROXY, [program, f"--config={path}"])
+
+
+def _make_ready(lab: Lab, node: Node) -> None:
+    """Waits until a node is Ready; a GPU node then has its labels, its taint and all its GPUs. Raises ProcessError."""
+    wait_until(lambda: _is_ready(_status(lab, node.name)), lab.processes, node.kubelet, READY_SECONDS)
+    if not node.spec.gpus:
+        return
+    labels = gpu_labels(node.spec)
+    lab.kubectl("label", "--overwrite", "node", node.name, *(f"{key}={value}" for key, value in labels.items()))
+    lab.kubectl("taint", "--overwrite", "node", node.name, "nvidia.com/gpu:NoSchedule")
+    mounts = [f"{lab.run_dir / REPLAYED_GPU.name}:{REPLAYED_GPU_IN_PODS}"]
+    node.start_plugin(mounts, [f"PYTHONPATH={REPLAYED_GPU_IN_PODS}:{AGENT_IN_IMAGE}"])
+    offered = str(node.spec.gpus)
+    wait_until(
+        lambda: _status(lab, node.name).get("allocatable", {}).get("nvidia.com/gpu") == offered,
+        lab.processes,
+        node.plugin,
+        READY_SECONDS,
+    )
+
+
+def gpu_labels(spec: RealNode) -> dict[str, str]:
+    """The labels that GPU feature discovery and the cloud give to such a node."""
+    assert spec.product, f"{spec.name} has no GPUs"
+    labels = node_manifest(NodeSpec(spec.product), spec.name, 0)["metadata"]["labels"]
+    return {key: value for key, value in labels.items() if key.startswith(("nvidia.com/", "topology.kubernetes.io/"))}
+
+
+def _status(lab: Lab, name: str) -> Object:
+    found = lab.get("nodes", "--field-selector", f"metadata.name={name}")["items"]
+    return found[0].get("status", {}) if found else {}
+
+
+def _is_ready(status: Object) -> bool:
+    return any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions", []))

@@ -1,0 +1,214 @@
+"""One real node: its containerd and its kubelet, with folders, control groups and pod network of its own.
+
+All of it runs inside the sandbox of the cluster. A node's containerd owns a mount namespace in which the folder of
+device plugins is the node's own, since a kubelet keeps that folder at one path whatever its root is; the kubelet and
+its device plugin join it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from precision_api.products import ProductClass
+from precision_lab.cluster.certificates import Authority, issue
+from precision_lab.cluster.control_plane import ControlPlane
+from precision_lab.cluster.kubeconfig import Credentials, write
+from precision_lab.processes import cgroups
+from precision_lab.processes.processes import ProcessError, Processes
+
+CNI_PROGRAMS = Path("/usr/lib/cni")
+PAUSE_IMAGE = "localhost/pause:1"
+DNS_ADDRESS = "10.99.0.10"
+KUBELET_PORT = 11250
+START_SECONDS = 60.0
+CONTAINERD = """version = 3
+root = "{folder}/containerd/root"
+state = "{folder}/containerd/state"
+[grpc]
+  address = "{folder}/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{pause}"
+[plugins."io.containerd.cri.v1.runtime"]
+  # Without CAP_SYS_RESOURCE nobody may lower an oom_score_adj.
+  restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{cni}"]
+  conf_dir = "{folder}/cni"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+  BinaryName = "{runc}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RealNode:
+    """What a real node is made of."""
+
+    name: str
+    gpus: int = 0
+    """Devices that its device plugin offers; 0: it has none."""
+    product: ProductClass | None = None
+    """The GPUs' product class, whose labels and taint the node gets."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A real node of a running cluster; `index` (from 0) makes its addresses."""
+
+    spec: RealNode
+    index: int
+    inside: Processes
+    programs: Mapping[str, Path]
+
+    @property
+    def name(self) -> str:
+        """Its name in Kubernetes."""
+        return self.spec.name
+
+    @property
+    def folder(self) -> Path:
+        """Everything of this node."""
+        return self.inside.run_dir / "nodes" / self.name
+
+    @property
+    def address(self) -> str:
+        """Of its kubelet; the control plane has the first one of this network."""
+        return node_address(self.index)
+
+    @property
+    def kubelet(self) -> str:
+        """The kubelet's name among the processes."""
+        return f"kubelet-{self.name}"
+
+    @property
+    def plugin(self) -> str:
+        """The device plugin's name among the processes."""
+        return f"device-plugin-{self.name}"
+
+    @property
+    def unhealthy(self) -> Path:
+        """The file that lists the IDs of GPUs which the device plugin reports as unhealthy."""
+        return self.folder / "unhealthy-gpus"
+
+    def start_kubelet(self) -> None:
+        """Starts the kubelet, also again after it was stopped: its pods live on meanwhile."""
+        self.inside.start(self.kubelet, [*self._joined(), self.programs["kubelet"], *self._kubelet_flags()])
+
+    def start_plugin(self, mounts: Sequence[str], variables: Sequence[str]) -> None:
+        """Starts the device plugin; every container with GPUs gets these mounts and variables."""
+        options = [f"--gpus={self.spec.gpus}", f"--unhealthy={self.unhealthy}"]
+        options += [f"--mount={mount}" for mount in mounts] + [f"--env={variable}" for variable in variables]
+        self.inside.start(self.plugin, [*self._joined(), self.programs["gpu-device-plugin"], *options])
+
+    def ctr(self, *words: str) -> list[str]:
+        """The command line of `ctr` for this node's containerd, to be run outside or inside the sandbox."""
+        socket = f"--address={self.folder / 'containerd.sock'}"
+        return [str(self.programs["ctr"]), socket, "--namespace=k8s.io", *words]
+
+    def start_containerd(self) -> None:
+        """Starts containerd in a mount namespace of its own; returns when its socket is there. Raises ProcessError."""
+        name = f"containerd-{self.name}"
+        private = 'mount -t tmpfs tmpfs /var/lib/kubelet && exec "$0" "$@"'
+        command = ["unshare", "--mount", "sh", "-c", private, str(self.programs["containerd"])]
+        path = f"{self.programs['containerd'].parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        self.inside.start(name, [*command, f"--config={self.folder / 'containerd.toml'}"], env={"PATH": path})
+        wait_until((self.folder / "containerd.sock").exists, self.inside, name)
+
+    def _joined(self) -> list[str]:
+        """Runs a program where this node's containerd sees its mounts."""
+        containerd = self.inside.states()[f"containerd-{self.name}"].pid
+        return ["nsenter", f"--mount=/proc/{containerd}/ns/mnt", "--"]
+
+    def _kubelet_flags(self) -> list[str]:
+        return [
+            f"--config={self.folder / 'kubelet.yaml'}",
+            f"--kubeconfig={self.folder / 'kubeconfig'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.address}",
+            f"--root-dir={self.folder / 'kubelet'}",
+            f"--cert-dir={self.folder / 'pki'}",
+            "--v=2",  # says when a container gets SIGTERM
+        ]
+
+
+def node_address(index: int) -> str:
+    """The address of node `index` in the cluster's network."""
+    return f"10.250.0.{index + 11}"
+
+
+def prepare(node: Node, plane: ControlPlane, authority: Authority) -> None:
+    """Writes the node's configuration and makes its control groups."""
+    folder = node.folder
+    for part in ("cni", "pki", "kubelet", "podlogs"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    node.unhealthy.touch()
+    cgroups.create(f"{plane.run_dir.name}/{node.name}")
+    pair = issue(authority, datetime.now(UTC), f"system:node:{node.name}", "system:nodes")
+    write(folder / "kubeconfig", Credentials(plane.url, authority.pem, pair))
+    text = CONTAINERD.format(folder=folder, pause=PAUSE_IMAGE, cni=CNI_PROGRAMS, runc=node.programs["runc"])
+    (folder / "containerd.toml").write_text(text)
+    (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_network(node)))
+    (folder / "resolv.conf").write_text(f"nameserver {DNS_ADDRESS}\n")
+    (folder / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet_configuration(node, plane)))
+
+
+def wait_until(holds: Callable[[], bool], processes: Processes, name: str, seconds: float = START_SECONDS) -> None:
+    """Returns when `holds` is true. Raises ProcessError when the process ends before, or time is over."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        processes.check(name)
+        if time.monotonic() > deadline:
+            raise ProcessError(f"{name} is not ready after {seconds:.0f} s: {processes.log(name)[-1500:]}")
+        time.sleep(0.05)
+
+
+def _network(node: Node) -> dict[str, Any]:
+    """A bridge of the node's own; all nodes share one network namespace, which routes between the bridges."""
+    ipam = {
+        "type": "host-local",
+        "dataDir": str(node.folder / "addresses"),
+        "ranges": [[{"subnet": f"10.244.{node.index + 1}.0/24"}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {"type": "bridge", "bridge": f"pods{node.index}", "isGateway": True, "hairpinMode": True, "ipam": ipam}
+    return {"cniVersion": "1.0.0", "name": f"pods-{node.name}", "plugins": [bridge]}
+
+
+def _kubelet_configuration(node: Node, plane: ControlPlane) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{plane.run_dir.name}/{node.name}",
+        "enforceNodeAllocatable": [],
+        "containerRuntimeEndpoint": f"unix://{node.folder / 'containerd.sock'}",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": False},
+            "x509": {"clientCAFile": str(plane.run_dir / "pki" / "ca.crt")},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        # The machine's disk is not the lab's affair: nothing is evicted and no image is deleted for its sake.
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,
+        "address": node.address,
+        "port": KUBELET_PORT,
+        "healthzBindAddress": node.address,
+        "clusterDNS": [DNS_ADDRESS],
+        "resolvConf": str(node.folder / "resolv.conf"),
+        "podLogsDir": str(node.folder / "podlogs"),
+        "nodeStatusUpdateFrequency": "5s",
+        "shutdownGracePeriod": "0s",
+    }

@@ -1,0 +1,117 @@
+"""Both container images: `push` builds and pushes them for users, `check` builds and starts them on stand-in bases.
+
+`archives` prints where the stand-in builds are and how large. Both need root, buildah and debootstrap
+(apt-get install -y buildah debootstrap). They prove the Dockerfile and the programs, not torch, Transformer Engine,
+CUDA, or another architecture than this one.
+
+Standard library only: `push` works without the lab's packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from precision_lab.builds.go_build import say
+from precision_lab.builds.image_archives import (
+    REPOSITORY,
+    TARGETS,
+    Command,
+    ImageError,
+    image_archives,
+    size_of,
+    version,
+)
+
+PLATFORMS = "linux/amd64,linux/arm64"
+BUILDERS = ("docker", "podman", "buildah")
+
+
+def push_commands(builder: str, registry: str, platforms: str, tag: str) -> list[Command]:
+    """What builds both images for all platforms and pushes them as REGISTRY/operator and REGISTRY/agent."""
+    if builder == "docker":
+        return [
+            ["docker", "buildx", "build", f"--platform={platforms}", f"--target={target}", tagged, "--push", "."]
+            for target in TARGETS
+            for tagged in [f"--tag={registry}/{target}:{tag}"]
+        ]
+    return [
+        command
+        for target in TARGETS
+        for name in [f"{registry}/{target}:{tag}"]
+        for command in (
+            [builder, "build", f"--platform={platforms}", f"--target={target}", f"--manifest={name}", "."],
+            [builder, "manifest", "push", "--all", name, f"docker://{name}"],
+        )
+    ]
+
+
+def push(builder: str, registry: str, platforms: str, tag: str, dry_run: bool) -> None:
+    """Builds and pushes both images, or prints the commands. Raises ImageError where a command fails."""
+    if not registry:
+        raise ImageError("Say where to push: make images REGISTRY=registry.example.com/precision-profiler")
+    for command in push_commands(builder, registry, platforms, tag):
+        print(shlex.join(command), flush=True)
+        if not dry_run and subprocess.run(command, cwd=REPOSITORY, check=False).returncode != 0:
+            raise ImageError(f"{shlex.join(command[:4])} failed: see above.")
+
+
+def any_builder() -> str:
+    """The first builder on PATH. Raises ImageError where there is none."""
+    builder = next((name for name in BUILDERS if shutil.which(name)), None)
+    if builder is None:
+        raise ImageError(f"Install one of {', '.join(BUILDERS)} (docker with buildx) to build images.")
+    return builder
+
+
+def archives_table() -> str:
+    """One line for each archive: target, size without and with the stand-in base (MB, uncompressed), path."""
+    lines = [f"{'IMAGE':<10}{'ADDED MB':>10}{'ALL MB':>10}   ARCHIVE"]
+    for target, archive in image_archives().items():
+        size = size_of(archive)
+        lines.append(f"{target:<10}{size.added / 1e6:>10.0f}{size.all / 1e6:>10.0f}   {archive}")
+    return "\n".join(lines)
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser("python -m precision_lab.release.images", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pushing = commands.add_parser("push", help="build and push both images")
+    pushing.add_argument("--registry", default="")
+    pushing.add_argument("--platforms", default=PLATFORMS)
+    pushing.add_argument("--tag", default=version())
+    pushing.add_argument("--builder", choices=BUILDERS, help="default: the first of them on PATH")
+    pushing.add_argument("--dry-run", action="store_true", help="print the commands only")
+    commands.add_parser("check", help="build both on stand-in bases and start them (root, buildah, debootstrap)")
+    commands.add_parser("archives", help="build both on stand-in bases; print their paths and sizes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 0, or 1 with what to do on stderr."""
+    options = parse_arguments(arguments)
+    try:
+        if options.command == "check":
+            from precision_lab.release.images_check import (
+                check,  # it needs the lab's packages; `push` does not have them
+            )
+
+            check(say)
+        elif options.command == "archives":
+            print(archives_table())
+        else:
+            builder = options.builder or any_builder()
+            push(builder, options.registry, options.platforms, options.tag, options.dry_run)
+    except ImageError as problem:
+        print(f"images: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
