@@ -14,7 +14,7 @@ from precision_api.names import PLAN_KIND, PROFILE_KIND
 from precision_api.profile import ProfileSpec
 from precision_operator.cli import app
 from precision_operator.cli.allowed import strictly
-from tests.core.test_dry_run import nodes_file, profile_file
+from tests.cli.test_dry_run import nodes_file, profile_file
 from tests.support.node_objects import node_object
 
 MODELS = {PROFILE_KIND: ProfileSpec, PLAN_KIND: PlanSpec}

@@ -41,7 +41,7 @@ MUTANTS = (
         "max_concurrent_reached",
         "if turn.scene.own >= limit else None",
         "if False else None",
-        ("test_budget.py", "test_plan.py"),
+        ("test_limits.py", "test_plan.py"),
     ),
     Mutant(
         "a quarantined node is measured",
@@ -55,7 +55,7 @@ MUTANTS = (
         "_judge",
         "if row.usable and not row.throttled",
         "if row.usable",
-        ("test_outliers.py", "test_rollup.py"),
+        ("test_outliers.py", "test_profile_status.py"),
     ),
     Mutant(
         "one retry too few",
@@ -90,7 +90,7 @@ MUTANTS = (
         "leads",
         "return self._clock.now() < self._until",
         "return self._until > -math.inf",
-        ("test_leadership.py",),
+        ("test_leader_election.py",),
     ),
     Mutant(
         "a disruption counts as a failure",
@@ -104,7 +104,7 @@ MUTANTS = (
         "busy",
         "if not _idle_required(turn) or occupancy is None or occupancy.holder is None:",
         "if True:",
-        ("test_budget.py", "test_plan.py"),
+        ("test_limits.py", "test_plan.py"),
     ),
 )
 

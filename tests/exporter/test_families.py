@@ -32,7 +32,7 @@ from precision_operator.exporter.families.table import (
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import escape, sample_template, samples
-from tests.shell.test_exporter_plans import plan_object
+from tests.exporter.test_plans import plan_object
 from tests.support.golden import FOLDER, assert_golden
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 

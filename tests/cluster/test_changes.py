@@ -14,7 +14,7 @@ from aiohttp import web
 
 from precision_operator.cluster.changes import list_and_watch
 from precision_operator.cluster.client import Cluster
-from tests.shell.test_cluster_client import GONE, facing
+from tests.cluster.test_client import GONE, facing
 
 PODS = "/api/v1/pods"
 Json = dict[str, Any]

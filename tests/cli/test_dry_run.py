@@ -23,7 +23,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.request import Ask, ask
 from precision_operator.shell.gather import KUEUE
-from tests.core.test_cli_gathering import agent_of, operated, training_pod
+from tests.cli.test_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object

@@ -22,7 +22,7 @@ from precision_lab.builds.binaries import binaries
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.paths import collection, item, profiles, reports
 from precision_operator.core.rbac import rules
-from tests.shell.test_exporter_plans import plan_object
+from tests.exporter.test_plans import plan_object
 from tests.support.report_objects import profile_object, report_object
 
 pytestmark = pytest.mark.cluster
