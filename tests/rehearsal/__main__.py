@@ -1,4 +1,4 @@
-"""`python -m tests.rehearsal build` and `... run`; docs/rehearsal.md tells how."""
+"""`python -m tests.rehearsal build` and `... run`; docs/development/rehearsal.md tells how."""
 
 from __future__ import annotations
 
