@@ -21,7 +21,7 @@ MAX_JOBS = 200
 MAX_POOLS = 64
 _ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 
-Count = Annotated[
+CountWithUnit = Annotated[
     str, patterned(r"^[0-9]{1,6}(\.[0-9]{1,6})?[KMBT]$", 16, "write a number and K, M, B or T, for example 15T")
 ]
 """Tokens or parameters: a number and its unit. Without one nobody knows whether 15 are tokens or trillions."""
@@ -158,10 +158,10 @@ class PlanJob(Document):
 
     name: Label = Field(description="Name of the job.")
     workload: Workload | None = Field(None, description="Model and sequence length.")
-    parameters: Count | None = Field(
+    parameters: CountWithUnit | None = Field(
         None, description="Active parameters where the model is not known, e.g. 70B: 6 FLOPs each, attention left out."
     )
-    tokens: Count = Field(description="Tokens to train on, e.g. 15T.")
+    tokens: CountWithUnit = Field(description="Tokens to train on, e.g. 15T.")
     deadline: Time | None = Field(None, description="When it must have ended.")
     deadline_days: Positive | None = Field(None, description="Days from the plan's start in which it must have ended.")
     recipes: Recipes = Field(
