@@ -189,8 +189,10 @@ async def staged(count: int) -> Stages:
             seconds, planned = await stages(told, idle)
             taken.append(seconds)
         found.seconds[what] = min(taken, key=lambda seconds: sum(seconds.values()))
-    stands = [stand for item in planned.profiles for stand in item.stands]
-    found.states = {state: sum(s.state == state for s in stands) for state in sorted({s.state for s in stands})}
+    node_states = [node_state for item in planned.profiles for node_state in item.node_states]
+    found.states = {
+        state: sum(s.state == state for s in node_states) for state in sorted({s.state for s in node_states})
+    }
     found.peak_mib = peak_mib()
     return found
 

@@ -16,13 +16,20 @@ from uuid import uuid4
 
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
-from precision_operator.cluster.watching import Target, Watches, quiet_kopf
+from precision_operator.cluster.watching import Watches, WatchTarget, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache, Kind
+from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.capacity_plans import Planning
 from precision_operator.shell.gather import Gatherer
-from precision_operator.shell.leader_election import Alone, Election, LeaseLost, LeaseStore, Office, Terms
+from precision_operator.shell.leader_election import (
+    LeaderElector,
+    LeaseElection,
+    LeaseLock,
+    LeaseLost,
+    LeaseTimings,
+    NoElection,
+)
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.settings import add_settings, configured_by
@@ -64,9 +71,9 @@ def _add_election(parser: argparse.ArgumentParser) -> None:
     add("--retry", type=float, default=2.0, help="Seconds between two tries to lead or to renew: %(default)s.")
 
 
-def terms_of(options: argparse.Namespace) -> Terms:
+def terms_of(options: argparse.Namespace) -> LeaseTimings:
     """The election's times from the command line. ValueError when they don't fit together."""
-    return Terms(options.lease_seconds, options.renew_deadline, options.retry)
+    return LeaseTimings(options.lease_seconds, options.renew_deadline, options.retry)
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -75,8 +82,8 @@ async def run(options: argparse.Namespace) -> None:
     cache, telemetry, stop = Cache(), Telemetry(), asyncio.Event()
     on_signals = partial(_on_signals, stop)
     on_signals()
-    async with Cluster.connect(options.kubeconfig) as cluster, office_of(options) as office:
-        cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", office.check
+    async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as elector:
+        cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
         gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces)
         plans = Planning(cluster, cache, configured.namespaces)
@@ -88,12 +95,12 @@ async def run(options: argparse.Namespace) -> None:
             options.kubeconfig,
             on_signals,
         )
-        telemetry.follow(lambda: office.leads, cache, kinds, watches.states)
+        telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry, watches.listed)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
-        planning = asyncio.create_task(plans.run(office))
-        holding = asyncio.create_task(office.run())
-        deciding = asyncio.create_task(reconciler.run(office))
+        planning = asyncio.create_task(plans.run(elector))
+        holding = asyncio.create_task(elector.run())
+        deciding = asyncio.create_task(reconciler.run(elector))
         stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(watches.run())
         leaving = asyncio.create_task(
@@ -108,26 +115,26 @@ async def run(options: argparse.Namespace) -> None:
                 await _cancel(*working)
                 await signal_comes(stop)
             else:
-                await _hand_over(reconciler, holding, office)
+                await _hand_over(reconciler, holding, elector)
         finally:
             await _cancel(*working, stopping, leaving)
             await probes.cleanup()
 
 
 @asynccontextmanager
-async def office_of(options: argparse.Namespace) -> AsyncIterator[Office]:
+async def elector_of(options: argparse.Namespace) -> AsyncIterator[LeaderElector]:
     """The election that this replica takes part in, with a connection of its own."""
     if not options.leader_elect:
-        yield Alone()
+        yield NoElection()
         return
     terms = terms_of(options)
     async with Cluster.connect(options.kubeconfig, deadline_seconds=terms.renew_deadline / 2) as cluster:
         cluster.user_agent = f"{USER_AGENT}/{IDENTITY}"
-        store = LeaseStore(cluster, options.lease_namespace or cluster.namespace, options.lease_name)
-        yield Election(store, IDENTITY, terms)
+        store = LeaseLock(cluster, options.lease_namespace or cluster.namespace, options.lease_name)
+        yield LeaseElection(store, IDENTITY, terms)
 
 
-async def _hand_over(reconciler: Reconciler, holding: asyncio.Task[None], office: Office) -> None:
+async def _hand_over(reconciler: Reconciler, holding: asyncio.Task[None], elector: LeaderElector) -> None:
     """End what is in flight, within a bound, and let another replica lead at once."""
     try:
         await asyncio.wait_for(reconciler.finish(), FINISH_SECONDS)
@@ -135,7 +142,7 @@ async def _hand_over(reconciler: Reconciler, holding: asyncio.Task[None], office
         _log.warning("actions in flight did not end within %g s", FINISH_SECONDS)
         return  # what is still being written is covered by the lease until it runs out
     await _cancel(holding)
-    await office.release()
+    await elector.release()
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:
@@ -145,11 +152,11 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
 
 
 def _lister(
-    kinds: Mapping[Target, Kind | None], gatherer: Gatherer, plans: Planning
-) -> Callable[[Target], Awaitable[None]]:
+    kinds: Mapping[WatchTarget, ObjectKind | None], gatherer: Gatherer, plans: Planning
+) -> Callable[[WatchTarget], Awaitable[None]]:
     """Lists what one watch is to show."""
 
-    async def take(target: Target) -> None:
+    async def take(target: WatchTarget) -> None:
         kind = kinds[target]
         if kind is not None:
             await gatherer.list_one(kind, target.namespace)

@@ -12,11 +12,11 @@ from typing import Any
 import kopf
 
 from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
-from precision_operator.cluster.watching import Target
-from precision_operator.shell.cache import Cache, Kind
+from precision_operator.cluster.watching import WatchTarget
+from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.gather import SELECTORS
 
-RESOURCES: dict[Kind, tuple[str, str, str]] = {
+RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),
     "profiles": (GROUP, VERSION, PROFILE_PLURAL),
     "reports": (GROUP, VERSION, REPORT_PLURAL),
@@ -25,21 +25,21 @@ RESOURCES: dict[Kind, tuple[str, str, str]] = {
 }
 
 
-def targets(namespaces: Sequence[str]) -> dict[Target, Kind | None]:
+def targets(namespaces: Sequence[str]) -> dict[WatchTarget, ObjectKind | None]:
     """All that is watched, by the cache's kind; None: CapacityPlans, which the cache doesn't hold."""
-    chosen: dict[Target, Kind | None] = {}
+    chosen: dict[WatchTarget, ObjectKind | None] = {}
     for kind, resource in RESOURCES.items():
         for namespace in [None] if kind == "nodes" else namespaces:
-            chosen[Target(*resource, namespace, SELECTORS.get(kind))] = kind
-    return chosen | {Target(GROUP, VERSION, PLAN_PLURAL, name, optional=True): None for name in namespaces}
+            chosen[WatchTarget(*resource, namespace, SELECTORS.get(kind))] = kind
+    return chosen | {WatchTarget(GROUP, VERSION, PLAN_PLURAL, name, optional=True): None for name in namespaces}
 
 
 def register(
-    kinds: dict[Target, Kind | None], cache: Cache, see_plan: Callable[..., Awaitable[None]]
-) -> Callable[[Target, kopf.OperatorRegistry], None]:
+    kinds: dict[WatchTarget, ObjectKind | None], cache: Cache, see_plan: Callable[..., Awaitable[None]]
+) -> Callable[[WatchTarget, kopf.OperatorRegistry], None]:
     """Adds the event handler of one target; `see_plan` takes the events of CapacityPlans."""
 
-    def add(target: Target, registry: kopf.OperatorRegistry) -> None:
+    def add(target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
         kind = kinds[target]
         see = see_plan if kind is None else _sees(cache, kind, target.namespace)
         kopf.on.event(target.group, target.version, target.plural, registry=registry, id=f"see-{target.plural}")(see)
@@ -47,9 +47,9 @@ def register(
     return add
 
 
-def _sees(cache: Cache, kind: Kind, namespace: str | None) -> Callable[..., Awaitable[None]]:
+def _sees(cache: Cache, kind: ObjectKind, namespace: str | None) -> Callable[..., Awaitable[None]]:
     async def see(event: Any, **_: Any) -> None:
-        cache.hear(kind, namespace)
+        cache.touch(kind, namespace)
         if event["type"] == "DELETED":
             cache.drop(kind, event["object"]["metadata"]["uid"])
         else:

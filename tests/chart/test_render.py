@@ -14,7 +14,7 @@ from precision_api import crdgen
 from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator import generate
 from precision_operator.__main__ import arguments, terms_of
-from precision_operator.shell.leader_election import Terms
+from precision_operator.shell.leader_election import LeaseTimings
 from tests.support.golden import assert_golden
 from tests.support.helm import CHART, Helm, of_kind
 
@@ -229,7 +229,7 @@ def test_an_allowed_prefix_ends_at_a_part_of_the_name(prefix: str, helm: Helm) -
 def test_the_times_of_the_election_are_the_programs_own_defaults(helm: Helm) -> None:
     told = operator_options(helm)
     assert told.leader_elect
-    assert terms_of(told) == Terms()
+    assert terms_of(told) == LeaseTimings()
 
 
 def test_each_release_has_a_lease_of_its_own(helm: Helm) -> None:

@@ -21,7 +21,7 @@ from precision_operator.cli.output import Form
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.core.rollout.request import Ask, ask
+from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 from precision_operator.shell.gather import KUEUE
 from tests.cli.test_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
@@ -279,8 +279,8 @@ def applied(run_of_it: str) -> dict[str, Any]:
 def its_report(run_of_it: str, node: str) -> dict[str, Any]:
     status = report_status(run=run_of_it)
     status["attempt"]["run"] = run_of_it
-    found = ask(question().profile, observed())
-    assert isinstance(found, Ask)
+    found = resolve_profile(question().profile, observed())
+    assert isinstance(found, ResolvedProfile)
     status["attempt"]["basis"] = {"spec": found.run, "agent": "the-operators-image"}
     meta = {"name": f"nightly-{node}", "namespace": "ml", "uid": f"uid-report-{node}"}
     meta["labels"] = {names.LABEL_MANAGED_BY: names.MANAGED_BY}  # type: ignore[assignment]
@@ -464,7 +464,7 @@ async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
     given = Question(profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": json.dumps(CONFIG)}})
     cluster = FakeCluster(*fleet("a"))
     found = (await planned(cluster, given)).plan  # type: ignore[arg-type]
-    assert isinstance(found.profiles[0].asked, Ask)
+    assert isinstance(found.profiles[0].asked, ResolvedProfile)
     assert not [path for _, path in cluster.requests if "configmaps" in path]
 
 
@@ -483,4 +483,4 @@ async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_prof
     data = {"metadata": {"name": "my-model"}, "data": {"config.json": json.dumps(CONFIG)}}
     cluster = FakeCluster(*fleet("a"), (paths.config_maps("ml"), data))
     found = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
-    assert isinstance(found.profiles[0].asked, Ask)
+    assert isinstance(found.profiles[0].asked, ResolvedProfile)

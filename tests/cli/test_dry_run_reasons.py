@@ -21,7 +21,7 @@ from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.plan import plan
-from precision_operator.core.status.why import Answer, why
+from precision_operator.core.status.why import NodeAnswer, why
 from precision_operator.shell.gather import KUEUE
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
@@ -140,7 +140,7 @@ def row_of(seen: Observed) -> dict[str, Any]:
     return next(row for row in document if row["node"] == "n1")
 
 
-def answer(seen: Observed) -> Answer:
+def answer(seen: Observed) -> NodeAnswer:
     """What `why n1` answers of the same profile."""
     return next(found for found in why(plan(seen), seen, "n1") if found.profile.key == KEY)
 

@@ -17,11 +17,11 @@ import yaml
 from aiohttp import web
 
 from precision_operator.cluster import Cluster
-from precision_operator.cluster.watching import Target, Watches, quiet_kopf
+from precision_operator.cluster.watching import Watches, WatchTarget, quiet_kopf
 
 GROUP, VERSION = "example.com", "v1"
-RED, BLUE = (Target(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))
-OPTIONAL = Target(GROUP, VERSION, "extras", "red", optional=True)
+RED, BLUE = (WatchTarget(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))
+OPTIONAL = WatchTarget(GROUP, VERSION, "extras", "red", optional=True)
 
 
 class Server:
@@ -101,13 +101,13 @@ class Owner:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.seen: set[str] = set()
-        self.lists: Counter[Target] = Counter()
+        self.lists: Counter[WatchTarget] = Counter()
 
-    async def take(self, target: Target) -> None:
+    async def take(self, target: WatchTarget) -> None:
         await self._cluster.list_all(target.path)
         self.lists[target] += 1
 
-    def register(self, target: Target, registry: kopf.OperatorRegistry) -> None:
+    def register(self, target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
         async def see(event: Any, **_: Any) -> None:
             self.seen.add(event["object"]["metadata"]["uid"])
 
@@ -115,7 +115,7 @@ class Owner:
 
 
 @asynccontextmanager
-async def watching(server: Server, folder: Path, *targets: Target) -> AsyncIterator[tuple[Watches, Owner]]:
+async def watching(server: Server, folder: Path, *targets: WatchTarget) -> AsyncIterator[tuple[Watches, Owner]]:
     runner = web.AppRunner(server.application(), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -25,13 +25,13 @@ def closed(seen: Observed) -> Close | None:
 
 
 def reasons(seen: Observed) -> list[str]:
-    return [stand.reason for stand in plan(seen).profiles[0].stands]
+    return [node_state.reason for node_state in plan(seen).profiles[0].node_states]
 
 
 def test_a_job_that_kueue_holds_waits_in_its_queue_and_takes_its_place_meanwhile() -> None:
     seen = observed([OWNER], nodes("n1", "n2"), jobs=(HELD,))
     assert reasons(seen) == ["WaitsInQueue", "MaxConcurrentReached"]
-    assert "Kueue holds its agent in queue research." in plan(seen).profiles[0].stands[0].message
+    assert "Kueue holds its agent in queue research." in plan(seen).profiles[0].node_states[0].message
 
 
 def test_while_kueue_holds_a_job_the_pending_timeout_does_not_run() -> None:

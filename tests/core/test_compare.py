@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from precision_operator.core.results.compare import (
     DIMENSIONS,
+    ComparedFigure,
     Comparison,
-    Figure,
     Point,
     Refused,
     Setting,
@@ -25,7 +25,7 @@ HERE = Setting("GB200", "570", "te-2.8", "llama3-8b", "bf16", "measured")
 
 def point(node: str, rate: float, joules: float | None = None, setting: Setting = HERE, **changes: object) -> Point:
     """A node with one recipe."""
-    return replace(Point(node, setting, (Figure("nvfp4", rate, None, joules),)), **changes)  # type: ignore[arg-type]
+    return replace(Point(node, setting, (ComparedFigure("nvfp4", rate, None, joules),)), **changes)  # type: ignore[arg-type]
 
 
 def side(name: str, *points: Point) -> Side:
@@ -169,7 +169,7 @@ def test_one_node_is_told_in_the_singular(count: int, said: str) -> None:
 
 
 def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
-    hot = Point("n1", HERE, (Figure("nvfp4", 1e4, throttled=True),))
+    hot = Point("n1", HERE, (ComparedFigure("nvfp4", 1e4, throttled=True),))
     paired = made(compare(side("a", point("n0", 1e5), hot), side("b", point("n0", 1e5), point("n1", 1e4))))
     assert paired.rows[0].rate.nodes == 2
     assert "1 node was throttled on one side or both; it is in the figures" in paired.notes
@@ -197,8 +197,8 @@ def test_nodes_that_differ_a_little_are_not_named() -> None:
 
 
 def test_an_interval_of_one_node_comes_from_its_two_runs() -> None:
-    a = Point("n", HERE, (Figure("nvfp4", 1e5, 0.003),))
-    b = Point("n", NEW_DRIVER, (Figure("nvfp4", 1.02e5, 0.004),))
+    a = Point("n", HERE, (ComparedFigure("nvfp4", 1e5, 0.003),))
+    b = Point("n", NEW_DRIVER, (ComparedFigure("nvfp4", 1.02e5, 0.004),))
     rate = made(compare(side("a", a), side("b", b))).rows[0].rate
     assert rate.interval is not None
     assert (rate.interval.upper - rate.interval.lower) / 2 / rate.value == pytest.approx(0.005)

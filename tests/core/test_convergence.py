@@ -273,14 +273,16 @@ class Fleet(RuleBasedStateMachine):
     def check_rest(self, item: ProfilePlan) -> None:
         spec_ = item.profile.spec
         allowed = {"queued"} if spec_ is not None and spec_.suspend else set()
-        assert {stand.state for stand in item.stands} <= AT_REST | allowed, [(s.reason, s.message) for s in item.stands]
-        assert all(stand.message for stand in item.stands), "a node ends without a reason in words"
+        assert {node_state.state for node_state in item.node_states} <= AT_REST | allowed, [
+            (s.reason, s.message) for s in item.node_states
+        ]
+        assert all(node_state.message for node_state in item.node_states), "a node ends without a reason in words"
         status = profile_status(item, self.cluster.now, len(self.cluster.nodes))
         complete = next(c for c in status.conditions if c.type == "Complete")
-        reasons = {stand.reason for stand in item.stands}
-        begun = any(stand.state in ("succeeded", "failed") for stand in item.stands)
+        reasons = {node_state.reason for node_state in item.node_states}
+        begun = any(node_state.state in ("succeeded", "failed") for node_state in item.node_states)
         stopped = bool(reasons & {"CanaryFailed", "TooManyFailures"}) or ("NotDueYet" in reasons and not begun)
-        queued = any(stand.state == "queued" for stand in item.stands)
+        queued = any(node_state.state == "queued" for node_state in item.node_states)
         assert (complete.status == "True") != (queued or stopped), complete
 
     @invariant()

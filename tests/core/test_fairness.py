@@ -63,7 +63,7 @@ def test_a_young_profile_gets_the_node_that_an_older_one_would_measure_again_at_
     old, young = profile("old", created=NOW - 9 * MINUTE, **ALWAYS), profile("young")
     done = report(owner="old", status=measured(startedAt="2026-11-21T08:50:00Z", ago=timedelta(minutes=1)))
     decided = plan(observed([old, young], reports=(done,)))
-    assert [item.stands[0].reason for item in decided.profiles] == ["MeasuredByAnotherProfile", "AgentStarting"]
+    assert [item.node_states[0].reason for item in decided.profiles] == ["MeasuredByAnotherProfile", "AgentStarting"]
 
 
 def test_a_profile_whose_last_start_a_wrong_clock_put_far_ahead_is_not_kept_out_for_it() -> None:
@@ -71,14 +71,14 @@ def test_a_profile_whose_last_start_a_wrong_clock_put_far_ahead_is_not_kept_out_
     ahead = report(owner="first", status=measured(startedAt="2030-01-01T00:00:00Z", ago=timedelta(minutes=9), basis={}))
     lately = report(owner="second", status=measured(startedAt="2026-11-21T08:50:00Z", ago=timedelta(minutes=1)))
     decided = plan(observed([first, second], reports=(ahead, lately)))
-    assert [item.stands[0].reason for item in decided.profiles] == ["AgentStarting", "MeasuredByAnotherProfile"]
+    assert [item.node_states[0].reason for item in decided.profiles] == ["AgentStarting", "MeasuredByAnotherProfile"]
 
 
 def test_the_profile_with_the_fewest_agents_is_first_whoever_has_waited_longest() -> None:
     busy, idle = profile("busy", created=NOW - MINUTE, rollout=at_once(9)), profile("idle")
     running = job("n1", "busy")
     seen = observed([busy, idle], nodes("n1", "n2"), jobs=(running,))
-    second = {item.profile.name: item.stands[1].reason for item in plan(seen).profiles}
+    second = {item.profile.name: item.node_states[1].reason for item in plan(seen).profiles}
     assert second == {"busy": "MeasuredByAnotherProfile", "idle": "AgentStarting"}
 
 
@@ -86,5 +86,5 @@ def test_where_each_profile_starts_is_the_same_whatever_the_order_they_are_liste
     fleet = {f"uid-{n}": node_object(name=n) for n in NODES}
     three = [replace(profile(f"p{i}"), created=NOW - i * MINUTE) for i in range(3)]
     one, other = (plan(observed(order, fleet)) for order in (three, three[::-1]))
-    told = [{(p.profile.name, s.facts.name): s.reason for p in d.profiles for s in p.stands} for d in (one, other)]
+    told = [{(p.profile.name, s.facts.name): s.reason for p in d.profiles for s in p.node_states} for d in (one, other)]
     assert told[0] == told[1]

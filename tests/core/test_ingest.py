@@ -19,7 +19,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import Problem, finding, summary_of
+from precision_operator.core.results.ingest import NoResult, finding, summary_of
 from precision_operator.core.results.reading import read
 from precision_operator.core.rollout.actions import MarkFresh, MarkStale
 from tests.support.report_objects import recipe_row
@@ -84,7 +84,7 @@ def test_what_is_no_result_has_a_reason_that_users_can_read(
     of: JobView, left: PodView | None, reason: str, outcome: str
 ) -> None:
     problem = summary_of(of, left)
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, NoResult)
     assert (problem.reason, problem.outcome) == (reason, outcome)
     assert REASONS[problem.reason].kind == "failed"
     assert problem.message.endswith((".", "}"))
@@ -92,14 +92,14 @@ def test_what_is_no_result_has_a_reason_that_users_can_read(
 
 def test_a_planned_end_is_told_with_its_own_words() -> None:
     problem = summary_of(FAILED, ended(exit_code=12))
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, NoResult)
     assert "DeviceMissing (exit code 12): The container sees fewer GPUs" in problem.message
 
 
 @pytest.mark.parametrize("code", [row.code for row in EXITS if row.code])
 def test_every_planned_end_without_a_message_is_named(code: int) -> None:
     problem = summary_of(FAILED, ended(exit_code=code))
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, NoResult)
     assert problem.reason == ("BackendUnavailable" if code == 15 else "AgentRefused")
 
 
@@ -129,7 +129,7 @@ MESSAGES = st.one_of(
 def test_whatever_a_message_holds_it_ends_as_a_report(message: str, exit_code: int, late: bool) -> None:
     of = LATE if late else FINISHED
     found = summary_of(of, ended(message, exit_code))
-    if isinstance(found, Problem):
+    if isinstance(found, NoResult):
         written = ingest.failed_status(found, of, report(), NOW)
     else:
         written = ingest.read_status(finding(found, None, "no log"), of, report(), "pool", NOW)
@@ -236,7 +236,7 @@ def test_without_any_figure_there_is_no_best() -> None:
     assert read("n1", "GB200", ReportStatus()).best is None
 
 
-PROBLEM = Problem("AgentCrashed", "It crashed.")
+PROBLEM = NoResult("AgentCrashed", "It crashed.")
 
 
 def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> None:
@@ -252,7 +252,7 @@ def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> Non
 
 
 def test_a_disruption_is_no_failure_of_the_node() -> None:
-    written = ingest.failed_status(Problem("PodLost", "Gone.", "disrupted"), FAILED, report(), NOW)
+    written = ingest.failed_status(NoResult("PodLost", "Gone.", "disrupted"), FAILED, report(), NOW)
     assert (written.state, written.attempt.outcome if written.attempt else "") == ("Disrupted", "disrupted")
 
 
@@ -264,13 +264,13 @@ def test_a_failed_attempt_keeps_its_logs_end_until_the_next_one_ends() -> None:
 
 
 def test_a_message_of_any_length_fits() -> None:
-    written = ingest.failed_status(Problem("AgentCrashed", "x" * 9000), FAILED, report(), NOW)
+    written = ingest.failed_status(NoResult("AgentCrashed", "x" * 9000), FAILED, report(), NOW)
     assert ReportStatus.model_validate(ingest.status_json(written)) == written
 
 
 def test_conditions_turn_only_when_their_status_does() -> None:
     first = ingest.failed_status(PROBLEM, FAILED, report(), NOW)
-    again = ingest.failed_status(Problem("DeadlineExceeded", "Late."), FAILED, report(status=first), NOW + MINUTE)
+    again = ingest.failed_status(NoResult("DeadlineExceeded", "Late."), FAILED, report(status=first), NOW + MINUTE)
     assert (first.conditions[0].last_transition_time, again.conditions[0].reason) == (
         again.conditions[0].last_transition_time,
         "DeadlineExceeded",

@@ -18,12 +18,12 @@ from precision_operator.core.reasons import REASONS
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
+    AdmissionRequest,
+    BudgetView,
     Live,
-    Scene,
     Tally,
-    Turn,
+    blocked_by,
     concurrency_limit,
-    hindrance,
     node_watts,
 )
 from precision_operator.core.rollout.plan import plan
@@ -58,12 +58,12 @@ def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
     return node_facts(node_object(labels, name=name))
 
 
-def turn(**changes: Any) -> Turn:
+def request(**changes: Any) -> AdmissionRequest:
     """A turn in which the agent may start, unless `changes` say otherwise."""
     own = {"facts": facts()} | {key: changes.pop(key) for key in OF_THE_CANDIDATE & changes.keys()}
     measured_for = accepted(changes.pop("profile", profile()))
-    free = Scene(observed=observed(), profile=measured_for, live=(), tally=fared(), limits={}, starts={})
-    return Turn(replace(free, **changes), **own)
+    free = BudgetView(observed=observed(), profile=measured_for, live=(), tally=fared(), limits={}, starts={})
+    return AdmissionRequest(replace(free, **changes), **own)
 
 
 def rolled_out(**rollout: Any) -> ProfileView:
@@ -92,67 +92,69 @@ TWO_THERE = runs_on("n2", owner=OTHER) + runs_on("n3")
 SAME_RACK = racks("n1", "n2", n1="r1", n2="r1")
 RAMP = PER_RACK | {"rampSeconds": 60}
 
-HINDERED: dict[str, tuple[Turn, str]] = {
-    "Suspended": (turn(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
+HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
+    "Suspended": (request(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
     "TooManyFailures": (
-        turn(profile=rolled_out(maxFailures=2), tally=fared(failed=3)),
+        request(profile=rolled_out(maxFailures=2), tally=fared(failed=3)),
         "3 nodes have failed, more than spec.rollout.maxFailures (2) allows: the rollout has stopped.",
     ),
     "CanaryFailed": (
-        turn(profile=rolled_out(canary=2), tally=fared(succeeded=1, failed=1)),
+        request(profile=rolled_out(canary=2), tally=fared(succeeded=1, failed=1)),
         "Of the first nodes 1 failed, and spec.rollout.canary (2) asks for good ones: no more start.",
     ),
     "CanaryFirst": (
-        turn(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),
+        request(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),
         "1 of 2 canary nodes are measured.",
     ),
     "MaxConcurrentReached": (
-        turn(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
+        request(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
         "As many agents run as spec.rollout.maxConcurrent allows (3).",
     ),
     "TopologyKeyMissing": (
-        turn(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
+        request(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
         f"It has no label {RACK}, by which spec.rollout.perTopology limits agents.",
     ),
     "PowerBudgetTooSmall": (
-        turn(profile=rolled_out(powerBudgetWatts=5000)),
+        request(profile=rolled_out(powerBudgetWatts=5000)),
         "This node alone may draw 5600 W (H100 SXM default, not yet measured), more than "
         "spec.rollout.powerBudgetWatts (5000 W). Raise the budget",
     ),
-    "MeasuredByAnotherProfile": (turn(taken_by="ml/other"), "Profile ml/other is measuring it."),
-    "BackingOff": (turn(attempt=disrupted(29)), "The next one starts by itself at 2026-11-21T09:00:01Z."),
+    "MeasuredByAnotherProfile": (request(taken_by="ml/other"), "Profile ml/other is measuring it."),
+    "BackingOff": (request(attempt=disrupted(29)), "The next one starts by itself at 2026-11-21T09:00:01Z."),
     "PoolLimitReached": (
-        turn(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),
+        request(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),
         f"As many agents run in pool {POOL} as spec.rollout.pools allows (2).",
     ),
     "TopologyLimitReached": (
-        turn(profile=rolled_out(**PER_RACK), live=TWO_THERE),
+        request(profile=rolled_out(**PER_RACK), live=TWO_THERE),
         f"As many agents run where {RACK} is r1 as spec.rollout.perTopology allows (2).",
     ),
     "PowerBudgetReached": (
-        turn(profile=rolled_out(powerBudgetWatts=16_799), live=TWO_THERE),
+        request(profile=rolled_out(powerBudgetWatts=16_799), live=TWO_THERE),
         "Running agents may draw 11200 W and this node 5600 W (H100 SXM default, not yet measured), more than "
         "spec.rollout.powerBudgetWatts (16799 W).",
     ),
     "LimitOfAnotherProfile": (
-        turn(profile=rolled_out(), elsewhere=(turn(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
+        request(profile=rolled_out(), elsewhere=(request(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
         f"Profile ml/nightly limits this place: as many agents run where {RACK} is r1 as spec.rollout.perTopology "
         "allows (2).",
     ),
     "Ramping": (
-        turn(profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(OTHER, "uid-n2"): NOW - timedelta(seconds=59)}),
+        request(
+            profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(OTHER, "uid-n2"): NOW - timedelta(seconds=59)}
+        ),
         "It may start at 2026-11-21T09:00:01Z.",
     ),
-    "Busy": (turn(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
-    "CheckingIdle": (turn(observed=observed(occupancy={})), "It starts by itself if they are."),
+    "Busy": (request(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
+    "CheckingIdle": (request(observed=observed(occupancy={})), "It starts by itself if they are."),
 }
 
 
 @pytest.mark.parametrize(("hindered", "words"), HINDERED.values(), ids=HINDERED)
 def test_what_stops_an_agent_is_named_with_what_happens_next(
-    hindered: Turn, words: str, request: pytest.FixtureRequest
+    hindered: AdmissionRequest, words: str, request: pytest.FixtureRequest
 ) -> None:
-    found = hindrance(hindered, ALL)
+    found = blocked_by(hindered, ALL)
     assert found is not None
     assert found[0] == request.node.callspec.id
     assert words in found[1]
@@ -164,53 +166,53 @@ def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read()
     assert {REASONS[code].kind for code in codes} == {"queued", "waiting"}
 
 
-AT_THE_EDGE: dict[str, Turn] = {
-    "no budget at all": turn(),
-    "as many failures as are allowed": turn(profile=rolled_out(maxFailures=2), tally=fared(failed=2)),
-    "a failure after the canary is through": turn(profile=rolled_out(canary=2), tally=fared(succeeded=2, failed=1)),
-    "room for one more canary": turn(profile=rolled_out(canary=2), tally=fared(succeeded=1)),
-    "agents that take no place": turn(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3")),
-    "agents of others, which maxConcurrent does not count": turn(
+AT_THE_EDGE: dict[str, AdmissionRequest] = {
+    "no budget at all": request(),
+    "as many failures as are allowed": request(profile=rolled_out(maxFailures=2), tally=fared(failed=2)),
+    "a failure after the canary is through": request(profile=rolled_out(canary=2), tally=fared(succeeded=2, failed=1)),
+    "room for one more canary": request(profile=rolled_out(canary=2), tally=fared(succeeded=1)),
+    "agents that take no place": request(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3")),
+    "agents of others, which maxConcurrent does not count": request(
         profile=rolled_out(maxConcurrent=1), live=runs_on("n2", owner=OTHER)
     ),
-    "room in the pool": turn(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 3}]), live=TWO_THERE),
-    "a limit of another pool": turn(profile=rolled_out(pools=[{"name": "b", "maxConcurrent": 1}]), live=TWO_THERE),
-    "room in the rack": turn(profile=rolled_out(**PER_RACK), live=runs_on("n2")),
-    "a full rack beside": turn(profile=rolled_out(**PER_RACK), live=runs_on("n2", "n3", rack="r2")),
-    "a power budget used to the last watt": turn(profile=rolled_out(powerBudgetWatts=16_800), live=TWO_THERE),
-    "a power budget of another pool": turn(profile=rolled_out(pools=[{"name": "b", "powerBudgetWatts": 1}])),
-    "an agent on a node that is gone, whose watts nobody knows": turn(
+    "room in the pool": request(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 3}]), live=TWO_THERE),
+    "a limit of another pool": request(profile=rolled_out(pools=[{"name": "b", "maxConcurrent": 1}]), live=TWO_THERE),
+    "room in the rack": request(profile=rolled_out(**PER_RACK), live=runs_on("n2")),
+    "a full rack beside": request(profile=rolled_out(**PER_RACK), live=runs_on("n2", "n3", rack="r2")),
+    "a power budget used to the last watt": request(profile=rolled_out(powerBudgetWatts=16_800), live=TWO_THERE),
+    "a power budget of another pool": request(profile=rolled_out(pools=[{"name": "b", "powerBudgetWatts": 1}])),
+    "an agent on a node that is gone, whose watts nobody knows": request(
         profile=rolled_out(powerBudgetWatts=5600), live=(Live(MINE, "uid-n9", None),)
     ),
-    "a start just long enough ago": turn(
+    "a start just long enough ago": request(
         profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(MINE, "uid-n2"): NOW - MINUTE}
     ),
-    "a start in another rack": turn(
+    "a start in another rack": request(
         profile=rolled_out(**RAMP), observed=racks("n1", "n2", n1="r1", n2="r2"), starts={(MINE, "uid-n2"): NOW}
     ),
-    "a start of another profile, where the ramp is the profile's own": turn(
+    "a start of another profile, where the ramp is the profile's own": request(
         profile=rolled_out(rampSeconds=60), starts={(OTHER, "uid-n2"): NOW}
     ),
-    "a start that a clock that has jumped back puts far ahead": turn(
+    "a start that a clock that has jumped back puts far ahead": request(
         profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n2"): NOW + timedelta(hours=9)}
     ),
-    "a disruption that such a clock puts far ahead": turn(attempt=disrupted(-3600)),
-    "a rest that is over": turn(attempt=disrupted(30)),
-    "a busy node where idleness is not asked for": turn(
+    "a disruption that such a clock puts far ahead": request(attempt=disrupted(-3600)),
+    "a rest that is over": request(attempt=disrupted(30)),
+    "a busy node where idleness is not asked for": request(
         profile=profile(idle={"required": False}), observed=observed(busy={"n1": "team/train-0"})
     ),
 }
 
 
 @pytest.mark.parametrize("free", AT_THE_EDGE.values(), ids=AT_THE_EDGE)
-def test_an_agent_may_start_with(free: Turn) -> None:
-    assert hindrance(free, ALL) is None
+def test_an_agent_may_start_with(free: AdmissionRequest) -> None:
+    assert blocked_by(free, ALL) is None
 
 
 @pytest.mark.parametrize("seconds", [-5, 0, 5], ids=["a clock that is slow", "in time", "a clock that is fast"])
 def test_without_a_topology_key_the_ramp_holds_for_all_nodes_of_the_profile(seconds: int) -> None:
     started = NOW - timedelta(seconds=seconds)
-    found = hindrance(turn(profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n9"): started}), ALL)
+    found = blocked_by(request(profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n9"): started}), ALL)
     assert found is not None
     assert found[0] == "Ramping"
     assert f"It may start at {format_time(started + MINUTE)}" in found[1]
@@ -231,8 +233,10 @@ def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_wou
     fleet = nodes("n1", "n2")
     tight = profile(rollout=at_once(2) | {"powerBudgetWatts": 8000}, rerunOn=["SpecChange"])
     told = tuple(report(n, status=measured(limit_watts=4000, basis={"spec": "older"})) for n in ("n1", "n2"))
-    assert [s.reason for s in plan(observed([tight], fleet, reports=told)).profiles[0].stands] == ["AgentStarting"] * 2
-    first = plan(observed([tight], fleet)).profiles[0].stands
+    assert [s.reason for s in plan(observed([tight], fleet, reports=told)).profiles[0].node_states] == [
+        "AgentStarting"
+    ] * 2
+    first = plan(observed([tight], fleet)).profiles[0].node_states
     assert [s.reason for s in first] == ["AgentStarting", "PowerBudgetReached"]
 
 
@@ -241,8 +245,8 @@ def test_each_power_budget_counts_its_own_agents_within_one_plan() -> None:
     watts = (8 * 700, 8 * 1200)
     pools = [{"name": POOL, "powerBudgetWatts": watts[0]}, {"name": "NVIDIA-GB200", "powerBudgetWatts": watts[1]}]
     for whole in ({}, {"powerBudgetWatts": sum(watts)}):
-        found = plan(observed([profile(rollout=at_once(4) | {"pools": pools} | whole)], fleet)).profiles[0].stands
-        told = {stand.facts.name: stand.reason for stand in found}
+        found = plan(observed([profile(rollout=at_once(4) | {"pools": pools} | whole)], fleet)).profiles[0].node_states
+        told = {node_state.facts.name: node_state.reason for node_state in found}
         assert told == {
             "n1": "AgentStarting",
             "n2": "PowerBudgetReached",
@@ -255,8 +259,8 @@ def test_what_another_profile_has_measured_tells_the_limits_too() -> None:
     tight = profile(rollout={"powerBudgetWatts": 4000})
     other = profile("other", suspend=True)
     told = report(owner="other", status=measured(limit_watts=4000))
-    stands = plan(observed([tight, other], reports=(told,))).profiles[0].stands
-    assert [stand.reason for stand in stands] == ["AgentStarting"]
+    node_states = plan(observed([tight, other], reports=(told,))).profiles[0].node_states
+    assert [node_state.reason for node_state in node_states] == ["AgentStarting"]
 
 
 PHYSICAL: dict[str, dict[str, Any]] = {
@@ -271,8 +275,8 @@ def test_what_is_physical_counts_agents_of_other_profiles_on_matched_nodes(reaso
     fleet = {f"uid-{n}": node_object(EIGHT_H100 | {RACK: "r1"}, name=n) for n in ("n1", "n2")}
     running = job("n1", "other")
     seen = observed([rolled_out(**limits), profile("other")], fleet, jobs=(running,), pods=(pod(running),))
-    stands = {s.facts.name: s.reason for s in plan(seen).profiles[0].stands}
-    assert stands == {"n1": "MeasuredByAnotherProfile", "n2": reason}
+    node_states = {s.facts.name: s.reason for s in plan(seen).profiles[0].node_states}
+    assert node_states == {"n1": "MeasuredByAnotherProfile", "n2": reason}
 
 
 @pytest.mark.parametrize("limits", PHYSICAL.values(), ids=PHYSICAL)
@@ -281,28 +285,30 @@ def test_what_is_physical_binds_profiles_that_name_no_limit(limits: dict[str, An
     running = job("n1")
     free = profile("other", rollout={"maxConcurrent": 8})
     seen = observed([rolled_out(**limits), free], fleet, jobs=(running,), pods=(pod(running),))
-    stands = {s.facts.name: s.reason for s in plan(seen).profiles[1].stands}
-    assert stands == {"n1": "MeasuredByAnotherProfile", "n2": "LimitOfAnotherProfile"}
+    node_states = {s.facts.name: s.reason for s in plan(seen).profiles[1].node_states}
+    assert node_states == {"n1": "MeasuredByAnotherProfile", "n2": "LimitOfAnotherProfile"}
     unmatched = profile(rollout={"maxConcurrent": 8} | limits, target={"nodeNames": ["n1"]})
     seen = observed([unmatched, free], fleet, jobs=(running,), pods=(pod(running),))
-    assert plan(seen).profiles[1].stands[1].reason == "AgentStarting", "its limits are for the nodes that it matches"
+    assert plan(seen).profiles[1].node_states[1].reason == "AgentStarting", (
+        "its limits are for the nodes that it matches"
+    )
 
 
 def test_a_limit_below_any_node_binds_nobody_else() -> None:
     seen = observed([rolled_out(powerBudgetWatts=100), profile("other")], nodes("n1"))
-    assert [plan(seen).profiles[i].stands[0].reason for i in (0, 1)] == ["PowerBudgetTooSmall", "AgentStarting"]
+    assert [plan(seen).profiles[i].node_states[0].reason for i in (0, 1)] == ["PowerBudgetTooSmall", "AgentStarting"]
 
 
 def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:
     longer = observed(settings=replace(SETTINGS, disruption_backoff=timedelta(minutes=5)))
-    found = hindrance(turn(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
+    found = blocked_by(request(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
     assert found is not None
     assert found[0] == "BackingOff"
 
 
 def test_the_first_check_that_says_no_is_told() -> None:
-    hindered = turn(profile=profile(suspend=True), live=runs_on("n2"))
-    assert hindrance(hindered, PROFILE_CHECKS) == hindrance(turn(profile=profile(suspend=True)), PROFILE_CHECKS)
+    hindered = request(profile=profile(suspend=True), live=runs_on("n2"))
+    assert blocked_by(hindered, PROFILE_CHECKS) == blocked_by(request(profile=profile(suspend=True)), PROFILE_CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -324,8 +330,8 @@ def test_a_per_cent_never_gives_more_than_its_share_but_for_the_one_that_is_alwa
 
 
 def test_the_time_of_the_next_attempt_does_not_depend_on_when_it_is_asked_for() -> None:
-    early = hindrance(turn(attempt=disrupted(10)), NODE_CHECKS)
-    later = hindrance(
-        turn(attempt=disrupted(10), observed=replace(observed(), now=NOW + timedelta(seconds=5))), NODE_CHECKS
+    early = blocked_by(request(attempt=disrupted(10)), NODE_CHECKS)
+    later = blocked_by(
+        request(attempt=disrupted(10), observed=replace(observed(), now=NOW + timedelta(seconds=5))), NODE_CHECKS
     )
     assert early == later

@@ -15,8 +15,8 @@ from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, Settings
 from precision_operator.core.rollout import manifest
-from precision_operator.core.rollout.request import Ask, ask, request
-from precision_operator.core.rollout.triggers import current, standing
+from precision_operator.core.rollout.request import ResolvedProfile, measurement_request, resolve_profile
+from precision_operator.core.rollout.triggers import current_run, run_inputs
 from tests.support.golden import assert_golden
 from tests.support.node_objects import node_object
 from tests.support.world import NOW, SETTINGS, observed, profile
@@ -34,10 +34,10 @@ def made(
     owner: ProfileView, facts: NodeFacts = TRAY, attempt: int = 1, settings: Settings = SETTINGS
 ) -> dict[str, Any]:
     """The Job for `owner` on a tray of four GB200."""
-    asked = ask(owner, observed())
-    assert isinstance(asked, Ask)
-    found = current(standing(asked, facts, None, NOW))
-    return manifest.job(asked, facts, found, request(asked, facts, found.run, attempt), settings)
+    asked = resolve_profile(owner, observed())
+    assert isinstance(asked, ResolvedProfile)
+    found = current_run(run_inputs(asked, facts, None, NOW))
+    return manifest.job(asked, facts, found, measurement_request(asked, facts, found.run, attempt), settings)
 
 
 def pod_spec(settings: Settings = SETTINGS, **changes: Any) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import Comparison, compare
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED
-from precision_operator.core.rollout.node_state import ProfilePlan, Stand
-from precision_operator.core.rollout.request import ask
-from precision_operator.core.rollout.triggers import CHECKS, Current
+from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
+from precision_operator.core.rollout.request import resolve_profile
+from precision_operator.core.rollout.triggers import CHECKS, CurrentRun
 from precision_operator.core.status.profile_status import profile_status
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
@@ -149,7 +149,7 @@ def population(nodes: Sequence[Drawn]) -> list[Drawn]:
 def in_status(nodes: Sequence[Drawn]) -> Figures | None:
     """The profile's status; None where no node of the pool has figures that hold."""
     owner = world.profile()
-    plan = ProfilePlan(owner, ask(owner, world.observed()), tuple(map(stand, nodes)))
+    plan = ProfilePlan(owner, resolve_profile(owner, world.observed()), tuple(map(node_state, nodes)))
     status = profile_status(plan, world.NOW, 9)
     if not status.pools:
         return None
@@ -160,14 +160,14 @@ def in_status(nodes: Sequence[Drawn]) -> Figures | None:
     return {name: None if text is None else float(text) for name, text in told.items()}
 
 
-def stand(node: Drawn) -> Stand:
+def node_state(node: Drawn) -> NodeState:
     """Where the node stands by the operator's plan: its report, and why it is measured again."""
     facts = NodeFacts(name=node.name, uid=f"uid-{node.name}", product="GB200", gpus=4, pool=POOL)
     if node.outcome == "failed":
         reason = "AgentCrashed"
     else:
         reason = "MaxConcurrentReached" if node.stale else "Measured"
-    return Stand(facts, reason, "", view(node), Current("r2", {}, None, node.stale or None))
+    return NodeState(facts, reason, "", view(node), CurrentRun("r2", {}, None, node.stale or None))
 
 
 def view(node: Drawn, pool: str = POOL) -> ReportView:

@@ -13,15 +13,15 @@ from precision_operator.core.observe.observed import JobView, Observed, PodView,
 from precision_operator.core.reasons import POLL_SECONDS, REASONS
 from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, MarkStale, Start
 from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.request import Ask, ask
+from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, nodes, observed, pod, profile, report, tried
 
 
 def run_of(asking: ProfileView) -> str:
     """What `asking` measures, as it stands in the basis of its runs."""
-    asked = ask(asking, observed())
-    assert isinstance(asked, Ask)
+    asked = resolve_profile(asking, observed())
+    assert isinstance(asked, ResolvedProfile)
     return asked.run
 
 
@@ -32,7 +32,7 @@ RUN = run_of(NIGHTLY)
 def reasons(decided: Plan, owner: str = "nightly") -> dict[str, str]:
     """The reason for where each node stands, by the node's name."""
     own = next(p for p in decided.profiles if p.profile.name == owner)
-    return {stand.facts.name: stand.reason for stand in own.stands}
+    return {node_state.facts.name: node_state.reason for node_state in own.node_states}
 
 
 def told(decided: Plan) -> list[tuple[str, str]]:
@@ -62,18 +62,18 @@ def test_a_node_with_a_report_keeps_it() -> None:
 
 def test_a_node_that_nobody_has_looked_at_is_looked_at_first() -> None:
     decided = plan(observed([NIGHTLY], occupancy={}))
-    assert (decided.actions, decided.look_at) == ((), ("n1",))
+    assert (decided.actions, decided.nodes_to_probe) == ((), ("n1",))
     assert reasons(decided) == {"n1": "CheckingIdle"}
 
 
 def test_only_as_many_nodes_are_looked_at_as_could_start() -> None:
     decided = plan(observed([profile(rollout=at_once(2))], nodes("n1", "n2", "n3"), occupancy={}))
-    assert decided.look_at == ("n1", "n2")
+    assert decided.nodes_to_probe == ("n1", "n2")
 
 
 def test_a_node_that_two_profiles_want_is_looked_at_once() -> None:
     both = [profile("a", target={"nodeNames": ["n1"]}), profile("b", target={"nodeNames": ["n1"]})]
-    assert plan(observed(both, occupancy={})).look_at == ("n1",)
+    assert plan(observed(both, occupancy={})).nodes_to_probe == ("n1",)
 
 
 def test_a_busy_node_waits_and_the_next_one_takes_its_place() -> None:
@@ -305,8 +305,8 @@ def test_an_agent_that_runs_or_is_young_is_not_closed(changed: dict[str, Any]) -
 def test_a_starting_agent_says_what_it_waits_for() -> None:
     of = job(run=RUN)
     seen = observed([NIGHTLY], jobs=(of,), pods=waiting(of, unschedulable="0/9 nodes are available"))
-    stand = plan(seen).profiles[0].stands[0]
-    assert (stand.reason, "0/9 nodes are available" in stand.message) == ("AgentUnschedulable", True)
+    node_state = plan(seen).profiles[0].node_states[0]
+    assert (node_state.reason, "0/9 nodes are available" in node_state.message) == ("AgentUnschedulable", True)
 
 
 REFUSED: dict[str, tuple[ProfileView, dict[str, Any], str]] = {
@@ -330,7 +330,7 @@ def test_a_profile_that_cannot_be_read_keeps_its_results_and_stops_nothing_else(
     kept = report(owner="broken", node="n9", status=gone(timedelta(days=9)))
     decided = plan(observed([broken, NIGHTLY], reports=(kept,)))
     assert told(decided) == [("Start", "AgentStarting")]
-    assert decided.profiles[0].stands == ()
+    assert decided.profiles[0].node_states == ()
 
 
 def test_stands_are_in_the_order_of_names_whatever_the_order_of_uids() -> None:

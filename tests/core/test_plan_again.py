@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.memo import Once
+from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.plan import plan
@@ -205,8 +205,8 @@ def test_what_was_read_of_a_report_or_a_world_is_not_taken_over_by_another() -> 
     one, other = measured(limit_watts=4000, startedAt=format_time(NOW)), tried("failed")
     of = report(status=one)
     seen = observed([profile()], reports=(of,))
-    assert (of.started, of.told_limit) == (NOW, (format_time(NOW - MINUTE), 4000))
-    assert (replace(of, status=other).started, replace(of, status=other).told_limit) == (None, None)
+    assert (of.started, of.reported_limit) == (NOW, (format_time(NOW - MINUTE), 4000))
+    assert (replace(of, status=other).started, replace(of, status=other).reported_limit) == (None, None)
     assert seen.reports_of == {"uid-nightly": {"uid-n1": of}}
     assert replace(seen, reports=()).reports_of == {"uid-nightly": {}}
     pooled = replace(seen, nodes=nodes("n1", labels={"a": "in a", "b": "in b"}))
@@ -229,7 +229,7 @@ def test_a_sentence_follows_its_code_and_the_text_of_each_fact() -> None:
 def test_the_stand_of_a_node_is_the_same_object_while_nothing_changes() -> None:
     seen = observed([profile()], reports=(report(status=measured()),))
     later = replace(seen, now=NOW + MINUTE, profiles=(copy.deepcopy(seen.profiles[0]),))
-    assert plan(seen).profiles[0].stands[0] is plan(later).profiles[0].stands[0]
+    assert plan(seen).profiles[0].node_states[0] is plan(later).profiles[0].node_states[0]
 
 
 def test_a_result_grows_too_old_although_nothing_but_time_has_changed() -> None:
@@ -253,14 +253,14 @@ def test_a_tick_begins_a_run_although_nothing_but_time_has_changed() -> None:
 
 
 def test_values_are_kept_for_the_same_objects_only() -> None:
-    once: Once[int] = Once()
+    once: Memo[int] = Memo()
     one, other, numbers = [1], [1], iter(range(9))
     made = [once.of("key", (found,), lambda: next(numbers)) for found in (one, one, other)]
     assert made == [0, 0, 1]
 
 
 def test_no_more_values_are_kept_than_agreed() -> None:
-    once: Once[object] = Once(most=2)
+    once: Memo[object] = Memo(most=2)
     held = [[number] for number in range(3)]
     first = [once.of(number, (held[number],), object) for number in range(3)]
     assert once.of(2, (held[2],), object) is first[2]
@@ -268,4 +268,4 @@ def test_no_more_values_are_kept_than_agreed() -> None:
 
 
 def _reason(seen: Observed) -> str:
-    return next((stand.reason for stand in plan(seen).profiles[0].stands), "")
+    return next((node_state.reason for node_state in plan(seen).profiles[0].node_states), "")

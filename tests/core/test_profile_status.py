@@ -17,9 +17,9 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import status_json
-from precision_operator.core.rollout.node_state import ProfilePlan, Stand
-from precision_operator.core.rollout.request import Ask, Refusal, ask
-from precision_operator.core.rollout.triggers import Current
+from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
+from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
+from precision_operator.core.rollout.triggers import CurrentRun
 from precision_operator.core.status.profile_status import POOLS_SHOWN, REASONS_SHOWN, profile_status
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.world import MINUTE, NOW, observed, profile, report
@@ -45,32 +45,32 @@ RUNS: dict[str, dict[str, Any]] = {
 """What a run's figures are, as its report says it."""
 
 
-def measured(node: str, *rows: dict[str, Any], pool: str = "GB200", data: str = "measured") -> Stand:
+def measured(node: str, *rows: dict[str, Any], pool: str = "GB200", data: str = "measured") -> NodeState:
     """A node with a result of this run."""
     status = report_status(rows or None, **RUNS[data])
-    return Stand(facts(node, pool), "Measured", "", report(node, status=ReportStatus.model_validate(status)))
+    return NodeState(facts(node, pool), "Measured", "", report(node, status=ReportStatus.model_validate(status)))
 
 
 def facts(node: str, pool: str = "GB200") -> NodeFacts:
     return NodeFacts(name=node, uid=f"uid-{node}", product="GB200", gpus=4, pool=pool)
 
 
-def stands(*reasons: str) -> list[Stand]:
+def node_states(*reasons: str) -> list[NodeState]:
     """Nodes n0, n1 ... that stand for these reasons."""
     return [
-        measured(f"n{i}") if reason == "Measured" else Stand(facts(f"n{i}"), reason, f"because {i}")
+        measured(f"n{i}") if reason == "Measured" else NodeState(facts(f"n{i}"), reason, f"because {i}")
         for i, reason in enumerate(reasons)
     ]
 
 
-def planned(found: list[Stand], of: ProfileView | None = None, refusal: Refusal | None = None) -> ProfilePlan:
+def planned(found: list[NodeState], of: ProfileView | None = None, refusal: Refusal | None = None) -> ProfilePlan:
     owner = of or profile()
-    asked = refusal or ask(owner, observed())
+    asked = refusal or resolve_profile(owner, observed())
     return ProfilePlan(owner, asked, tuple(found))
 
 
 def rolled(*reasons: str, of: ProfileView | None = None, nodes: int = 9) -> ProfileStatus:
-    return profile_status(planned(stands(*reasons), of), NOW, nodes)
+    return profile_status(planned(node_states(*reasons), of), NOW, nodes)
 
 
 def conditions(status: ProfileStatus) -> dict[str, tuple[str, str]]:
@@ -133,7 +133,7 @@ def test_no_node_that_matches_is_told_with_how_many_there_are() -> None:
 def after(before: ProfileStatus, *reasons: str, minutes: int = 1, **changes: Any) -> ProfileStatus:
     """The status that follows on `before`, `minutes` later."""
     of = profile(status=status_json(before), **changes)
-    return profile_status(planned(stands(*reasons), of), NOW + minutes * MINUTE, 9)
+    return profile_status(planned(node_states(*reasons), of), NOW + minutes * MINUTE, 9)
 
 
 def test_a_waiting_node_that_frees_up_runs_while_complete_stays_true() -> None:
@@ -176,7 +176,7 @@ def test_a_status_that_cannot_be_read_is_written_anew() -> None:
 
 def test_a_refused_profile_says_why_and_is_never_complete() -> None:
     refusal = Refusal("ConfigMapMissing", "ConfigMap x does not exist. Create it.")
-    status = profile_status(planned([Stand(facts("n1"), "ProfileNotAccepted", "")], refusal=refusal), NOW, 1)
+    status = profile_status(planned([NodeState(facts("n1"), "ProfileNotAccepted", "")], refusal=refusal), NOW, 1)
     told = conditions(status)
     assert told["Accepted"] == ("False", "ConfigMapMissing")
     assert told["Complete"] == told["Progressing"] == ("False", "NotAccepted")
@@ -208,7 +208,7 @@ def test_reasons_are_counted_most_frequent_first_with_an_example_each() -> None:
 def test_reasons_and_pools_are_bounded_whatever_the_fleet() -> None:
     told = [r for r, row in REASONS.items() if row.kind in ("skipped", "waiting", "queued", "failed")]
     assert len(told) > REASONS_SHOWN
-    many = stands(*told) + [measured(f"m{i}", pool=f"pool-{i}") for i in range(100)]
+    many = node_states(*told) + [measured(f"m{i}", pool=f"pool-{i}") for i in range(100)]
     many += [measured("twice", pool="pool-99")]
     status = profile_status(planned(many), NOW, 200)
     assert (len(status.reasons), len(status.pools)) == (REASONS_SHOWN, POOLS_SHOWN)
@@ -244,9 +244,9 @@ def test_the_columns_show_the_largest_pool() -> None:
     assert profile_status(planned(found), NOW, 4).best == "nvfp4 1.90x"
 
 
-def again(stand: Stand, cause: str) -> Stand:
+def again(node_state: NodeState, cause: str) -> NodeState:
     """The node, to be measured again for that reason."""
-    return replace(stand, reason="MaxConcurrentReached", current=Current("r2", {}, None, cause))
+    return replace(node_state, reason="MaxConcurrentReached", current=CurrentRun("r2", {}, None, cause))
 
 
 @pytest.mark.parametrize(("cause", "nodes"), [("Scheduled", 5), ("TooOld", 5), ("DriverChange", 3), ("SpecChange", 3)])
@@ -285,7 +285,7 @@ def test_without_results_nothing_is_said_about_data() -> None:
     assert rolled("Busy").data is None
 
 
-def fleet(*rates: float) -> list[Stand]:
+def fleet(*rates: float) -> list[NodeState]:
     return [measured(f"n{i}", recipe_row("bf16", tokensPerSecond=f"{rate:.0f}")) for i, rate in enumerate(rates)]
 
 
@@ -311,17 +311,17 @@ def test_a_node_is_slow_by_per_cent_and_by_deviations_both(
 
 
 def test_pools_are_compared_with_themselves_alone() -> None:
-    found = [replace(stand, facts=replace(stand.facts, pool="old")) for stand in fleet(500, 501, 499)]
-    named = [replace(stand, facts=replace(stand.facts, name=f"o{i}")) for i, stand in enumerate(found)]
+    found = [replace(node_state, facts=replace(node_state.facts, pool="old")) for node_state in fleet(500, 501, 499)]
+    named = [replace(node_state, facts=replace(node_state.facts, name=f"o{i}")) for i, node_state in enumerate(found)]
     status = profile_status(planned(fleet(1000, 1001, 999) + named), NOW, 6)
     assert [pool.slow_nodes for pool in status.pools] == [(), ()]
 
 
 def test_the_status_of_a_large_fleet_stays_small() -> None:
     found = [measured(f"node-{i}", pool=f"pool-{i % 70}") for i in range(700)]
-    found += [Stand(facts(f"bad-{i}"), "AgentCrashed", "x" * 2000) for i in range(300)]
+    found += [NodeState(facts(f"bad-{i}"), "AgentCrashed", "x" * 2000) for i in range(300)]
     asked = profile(rollout={"maxConcurrent": "10%"})
-    assert isinstance(ask(asked, observed()), Ask)
+    assert isinstance(resolve_profile(asked, observed()), ResolvedProfile)
     told = str(status_json(profile_status(planned(found, asked), NOW + timedelta(hours=1), 1000)))
     assert len(told) < 64 * 1024
 
@@ -329,27 +329,30 @@ def test_the_status_of_a_large_fleet_stays_small() -> None:
 # How far it is, what it waits for, and when it will end.
 
 
-def running(since_minutes: float, name: str = "r0") -> Stand:
-    return replace(stands("AgentRunning")[0], facts=facts(name), since=NOW - since_minutes * MINUTE)
+def running(since_minutes: float, name: str = "r0") -> NodeState:
+    return replace(node_states("AgentRunning")[0], facts=facts(name), since=NOW - since_minutes * MINUTE)
 
 
-def ended(name: str, minutes: float) -> Stand:
+def ended(name: str, minutes: float) -> NodeState:
     """A node whose measurement took so long."""
     start, end = (format_time(NOW - timedelta(hours=1) + m * MINUTE) for m in (0, minutes))
     attempt = {"run": "r1", "number": 1, "outcome": "succeeded", "startedAt": start, "finishedAt": end}
     status = ReportStatus.model_validate(report_status() | {"attempt": attempt})
-    return Stand(facts(name), "Measured", "", report(name, status=status))
+    return NodeState(facts(name), "Measured", "", report(name, status=status))
 
 
-def queue(count: int) -> list[Stand]:
-    return [replace(stand, facts=facts(f"q{i}")) for i, stand in enumerate(stands(*["MaxConcurrentReached"] * count))]
+def queue(count: int) -> list[NodeState]:
+    return [
+        replace(node_state, facts=facts(f"q{i}"))
+        for i, node_state in enumerate(node_states(*["MaxConcurrentReached"] * count))
+    ]
 
 
-def eta(found: list[Stand], seconds: int = 0, of: ProfileView | None = None) -> str | None:
+def eta(found: list[NodeState], seconds: int = 0, of: ProfileView | None = None) -> str | None:
     return profile_status(planned(found, of), NOW + timedelta(seconds=seconds), 9).eta
 
 
-ETA: dict[str, tuple[list[Stand], str | None]] = {
+ETA: dict[str, tuple[list[NodeState], str | None]] = {
     "nothing runs": ([ended("a", 10)], None),
     "one runs, as long as others have taken": ([ended("a", 10), ended("b", 12), ended("c", 90), running(2)], "09:11Z"),
     "one runs and three wait for its place": ([ended("a", 10), running(2), *queue(3)], "09:39Z"),
@@ -364,7 +367,7 @@ ETA: dict[str, tuple[list[Stand], str | None]] = {
 
 
 @pytest.mark.parametrize(("found", "told"), ETA.values(), ids=ETA)
-def test_the_end_is_told_from_measured_durations_and_places(found: list[Stand], told: str | None) -> None:
+def test_the_end_is_told_from_measured_durations_and_places(found: list[NodeState], told: str | None) -> None:
     assert eta(found) == told
 
 
@@ -393,12 +396,14 @@ def test_an_agent_that_cannot_be_scheduled_is_named_and_comes_first_where_none_h
     assert rolled("AgentUnschedulable", "AgentRunning", "Measured").waits_for == "AgentUnschedulable (1)"
 
 
-def due(stand: Stand, cause: str = "DriverChange") -> Stand:
-    return replace(stand, current=Current("r2", {}, None, cause, "because"))
+def due(node_state: NodeState, cause: str = "DriverChange") -> NodeState:
+    return replace(node_state, current=CurrentRun("r2", {}, None, cause, "because"))
 
 
 def test_stale_nodes_are_those_that_are_measured_again_and_not_for_the_first_time() -> None:
-    found = [due(stand) for stand in stands("AgentRunning", "Busy")] + [due(stands("Cordoned")[0], "FirstRun")]
+    found = [due(node_state) for node_state in node_states("AgentRunning", "Busy")] + [
+        due(node_states("Cordoned")[0], "FirstRun")
+    ]
     status = profile_status(planned(found), NOW, 3)
     assert status.nodes is not None
     assert status.nodes.stale == 2
@@ -406,7 +411,7 @@ def test_stale_nodes_are_those_that_are_measured_again_and_not_for_the_first_tim
 
 def test_nodes_on_which_a_recipe_did_not_run_and_quarantined_ones_are_counted() -> None:
     fallback = measured("f", recipe_row("bf16"), recipe_row("mxfp8", verdict="fallback"))
-    status = profile_status(planned([fallback, measured("g"), *stands("Quarantined")]), NOW, 3)
+    status = profile_status(planned([fallback, measured("g"), *node_states("Quarantined")]), NOW, 3)
     assert status.nodes is not None
     assert (status.nodes.fallback, status.nodes.quarantined) == (1, 1)
 
@@ -459,7 +464,7 @@ def test_a_node_that_is_measured_again_ends_complete_and_one_that_comes_late_doe
 ) -> None:
     done = rolled("Measured", "Busy")
     of = profile(status=status_json(done))
-    found = [measured("n0"), due(stands("AgentRunning")[0], cause)]
+    found = [measured("n0"), due(node_states("AgentRunning")[0], cause)]
     assert conditions(profile_status(planned(found, of), NOW, 9))["Complete"][0] == complete
 
 

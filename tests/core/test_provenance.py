@@ -9,7 +9,7 @@ import pytest
 from precision_api.report import ReportRun
 from precision_api.wire import encode, read_message
 from precision_operator.core.results.ingest import finding, read_status
-from precision_operator.core.results.provenance import origin
+from precision_operator.core.results.provenance import provenance_of
 from precision_operator.exporter.families.measures import mark
 from precision_operator.exporter.families.node import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report
@@ -43,9 +43,9 @@ def report_of(run: dict[str, Any]) -> dict[str, Any]:
 @RUN
 def test_result_message_and_report_are_judged_alike(run: dict[str, Any], told: str) -> None:
     found = result(**run)
-    assert origin(found) == told
-    assert origin(read_message(encode(found).message)) == told
-    assert origin(ReportRun.model_validate(report_of(run)["status"]["run"])) == told
+    assert provenance_of(found) == told
+    assert provenance_of(read_message(encode(found).message)) == told
+    assert provenance_of(ReportRun.model_validate(report_of(run)["status"]["run"])) == told
 
 
 @RUN
@@ -76,4 +76,4 @@ def test_the_planner_is_told_the_same(run: dict[str, Any], told: str) -> None:
 
 def test_a_message_that_calls_itself_measured_with_a_field_that_was_made_up_is_not_believed() -> None:
     claimed = read_message(encode(result(simulated=(MADE_UP,), provenance="simulated")).message)
-    assert origin(claimed.model_copy(update={"provenance": "measured"})) == "simulated"
+    assert provenance_of(claimed.model_copy(update={"provenance": "measured"})) == "simulated"

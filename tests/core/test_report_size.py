@@ -12,7 +12,7 @@ from precision_api.report import ReportStatus
 from precision_api.result import Interval, RecipeSummary
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import Problem
+from precision_operator.core.results.ingest import NoResult
 from precision_operator.core.rollout.actions import Keeping
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
@@ -64,7 +64,7 @@ def measured_and_failed(runs: int) -> ReportStatus:
         found = summary(run(number)).model_copy(update={"recipes": tuple(map(row, RECIPE_NAMES))})
         told = ingest.finding(found, None, "the connection to the kubelet was refused")
         status = ingest.read_status(told, run(number), report(status=status), "NVIDIA-GB200", NOW, KEEPING)
-    problem = Problem("ImagePullFailed", "Image of the agent could not be pulled: " + "x" * 300)
+    problem = NoResult("ImagePullFailed", "Image of the agent could not be pulled: " + "x" * 300)
     return ingest.failed_status(problem, run(runs), report(status=status), NOW, KEEPING)
 
 

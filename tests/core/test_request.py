@@ -11,7 +11,13 @@ import pytest
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.rollout.request import Ask, Refusal, ask, request, too_large
+from precision_operator.core.rollout.request import (
+    Refusal,
+    ResolvedProfile,
+    measurement_request,
+    resolve_profile,
+    too_large,
+)
 from tests.support.node_objects import node_object
 from tests.support.world import SETTINGS, WORKLOAD, at_once, observed, profile
 
@@ -35,9 +41,9 @@ H100 = node_facts(node_object(name="n1"))
 GB200 = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, name="n2", gpus="4"))
 
 
-def asked(of: ProfileView, texts: dict[str, str] | None = None) -> Ask:
-    found = ask(of, observed(config_maps={("ml", "my-model"): texts}))
-    assert isinstance(found, Ask), found
+def asked(of: ProfileView, texts: dict[str, str] | None = None) -> ResolvedProfile:
+    found = resolve_profile(of, observed(config_maps={("ml", "my-model"): texts}))
+    assert isinstance(found, ResolvedProfile), found
     return found
 
 
@@ -107,7 +113,7 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
 def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
     of: ProfileView, texts: Any, reason: str, words: str
 ) -> None:
-    found = ask(of, observed(config_maps=texts))
+    found = resolve_profile(of, observed(config_maps=texts))
     assert isinstance(found, Refusal)
     assert found.reason == reason
     assert words in found.message
@@ -115,7 +121,7 @@ def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
 
 
 def test_without_any_image_the_profile_is_told_to_name_one() -> None:
-    found = ask(profile(), observed(settings=replace(SETTINGS, agent_image="")))
+    found = resolve_profile(profile(), observed(settings=replace(SETTINGS, agent_image="")))
     assert isinstance(found, Refusal)
     assert found.reason == "ImageMissing"
 
@@ -134,12 +140,14 @@ IMAGES = [
 
 @pytest.mark.parametrize(("prefix", "image", "allowed"), IMAGES)
 def test_a_prefix_allows_whole_parts_of_a_path_only(prefix: str, image: str, allowed: bool) -> None:
-    found = ask(profile(agent={"image": image}), observed(settings=replace(SETTINGS, allowed_images=(prefix,))))
-    assert isinstance(found, Ask) is allowed
+    found = resolve_profile(
+        profile(agent={"image": image}), observed(settings=replace(SETTINGS, allowed_images=(prefix,)))
+    )
+    assert isinstance(found, ResolvedProfile) is allowed
 
 
 def test_the_operators_own_image_must_be_allowed_too() -> None:
-    assert isinstance(ask(profile(), observed(settings=replace(SETTINGS, allowed_images=()))), Refusal)
+    assert isinstance(resolve_profile(profile(), observed(settings=replace(SETTINGS, allowed_images=()))), Refusal)
 
 
 def test_the_text_of_a_config_map_becomes_the_model_that_the_agent_gets() -> None:
@@ -200,26 +208,26 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
     change: dict[str, Any], facts: Any, recipes: tuple[str, ...]
 ) -> None:
     of = profile(**change)
-    assert request(asked(of), facts, "r1", 1).recipes == recipes
+    assert measurement_request(asked(of), facts, "r1", 1).recipes == recipes
 
 
 def test_a_benchmark_that_is_off_is_not_asked_for() -> None:
     of = profile(benchmarks={"gemm": {"enabled": False}})
-    assert request(asked(of), H100, "r1", 1).gemm_modes == ()
+    assert measurement_request(asked(of), H100, "r1", 1).gemm_modes == ()
     of = profile(benchmarks={"training": {"enabled": False}})
-    assert request(asked(of), H100, "r1", 1).training is False
+    assert measurement_request(asked(of), H100, "r1", 1).training is False
 
 
 def test_the_largest_profile_that_the_schema_admits_fits_into_the_environment() -> None:
     shapes = [{"m": 16_777_216 - 32 * i, "k": 16_777_216, "n": 16_777_216} for i in range(64)]
     of = profile("p" * 253, workload={"name": "w" * 128, "shapes": shapes})
     facts = replace(GB200, name="n" * 253)
-    assert too_large(request(asked(of), facts, "r1", 1)) is None
+    assert too_large(measurement_request(asked(of), facts, "r1", 1)) is None
 
 
 def test_a_request_that_would_not_fit_is_refused_before_it_is_sent() -> None:
     of = profile()
-    document = request(asked(of), H100, "r1", 1)
+    document = measurement_request(asked(of), H100, "r1", 1)
     found = too_large(document.model_copy(update={"profile": "p" * 40_000}))
     assert found is not None
     assert (found.reason, "32768 at most" in found.message) == ("InvalidWorkload", True)

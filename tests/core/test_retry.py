@@ -11,9 +11,9 @@ from precision_api.profile import Retention, Retry
 from precision_api.report import ReportAttempt, ReportStatus
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import Problem
+from precision_operator.core.results.ingest import NoResult
 from precision_operator.core.rollout.actions import Keeping, Start
-from precision_operator.core.rollout.node_state import Stand
+from precision_operator.core.rollout.node_state import NodeState
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.retry import FACTORS, LONGEST, QUARANTINE_RUNS, backoff, next_try, spent
 from tests.support.node_objects import EIGHT_H100, node_object
@@ -21,7 +21,7 @@ from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried
 
 RETRY = Retry(limit=2, backoff_seconds=60)
-CRASH = Problem("AgentCrashed", "It crashed.")
+CRASH = NoResult("AgentCrashed", "It crashed.")
 
 
 def failed(failures: int = 1, reason: str = "AgentCrashed", **changes: Any) -> ReportAttempt:
@@ -82,16 +82,16 @@ def test_the_next_attempt_starts_when_the_rest_is_over(ago: timedelta, waits: bo
 
 def test_a_node_that_rests_says_which_retry_starts_when_and_why() -> None:
     told = report(status=tried("failed", failures=1, reason="AgentCrashed", message="Exit 1.", ago=timedelta(0)))
-    stand = plan(observed([profile()], reports=(told,))).profiles[0].stands[0]
-    assert (stand.reason, stand.state) == ("Retrying", "queued")
-    assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts by itself at 2026-11-21T09:01:00Z." in stand.message
+    node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
+    assert (node_state.reason, node_state.state) == ("Retrying", "queued")
+    assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts by itself at 2026-11-21T09:01:00Z." in node_state.message
 
 
 def after(*outcomes: str, run: str = "r1", before: ReportStatus | None = None) -> ReportStatus:
     """The report after attempts of one run that ended like this."""
     status = before or ReportStatus()
     for number, outcome in enumerate(outcomes, 1):
-        problem = CRASH if outcome == "failed" else Problem("Disrupted", "It was moved away.", "disrupted")
+        problem = CRASH if outcome == "failed" else NoResult("Disrupted", "It was moved away.", "disrupted")
         keeping = Keeping(RETRY, Retention())
         status = ingest.failed_status(problem, job(run=run, attempt=number), report(status=status), NOW, keeping)
     return status
@@ -152,27 +152,27 @@ def quarantined(**basis: str) -> ReportStatus:
     return status.model_copy(update={"attempt": status.attempt.model_copy(update={"basis": basis})})
 
 
-def stand_of(status: ReportStatus, mark: str = "", node: Any = None, **spec: Any) -> Stand:
+def stand_of(status: ReportStatus, mark: str = "", node: Any = None, **spec: Any) -> NodeState:
     seen = observed([profile(**spec)], {"uid-n1": node or node_object()}, reports=(report(status=status, rerun=mark),))
     decided = plan(seen)
-    assert [a for a in decided.actions if isinstance(a, Start)] == [] or decided.profiles[0].stands[
+    assert [a for a in decided.actions if isinstance(a, Start)] == [] or decided.profiles[0].node_states[
         0
     ].state == "running"
-    return decided.profiles[0].stands[0]
+    return decided.profiles[0].node_states[0]
 
 
 def test_a_quarantined_node_shows_its_failure_until_a_new_run_would_begin_and_then_waits() -> None:
     assert stand_of(quarantined()).reason == "AgentCrashed"
-    stand = stand_of(quarantined(spec="older"))
-    assert (stand.reason, stand.state) == ("Quarantined", "waiting")
-    assert stand.message == (
+    node_state = stand_of(quarantined(spec="older"))
+    assert (node_state.reason, node_state.state) == ("Quarantined", "waiting")
+    assert node_state.message == (
         "3 runs in a row ended without a result on it, the last by AgentCrashed. "
         "Mend the node, then release it with kubectl precision rerun n1."
     )
 
 
 OTHER_DRIVER = node_object(EIGHT_H100 | {"nvidia.com/cuda.driver-version.full": "580.2"})
-RELEASES: dict[str, Stand] = {
+RELEASES: dict[str, NodeState] = {
     "a rerun of the node": stand_of(quarantined(), mark="now"),
     "a rerun of the profile": stand_of(quarantined(), rerun="now"),
     "another driver": stand_of(quarantined(driver="570.1"), node=OTHER_DRIVER),
@@ -180,9 +180,9 @@ RELEASES: dict[str, Stand] = {
 }
 
 
-@pytest.mark.parametrize("stand", RELEASES.values(), ids=RELEASES)
-def test_a_quarantined_node_is_released_by(stand: Stand) -> None:
-    assert stand.reason == "AgentStarting"
+@pytest.mark.parametrize("node_state", RELEASES.values(), ids=RELEASES)
+def test_a_quarantined_node_is_released_by(node_state: NodeState) -> None:
+    assert node_state.reason == "AgentStarting"
 
 
 @pytest.mark.parametrize(

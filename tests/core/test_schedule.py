@@ -144,9 +144,9 @@ def test_a_schedule_that_can_be_kept_has_no_problem(given_: Schedule) -> None:
 NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
 
 
-def stand(seen: Observed) -> tuple[str, str | None]:
+def node_state(seen: Observed) -> tuple[str, str | None]:
     """The reason where the node stands, and why it is measured again."""
-    found = plan(seen).profiles[0].stands[0]
+    found = plan(seen).profiles[0].node_states[0]
     return found.reason, found.current.due if found.current else None
 
 
@@ -157,47 +157,47 @@ def world(now: datetime, basis: dict[str, str] | None = None, created: datetime 
 
 
 def test_a_profile_with_a_schedule_waits_for_its_first_time() -> None:
-    found = plan(world(NOW, created=NOW - MINUTE)).profiles[0].stands[0]
+    found = plan(world(NOW, created=NOW - MINUTE)).profiles[0].node_states[0]
     assert found.reason == "NotDueYet"
     assert "It is measured from 2026-11-22T02:00:00Z on. kubectl precision rerun begins a run now." in found.message
 
 
 def test_its_first_time_begins_its_first_run() -> None:
-    assert stand(world(at("2026-11-22 02:00"), created=NOW)) == ("AgentStarting", "FirstRun")
+    assert node_state(world(at("2026-11-22 02:00"), created=NOW)) == ("AgentStarting", "FirstRun")
 
 
 def test_a_run_of_this_time_is_not_begun_again() -> None:
-    assert stand(world(NOW, {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
+    assert node_state(world(NOW, {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
 
 
 def test_what_was_missed_is_made_up_once_however_long_it_was() -> None:
     seen = world(at("2026-12-21 09:00"), {"schedule": "2026-11-21T02:00:00Z"})
-    found = plan(seen).profiles[0].stands[0]
+    found = plan(seen).profiles[0].node_states[0]
     assert (found.reason, found.current.due if found.current else "") == ("AgentStarting", "Scheduled")
     assert found.current is not None
     assert found.current.basis["schedule"] == "2026-12-21T02:00:00Z"
-    assert stand(world(at("2026-12-21 09:00"), dict(found.current.basis))) == ("Measured", None)
+    assert node_state(world(at("2026-12-21 09:00"), dict(found.current.basis))) == ("Measured", None)
 
 
 @pytest.mark.parametrize("days", [-400, -2, -1], ids=str)
 def test_a_clock_that_jumps_back_begins_nothing_twice(days: int) -> None:
-    assert stand(world(NOW + timedelta(days=days), {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
+    assert node_state(world(NOW + timedelta(days=days), {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
 
 
 def test_a_clock_that_jumps_ahead_and_back_again_begins_one_run_and_none_twice() -> None:
-    ahead = plan(world(NOW + timedelta(days=400), {"schedule": "2026-11-21T02:00:00Z"})).profiles[0].stands[0]
+    ahead = plan(world(NOW + timedelta(days=400), {"schedule": "2026-11-21T02:00:00Z"})).profiles[0].node_states[0]
     assert ahead.current is not None
     assert ahead.current.due == "Scheduled"
-    assert stand(world(NOW, dict(ahead.current.basis))) == ("Measured", None)
+    assert node_state(world(NOW, dict(ahead.current.basis))) == ("Measured", None)
 
 
 def test_a_rerun_frees_a_profile_whose_last_time_a_wrong_clock_put_far_ahead() -> None:
     told = (report(status=measured(basis={"schedule": "2030-01-01T02:00:00Z"})),)
     seen = observed([profile(created=at("2026-01-01 00:00"), rerun="now", **NIGHTLY)], reports=told)
-    found = plan(seen).profiles[0].stands[0]
+    found = plan(seen).profiles[0].node_states[0]
     assert found.current is not None
     assert (found.current.due, found.current.basis["schedule"]) == ("Rerun", "2026-11-21T02:00:00Z")
 
 
 def test_a_report_from_before_there_were_schedules_is_measured_at_the_next_time_that_has_come() -> None:
-    assert stand(world(NOW, {})) == ("AgentStarting", "Scheduled")
+    assert node_state(world(NOW, {})) == ("AgentStarting", "Scheduled")

@@ -15,8 +15,8 @@ from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import marked_status
 from precision_operator.core.rollout.actions import MarkFresh, MarkStale, Start
 from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.request import Ask, ask
-from precision_operator.core.rollout.triggers import CHECKS, Current, current, standing
+from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
+from precision_operator.core.rollout.triggers import CHECKS, CurrentRun, current_run, run_inputs
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report
 
@@ -27,11 +27,11 @@ def node(driver: str | None = "570.86.15", gpus: int = 8) -> dict[str, Any]:
     return node_object(EIGHT_H100 | ({DRIVER: driver} if driver else {}), gpus=gpus)
 
 
-def found(of: ProfileView, told: ReportView | None, raw: dict[str, Any] | None = None) -> Current:
+def found(of: ProfileView, told: ReportView | None, raw: dict[str, Any] | None = None) -> CurrentRun:
     """The run that the node is, or should be, in."""
-    asked = ask(of, observed([of]))
-    assert isinstance(asked, Ask)
-    return current(standing(asked, node_facts(raw or node()), told, NOW))
+    asked = resolve_profile(of, observed([of]))
+    assert isinstance(asked, ResolvedProfile)
+    return current_run(run_inputs(asked, node_facts(raw or node()), told, NOW))
 
 
 def begun_for(of: ProfileView, raw: dict[str, Any] | None = None, rerun: str = "") -> dict[str, str]:

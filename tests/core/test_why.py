@@ -8,7 +8,7 @@ from dataclasses import replace
 from precision_operator.cli.commands.why import row, text, wide
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.plan import plan
-from precision_operator.core.status.why import Answer, why
+from precision_operator.core.status.why import NodeAnswer, why
 from tests.support.situations import SITUATIONS, Situation, beside_like
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
 
@@ -16,7 +16,7 @@ OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded"
 """Kinds of reasons that are said of one node."""
 
 
-def answer(situation: Situation) -> Answer:
+def answer(situation: Situation) -> NodeAnswer:
     """The answer for n1 in ml/nightly."""
     found = why(plan(situation.seen), situation.seen, "n1")
     return next(each for each in found if each.profile.name == "nightly")

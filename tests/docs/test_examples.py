@@ -19,7 +19,7 @@ from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Observed, Raw, Settings
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.eligibility import matches
-from precision_operator.core.rollout.request import Ask, ask
+from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "registry.example.com/agent"
@@ -61,13 +61,13 @@ def asked(raw: Raw, maps: dict[str, dict[str, str]]) -> Any:
     """What the profile asks of a node, with these ConfigMaps in its namespace."""
     view = profile_view(raw)
     texts = {(view.namespace, name): data for name, data in maps.items()}
-    return ask(view, Observed(now=datetime.now(UTC), settings=SETTINGS, config_maps=texts))
+    return resolve_profile(view, Observed(now=datetime.now(UTC), settings=SETTINGS, config_maps=texts))
 
 
 @pytest.mark.parametrize(("raw", "maps"), profiles())
 def test_a_profile_that_a_reader_can_copy_is_accepted_as_it_stands(raw: Raw, maps: dict[str, dict[str, str]]) -> None:
     assert profile_view(raw).problem == ""
-    assert isinstance(asked(raw, maps), Ask), asked(raw, maps)
+    assert isinstance(asked(raw, maps), ResolvedProfile), asked(raw, maps)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)

@@ -35,7 +35,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "pod_view": _moved("views", "pod_view|parse_pod", *FOLDERS),
     "report_view": _moved("views", "report_view|parse_report", *FOLDERS),
     "occupancy": _moved("views", "occupancy", *FOLDERS),
-    "served": _moved("served", "served|with_defaults", *FOLDERS),
+    "served": _moved("served", "served", *FOLDERS)
+    + _moved("operator_defaults", "served|with_operator_defaults", *FOLDERS),
     "node_facts": _moved("nodes", "node_facts|parse_node", *FOLDERS),
     # What is decided.
     "plan": _moved("plan", "plan|make_plan", *FOLDERS),
@@ -48,7 +49,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "REASONS": _moved("reasons", "REASONS", *FOLDERS),
     "manifest.report": _moved("manifest", "report", *FOLDERS),
     # What is written.
-    "Problem": _moved("ingest", "Problem", *FOLDERS),
+    "Problem": _moved("ingest", "Problem|NoResult", *FOLDERS),
     "summary_of": _moved("ingest", "summary_of|read_summary", *FOLDERS),
     "finding": _moved("ingest", "finding|read_finding", *FOLDERS),
     "read_status": _moved("ingest", "read_status|status_of_result", *FOLDERS),
@@ -105,7 +106,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "profiles": ("profiles",),
     "actions": ("actions",),
-    "look_at": ("look_at", "unchecked_nodes"),
+    "look_at": ("look_at", "nodes_to_probe"),
     "stands": ("stands", "node_states", "states"),
     "facts": ("facts", "node"),
     "current": ("current", "current_run", "run"),

@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "more agents than maxConcurrent",
         "max_concurrent_reached",
-        "if turn.scene.own >= limit else None",
+        "if request.view.own >= limit else None",
         "if False else None",
         ("test_limits.py", "test_plan.py"),
     ),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "an agent starts on a busy node",
         "busy",
-        "if not _idle_required(turn) or occupancy is None or occupancy.holder is None:",
+        "if not _idle_required(request) or occupancy is None or occupancy.holder is None:",
         "if True:",
         ("test_limits.py", "test_plan.py"),
     ),

@@ -17,7 +17,7 @@ from precision_operator.cluster import ApiError
 from precision_operator.planner.work import Work, start_of
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
-from precision_operator.shell.leader_election import Alone, LeaseLost
+from precision_operator.shell.leader_election import LeaseLost, NoElection
 from tests.support.report_objects import profile_object, report_object
 
 
@@ -77,7 +77,7 @@ async def scene() -> AsyncIterator[tuple[Planning, Cache, Written]]:
         add_node(cache, number)
     kept: Any = written
     loop = Planning(kept, cache, ("ml",))
-    task = asyncio.create_task(loop.run(Alone()))
+    task = asyncio.create_task(loop.run(NoElection()))
     yield loop, cache, written
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -21,7 +21,7 @@ from precision_operator.core.rollout.actions import Close, Collect, Drop, MarkSt
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.events import Note
 from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache, Kind
+from precision_operator.shell.cache import Cache, ObjectKind
 from tests.support.fake_cluster import TIMEOUT, FakeCluster
 from tests.support.result_objects import result
 from tests.support.world import nodes, observed, profile
@@ -91,7 +91,7 @@ class Scene:
         assert pod is not None
         return job, pod
 
-    def held(self, kind: Kind) -> list[str]:
+    def held(self, kind: ObjectKind) -> list[str]:
         """Names of what the cache holds."""
         return [raw["metadata"]["name"] for raw in self.cache.all(kind).values()]
 
@@ -149,16 +149,16 @@ async def test_a_creation_without_an_answer_is_looked_up_before_anything_is_plan
     assert scene.held("jobs") == []
     scene.cluster.fail("GET", JOBS, INTERNAL)
     with pytest.raises(ApiError, match="etcd"):
-        await scene.actor.settle()
-    assert scene.actor.unsure, "still not known"
-    await scene.actor.settle()
-    assert (scene.held("jobs"), scene.actor.unsure) == ([JOB_NAME] if after else [], {})
+        await scene.actor.confirm_creates()
+    assert scene.actor.unconfirmed, "still not known"
+    await scene.actor.confirm_creates()
+    assert (scene.held("jobs"), scene.actor.unconfirmed) == ([JOB_NAME] if after else [], {})
 
 
 async def test_a_creation_that_was_refused_is_not_looked_up(scene: Scene) -> None:
     scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "exceeded quota"))
     assert await scene.actor.act([START]) == 1
-    assert scene.actor.unsure == {}
+    assert scene.actor.unconfirmed == {}
 
 
 async def test_one_action_that_fails_does_not_stop_the_others(scene: Scene) -> None:

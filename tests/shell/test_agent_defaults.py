@@ -12,7 +12,7 @@ from precision_api.profile import ProfileSpec
 from precision_operator.__main__ import arguments
 from precision_operator.cli.gathering import OPERATOR
 from precision_operator.core.observe.agent_defaults import AgentDefaults, filled
-from precision_operator.core.observe.operator_defaults import served
+from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.shell.settings import configured_by, configured_in
 from tests.support.world import SETTINGS, profile
 
@@ -49,11 +49,11 @@ def test_the_operator_reads_them_from_its_command_line() -> None:
 
 def test_a_profile_is_served_with_them_and_one_that_cannot_be_read_stays_as_it_is() -> None:
     settings = replace(SETTINGS, agent_defaults=DEFAULTS)
-    own = served(profile(), settings)
+    own = with_operator_defaults(profile(), settings)
     assert own.spec is not None
     assert own.spec.agent.queue_name == "profiling"
     assert replace(own, spec=profile().spec) == profile()
-    assert served(profile(problem="spec: x"), settings) == profile(problem="spec: x")
+    assert with_operator_defaults(profile(problem="spec: x"), settings) == profile(problem="spec: x")
 
 
 def deployment(*args: str) -> dict[str, object]:

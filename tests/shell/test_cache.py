@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from precision_operator.cluster.object_store import TOMBSTONES
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
-from precision_operator.shell.cache import TRIM, Cache, Kind
+from precision_operator.shell.cache import TRIM, Cache, ObjectKind
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
 
@@ -158,7 +158,7 @@ POD = {
         "podIP": "10.0.0.1",
     },
 }
-VIEWS: dict[Kind, tuple[Any, dict[str, Any]]] = {
+VIEWS: dict[ObjectKind, tuple[Any, dict[str, Any]]] = {
     "nodes": (
         node_facts,
         node_object(taints=[{"key": "k", "effect": "NoSchedule"}], ready="False", unschedulable=True),
@@ -171,7 +171,7 @@ VIEWS: dict[Kind, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", VIEWS)
-def test_trimming_takes_nothing_that_a_decision_reads(kind: Kind) -> None:
+def test_trimming_takes_nothing_that_a_decision_reads(kind: ObjectKind) -> None:
     view, raw = VIEWS[kind]
     assert view(TRIM[kind](raw)) == view(raw)
     assert view(raw) is not None

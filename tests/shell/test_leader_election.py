@@ -25,7 +25,15 @@ from precision_operator.handlers import targets
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import KINDS, Cache
 from precision_operator.shell.gather import Gatherer
-from precision_operator.shell.leader_election import Alone, Clock, Election, Lease, LeaseLost, Terms, holder
+from precision_operator.shell.leader_election import (
+    Clock,
+    Lease,
+    LeaseElection,
+    LeaseLost,
+    LeaseTimings,
+    NoElection,
+    holder,
+)
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
 
@@ -133,7 +141,7 @@ class Replica:
     def __init__(self, shelf: Shelf, name: str, clock: HandClock | None = None) -> None:
         self.clock = clock or HandClock()
         self.road = shelf.road()
-        self.election = Election(self.road, name, Terms(), self.clock)
+        self.election = LeaseElection(self.road, name, LeaseTimings(), self.clock)
 
     async def tries(self, after: float = 0.0, *troubles: Trouble) -> bool:
         """One try `after` seconds; whether it leads then."""
@@ -318,7 +326,7 @@ async def test_a_replica_stands_by_as_long_as_another_one_renews() -> None:
     a, b = Replica(shelf, "a", clock), Replica(shelf, "b", clock)
     await a.tries()
     running = asyncio.create_task(b.election.run())
-    await asyncio.wait_for(b.election.tried.wait(), 5)
+    await asyncio.wait_for(b.election.first_attempt_done.wait(), 5)
     for _ in range(50):
         assert await a.tries()
         await asyncio.sleep(0)
@@ -334,7 +342,7 @@ class Stepped:
     def __init__(self, shelf: Shelf, name: str, clock: HandClock) -> None:
         self.clock = clock
         self.road = shelf.road(stepped=True)
-        self.election = Election(self.road, name, Terms(), clock)
+        self.election = LeaseElection(self.road, name, LeaseTimings(), clock)
         self._trying: Coroutine[Any, Any, None] | None = None
 
     def step(self) -> None:
@@ -417,7 +425,7 @@ def test_there_are_never_two_leaders_and_in_quiet_times_there_is_one() -> None:
 )
 def test_times_that_can_not_keep_replicas_apart_are_refused(times: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="the first must be longer than the second"):
-        Terms(*times)
+        LeaseTimings(*times)
 
 
 def test_the_command_line_says_which_times_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -427,9 +435,9 @@ def test_the_command_line_says_which_times_do_not_fit(capsys: pytest.CaptureFixt
 
 
 async def test_a_replica_that_has_no_others_leads_from_the_start() -> None:
-    alone = Alone()
+    alone = NoElection()
     alone.check()
-    assert (alone.leads, alone.tried.is_set(), alone.elected.is_set()) == (True, True, True)
+    assert (alone.leads, alone.first_attempt_done.is_set(), alone.elected.is_set()) == (True, True, True)
 
 
 def test_a_scrape_tells_who_leads() -> None:
@@ -520,7 +528,7 @@ async def test_who_does_not_lead_reads_and_sends_no_write(tmp_path: Path) -> Non
         assert asked[1:] == [("POST", "/c")]
 
 
-class Chair(Alone):
+class Chair(NoElection):
     """An office that is taken when a test says so."""
 
     def __init__(self) -> None:
@@ -562,7 +570,7 @@ async def test_a_replica_that_stands_by_is_ready_and_lists_everything_again_befo
 async def test_who_leads_from_the_start_lists_once(tmp_path: Path) -> None:
     async with empty_cluster(tmp_path) as (cluster, asked):
         reconciler = reconciler_of(cluster)
-        running = asyncio.create_task(reconciler.run(Alone()))
+        running = asyncio.create_task(reconciler.run(NoElection()))
         async with asyncio.timeout(10):
             await until(lambda: reconciler.ready)
             await reconciler.finish()

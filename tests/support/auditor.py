@@ -15,7 +15,7 @@ from precision_api.profile import ProfileSpec
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView
 from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.node_state import Stand
+from precision_operator.core.rollout.node_state import NodeState
 
 PRODUCT = "nvidia.com/gpu.product"
 DEFAULT_WATTS = {"NVIDIA-H100-80GB-HBM3": 700, "NVIDIA-GB200": 1200}
@@ -50,14 +50,14 @@ class World(Protocol):
     def holder(self, node: str) -> str | None: ...
 
 
-def check(world: World, start: Start, stands: Iterable[Stand]) -> None:
+def check(world: World, start: Start, node_states: Iterable[NodeState]) -> None:
     """Raises AssertionError, in words, for the first promise that the start would break."""
     spec = start.profile.spec
     assert spec is not None
     assert start.profile.uid in world.profiles, "its profile is gone"
     assert not spec.suspend, "a suspended profile starts an agent"
     for audit in (_node, _own, _rollout, _physical, _watts, _ramp, _rest):
-        audit(world, start, spec, list(stands))
+        audit(world, start, spec, list(node_states))
     for other in world.profiles.values():
         if other.uid != start.profile.uid and other.spec and start.facts.uid in _matched(world, other.spec):
             _keeps_limits_of(other, world, start)
@@ -120,7 +120,7 @@ def _share(limit: int | str, whole: int) -> int:
     return limit if isinstance(limit, int) else max(1, whole * int(limit.rstrip("%")) // 100)
 
 
-def _node(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
+def _node(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
     """The node is there, idle, and nobody else's turn: not even by name, for it may be the same machine."""
     uid, name = start.facts.uid, start.facts.name
     assert uid in world.nodes, f"{name} is not there"
@@ -131,14 +131,14 @@ def _node(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) ->
     assert not pods, f"{name} has an agent's pod already: {pods}"
 
 
-def _own(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
+def _own(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
     own = [agent for agent in agents(world) if agent[0] == start.profile.uid]
     most = _share(spec.rollout.max_concurrent, len(_matched(world, spec)))
     assert len(own) < most, f"maxConcurrent: {len(own)} run, {most} may"
 
 
-def _rollout(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
-    rollout, states = spec.rollout, [stand.state for stand in stands]
+def _rollout(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
+    rollout, states = spec.rollout, [node_state.state for node_state in node_states]
     good, bad = states.count("succeeded"), states.count("failed")
     own = sum(agent[0] == start.profile.uid for agent in agents(world))
     if rollout.max_failures is not None:
@@ -149,7 +149,7 @@ def _rollout(world: World, start: Start, spec: ProfileSpec, stands: list[Stand])
         assert good + own < rollout.canary, f"canary: {good} are measured and {own} run of {rollout.canary}"
 
 
-def _physical(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
+def _physical(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
     labels = _labels(world.nodes[start.facts.uid])
     there = [_labels(world.nodes[node]) for _, node, _ in agents(world) if node in world.nodes]
     for row in spec.rollout.per_topology:
@@ -162,7 +162,7 @@ def _physical(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]
             assert running < pool.max_concurrent, f"pool {pool.name}: {running} run, {pool.max_concurrent} may"
 
 
-def _watts(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
+def _watts(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
     mine, matched = _watts_of(world, start.facts.uid), _matched(world, spec)
     there = [(owner, node) for owner, node, _ in agents(world) if node in world.nodes]
     if spec.rollout.power_budget_watts is not None:
@@ -177,7 +177,7 @@ def _watts(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -
             assert drawn <= pool.power_budget_watts, f"pool {own_pool}: {drawn} W of {pool.power_budget_watts}"
 
 
-def _ramp(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
+def _ramp(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
     wait = timedelta(seconds=spec.rollout.ramp_seconds)
     for other in _same_group(world, start, spec):
         assert abs(world.now - other.at) >= wait, f"ramp: {other} was {world.now - other.at} ago"
@@ -198,7 +198,7 @@ def _same_group(world: World, start: Start, spec: ProfileSpec) -> Iterator[Begun
             yield other
 
 
-def _rest(world: World, start: Start, spec: ProfileSpec, stands: list[Stand]) -> None:
+def _rest(world: World, start: Start, spec: ProfileSpec, node_states: list[NodeState]) -> None:
     """A node that failed rests; one whose retries are spent, or that is quarantined, waits for another cause."""
     key = (start.profile.uid, start.facts.uid)
     report = next((r for r in world.reports.values() if (r.profile_uid, r.node_uid) == key), None)

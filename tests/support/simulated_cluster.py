@@ -111,10 +111,10 @@ class SimulatedCluster:
         looked_at: list[str] = []
         while True:
             decided = plan(self.observe(looked_at))
-            if not decided.look_at:
+            if not decided.nodes_to_probe:
                 return decided
-            assert not set(decided.look_at) & set(looked_at), "a node is looked at twice for one plan"
-            looked_at += decided.look_at
+            assert not set(decided.nodes_to_probe) & set(looked_at), "a node is looked at twice for one plan"
+            looked_at += decided.nodes_to_probe
 
     # What the operator writes.
 
@@ -143,7 +143,7 @@ class SimulatedCluster:
                 found = ingest.summary_of(action.job, action.pod)
                 yield from self._record(action.job, action.report, found, action.pool, action.keeping)
             case Close():
-                problem = ingest.Problem(action.reason, action.message, action.outcome)
+                problem = ingest.NoResult(action.reason, action.message, action.outcome)
                 yield from self._record(action.job, action.report, problem, "", action.keeping)
             case Drop(kind="Job"):
                 self._delete_job(action.name, action.uid)
@@ -168,8 +168,8 @@ class SimulatedCluster:
         if name in self.jobs:
             assert self.jobs[name].profile_uid == start.profile.uid
             return
-        stands = next(p.stands for p in decided.profiles if p.profile.uid == start.profile.uid)
-        auditor.check(self, start, stands)
+        node_states = next(p.node_states for p in decided.profiles if p.profile.uid == start.profile.uid)
+        auditor.check(self, start, node_states)
         stamped = {"uid": self.uid("job"), "creationTimestamp": format_time(self.now)}
         view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamped}})
         assert view is not None
@@ -185,7 +185,7 @@ class SimulatedCluster:
         return there.profile_uid == view.profile_uid
 
     def _record(
-        self, job: JobView, report: ReportView | None, found: Summary | ingest.Problem, pool: str, keeping: Keeping
+        self, job: JobView, report: ReportView | None, found: Summary | ingest.NoResult, pool: str, keeping: Keeping
     ) -> Iterator[None]:
         if report is None:
             body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
@@ -193,7 +193,7 @@ class SimulatedCluster:
                 return
             report = self.reports[body["metadata"]["name"]]
             yield
-        if isinstance(found, ingest.Problem):
+        if isinstance(found, ingest.NoResult):
             status = ingest.failed_status(found, job, report, self.now, keeping)
         else:
             good = ingest.finding(found, None, "no log")
@@ -313,7 +313,11 @@ class SimulatedCluster:
         for _ in range(40 + 12 * (len(self.nodes) + 1) * (len(self.profiles) + 1)):
             agents = self.jobs or [pod for pod in self.pods.values() if pod.live]
             decided = self.reconcile()
-            resting = {s.reason for p in decided.profiles for s in p.stands} & {"BackingOff", "Retrying", "Ramping"}
+            resting = {s.reason for p in decided.profiles for s in p.node_states} & {
+                "BackingOff",
+                "Retrying",
+                "Ramping",
+            }
             if not (agents or decided.actions or resting):
                 self.collect_garbage()
                 return

@@ -67,7 +67,7 @@ def after(seen: Observed) -> Observed:
     """The world in which the attempt on n1 has been ended as the plan says, and its end is in the report."""
     action = next(action for action in plan(seen).actions if isinstance(action, Close | Collect))
     if isinstance(action, Close):
-        problem: Any = ingest.Problem(action.reason, action.message, action.outcome)
+        problem: Any = ingest.NoResult(action.reason, action.message, action.outcome)
     else:
         problem = ingest.summary_of(action.job, action.pod)
     status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping)
@@ -101,9 +101,9 @@ def with_log(log: str | None) -> Observed:
 
 def basis_of(seen: Observed) -> dict[str, str]:
     """What a run that begins now is begun for."""
-    stand = plan(seen).profiles[0].stands[0]
-    assert stand.current is not None
-    return dict(stand.current.basis)
+    node_state = plan(seen).profiles[0].node_states[0]
+    assert node_state.current is not None
+    return dict(node_state.current.basis)
 
 
 def measured_for(was: Mapping[str, str], seen: Observed, ago: timedelta = MINUTE) -> Observed:

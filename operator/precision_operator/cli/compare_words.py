@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from precision_operator.core.results.compare import UNKNOWN, Answer, Comparison, Ratio, Row
+from precision_operator.core.results.compare import UNKNOWN, Comparison, ComparisonOutcome, ComparisonRow, Ratio
 
-_RATE: Mapping[Answer, str] = {
+_RATE: Mapping[ComparisonOutcome, str] = {
     "more": "faster",
     "less": "slower",
     "no_difference": "neither faster nor slower",
     "not_known": "",
 }
-_ENERGY: Mapping[Answer, str] = {
+_ENERGY: Mapping[ComparisonOutcome, str] = {
     "more": "more tokens per joule",
     "less": "fewer tokens per joule",
     "no_difference": "as many tokens per joule",
@@ -67,14 +67,14 @@ def _how(found: Comparison) -> str:
     }[found.how]
 
 
-def _sentence(row: Row) -> str:
+def _sentence(row: ComparisonRow) -> str:
     told = [f"{row.recipe}: {_amount(row.rate, _RATE) or f'tokens per second {ratio_text(row.rate)}'}"]
     if row.tokens_per_joule is not None:
         told.append(_amount(row.tokens_per_joule, _ENERGY) or f"tokens per joule {ratio_text(row.tokens_per_joule)}")
     return "; ".join(told) + "."
 
 
-def _amount(ratio: Ratio, words: Mapping[Answer, str]) -> str:
+def _amount(ratio: Ratio, words: Mapping[ComparisonOutcome, str]) -> str:
     """`1.8 % slower (0.982 [0.976, 0.988])`; empty where nothing is known of noise."""
     if ratio.answer == "not_known":
         return ""

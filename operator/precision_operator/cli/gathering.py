@@ -23,10 +23,10 @@ from precision_operator.core.observe.observed import (
     ReportView,
     Settings,
 )
-from precision_operator.core.observe.operator_defaults import served
+from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.shell.cache import Cache, Kind
+from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.gather import Gatherer, Reader, list_into, wanted_texts
 from precision_operator.shell.settings import Configured, configured_in
 
@@ -40,7 +40,7 @@ OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/componen
 UNKNOWN_IMAGE = "the-operators-own"
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
-_KINDS: tuple[Kind, ...] = ("nodes", "jobs", "pods", "reports")
+_KINDS: tuple[ObjectKind, ...] = ("nodes", "jobs", "pods", "reports")
 """What is listed once it is clear which profiles count."""
 UNKNOWN_SETTINGS = (
     "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
@@ -110,7 +110,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: Question | N
     else:
         settings = settings_told_by(there, asked)
         profiles = tuple(map(without_agent_change, profiles))
-    profiles = tuple(served(profile, settings) for profile in profiles)
+    profiles = tuple(with_operator_defaults(profile, settings) for profile in profiles)
     reader = _PermittedReader(cluster, question)
     unread = await reader.read_texts(profiles, notes)
     for kind in _KINDS:
@@ -133,7 +133,7 @@ class _Lists:
     cache: Cache = field(default_factory=Cache)
     everywhere: bool = True
 
-    async def take(self, kind: Kind) -> None:
+    async def take(self, kind: ObjectKind) -> None:
         """All objects of a kind that the user may list, into the cache. Raises ApiError."""
         try:
             await list_into(self.cache, self.cluster, kind, None if self.everywhere or kind == "nodes" else self.own)
@@ -230,7 +230,7 @@ async def _looked(world: _World, wanted: Sequence[str], taken_for_idle: bool = F
     seen, notes = world.observed, world.notes
     while True:
         try:
-            occupancy = await world.gatherer.look(wanted)
+            occupancy = await world.gatherer.probe(wanted)
         except ApiError as error:
             if error.status != 403:
                 raise
@@ -241,7 +241,7 @@ async def _looked(world: _World, wanted: Sequence[str], taken_for_idle: bool = F
             occupancy = {str(raw["metadata"]["name"]): Occupancy(None) for raw in seen.nodes.values()}
         seen = replace(seen, occupancy={**occupancy, **seen.occupancy})
         decided = plan(seen)
-        wanted = decided.look_at
+        wanted = decided.nodes_to_probe
         if not wanted:
             return Seen(seen, decided, tuple(notes), world.unread)
         if len(seen.occupancy) >= LOOKS_PER_ANSWER:

@@ -16,10 +16,10 @@ from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.observe.views import report_view
-from precision_operator.core.results.compare import Figure, Point, Setting, Side, same_driver
+from precision_operator.core.results.compare import ComparedFigure, Point, Setting, Side, same_driver
 from precision_operator.core.results.pool import population
-from precision_operator.core.results.provenance import origin
-from precision_operator.core.results.reading import Row, number, read
+from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import RecipeRow, number, read
 from precision_operator.report.facts import node_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")
@@ -122,11 +122,11 @@ def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | No
     return Point(node, setting, figures) if figures else None
 
 
-def _past_figures(past: ReportPast) -> tuple[Figure, ...]:
+def _past_figures(past: ReportPast) -> tuple[ComparedFigure, ...]:
     """A report remembers of an older run that it was throttled, and not with which recipe."""
     error, joules = number(past.rate_error), past.recipe_tokens_per_joule
     return tuple(
-        Figure(recipe, float(rate), error, number(joules.get(recipe)), bool(past.throttled))
+        ComparedFigure(recipe, float(rate), error, number(joules.get(recipe)), bool(past.throttled))
         for recipe, rate in past.recipe_tokens_per_second.items()
     )
 
@@ -137,10 +137,10 @@ def _point(node: str, status: ReportStatus) -> Point | None:
     return Point(node, setting_of(status), figures) if figures else None
 
 
-def _figure(row: Row) -> Figure | None:
+def _figure(row: RecipeRow) -> ComparedFigure | None:
     if not row.tokens_per_second:
         return None
-    return Figure(
+    return ComparedFigure(
         recipe=row.recipe,
         rate=row.tokens_per_second,
         error=row.error,
@@ -161,7 +161,7 @@ def setting_of(status: ReportStatus) -> Setting:
         software=(software.stack_hash or software.transformer_engine) if software else None,
         workload=_workload(run) if run else None,
         method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,
-        data=origin(run) if run else None,
+        data=provenance_of(run) if run else None,
     )
 
 

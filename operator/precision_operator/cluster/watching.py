@@ -36,7 +36,7 @@ KOPF_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
-class Target:
+class WatchTarget:
     """What one watch shows: a kind, in one namespace or (None) in the cluster."""
 
     group: str
@@ -76,7 +76,7 @@ class WatchEnded(Exception):
     """A watch that has ended; the message says why."""
 
 
-Take = Callable[[Target], Awaitable[None]]
+Take = Callable[[WatchTarget], Awaitable[None]]
 """List a target's objects completely and take them in. Raises ApiError."""
 
 
@@ -85,14 +85,14 @@ class Watches:
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[WatchTarget],
         take: Take,
-        register: Callable[[Target, kopf.OperatorRegistry], None],
+        register: Callable[[WatchTarget, kopf.OperatorRegistry], None],
         kubeconfig: str | None,
         after_spawn: Callable[[], None] = lambda: None,
     ) -> None:
         """`register` adds the handler of a target's events; `after_spawn` takes back the signals, which kopf takes."""
-        self.states: Mapping[Target, WatchState] = {target: WatchState() for target in targets}
+        self.states: Mapping[WatchTarget, WatchState] = {target: WatchState() for target in targets}
         self.listed = asyncio.Event()
         """Set when every target has been listed once."""
         self._take = take
@@ -112,7 +112,7 @@ class Watches:
             if self._connector is not None:
                 await self._connector.close()
 
-    async def _keep(self, target: Target) -> None:
+    async def _keep(self, target: WatchTarget) -> None:
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
         while True:
             began = loop.time()
@@ -127,7 +127,7 @@ class Watches:
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _watch(self, target: Target) -> None:
+    async def _watch(self, target: WatchTarget) -> None:
         """Watch by a kopf operator of this target alone, until it ends. Always raises, at least WatchEnded."""
         stop, insights = asyncio.Event(), Insights()
         tasks = await kopf.spawn_tasks(
@@ -158,7 +158,7 @@ class Watches:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _registry(self, target: Target) -> kopf.OperatorRegistry:
+    def _registry(self, target: WatchTarget) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         kopf.on.login(registry=registry)(self._login)
@@ -181,18 +181,18 @@ class Watches:
             server=found.server, default_namespace=found.default_namespace, aiohttp_session=session
         )
 
-    def _mark_listed(self, target: Target) -> None:
+    def _mark_listed(self, target: WatchTarget) -> None:
         self.states[target].listed = True
         if all(state.listed for state in self.states.values()):
             self.listed.set()
 
-    def _holds(self, target: Target) -> None:
+    def _holds(self, target: WatchTarget) -> None:
         state = self.states[target]
         if state.problem:
             _log.info("%s: watched now", target)
         state.problem, state.watched = "", True
 
-    def _failed(self, target: Target, error: ApiError | WatchEnded) -> None:
+    def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
         state, problem = self.states[target], str(error)
         if problem != state.problem:
             _log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
@@ -202,7 +202,7 @@ class Watches:
             self._mark_listed(target)
 
 
-def settings_of(target: Target) -> kopf.OperatorSettings:
+def settings_of(target: WatchTarget) -> kopf.OperatorSettings:
     """kopf, reduced to watching: it writes nothing, and asks for no rights that the chart doesn't give."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False

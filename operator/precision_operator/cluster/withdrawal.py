@@ -15,7 +15,7 @@ from typing import Any
 import kopf
 
 from precision_operator.cluster.client import Cluster
-from precision_operator.cluster.watching import Target, Watches
+from precision_operator.cluster.watching import Watches, WatchTarget
 
 _log = logging.getLogger(__name__)
 
@@ -30,12 +30,12 @@ async def own_deployment_deleted(
     deleted = asyncio.Event()
     if not name:
         await deleted.wait()
-    target = Target("apps", "v1", "deployments", cluster.namespace, field_selector=f"metadata.name={name}")
+    target = WatchTarget("apps", "v1", "deployments", cluster.namespace, field_selector=f"metadata.name={name}")
 
-    async def take(target: Target) -> None:
+    async def take(target: WatchTarget) -> None:
         await cluster.list_all(target.path, field_selector=target.field_selector)
 
-    def register(target: Target, registry: kopf.OperatorRegistry) -> None:
+    def register(target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
         async def see(event: Any, **_: Any) -> None:
             if event["type"] == "DELETED" or event["object"]["metadata"].get("deletionTimestamp"):
                 deleted.set()

@@ -9,12 +9,12 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from precision_operator.cluster.object_store import resource_version
+from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.families.family import Family, Level, shown_at
 from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.table import NODE_FAMILIES, PLAN_FAMILIES, PROFILE_FAMILIES
 from precision_operator.exporter.reading import (
     NodeResult,
-    Raw,
     owner,
     read_profile,
     read_report,

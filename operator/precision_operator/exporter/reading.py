@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from precision_api.profile import ProfileStatus, Thresholds
 from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.reading import Reading, read
-
-Raw = Mapping[str, Any]
-"""A Kubernetes object as decoded JSON."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from precision_operator.cluster.object_store import Identity, ObjectStore, resource_version
+from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, report_entry
 from precision_operator.exporter.families.family import Level
-from precision_operator.exporter.reading import GemmTime, Raw, owner
+from precision_operator.exporter.reading import GemmTime, owner
 
 _log = logging.getLogger(__name__)
 _CHUNK = 100

@@ -19,7 +19,7 @@ import kopf
 from precision_api.names import API_VERSION, GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import collection, profiles, reports
-from precision_operator.cluster.watching import Target
+from precision_operator.cluster.watching import WatchTarget
 from precision_operator.exporter.details import Details
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -50,7 +50,7 @@ class Lists:
             await self._take_plans(namespace, optional=True)
         await self._complete()
 
-    async def take_one(self, target: Target) -> None:
+    async def take_one(self, target: WatchTarget) -> None:
         """List one kind in one namespace. Raises ApiError."""
         assert target.namespace is not None
         if target.plural == PLAN_PLURAL:
@@ -107,17 +107,17 @@ class Lists:
                 _log.warning("listing again: %s; the watches go on", error)
 
 
-def targets(namespaces: Sequence[str]) -> list[Target]:
+def targets(namespaces: Sequence[str]) -> list[WatchTarget]:
     """All that is watched. The cluster may lack CapacityPlans."""
     kinds = ((PROFILE_PLURAL, False), (REPORT_PLURAL, False), (PLAN_PLURAL, True))
     return [
-        Target(GROUP, VERSION, plural, namespace, optional=optional)
+        WatchTarget(GROUP, VERSION, plural, namespace, optional=optional)
         for namespace in namespaces
         for plural, optional in kinds
     ]
 
 
-def register(store: Store, lists: Lists) -> Callable[[Target, kopf.OperatorRegistry], None]:
+def register(store: Store, lists: Lists) -> Callable[[WatchTarget, kopf.OperatorRegistry], None]:
     """Adds kopf's event handler of one target."""
 
     def profile(raw: Any) -> None:
@@ -126,7 +126,7 @@ def register(store: Store, lists: Lists) -> Callable[[Target, kopf.OperatorRegis
 
     seen = {REPORT_PLURAL: store.see_report, PROFILE_PLURAL: profile, PLAN_PLURAL: store.see_plan}
 
-    def add(target: Target, registry: kopf.OperatorRegistry) -> None:
+    def add(target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
         kopf.on.event(target.group, target.version, target.plural, registry=registry)(_sees(store, seen[target.plural]))
 
     return add

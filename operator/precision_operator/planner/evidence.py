@@ -23,7 +23,7 @@ from precision_api.summary import USABLE
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import median, of_one_scope, steady
-from precision_operator.core.results.reading import Reading, Row
+from precision_operator.core.results.reading import Reading, RecipeRow
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.quantities import Problem, Unusable
 from precision_operator.planner.straggler import Rates, Straggler, quiet
@@ -302,9 +302,11 @@ def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
     return frozenset(of[node.pool, node.node] for node in slow if node.slow)
 
 
-def _row(rate: RateFacts) -> Row:
+def _row(rate: RateFacts) -> RecipeRow:
     """What a node is judged by: its synchronous rate."""
-    return Row(rate.recipe, rate.verdict, "ok", rate.throttled, tokens_per_second=rate.synchronous_tokens_per_second)
+    return RecipeRow(
+        rate.recipe, rate.verdict, "ok", rate.throttled, tokens_per_second=rate.synchronous_tokens_per_second
+    )
 
 
 def _sample(

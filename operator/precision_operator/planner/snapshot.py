@@ -16,14 +16,14 @@ from precision_api.profile import ProfileSpec, Thresholds
 from precision_api.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.resolution import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import population
-from precision_operator.core.results.provenance import origin
-from precision_operator.core.results.reading import Reading, Row, number, read
+from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import Reading, RecipeRow, number, read
 from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
 
-Raw = Mapping[str, Any]
 RACK_LABELS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack")
 """NVLink domain first: a block lies within one."""
 _PARTS = {"software": ("driver", "stackHash"), "attempt": ("run", "number", "outcome", "reason", "finishedAt")}
@@ -260,7 +260,7 @@ def _node(
         profile=report.profile,
         workload=workload.key,
         finished_at=run.finished_at,
-        provenance=origin(run),
+        provenance=provenance_of(run),
         stale=report.stale,
         slow=(report.namespace, report.profile, report.node) in slow,
         passes=run.passes,
@@ -289,7 +289,7 @@ def _workload(run: ReportRun, owner: Campaign | None) -> WorkloadFacts:
     return WorkloadFacts(key=f"report-{run.workload_hash}-{run.scope}", name=name, flops_per_token=flops)
 
 
-def _rate(row: Row) -> RateFacts:
+def _rate(row: RecipeRow) -> RateFacts:
     return RateFacts(
         recipe=row.recipe,
         verdict=row.verdict,

@@ -16,9 +16,9 @@ from precision_api.summary import recipe_summaries
 from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
 from precision_operator.core.results.outliers import Judged, judged
-from precision_operator.core.results.provenance import origin
+from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading, read
-from precision_operator.core.results.reading import Row as NodeRow
+from precision_operator.core.results.reading import RecipeRow as NodeRow
 from precision_operator.core.results.rows import recipe_report, run_of_result
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
@@ -67,7 +67,7 @@ class Given:
         """The weakest origin of any figure on the page."""
         kinds = {node.reading.data for node in self.nodes}
         if self.result is not None:
-            kinds.add(origin(self.result))
+            kinds.add(provenance_of(self.result))
         weakest: tuple[Origin, ...] = ("simulated", "replayed", "trial")
         return next((kind for kind in weakest if kind in kinds), "measured")
 
@@ -225,6 +225,6 @@ def node_of_result(result: MeasurementResult) -> Node:
         software=ReportSoftware.model_validate(result.software.model_dump()),
         run=run_of_result(result),
         results=tuple(map(recipe_report, recipe_summaries(result))),
-        data=origin(result),
+        data=provenance_of(result),
     )
     return Node(result.node, result.product, status)

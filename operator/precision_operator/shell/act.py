@@ -32,7 +32,7 @@ EXTRA_LOG_LINES = 200
 """Lines asked for beyond the result's own: stderr shares the log, and a runtime counts pieces of long lines."""
 
 
-class NotYet(Exception):
+class Requeue(Exception):
     """An action that will work later; the message says what it waits for."""
 
 
@@ -42,8 +42,8 @@ class Actor:
     def __init__(self, cluster: Cluster, cache: Cache) -> None:
         self._cluster = cluster
         self._cache = cache
-        self.unsure: dict[str, Start] = {}
-        """Creations without an answer, by Job name: they may have happened. Cleared by `settle`."""
+        self.unconfirmed: dict[str, Start] = {}
+        """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
@@ -62,7 +62,7 @@ class Actor:
                     return 0
                 try:
                     await self._one(action)
-                except NotYet as reason:
+                except Requeue as reason:
                     _log.info("%s: later: %s", _subject(action), reason)
                     return 1
                 except ApiError as error:
@@ -84,7 +84,7 @@ class Actor:
             case Collect():
                 await self._collect(action)
             case Close():
-                problem = ingest.Problem(action.reason, action.message, action.outcome)
+                problem = ingest.NoResult(action.reason, action.message, action.outcome)
                 await self._fail(action.job, action.report, problem, action.keeping)
             case Drop():
                 await self._delete(action.kind, action.namespace, action.name, action.uid)
@@ -92,9 +92,9 @@ class Actor:
                 status = ingest.marked_status(action, _now())
                 await self._write_status(action.report, status)
 
-    async def settle(self) -> None:
+    async def confirm_creates(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""
-        for name, start in list(self.unsure.items()):
+        for name, start in list(self.unconfirmed.items()):
             try:
                 raw = await self._cluster.get(paths.item(paths.jobs(start.profile.namespace), name))
             except ApiError as error:
@@ -102,7 +102,7 @@ class Actor:
                     raise
             else:
                 self._cache.put("jobs", raw)
-            del self.unsure[name]
+            del self.unconfirmed[name]
 
     async def _start(self, start: Start) -> None:
         if start.report is not None:
@@ -115,7 +115,7 @@ class Actor:
             if error.status == 409:
                 raw = await self._ours(start, collection, name)
             elif error.status in (0, 408) or error.status >= 500:
-                self.unsure[name] = start
+                self.unconfirmed[name] = start
                 raise
             else:
                 raise
@@ -128,7 +128,7 @@ class Actor:
         wanted = start.job["metadata"]["labels"]
         same = view is not None and raw["metadata"].get("labels", {}).items() >= wanted.items()
         if not same or raw["metadata"].get("deletionTimestamp"):
-            raise NotYet(f"another Job of the name {name} is still there")
+            raise Requeue(f"another Job of the name {name} is still there")
         return raw
 
     async def _create_report(self, body: dict[str, Any]) -> ReportView:
@@ -142,7 +142,7 @@ class Actor:
         view = report_view(raw)
         owner = body["metadata"]["ownerReferences"][0]["uid"]
         if view is None or view.profile_uid != owner or raw["metadata"].get("deletionTimestamp"):
-            raise NotYet(f"an older report {body['metadata']['name']} is still being deleted")
+            raise Requeue(f"an older report {body['metadata']['name']} is still being deleted")
         self._cache.put("reports", raw)
         return view
 
@@ -150,7 +150,7 @@ class Actor:
         job = action.job
         pod = await self._ended_pod(job, action.pod)
         summary = ingest.summary_of(job, pod)
-        if isinstance(summary, ingest.Problem):
+        if isinstance(summary, ingest.NoResult):
             log = await self._end_of_log(job, pod) if summary.outcome == "failed" else None
             await self._fail(job, action.report, summary, action.keeping, log)
             return
@@ -172,7 +172,7 @@ class Actor:
         views = [view for raw in items if (view := pod_view(raw)) is not None and view.job_uid == job.uid]
         ended = next((view for view in views if not view.live), None)
         if ended is None and views:
-            raise NotYet("its pod has not ended yet")
+            raise Requeue("its pod has not ended yet")
         return ended or (pod if pod is not None and pod.termination else None)
 
     async def _full_result(self, job: JobView, pod: PodView, summary: Summary) -> ingest.Finding:
@@ -198,14 +198,14 @@ class Actor:
             return await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
         except ApiError as error:
             if error.transient and job.finished_at is not None and _now() - job.finished_at < LOG_PATIENCE:
-                raise NotYet(f"its log can't be read: {error}") from error
+                raise Requeue(f"its log can't be read: {error}") from error
             raise
 
     async def _fail(
         self,
         job: JobView,
         report: ReportView | None,
-        problem: ingest.Problem,
+        problem: ingest.NoResult,
         keeping: Keeping,
         log: str | None = None,
     ) -> None:
@@ -224,7 +224,7 @@ class Actor:
             raw = await self._cluster.patch(path, patch, "json")
         except ApiError as error:
             if error.status == 422:
-                raise NotYet(f"the report has changed since it was read: {error.message}") from error
+                raise Requeue(f"the report has changed since it was read: {error.message}") from error
             raise
         self._cache.put("reports", raw)
 

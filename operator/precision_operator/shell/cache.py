@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 from precision_api.names import ANNOTATION_RERUN
 from precision_operator.cluster.object_store import ObjectStore, identity
+from precision_operator.core.observe.observed import Raw
 
-Kind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
-KINDS: tuple[Kind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
-
-Raw = Mapping[str, Any]
+ObjectKind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
+KINDS: tuple[ObjectKind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
 
 
 class Cache:
@@ -21,35 +20,35 @@ class Cache:
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        self._stores: dict[Kind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
+        self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
         self._began = time.monotonic()
-        self._heard: dict[tuple[Kind, str | None], float] = {}
+        self._heard: dict[tuple[ObjectKind, str | None], float] = {}
 
-    def all(self, kind: Kind) -> Mapping[str, Raw]:
+    def all(self, kind: ObjectKind) -> Mapping[str, Raw]:
         """Trimmed objects by UID."""
         return self._stores[kind].objects
 
-    def hear(self, kind: Kind, namespace: str | None) -> None:
+    def touch(self, kind: ObjectKind, namespace: str | None) -> None:
         """Something of this kind has come from the API server unasked, or in a complete list of the namespace."""
         self._heard[kind, namespace] = time.monotonic()
 
-    def age(self, kind: Kind, namespace: str | None) -> float:
+    def seconds_since_last_event(self, kind: ObjectKind, namespace: str | None) -> float:
         """Seconds since anything of this kind was heard from the namespace; since the start where nothing was."""
         return time.monotonic() - self._heard.get((kind, namespace), self._began)
 
-    def put(self, kind: Kind, raw: Raw) -> None:
+    def put(self, kind: ObjectKind, raw: Raw) -> None:
         """Take an object as seen in an event, a list, or the answer to a write of ours."""
         if self._stores[kind].put(identity(raw), TRIM[kind](raw)):
             self.changed.set()
 
-    def drop(self, kind: Kind, uid: str) -> None:
+    def drop(self, kind: ObjectKind, uid: str) -> None:
         """Take the end of an object."""
         if self._stores[kind].delete(uid):
             self.changed.set()
 
-    def take_list(self, kind: Kind, items: Iterable[Raw], version: str, namespace: str | None = None) -> None:
+    def take_list(self, kind: ObjectKind, items: Iterable[Raw], version: str, namespace: str | None = None) -> None:
         """Take a complete list of one namespace (None: of all), read at resourceVersion `version`."""
-        self.hear(kind, namespace)
+        self.touch(kind, namespace)
         listed = set()
         for raw in items:
             listed.add(identity(raw).uid)
@@ -123,7 +122,7 @@ def _pod(raw: Raw) -> Raw:
     }
 
 
-TRIM: Mapping[Kind, Callable[[Raw], Raw]] = {
+TRIM: Mapping[ObjectKind, Callable[[Raw], Raw]] = {
     "nodes": _node,
     "profiles": _profile,
     "reports": _report,

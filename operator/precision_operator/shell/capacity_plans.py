@@ -25,15 +25,15 @@ from pydantic import ValidationError
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_PLURAL
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.planner.conditions import events, finished, refused, status_before
 from precision_operator.planner.snapshot import campaign, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.leader_election import LeaseLost, Office
+from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 
 _log = logging.getLogger(__name__)
-Raw = Mapping[str, Any]
 
 LOOK_SECONDS = 2.0
 """How often it is looked whether inputs have moved: comparing identities, a millisecond for 10,000 reports."""
@@ -96,9 +96,9 @@ class Planning:
             if item["metadata"]["uid"] not in self._plans:
                 await self.see({"type": None, "object": item})
 
-    async def run(self, office: Office) -> None:
+    async def run(self, elector: LeaderElector) -> None:
         """Solve what has changed, again and again, while this replica leads."""
-        await office.elected.wait()
+        await elector.elected.wait()
         try:
             while True:
                 self._moved.clear()

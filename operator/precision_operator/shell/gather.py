@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
-from precision_operator.core.observe.operator_defaults import served
+from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
-from precision_operator.shell.cache import KINDS, Cache, Kind
+from precision_operator.shell.cache import KINDS, Cache, ObjectKind
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 256
 """A bound: a fleet that is busy throughout is looked at in several passes."""
 KUEUE = "kueue.x-k8s.io/v1beta1"
-SELECTORS: dict[Kind, str] = {
+SELECTORS: dict[ObjectKind, str] = {
     "jobs": f"{LABEL_APP}={AGENT_APP}",
     "pods": f"{LABEL_APP}={AGENT_APP}",
     "reports": f"{LABEL_MANAGED_BY}={MANAGED_BY}",
@@ -87,7 +87,7 @@ class Reader:
             raise
 
 
-async def list_into(cache: Cache, cluster: Cluster, kind: Kind, namespace: str | None) -> None:
+async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:
     """A complete list of one kind in one namespace (None: in all) into the cache. Raises ApiError."""
     items, version = await cluster.list_all(_path(kind, namespace), SELECTORS.get(kind))
     cache.take_list(kind, items, version, namespace)
@@ -109,13 +109,13 @@ class Gatherer:
         self._cache = cache
         self._settings = settings
         self._namespaces = tuple(namespaces)
-        self._looks: dict[str, tuple[float, Occupancy]] = {}
+        self._probes: dict[str, tuple[float, Occupancy]] = {}
         self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
         self._refusals: dict[str, tuple[float, str]] = {}
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
         self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
-        self._read: dict[Kind, dict[str, tuple[Raw, Any]]] = {}
+        self._read: dict[ObjectKind, dict[str, tuple[Raw, Any]]] = {}
         """What each object was read as, by UID: what has not changed since is not read again."""
 
     async def list_everything(self) -> None:
@@ -124,7 +124,7 @@ class Gatherer:
             for place in [None] if kind == "nodes" else self._namespaces:
                 await self.list_one(kind, place)
 
-    async def list_one(self, kind: Kind, namespace: str | None) -> None:
+    async def list_one(self, kind: ObjectKind, namespace: str | None) -> None:
         """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
         await list_into(self._cache, self._cluster, kind, namespace)
 
@@ -145,14 +145,14 @@ class Gatherer:
             jobs=await self._with_refusals(jobs, {pod.job_uid for pod in pods}, now),
             pods=pods,
             reports=self._views("reports", report_view),
-            occupancy={name: seen for name, (at, seen) in self._looks.items() if now - at < _keeps(seen)},
+            occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
             config_maps={key: await self._config_map(*key, now) for key in wanted_texts(profiles)},
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
             slices=await self._slices(now) if profiles else (),
         )
 
-    def _views(self, kind: Kind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
+    def _views(self, kind: ObjectKind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
         before = self._read.get(kind, {})
         now: dict[str, tuple[Raw, T | None]] = {}
@@ -164,27 +164,27 @@ class Gatherer:
 
     def _profile(self, raw: Raw) -> ProfileView:
         """A profile, with the operator's defaults for its agents."""
-        return served(profile_view(raw), self._settings)
+        return with_operator_defaults(profile_view(raw), self._settings)
 
-    async def look(self, nodes: Sequence[str]) -> dict[str, Occupancy]:
+    async def probe(self, nodes: Sequence[str]) -> dict[str, Occupancy]:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
         limit = asyncio.Semaphore(LOOKS_AT_ONCE)
 
-        async def look_at(name: str) -> Occupancy:
+        async def nodes_to_probe(name: str) -> Occupancy:
             async with limit:
                 seen = await self._reader.occupancy(name)
-            self._looks[name] = (asyncio.get_running_loop().time(), seen)
+            self._probes[name] = (asyncio.get_running_loop().time(), seen)
             return seen
 
-        return dict(zip(nodes, await asyncio.gather(*map(look_at, nodes)), strict=True))
+        return dict(zip(nodes, await asyncio.gather(*map(nodes_to_probe, nodes)), strict=True))
 
-    def forget_look(self, node: str) -> None:
+    def invalidate_probe(self, node: str) -> None:
         """The node has got an agent: what was seen before does not hold any more."""
-        self._looks.pop(node, None)
+        self._probes.pop(node, None)
 
     def forget_idle(self) -> None:
         """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while."""
-        self._looks = {name: look for name, look in self._looks.items() if look[1].holder is not None}
+        self._probes = {name: look for name, look in self._probes.items() if look[1].holder is not None}
 
     async def _config_map(self, namespace: str, name: str, now: float) -> Mapping[str, str] | None:
         at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))
@@ -229,7 +229,7 @@ class Gatherer:
         return text
 
 
-def _path(kind: Kind, namespace: str | None) -> str:
+def _path(kind: ObjectKind, namespace: str | None) -> str:
     if kind == "nodes":
         return paths.NODES
     makers = {"profiles": paths.profiles, "reports": paths.reports, "jobs": paths.jobs, "pods": paths.pods}

@@ -32,26 +32,26 @@ class LeaseLost(Exception):
 
 
 @dataclass(frozen=True)
-class Terms:
+class LeaseTimings:
     """The three times of an election, in seconds. ValueError when they can't keep two replicas apart."""
 
     lease_seconds: int = 15
     """How long the others wait for a holder that has gone silent: how long a crash takes to be noticed."""
     renew_deadline: float = 10.0
     """How long a holder may write after its last good renewal began."""
-    retry: float = 2.0
+    retry_period: float = 2.0
     """Time between two tries to take or renew."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.retry * JITTER < self.renew_deadline < self.lease_seconds:
+        if not 0 < self.retry_period * JITTER < self.renew_deadline < self.lease_seconds:
             raise ValueError(
                 f"the lease lasts {self.lease_seconds:g} s, its holder gives up after {self.renew_deadline:g} s and "
-                f"tries every {self.retry:g} s: the first must be longer than the second, and the second longer than "
-                f"{JITTER:g} times the third"
+                f"tries every {self.retry_period:g} s: the first must be longer than the second, and the second "
+                f"longer than {JITTER:g} times the third"
             )
 
 
-class Store(Protocol):
+class ResourceLock(Protocol):
     """Where the Lease is kept. Both raise ApiError."""
 
     async def read(self) -> Lease | None:
@@ -82,10 +82,10 @@ class Clock:
 CLOCK = Clock()
 
 
-class Office(Protocol):
+class LeaderElector(Protocol):
     """What the rest of the operator knows of an election."""
 
-    tried: asyncio.Event
+    first_attempt_done: asyncio.Event
     """Set when the first try to lead has been answered, or has failed."""
     elected: asyncio.Event
     """Set when this replica leads. Never cleared: who loses the office ends."""
@@ -104,14 +104,14 @@ class Office(Protocol):
         """Give it up for good; call it when nothing is being written and `run` has ended."""
 
 
-class Alone:
+class NoElection:
     """The office of a replica that has no others: it leads from the start."""
 
     leads = True
 
     def __init__(self) -> None:
-        self.tried, self.elected = asyncio.Event(), asyncio.Event()
-        self.tried.set()
+        self.first_attempt_done, self.elected = asyncio.Event(), asyncio.Event()
+        self.first_attempt_done.set()
         self.elected.set()
 
     def check(self) -> None:
@@ -125,11 +125,13 @@ class Alone:
         """Nobody waits for it."""
 
 
-class Election:
+class LeaseElection:
     """The office that a Lease stands for, as one replica runs for it."""
 
-    def __init__(self, store: Store, identity: str, terms: Terms = Terms(), clock: Clock = CLOCK) -> None:
-        self.tried, self.elected = asyncio.Event(), asyncio.Event()
+    def __init__(
+        self, store: ResourceLock, identity: str, terms: LeaseTimings = LeaseTimings(), clock: Clock = CLOCK
+    ) -> None:
+        self.first_attempt_done, self.elected = asyncio.Event(), asyncio.Event()
         self._store = store
         self._identity = identity
         self._terms = terms
@@ -152,13 +154,13 @@ class Election:
         """Stand by until the Lease is free, take it, renew it. Raises LeaseLost when it is lost."""
         while not self.leads:
             await self.attempt()
-            self.tried.set()
+            self.first_attempt_done.set()
             if not self.leads:
-                await self._clock.sleep(self._terms.retry * random.uniform(1, JITTER))
+                await self._clock.sleep(self._terms.retry_period * random.uniform(1, JITTER))
         _log.info("leading as %s", self._identity)
         self.elected.set()
         while True:
-            await self._clock.sleep(self._terms.retry)
+            await self._clock.sleep(self._terms.retry_period)
             self.check()  # who slept too long asks nobody: another may have led and gone meanwhile
             await self.attempt()
             self.check()
@@ -207,12 +209,12 @@ def holder(lease: Lease) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-def lasts(lease: Lease, terms: Terms) -> float:
+def lasts(lease: Lease, terms: LeaseTimings) -> float:
     """Seconds of silence after which its holder has lost it: its own word, since that is what it relies on."""
     return float((lease.get("spec") or {}).get("leaseDurationSeconds") or terms.lease_seconds)
 
 
-def claimed(lease: Lease | None, identity: str, terms: Terms, now: datetime) -> dict[str, Any]:
+def claimed(lease: Lease | None, identity: str, terms: LeaseTimings, now: datetime) -> dict[str, Any]:
     """The Lease with us as its holder: taken (a transition is counted), or renewed."""
     spec = dict((lease or {}).get("spec") or {})
     ours = {
@@ -236,7 +238,7 @@ def _micro_time(now: datetime) -> str:
     return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-class LeaseStore:
+class LeaseLock:
     """A Lease in a cluster. `cluster` should be one of its own: a crowd of slow requests must not delay a renewal."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:

@@ -20,7 +20,7 @@ from precision_operator.core.status.profile_status import profile_status, status
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer
-from precision_operator.shell.leader_election import Office
+from precision_operator.shell.leader_election import LeaderElector
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -79,19 +79,19 @@ class Reconciler:
         self.ready = False
         """Whether everything has been listed once: this replica could lead, whether it does or not."""
 
-    async def run(self, office: Office) -> None:
+    async def run(self, elector: LeaderElector) -> None:
         """List everything; once elected, a pass whenever something changed; errors of the API are waited out.
 
         The first pass comes after a list that began after the election: the one who led before may have written last
         what no watch has shown yet.
         """
-        await office.tried.wait()
-        leading = office.elected.is_set()
+        await elector.first_attempt_done.wait()
+        leading = elector.elected.is_set()
         await (self._list_until_done() if self._watched is None else self._watched.wait())
         self.ready = True
         relist = asyncio.create_task(self._list_again())
         try:
-            await office.elected.wait()
+            await elector.elected.wait()
             if not leading:
                 await self._list_until_done()
             spared = False
@@ -157,12 +157,12 @@ class Reconciler:
 
     async def once(self) -> float:
         """One pass. Returns the seconds after which the next one is due although nothing changed."""
-        await self._actor.settle()
+        await self._actor.confirm_creates()
         observed, decided = await self._decide()
         again = await self._actor.act(decided.actions)
         for action in decided.actions:
             if isinstance(action, Start):
-                self._gatherer.forget_look(action.facts.name)
+                self._gatherer.invalidate_probe(action.facts.name)
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
             decided = replace(await _planned(observed), actions=decided.actions)
@@ -178,10 +178,10 @@ class Reconciler:
         for _ in range(ROUNDS):
             observed = await self._gatherer.observe()
             decided = await _planned(observed)
-            if not decided.look_at or looked >= LOOKS_PER_PASS:
+            if not decided.nodes_to_probe or looked >= LOOKS_PER_PASS:
                 break
-            await self._gatherer.look(decided.look_at[:LOOKS_PER_PASS])
-            looked += len(decided.look_at)
+            await self._gatherer.probe(decided.nodes_to_probe[:LOOKS_PER_PASS])
+            looked += len(decided.nodes_to_probe)
         return observed, decided
 
     async def _tell(self, item: ProfilePlan, observed: Observed) -> float:

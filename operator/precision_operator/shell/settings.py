@@ -60,13 +60,13 @@ def configured_in(deployment: Raw) -> Configured:
     Options that say nothing of its settings (ports, the election) are passed over.
     """
     containers = deployment["spec"]["template"]["spec"]["containers"]
-    parser = _Reader(add_help=False, allow_abbrev=False)
+    parser = _SettingsParser(add_help=False, allow_abbrev=False)
     add_settings(parser)
     options, _ = parser.parse_known_args([str(arg) for each in containers for arg in each.get("args") or []])
     return configured_by(options)
 
 
-class _Reader(argparse.ArgumentParser):
+class _SettingsParser(argparse.ArgumentParser):
     """A parser of somebody else's command line: what is wrong with it does not end this program."""
 
     def error(self, message: str) -> NoReturn:

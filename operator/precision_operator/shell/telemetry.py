@@ -20,12 +20,12 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from precision_api.report import ReportAttempt
-from precision_operator.cluster.watching import Target, WatchState
+from precision_operator.cluster.watching import WatchState, WatchTarget
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.node_state import newest_attempt
 from precision_operator.core.rollout.plan import Plan
-from precision_operator.shell.cache import Cache, Kind
+from precision_operator.shell.cache import Cache, ObjectKind
 
 QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
@@ -48,9 +48,9 @@ def ended(plan: Plan) -> Iterator[Ended]:
     It is there again in the next pass, so each attempt is counted once. Of a node that is gone the action itself tells.
     """
     reports = {
-        (profile.profile.uid, stand.facts.uid): (stand.facts.pool, newest_attempt(stand.report))
+        (profile.profile.uid, node_state.facts.uid): (node_state.facts.pool, newest_attempt(node_state.report))
         for profile in plan.profiles
-        for stand in profile.stands
+        for node_state in profile.node_states
     }
     for action in plan.actions:
         if not isinstance(action, Collect | Close):
@@ -144,8 +144,8 @@ class Telemetry:
         self,
         leads: Callable[[], bool],
         cache: Cache,
-        kinds: Mapping[Target, Kind | None],
-        states: Mapping[Target, WatchState],
+        kinds: Mapping[WatchTarget, ObjectKind | None],
+        states: Mapping[WatchTarget, WatchState],
     ) -> None:
         """Show with each scrape whether this replica leads, and how each of its watches fares."""
         self._leader.set_function(leads)
@@ -155,7 +155,7 @@ class Telemetry:
             self._watched.labels(*labels).set_function(partial(getattr, state, "watched"))
             self._watch_ends.labels(*labels).set_function(partial(getattr, state, "ends"))
             if kind is not None:
-                self._age.labels(*labels).set_function(partial(cache.age, kind, namespace))
+                self._age.labels(*labels).set_function(partial(cache.seconds_since_last_event, kind, namespace))
 
     @contextmanager
     def reconcile(self) -> Iterator[None]:
@@ -166,7 +166,9 @@ class Telemetry:
     def saw(self, decided: Plan) -> None:
         """Count what a plan held, as it is after its actions: the profiles must be decided anew since."""
         self._profiles.set(len(decided.profiles))
-        states: Tally[str] = Tally(stand.state for profile in decided.profiles for stand in profile.stands)
+        states: Tally[str] = Tally(
+            node_state.state for profile in decided.profiles for node_state in profile.node_states
+        )
         for state in QUEUE_STATES:
             self._nodes.labels(state).set(states[state])
         for action in decided.actions:

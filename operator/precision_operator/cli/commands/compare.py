@@ -25,7 +25,7 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import Form, as_columns, printed
 from precision_operator.core.observe.observed import ReportView
-from precision_operator.core.results.compare import DIMENSIONS, Comparison, Ratio, Refused, Row, Side, compare
+from precision_operator.core.results.compare import DIMENSIONS, Comparison, ComparisonRow, Ratio, Refused, Side, compare
 
 COLUMNS = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer")
 _HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or pp/ and a name."
@@ -143,7 +143,7 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
     }
 
 
-def _flat(row: Row) -> list[dict[str, Any]]:
+def _flat(row: ComparisonRow) -> list[dict[str, Any]]:
     told = (("tokens_per_second", _ratio(row.rate)), ("tokens_per_joule", _ratio(row.tokens_per_joule)))
     return [{"recipe": row.recipe, "figure": figure} | ratio for figure, ratio in told if ratio is not None]
 

@@ -26,10 +26,10 @@ from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.actions import Close, Start
 from precision_operator.core.rollout.eligibility import mismatch
-from precision_operator.core.rollout.node_state import ProfilePlan, Stand
+from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.request import Refusal
-from precision_operator.core.status.why import Answer, why
+from precision_operator.core.status.why import NodeAnswer, why
 
 _DEFAULT_IMAGE = "the-operators-own"
 
@@ -104,10 +104,10 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
         return []
     starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == uid}
     closings = {a.job.node_uid: a for a in decided.actions if isinstance(a, Close) and a.job.profile_uid == uid}
-    stands = {stand.facts.uid: stand for stand in own.stands}
+    node_states = {node_state.facts.uid: node_state for node_state in own.node_states}
     facts = [node_facts(node, spec.pool_label, seen.slices) for node in seen.nodes.values()]
     acts = [(each, starts.get(each.uid) or closings.get(each.uid)) for each in facts]
-    found = [(each, *_decided(each, stands.get(each.uid), act, spec)) for each, act in acts]
+    found = [(each, *_decided(each, node_states.get(each.uid), act, spec)) for each, act in acts]
     there = [
         {
             "node": each.name,
@@ -117,14 +117,14 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
             "product": each.product or each.product_name or "",
             "gpus": each.gpus,
             "pool": each.pool,
-            "due": _due(stands.get(each.uid)) or "",
+            "due": _due(node_states.get(each.uid)) or "",
         }
         for each, reason, message in found
     ]
     return there + [_gone(answer, node) for node, answer in _gone_nodes(own, decided, seen)]
 
 
-def _gone_nodes(own: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[str, Answer]]:
+def _gone_nodes(own: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[str, NodeAnswer]]:
     """What is left of nodes that are not there any more: their reports and Jobs."""
     there = {str(raw["metadata"]["name"]) for raw in seen.nodes.values()}
     left = [r.node_name for r in seen.reports if r.profile_uid == own.profile.uid]
@@ -133,39 +133,41 @@ def _gone_nodes(own: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[s
     return [(node, a) for node in gone for a in why(decided, seen, node) if a.profile.uid == own.profile.uid]
 
 
-def _gone(answer: Answer, node: str) -> dict[str, Any]:
+def _gone(answer: NodeAnswer, node: str) -> dict[str, Any]:
     row = {"node": node, "decision": GONE, "reason": answer.reason, "message": answer.message}
     return row | {"product": "", "gpus": 0, "pool": "", "due": ""}
 
 
-def _decided(facts: NodeFacts, stand: Stand | None, act: Start | Close | None, spec: ProfileSpec) -> tuple[str, str]:
+def _decided(
+    facts: NodeFacts, node_state: NodeState | None, act: Start | Close | None, spec: ProfileSpec
+) -> tuple[str, str]:
     """(reason, message): what is about to happen to the node first, then where it stands."""
     if isinstance(act, Start):
-        return WOULD_START, _would_start(facts, stand, act, spec)
-    if stand is None:
+        return WOULD_START, _would_start(facts, node_state, act, spec)
+    if node_state is None:
         return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
-    return (act.reason, act.message) if act is not None else (stand.reason, stand.message)
+    return (act.reason, act.message) if act is not None else (node_state.reason, node_state.message)
 
 
-def _would_start(facts: NodeFacts, stand: Stand | None, start: Start, spec: ProfileSpec) -> str:
+def _would_start(facts: NodeFacts, node_state: NodeState | None, start: Start, spec: ProfileSpec) -> str:
     attempt = start.job["metadata"]["labels"][LABEL_ATTEMPT]
     idle = ", idle" if spec.idle.required else ""
     queue = spec.agent.queue_name
     does = f"be handed to Kueue's queue {queue}" if queue else "start"
-    due = _due(stand)
-    again = f" ({due}: {_what(due, stand)})" if due else ""
+    due = _due(node_state)
+    again = f" ({due}: {_what(due, node_state)})" if due else ""
     return f"{facts.gpus} whole {facts.product} GPUs{idle}: attempt {attempt} would {does} now{again}."
 
 
-def _what(due: str, stand: Stand | None) -> str:
+def _what(due: str, node_state: NodeState | None) -> str:
     """The sentence of `due` without its next step: the node would be measured at once."""
-    message = stand.current.message if stand is not None and stand.current is not None else ""
+    message = node_state.current.message if node_state is not None and node_state.current is not None else ""
     return message.removesuffix(REASONS[due].next_step).strip().removesuffix(".")
 
 
-def _due(stand: Stand | None) -> str | None:
+def _due(node_state: NodeState | None) -> str | None:
     """Why a node is measured again; None where it is not, or for the first time."""
-    due = stand.current.due if stand is not None and stand.current is not None else None
+    due = node_state.current.due if node_state is not None and node_state.current is not None else None
     return None if due == "FirstRun" else due
 
 

@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
 )
 from precision_operator.cli.output import Form, as_columns, printed
-from precision_operator.core.status.why import Answer, Standing, why
+from precision_operator.core.status.why import NodeAnswer, PeerComparison, why
 
 
 def why_node(
@@ -61,7 +61,7 @@ def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) ->
         fail(f"there is no profile {profile}{place}{did_you_mean(profile, profiles, 'See kubectl get pp -A')}")
 
 
-def wide(node: str, answers: Sequence[Answer]) -> str:
+def wide(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A line for each profile, for those who have many."""
     if not answers:
         return text(node, answers)
@@ -81,28 +81,28 @@ def wide(node: str, answers: Sequence[Answer]) -> str:
     )
 
 
-def _share(standing: Standing | None) -> str | None:
+def _share(standing: PeerComparison | None) -> str | None:
     """`83.1%, slow`."""
     if standing is None:
         return None
     return f"{standing.judged.relative:.1%}{', slow' if standing.judged.slow else ''}"
 
 
-def text(node: str, answers: Sequence[Answer]) -> str:
+def text(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A paragraph for each profile, headed by profile, state and reason."""
     if not answers:
         return f"Node {node}: there is no profile to measure it. Create one: kubectl explain pp.spec"
     return "\n\n".join("\n".join(_paragraph(answer)) for answer in answers)
 
 
-def _paragraph(answer: Answer) -> Iterator[str]:
+def _paragraph(answer: NodeAnswer) -> Iterator[str]:
     yield f"{answer.profile.key}: {answer.kind}, {answer.reason}"
     yield f"  {answer.message}"
     for title, words in _lines(answer):
         yield f"  {title:<13}{words}"
 
 
-def _lines(answer: Answer) -> Iterator[tuple[str, str]]:
+def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     """(title, words) of what led to where the node stands."""
     if answer.blocked_by:
         yield "blocked by", ", ".join(answer.blocked_by)
@@ -139,7 +139,7 @@ def unserved(namespace: str) -> str:
     )
 
 
-def _stands(standing: Standing) -> str:
+def _stands(standing: PeerComparison) -> str:
     one = standing.judged
     if one.slow:
         return f"{standing.reason}: {standing.message}"
@@ -179,7 +179,7 @@ COLUMNS = (
 )
 
 
-def row(node: str, answer: Answer) -> dict[str, Any]:
+def row(node: str, answer: NodeAnswer) -> dict[str, Any]:
     """The answer for programs: absent is null."""
     attempt, stale, held = answer.past.attempt, answer.past.stale, answer.past.quarantine
     return {
@@ -203,7 +203,7 @@ def row(node: str, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _standing(standing: Standing | None) -> dict[str, Any] | None:
+def _standing(standing: PeerComparison | None) -> dict[str, Any] | None:
     """Shares of the median as numbers; reason and message are null where the node is not slow."""
     if standing is None:
         return None

@@ -15,7 +15,7 @@ MOST_KEPT = 100_000
 """Two profiles with four pool labels over 10,000 nodes; then all is worked out anew, so that what is gone goes."""
 
 
-class Once(Generic[T]):
+class Memo(Generic[T]):
     """The newest value of each key, with the objects that it was worked out of: they stay, so their ids do too."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:

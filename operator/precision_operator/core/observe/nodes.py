@@ -18,7 +18,7 @@ from precision_api.products import ProductClass, part, part_of_class, product_cl
 from precision_api.recipes import Compute
 from precision_operator.core.observe import gpu_labels
 from precision_operator.core.observe.gpu_labels import DRA_DRIVER, first_label, whole_number
-from precision_operator.core.observe.memo import Once
+from precision_operator.core.observe.memo import Memo
 
 _SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)([eE][+-]?[0-9]{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII)
@@ -78,7 +78,7 @@ class NodeFacts:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-_FACTS: Once[NodeFacts] = Once()
+_FACTS: Memo[NodeFacts] = Memo()
 
 
 def node_facts(

@@ -133,7 +133,7 @@ class ReportView:
         return parse_time(attempt.started_at) if attempt is not None and attempt.started_at else None
 
     @cached_property
-    def told_limit(self) -> tuple[str, int | None] | None:
+    def reported_limit(self) -> tuple[str, int | None] | None:
         """When its result came in, and what its node's GPUs were then limited to, in watts; None without a result."""
         status = self.status
         if status is None or status.hardware is None or status.run is None:

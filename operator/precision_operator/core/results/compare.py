@@ -22,7 +22,7 @@ from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import apart
 from precision_operator.core.results.pool import of_one_scope, steady
 
-Answer = Literal["more", "less", "no_difference", "not_known"]
+ComparisonOutcome = Literal["more", "less", "no_difference", "not_known"]
 How = Literal["paired", "groups", "single"]
 
 
@@ -47,7 +47,7 @@ DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Setting))
 
 
 @dataclass(frozen=True)
-class Figure:
+class ComparedFigure:
     """One recipe on one node. `error` is the relative half-width of the rate's 95 % interval, where it is known."""
 
     recipe: Recipe
@@ -64,7 +64,7 @@ class Point:
 
     node: str
     setting: Setting
-    figures: tuple[Figure, ...]
+    figures: tuple[ComparedFigure, ...]
 
     @property
     def throttled(self) -> bool:
@@ -90,7 +90,7 @@ class Ratio:
     nodes: int
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> ComparisonOutcome:
         if self.interval is None:
             return "not_known"
         if not differs(self.interval, None):
@@ -99,7 +99,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One recipe that both sides have."""
 
     recipe: Recipe
@@ -126,7 +126,7 @@ class Comparison:
     was: str
     """The difference's value in A, and in B `now`."""
     now: str
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     notes: tuple[str, ...] = ()
     simulated: bool = False
     data: tuple[str, str] = (UNKNOWN, UNKNOWN)
@@ -273,7 +273,7 @@ def _told(
     b: Side,
     how: How,
     difference: str | None,
-    rows: tuple[Row, ...],
+    rows: tuple[ComparisonRow, ...],
     notes: list[str],
     points: tuple[Sequence[Point], Sequence[Point]],
 ) -> Comparison:
@@ -330,11 +330,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
-def _figures(points: Sequence[Point], recipe: Recipe) -> list[tuple[Point, Figure]]:
+def _figures(points: Sequence[Point], recipe: Recipe) -> list[tuple[Point, ComparedFigure]]:
     return [(p, figure) for p in points for figure in p.figures if figure.recipe == recipe]
 
 
-def _paired_row(recipe: Recipe, pairs: Pairs) -> Row | None:
+def _paired_row(recipe: Recipe, pairs: Pairs) -> ComparisonRow | None:
     left = {point.node: figure for point, figure in _figures([x for x, _ in pairs], recipe)}
     right = {point.node: figure for point, figure in _figures([y for _, y in pairs], recipe)}
     nodes = sorted(left.keys() & right.keys())
@@ -350,7 +350,7 @@ def _paired_row(recipe: Recipe, pairs: Pairs) -> Row | None:
         rate = _single(left[nodes[0]], right[nodes[0]])
     else:
         rate = _of_pairs(rates)
-    return Row(recipe, rate, _of_pairs(joules) if joules else None)
+    return ComparisonRow(recipe, rate, _of_pairs(joules) if joules else None)
 
 
 def _of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio:
@@ -361,7 +361,7 @@ def _of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio:
     return Ratio(found.value, found, len(pairs))
 
 
-def _single(a: Figure, b: Figure) -> Ratio:
+def _single(a: ComparedFigure, b: ComparedFigure) -> Ratio:
     """One node, or one node against another: the interval comes from those of the two runs."""
     value = b.rate / a.rate
     if a.error is None or b.error is None:
@@ -370,12 +370,12 @@ def _single(a: Figure, b: Figure) -> Ratio:
     return Ratio(value, Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=1), 1)
 
 
-def _steady(points: Sequence[Point], recipe: Recipe) -> Sequence[tuple[Point, Figure]]:
+def _steady(points: Sequence[Point], recipe: Recipe) -> Sequence[tuple[Point, ComparedFigure]]:
     """The recipe's figures that the medians of a group are of."""
     return steady(_figures(points, recipe), lambda pair: pair[1].throttled)
 
 
-def _group_row(recipe: Recipe, a: Side, b: Side) -> Row | None:
+def _group_row(recipe: Recipe, a: Side, b: Side) -> ComparisonRow | None:
     left, right = ([figure for _, figure in _steady(side.points, recipe)] for side in (a, b))
     if not left or not right:
         return None
@@ -384,10 +384,10 @@ def _group_row(recipe: Recipe, a: Side, b: Side) -> Row | None:
     else:
         rate = _of_groups([figure.rate for figure in left], [figure.rate for figure in right])
     joules = [_joules(side) for side in (left, right)]
-    return Row(recipe, rate, _of_groups(*joules) if all(joules) else None)
+    return ComparisonRow(recipe, rate, _of_groups(*joules) if all(joules) else None)
 
 
-def _joules(figures: Sequence[Figure]) -> list[float]:
+def _joules(figures: Sequence[ComparedFigure]) -> list[float]:
     powered = [figure for figure in figures if figure.tokens_per_joule is not None]
     scoped = of_one_scope(powered, lambda figure: figure.power_scope)
     return [figure.tokens_per_joule for figure in scoped if figure.tokens_per_joule is not None]

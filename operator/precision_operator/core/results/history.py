@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from precision_api.report import ReportPast, ReportStatus
 from precision_api.schema import decimal
-from precision_operator.core.results.reading import Row, read
+from precision_operator.core.results.reading import RecipeRow, read
 
 AS_REPORTED = 12
 """Digits that write a report's figure as it stood there."""
@@ -48,7 +48,7 @@ def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
     )
 
 
-def _largest_error(rows: Sequence[Row]) -> float | None:
+def _largest_error(rows: Sequence[RecipeRow]) -> float | None:
     """The one that no rate's is above; None where any is not known."""
     errors = [row.error for row in rows]
     known = [error for error in errors if error is not None]

@@ -33,8 +33,8 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, ReportView
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.results.history import remembered
-from precision_operator.core.results.provenance import origin
-from precision_operator.core.results.reading import Row, best_row, read_rows
+from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import RecipeRow, best_row, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 from precision_operator.core.rollout.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
 from precision_operator.core.rollout.retry import QUARANTINE_RUNS, spent
@@ -45,7 +45,7 @@ CONDITION_LIMIT = 128
 
 
 @dataclass(frozen=True)
-class Problem:
+class NoResult:
     """Why an attempt gave no result; `disrupted` attempts do not count against the node."""
 
     reason: str
@@ -62,7 +62,7 @@ class Finding:
     detail_problem: str = ""
 
 
-def summary_of(job: JobView, pod: PodView | None) -> Summary | Problem:
+def summary_of(job: JobView, pod: PodView | None) -> Summary | NoResult:
     """The summary in the pod's termination message, or why there is none."""
     if pod is None:
         return _without_pod(job)
@@ -79,47 +79,47 @@ def summary_of(job: JobView, pod: PodView | None) -> Summary | Problem:
         return _unreadable(job, end.exit_code, end.reason, error)
 
 
-def _disrupted(pod: PodView) -> Problem:
-    return Problem("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
+def _disrupted(pod: PodView) -> NoResult:
+    return NoResult("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
 
 
-def _refused(name: str, exit_code: int, detail: str) -> Problem:
+def _refused(name: str, exit_code: int, detail: str) -> NoResult:
     """What the agent refused: for its image's sake, or for what it met on the node."""
     code = name if name == BACKEND_UNAVAILABLE.reason else "AgentRefused"
-    return Problem(code, sentence(code, name=name, exit_code=exit_code, detail=detail))
+    return NoResult(code, sentence(code, name=name, exit_code=exit_code, detail=detail))
 
 
-def _without_pod(job: JobView) -> Problem:
+def _without_pod(job: JobView) -> NoResult:
     if job.failure_reason == "PodFailurePolicy":  # its only rule is for disruptions, which often take the pod at once
-        return Problem("Disrupted", sentence("Disrupted", text=job.failure_message), "disrupted")
+        return NoResult("Disrupted", sentence("Disrupted", text=job.failure_message), "disrupted")
     return _without_end(job)
 
 
-def _without_end(job: JobView) -> Problem:
+def _without_end(job: JobView) -> NoResult:
     """The pod is gone or over, and its container's end was never seen: the kubelet or the node went away under it."""
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
-    return Problem("PodLost", sentence("PodLost"), "disrupted")
+    return NoResult("PodLost", sentence("PodLost"), "disrupted")
 
 
-def _deadline(job: JobView) -> Problem:
+def _deadline(job: JobView) -> NoResult:
     seconds = int((job.finished_at - job.created).total_seconds()) if job.finished_at else 0
-    return Problem("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds))
+    return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds))
 
 
-def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> Problem:
+def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> NoResult:
     """No readable summary: a crash says more than its missing message; a clean exit makes the message the problem."""
     if reason == "OOMKilled":
-        return Problem("AgentOutOfMemory", sentence("AgentOutOfMemory", limit="limit"))
+        return NoResult("AgentOutOfMemory", sentence("AgentOutOfMemory", limit="limit"))
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
     named = exit_of(exit_code)
     if 10 <= exit_code <= 29 and named.code == exit_code and error.code == "ResultMissing":
         return _refused(named.reason, exit_code, named.sentence)
     if exit_code != 0:
-        return Problem("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
+        return NoResult("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
     code = error.code if error.code in ("ResultMissing", "ResultForeign") else "ResultDamaged"
-    return Problem(code, sentence(code, detail=error.message, node=job.node_name))
+    return NoResult(code, sentence(code, detail=error.message, node=job.node_name))
 
 
 def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding:
@@ -156,7 +156,7 @@ def read_status(
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         detail = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-        problem = Problem("ResultDamaged", sentence("ResultDamaged", detail=detail))
+        problem = NoResult("ResultDamaged", sentence("ResultDamaged", detail=detail))
         return failed_status(problem, job, report, now, keeping)
 
 
@@ -207,13 +207,13 @@ def _succeeded_status(
         best_recipe=best_recipe,
         best_speedup=best_speedup,
         tokens_per_joule=decimal(best.tokens_per_joule, 3) if best else None,
-        data=origin(summary),
+        data=provenance_of(summary),
         state=state,
     )
 
 
 def failed_status(
-    problem: Problem,
+    problem: NoResult,
     job: JobView,
     report: ReportView,
     now: datetime,
@@ -278,7 +278,7 @@ def _limit_watts(result: MeasurementResult | None) -> int | None:
     return round(sum(known)) if known and len(known) == len(limits) else None
 
 
-def _best(best: Row | None) -> tuple[str | None, Recipe | None, str | None]:
+def _best(best: RecipeRow | None) -> tuple[str | None, Recipe | None, str | None]:
     """(text for kubectl's column, recipe, speedup) of the best recipe."""
     if best is None:
         return None, None, None

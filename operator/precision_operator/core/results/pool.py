@@ -18,15 +18,15 @@ from typing import Literal, TypeVar
 from precision_api.recipes import Recipe
 from precision_api.stats import percentile
 from precision_operator.core.observe.clock import parse_time
-from precision_operator.core.results.reading import Group, Reading, Row
+from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
 
 T = TypeVar("T")
-Figure = Literal["tokens_per_second", "speedup", "tokens_per_joule", "watts"]
-ENERGY: frozenset[Figure] = frozenset({"tokens_per_joule", "watts"})
+PoolFigure = Literal["tokens_per_second", "speedup", "tokens_per_joule", "watts"]
+ENERGY: frozenset[PoolFigure] = frozenset({"tokens_per_joule", "watts"})
 
 
-_THROTTLED: Callable[[Row], bool] = attrgetter("throttled")
-_SPOILED: Mapping[Figure, Callable[[Row], bool]] = {"speedup": attrgetter("speedup_throttled")}
+_THROTTLED: Callable[[RecipeRow], bool] = attrgetter("throttled")
+_SPOILED: Mapping[PoolFigure, Callable[[RecipeRow], bool]] = {"speedup": attrgetter("speedup_throttled")}
 
 
 def median(values: Iterable[float]) -> float | None:
@@ -41,13 +41,13 @@ def quantile(values: Iterable[float], share: float) -> float | None:
     return percentile(ordered, share) if ordered else None
 
 
-def main_group(finished: Mapping[Group, Sequence[float]]) -> Group | None:
+def main_group(finished: Mapping[MedianGroup, Sequence[float]]) -> MedianGroup | None:
     """The group that a pool's medians are of, from when each group's runs ended (seconds, ascending).
 
     Groups that hold come first, then the largest, then the one with the newest run.
     """
 
-    def rank(group: Group) -> tuple[bool, int, float, Group]:
+    def rank(group: MedianGroup) -> tuple[bool, int, float, MedianGroup]:
         return group.holds, len(finished[group]), finished[group][-1], group
 
     return max(finished, key=rank, default=None)
@@ -64,7 +64,7 @@ def finished_seconds(reading: Reading) -> float:
 def population(readings: Iterable[Reading]) -> tuple[Reading, ...]:
     """The readings of one pool that its medians are of, in the same order."""
     readings = tuple(reading for reading in readings if reading.finished_at is not None)
-    finished: dict[Group, list[float]] = defaultdict(list)
+    finished: dict[MedianGroup, list[float]] = defaultdict(list)
     for reading in readings:
         finished[reading.group].append(finished_seconds(reading))
     main = main_group({group: sorted(times) for group, times in finished.items()})
@@ -93,7 +93,7 @@ def best_recipe_by_energy(readings: Iterable[Reading]) -> Recipe | None:
     return _voted(reading.best_by_energy for reading in readings)
 
 
-def _voted(rows: Iterable[Row | None]) -> Recipe | None:
+def _voted(rows: Iterable[RecipeRow | None]) -> Recipe | None:
     votes = Counter(row.recipe for row in rows if row is not None)
     return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
 
@@ -116,27 +116,27 @@ class Pool:
     def best_by_energy(self) -> Recipe | None:
         return best_recipe_by_energy(self.population)
 
-    def usable(self, recipe: Recipe) -> list[Row]:
+    def usable(self, recipe: Recipe) -> list[RecipeRow]:
         """The recipe's rows whose figures may be used."""
         return [row for reading in self.population if (row := reading.rows.get(recipe)) is not None and row.usable]
 
-    def steady(self, figure: Figure, recipe: Recipe) -> Sequence[Row]:
+    def steady(self, figure: PoolFigure, recipe: Recipe) -> Sequence[RecipeRow]:
         """Usable rows whose figure throttling has not spoiled, or all of them; some may lack the figure."""
         return steady(self.usable(recipe), _SPOILED.get(figure, _THROTTLED))
 
-    def rows(self, figure: Figure, recipe: Recipe) -> Sequence[Row]:
+    def rows(self, figure: PoolFigure, recipe: Recipe) -> Sequence[RecipeRow]:
         """The rows behind the figure's median."""
         rows = [row for row in self.steady(figure, recipe) if getattr(row, figure) is not None]
         return of_one_scope(rows, attrgetter("power_scope")) if figure in ENERGY else rows
 
-    def values(self, figure: Figure, recipe: Recipe) -> list[float]:
+    def values(self, figure: PoolFigure, recipe: Recipe) -> list[float]:
         """The figure of each node behind its median."""
         return [float(getattr(row, figure)) for row in self.rows(figure, recipe)]
 
-    def median(self, figure: Figure, recipe: Recipe | None) -> float | None:
+    def median(self, figure: PoolFigure, recipe: Recipe | None) -> float | None:
         """The figure of the pool; None where no node has it."""
         return median(self.values(figure, recipe)) if recipe is not None else None
 
-    def quantile(self, figure: Figure, recipe: Recipe | None, share: float) -> float | None:
+    def quantile(self, figure: PoolFigure, recipe: Recipe | None, share: float) -> float | None:
         """A quantile of the figure over the pool's nodes; None where no node has it."""
         return quantile(self.values(figure, recipe), share) if recipe is not None else None

@@ -6,7 +6,7 @@ from precision_api.report import Origin, ReportRun
 from precision_api.result import MeasurementResult, Summary
 
 
-def origin(told: ReportRun | Summary | MeasurementResult) -> Origin:
+def provenance_of(told: ReportRun | Summary | MeasurementResult) -> Origin:
     """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
     if told.simulated or told.provenance == "simulated":
         return "simulated"

@@ -24,7 +24,7 @@ from precision_api.request import Mode
 from precision_api.result import Availability, Difference, ThrottleReason, Verdict
 from precision_api.schema import Decimal
 from precision_api.summary import USABLE
-from precision_operator.core.results.provenance import origin
+from precision_operator.core.results.provenance import provenance_of
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
 """Reasons for a new run that say nothing against the figures of the old one."""
@@ -32,7 +32,7 @@ HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
 By = Literal["tokens_per_second", "tokens_per_joule"]
 
 
-class Group(NamedTuple):
+class MedianGroup(NamedTuple):
     """What the figures behind one median have in common."""
 
     holds: bool = True
@@ -41,11 +41,11 @@ class Group(NamedTuple):
     baseline: Recipe = "bf16"
 
 
-_NO_GROUP = Group()
+_NO_GROUP = MedianGroup()
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecipeRow:
     """One recipe's figures on one node; None is not measured, or not valid."""
 
     recipe: Recipe
@@ -100,14 +100,14 @@ class Row:
 
 
 _NUMBERS = (Decimal | None, int | None)
-_OF_ROWS = {"tokens_per_second_error", *(own.name for own in fields(Row))}
+_OF_ROWS = {"tokens_per_second_error", *(own.name for own in fields(RecipeRow))}
 OTHERS: tuple[str, ...] = tuple(
     name for name, field in RecipeReport.model_fields.items() if field.annotation in _NUMBERS and name not in _OF_ROWS
 )
 """Numbers of a report's row that `Row` has no field for."""
 
 
-def other_figure(name: str) -> Callable[[Row], float | None]:
+def other_figure(name: str) -> Callable[[RecipeRow], float | None]:
     """Reads the figure that the report's row calls `name`; ValueError where it has none that is not a field of Row."""
     place = OTHERS.index(name)
     return lambda row: row.others[place] if row.others else None
@@ -119,10 +119,10 @@ class Reading:
 
     node: str
     pool: str
-    rows: Mapping[Recipe, Row]
+    rows: Mapping[Recipe, RecipeRow]
     peers: tuple[str, ...] = ()
     """Nodes that share it may be compared node by node; its first part is the pool."""
-    group: Group = _NO_GROUP
+    group: MedianGroup = _NO_GROUP
     stale: str = ""
     """Why a new run replaces these figures; empty where none does."""
     data: Origin | None = None
@@ -135,16 +135,16 @@ class Reading:
         return self.group.holds
 
     @cached_property
-    def usable_rows(self) -> tuple[Row, ...]:
+    def usable_rows(self) -> tuple[RecipeRow, ...]:
         return tuple(row for row in self.rows.values() if row.usable)
 
     @cached_property
-    def best(self) -> Row | None:
+    def best(self) -> RecipeRow | None:
         """The fastest usable recipe."""
         return best_row(self.rows.values())
 
     @cached_property
-    def best_by_energy(self) -> Row | None:
+    def best_by_energy(self) -> RecipeRow | None:
         """The usable recipe with the most tokens per joule."""
         return best_row(self.rows.values(), "tokens_per_joule")
 
@@ -178,19 +178,19 @@ def read(node: str, pool: str, status: ReportStatus) -> Reading:
         pool=pool,
         rows=read_rows(status.results, baseline),
         peers=_peers(pool, status),
-        group=Group(
+        group=MedianGroup(
             holds=_holds(status),
             workload_hash=run.workload_hash if run is not None else "",
             scope=run.scope if run is not None else "",
             baseline=baseline,
         ),
         stale=stale_reason(status),
-        data=origin(run) if run is not None else None,
+        data=provenance_of(run) if run is not None else None,
         finished_at=run.finished_at if run is not None else None,
     )
 
 
-def best_row(rows: Iterable[Row], by: By = "tokens_per_second") -> Row | None:
+def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeRow | None:
     """The usable row with the highest figure; None where none has it."""
     measured = [row for row in rows if row.usable and getattr(row, by) is not None]
     return max(measured, key=lambda row: float(getattr(row, by)), default=None)
@@ -219,7 +219,7 @@ def _peers(pool: str, status: ReportStatus) -> tuple[str, ...]:
     )
 
 
-def read_rows(results: Iterable[RecipeReport], baseline: Recipe) -> dict[Recipe, Row]:
+def read_rows(results: Iterable[RecipeReport], baseline: Recipe) -> dict[Recipe, RecipeRow]:
     """The rows by recipe, in order; the first one where a recipe is there twice."""
     first: dict[Recipe, RecipeReport] = {}
     for result in results:
@@ -233,9 +233,9 @@ def _throttled(result: RecipeReport) -> bool:
     return result.throttled_share is not None
 
 
-def _row(result: RecipeReport, baseline_throttled: bool) -> Row:
+def _row(result: RecipeReport, baseline_throttled: bool) -> RecipeRow:
     valid = _power_valid(result)
-    return Row(
+    return RecipeRow(
         recipe=result.recipe,
         verdict=result.verdict,
         availability=result.availability,

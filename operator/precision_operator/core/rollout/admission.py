@@ -1,4 +1,4 @@
-"""Who starts now: free places go to candidates, profile by profile in turn, each held against every budget."""
+"""Who starts now: free places go to candidates, profile by profile in turn, each checked against every limit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from precision_operator.core.rollout.actions import Start
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
+    AdmissionRequest,
+    BudgetView,
     Live,
-    Scene,
     Tally,
-    Turn,
+    blocked_by,
     has_physical_limits,
-    hindrance,
 )
-from precision_operator.core.rollout.node_state import AcceptedPlan, ProfilePlan, Stand
-from precision_operator.core.rollout.request import request, too_large
+from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan
+from precision_operator.core.rollout.request import measurement_request, too_large
 
 TENTATIVE = ("CheckingIdle", "AgentStarting")
 """Reasons of candidates that take a place in this plan."""
@@ -31,8 +31,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
-class _Ledger:
-    """What is taken while one plan is made: a value local to `take_turns`."""
+class _InFlight:
+    """What is taken while one plan is made: a value local to `admit`."""
 
     observed: Observed
     live: dict[tuple[str, str], str]
@@ -52,15 +52,15 @@ class _Ledger:
     """Profiles that limit places, so that others on their nodes are bound too."""
     own: Counter[str]
     """How many agents each profile has, by its UID."""
-    scenes: dict[str, Scene] = field(default_factory=dict)
+    views: dict[str, BudgetView] = field(default_factory=dict)
     """All agents as each profile sees them, by its UID, until the next one starts."""
 
-    def scene(self, draft: AcceptedPlan) -> Scene:
+    def view(self, draft: AcceptedPlan) -> BudgetView:
         """All agents as one profile sees them: the same value until the next one starts."""
         uid = draft.profile.uid
-        if uid not in self.scenes:
+        if uid not in self.views:
             here, nodes = self.matched[uid], draft.nodes
-            self.scenes[uid] = Scene(
+            self.views[uid] = BudgetView(
                 observed=self.observed,
                 profile=draft.profile,
                 live=tuple(Live(o, node, nodes.get(node), node in here) for (o, _), node in self.live.items()),
@@ -68,77 +68,79 @@ class _Ledger:
                 limits=self.limits,
                 starts=self.starts,
             )
-        return self.scenes[uid]
+        return self.views[uid]
 
-    def turn(self, draft: AcceptedPlan, facts: NodeFacts) -> Turn:
+    def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
-        return Turn(self.scene(draft), facts, self.taken.get(facts.name))
+        return AdmissionRequest(self.view(draft), facts, self.taken.get(facts.name))
 
 
 @dataclass(frozen=True)
-class Turns:
+class Admission:
     """What came of all turns."""
 
     plans: tuple[ProfilePlan, ...]
     starts: tuple[Start, ...]
-    look_at: tuple[str, ...]
+    nodes_to_probe: tuple[str, ...]
     """Nodes that would start an agent if they are idle."""
 
 
-def take_turns(drafts: Sequence[ProfilePlan], observed: Observed) -> Turns:
+def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
     """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
-    ledger = _ledger(observed, drafts)
+    in_flight = _in_flight(observed, drafts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
-    stands = {d.profile.uid: list(d.stands) for d in drafts}
-    queues = {uid: deque(i for i, s in enumerate(stands[uid]) if s.state == "eligible") for uid in accepted}
+    node_states = {d.profile.uid: list(d.node_states) for d in drafts}
+    queues = {uid: deque(i for i, s in enumerate(node_states[uid]) if s.state == "eligible") for uid in accepted}
     starts: list[Start] = []
-    look_at: list[str] = []
+    nodes_to_probe: list[str] = []
     while any(queues.values()):
-        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, ledger))
-        for place, stand, start in _until_one_starts(accepted[uid], queues[uid], ledger):
-            stands[uid][place] = stand
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, in_flight))
+        for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight):
+            node_states[uid][place] = node_state
             starts += [start] if start is not None else []
-            look_at += [stand.facts.name] if stand.reason == "CheckingIdle" else []
-    plans = tuple(replace(d, stands=tuple(stands[d.profile.uid])) for d in drafts)
-    return Turns(plans, tuple(starts), tuple(dict.fromkeys(look_at)))
+            nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
+    plans = tuple(replace(d, node_states=tuple(node_states[d.profile.uid])) for d in drafts)
+    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)))
 
 
 def _until_one_starts(
-    draft: AcceptedPlan, queue: deque[int], ledger: _Ledger
-) -> Iterator[tuple[int, Stand, Start | None]]:
+    draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight
+) -> Iterator[tuple[int, NodeState, Start | None]]:
     """What comes of the profile's next candidates, each with its place among the stands, up to one that may start.
 
     Then it may be another profile's turn.
     """
-    stopped = hindrance(ledger.turn(draft, draft.stands[queue[0]].facts), PROFILE_CHECKS)
+    stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
     while queue:
         place = queue.popleft()
-        candidate = draft.stands[place]
+        candidate = draft.node_states[place]
         if stopped is not None:
             yield place, _as(candidate, stopped), None
             continue
-        stand, start = _turn(draft, candidate, ledger)
-        yield place, stand, start
-        if stand.reason in TENTATIVE:
-            _take(ledger, draft.profile, candidate.facts)
+        node_state, start = _admit_candidate(draft, candidate, in_flight)
+        yield place, node_state, start
+        if node_state.reason in TENTATIVE:
+            _take(in_flight, draft.profile, candidate.facts)
             return
 
 
-def _ledger(observed: Observed, drafts: Sequence[ProfilePlan]) -> _Ledger:
+def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
     keys = {profile.uid: profile.key for profile in observed.profiles}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
     live = {(item.profile_uid, _job_uid(item)): item.node_uid for item in agents}
-    return _Ledger(
+    return _InFlight(
         observed=observed,
         live=live,
         taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
         starts=_recent(starts, drafts, observed.now),
         limits=_limits(observed),
         tallies={draft.profile.uid: draft.tally for draft in drafts},
-        matched={draft.profile.uid: frozenset(stand.facts.uid for stand in draft.stands) for draft in drafts},
+        matched={
+            draft.profile.uid: frozenset(node_state.facts.uid for node_state in draft.node_states) for draft in drafts
+        },
         newest=_newest(starts, observed.now),
         limited=tuple(draft for draft in accepted if has_physical_limits(draft.profile.spec.rollout)),
         own=Counter(profile for profile, _ in live),
@@ -183,52 +185,52 @@ def _limits(observed: Observed) -> dict[str, int]:
     newest: dict[str, tuple[str, int | None]] = {}
     for report in observed.reports:
         known = newest.get(report.node_uid)
-        if report.told_limit is not None and (known is None or report.told_limit[0] >= known[0]):
-            newest[report.node_uid] = report.told_limit
+        if report.reported_limit is not None and (known is None or report.reported_limit[0] >= known[0]):
+            newest[report.node_uid] = report.reported_limit
     return {uid: watts for uid, (_, watts) in newest.items() if watts}
 
 
-def _rank(profile: ProfileView, ledger: _Ledger) -> tuple[int, datetime, datetime, str]:
+def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, datetime, str]:
     """By its newest start before its age: a profile that is always due again must not keep a younger one out."""
-    return ledger.own[profile.uid], ledger.newest.get(profile.uid, _NEVER), profile.created, profile.key
+    return in_flight.own[profile.uid], in_flight.newest.get(profile.uid, _NEVER), profile.created, profile.key
 
 
-def _take(ledger: _Ledger, profile: ProfileView, facts: NodeFacts) -> None:
-    now = ledger.observed.now
-    ledger.live[profile.uid, facts.uid] = facts.uid
-    ledger.own[profile.uid] += 1
-    ledger.scenes.clear()
-    ledger.taken.setdefault(facts.name, profile.key)
-    ledger.starts = ledger.starts | {(profile.uid, facts.uid): now}
-    ledger.newest[profile.uid] = now
+def _take(in_flight: _InFlight, profile: ProfileView, facts: NodeFacts) -> None:
+    now = in_flight.observed.now
+    in_flight.live[profile.uid, facts.uid] = facts.uid
+    in_flight.own[profile.uid] += 1
+    in_flight.views.clear()
+    in_flight.taken.setdefault(facts.name, profile.key)
+    in_flight.starts = in_flight.starts | {(profile.uid, facts.uid): now}
+    in_flight.newest[profile.uid] = now
 
 
-def _as(candidate: Stand, told: tuple[str, str]) -> Stand:
+def _as(candidate: NodeState, told: tuple[str, str]) -> NodeState:
     """The candidate's stand with another (reason, message)."""
-    return Stand(candidate.facts, *told, candidate.report, candidate.current)
+    return NodeState(candidate.facts, *told, candidate.report, candidate.current)
 
 
-def _turn(draft: AcceptedPlan, candidate: Stand, ledger: _Ledger) -> tuple[Stand, Start | None]:
+def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[NodeState, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
     found = candidate.current
     assert found is not None
-    facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, ledger)
-    turn = Turn(ledger.scene(draft), facts, ledger.taken.get(facts.name), found.attempt, elsewhere)
-    hindered = hindrance(turn, NODE_CHECKS)
-    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, ledger.observed)
+    facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, in_flight)
+    request = AdmissionRequest(in_flight.view(draft), facts, in_flight.taken.get(facts.name), found.attempt, elsewhere)
+    hindered = blocked_by(request, NODE_CHECKS)
+    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
 
 
-def _elsewhere(draft: AcceptedPlan, candidate: Stand, ledger: _Ledger) -> tuple[Turn, ...]:
+def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
     """The candidate's node as other profiles see it that match it and limit places."""
     uid = candidate.facts.uid
-    others = [other for other in ledger.limited if other.profile.uid != draft.profile.uid]
-    return tuple([ledger.turn(o, o.nodes[uid]) for o in others if uid in ledger.matched[o.profile.uid]])
+    others = [other for other in in_flight.limited if other.profile.uid != draft.profile.uid]
+    return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.matched[o.profile.uid]])
 
 
-def _start(draft: AcceptedPlan, candidate: Stand, observed: Observed) -> tuple[Stand, Start | None]:
+def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:
     profile, facts, found = draft.profile, candidate.facts, candidate.current
     assert found is not None
-    document = request(draft.asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
+    document = measurement_request(draft.asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
     refused = too_large(document)
     if refused is not None:
         return _as(candidate, ("ProfileNotAccepted", refused.message)), None

@@ -25,7 +25,7 @@ from precision_operator.core.rollout.node_state import ProfilePlan, recorded
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
-def upkeep(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action]:
+def cleanup(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action]:
     """All that is to be ended, collected, marked or deleted."""
     by_uid = {plan.profile.uid: plan for plan in plans}
     pods = {pod.job_uid: pod for pod in observed.pods}
@@ -122,8 +122,8 @@ def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[Acti
 
 def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
     """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
-    for stand in plan.stands:
-        found, report = stand.current, stand.report
+    for node_state in plan.node_states:
+        found, report = node_state.current, node_state.report
         if found is None or report is None or report.status is None or report.status.run is None:
             continue
         if (plan.profile.uid, report.node_uid) in written:

@@ -47,7 +47,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Question:
+class NodeAndTarget:
     """One matched node, and what the profile says about nodes."""
 
     facts: NodeFacts
@@ -93,7 +93,7 @@ def matches(target: Target, facts: NodeFacts) -> bool:
 
 def decide(facts: NodeFacts, target: Target, tolerations: Sequence[Toleration] = ()) -> Decision:
     """Whether a matched node is measured now, later, or not as it is; `tolerations` are the profile's own."""
-    question = Question(facts, target, tolerations)
+    question = NodeAndTarget(facts, target, tolerations)
     for code, check in CHECKS:
         if (message := check(question)) is not None:
             return Decision("skipped" if REASONS[code].kind == "skipped" else "waiting", code, message)
@@ -129,7 +129,7 @@ def _shown(value: str | None) -> str:
     return "no such label" if value is None else f'"{value}"'
 
 
-def _excluded_taint(question: Question) -> Verdict | None:
+def _excluded_taint(question: NodeAndTarget) -> Verdict | None:
     found = (
         taint for taint in question.facts.taints for rule in question.target.exclude_taints if _is_named(rule, taint)
     )
@@ -142,34 +142,34 @@ def _is_named(rule: TaintMatch, taint: Taint) -> bool:
     return rule.key == taint.key and same_value and rule.effect in (None, taint.effect)
 
 
-def _mig_reconfiguring(question: Question) -> Verdict | None:
+def _mig_reconfiguring(question: NodeAndTarget) -> Verdict | None:
     why = question.facts.mig_changing
     return sentence("MIGReconfiguring", why=why) if why else None
 
 
-def _mig_enabled(question: Question) -> Verdict | None:
+def _mig_enabled(question: NodeAndTarget) -> Verdict | None:
     why = question.facts.mig
     return sentence("MIGEnabled", why=why) if why else None
 
 
-def _shared_renamed(question: Question) -> Verdict | None:
+def _shared_renamed(question: NodeAndTarget) -> Verdict | None:
     resource = question.facts.renamed
     return sentence("GPUsSharedRenamed", resource=resource) if resource else None
 
 
-def _shared(question: Question) -> Verdict | None:
+def _shared(question: NodeAndTarget) -> Verdict | None:
     why = question.facts.sharing
     return sentence("GPUsShared", why=why) if why else None
 
 
-def _unsupported_product(question: Question) -> Verdict | None:
+def _unsupported_product(question: NodeAndTarget) -> Verdict | None:
     name = question.facts.product_name
     if name is None or question.facts.product is not None:
         return None
     return sentence("UnsupportedProduct", name=name, supported=", ".join(PRODUCT_CLASSES))
 
 
-def _dra_only(question: Question) -> Verdict | None:
+def _dra_only(question: NodeAndTarget) -> Verdict | None:
     facts = question.facts
     if facts.gpus or not (facts.capacity_gpus or facts.dra_gpus):
         return None
@@ -177,18 +177,18 @@ def _dra_only(question: Question) -> Verdict | None:
     return sentence("DRAClaimsNotSupported", why=counted)
 
 
-def _unknown_product(question: Question) -> Verdict | None:
+def _unknown_product(question: NodeAndTarget) -> Verdict | None:
     facts = question.facts
     why = facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None)
     return sentence("UnknownProduct", why=why) if why and facts.product is None else None
 
 
-def _no_gpu(question: Question) -> Verdict | None:
+def _no_gpu(question: NodeAndTarget) -> Verdict | None:
     facts = question.facts
     return None if facts.gpus or facts.evidence else sentence("NoGPU")
 
 
-def _repelling(question: Question) -> list[tuple[str | None, Taint]]:
+def _repelling(question: NodeAndTarget) -> list[tuple[str | None, Taint]]:
     """Taints that keep an agent away, each with the passing state that it stands for (None: somebody's wish)."""
     hard = (taint for taint in question.facts.taints if taint.effect in ("NoSchedule", "NoExecute"))
     return [(_passing(taint), taint) for taint in hard if taint.key not in IMPLIED_TOLERATION_KEYS]
@@ -198,7 +198,7 @@ def _passing(taint: Taint) -> str | None:
     return next((code for code, pattern in _PASSING_TAINTS if re.fullmatch(pattern, taint.key)), None)
 
 
-def _untolerated_taint(question: Question) -> Verdict | None:
+def _untolerated_taint(question: NodeAndTarget) -> Verdict | None:
     for passing, taint in _repelling(question):
         if passing is None and not any(tolerates(item, taint) for item in question.tolerations):
             return sentence("UntoleratedTaint", taint=taint, toleration=_suggestion(taint))
@@ -210,32 +210,32 @@ def _suggestion(taint: Taint) -> str:
     return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
 
 
-def _taint_of(question: Question, code: str) -> Taint | None:
+def _taint_of(question: NodeAndTarget, code: str) -> Taint | None:
     return next((taint for passing, taint in _repelling(question) if passing == code), None)
 
 
-def _deleting(question: Question) -> Verdict | None:
+def _deleting(question: NodeAndTarget) -> Verdict | None:
     taint = _taint_of(question, "NodeDeleting")
     why = "it has a deletionTimestamp" if question.facts.deleting else f"taint {taint}" if taint else None
     return sentence("NodeDeleting", why=why) if why else None
 
 
-def _not_ready(question: Question) -> Verdict | None:
+def _not_ready(question: NodeAndTarget) -> Verdict | None:
     taint = _taint_of(question, "NotReady")
     why = question.facts.not_ready or (f"taint {taint}" if taint else None)
     return sentence("NotReady", why=why, node=question.facts.name) if why else None
 
 
-def _cordoned(question: Question) -> Verdict | None:
+def _cordoned(question: NodeAndTarget) -> Verdict | None:
     cordoned = question.facts.unschedulable or _taint_of(question, "Cordoned")
     return sentence("Cordoned", node=question.facts.name) if cordoned else None
 
 
-def _gpus_not_ready(question: Question) -> Verdict | None:
+def _gpus_not_ready(question: NodeAndTarget) -> Verdict | None:
     return None if question.facts.gpus else sentence("GPUsNotReady", why=question.facts.evidence)
 
 
-CHECKS: tuple[tuple[str, Callable[[Question], Verdict | None]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Verdict | None]], ...] = (
     ("ExcludedTaint", _excluded_taint),
     # What the node is. A node that is being freed of MIG still looks like MIG, so that comes first.
     ("MIGReconfiguring", _mig_reconfiguring),

@@ -47,7 +47,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Scene:
+class BudgetView:
     """All agents as one profile sees them: the same for each of its candidates, until the next agent starts.
 
     What is counted of them is counted once, and goes with it.
@@ -105,16 +105,16 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Turn:
+class AdmissionRequest:
     """One candidate node of one profile, and all that bears on whether its agent may start at this moment."""
 
-    scene: Scene
+    view: BudgetView
     facts: NodeFacts
     taken_by: str | None = None
     """Key of the profile whose agent is on the node."""
     attempt: ReportAttempt | None = None
     """The newest attempt of this profile on this node, in this run."""
-    elsewhere: tuple[Turn, ...] = ()
+    elsewhere: tuple[AdmissionRequest, ...] = ()
     """The same node as other profiles with physical limits see it, each of which matches it."""
 
 
@@ -136,7 +136,7 @@ class Blocked:
         return clause(self.code, **self.facts)
 
 
-Check = Callable[[Turn], Blocked | None]
+LimitCheck = Callable[[AdmissionRequest], Blocked | None]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Limit:
 
     code: str
     """How soon to look again while it holds a node back stands in the row of this reason."""
-    check: Check
+    check: LimitCheck
     blockers: Blockers | None = None
     """Who stands in the way while it holds a node back; None where nobody can be named."""
     binds_others: Callable[[Rollout], bool] | None = None
@@ -164,45 +164,45 @@ def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
     return max(1, eligible * int(limit.removesuffix("%")) // 100)
 
 
-def suspended(turn: Turn) -> Blocked | None:
-    return blocked("Suspended") if turn.scene.profile.spec.suspend else None
+def suspended(request: AdmissionRequest) -> Blocked | None:
+    return blocked("Suspended") if request.view.profile.spec.suspend else None
 
 
-def too_many_failures(turn: Turn) -> Blocked | None:
-    most, tally = turn.scene.rollout.max_failures, turn.scene.tally
+def too_many_failures(request: AdmissionRequest) -> Blocked | None:
+    most, tally = request.view.rollout.max_failures, request.view.tally
     if most is None or tally.failed <= concurrency_limit(most, tally.eligible):
         return None
     return blocked("TooManyFailures", failed=tally.failed, limit=most)
 
 
-def canary_failed(turn: Turn) -> Blocked | None:
-    canary, tally = turn.scene.rollout.canary, turn.scene.tally
+def canary_failed(request: AdmissionRequest) -> Blocked | None:
+    canary, tally = request.view.rollout.canary, request.view.tally
     if canary is None or not tally.failed or tally.succeeded >= canary:
         return None
     return blocked("CanaryFailed", failed=tally.failed, canary=canary)
 
 
-def canary_first(turn: Turn) -> Blocked | None:
-    canary, tally = turn.scene.rollout.canary, turn.scene.tally
-    if canary is None or tally.succeeded >= canary or tally.succeeded + turn.scene.own < canary:
+def canary_first(request: AdmissionRequest) -> Blocked | None:
+    canary, tally = request.view.rollout.canary, request.view.tally
+    if canary is None or tally.succeeded >= canary or tally.succeeded + request.view.own < canary:
         return None
     return blocked("CanaryFirst", canary=canary, succeeded=tally.succeeded)
 
 
-def max_concurrent_reached(turn: Turn) -> Blocked | None:
-    limit = concurrency_limit(turn.scene.rollout.max_concurrent, turn.scene.tally.eligible)
-    return blocked("MaxConcurrentReached", limit=limit) if turn.scene.own >= limit else None
+def max_concurrent_reached(request: AdmissionRequest) -> Blocked | None:
+    limit = concurrency_limit(request.view.rollout.max_concurrent, request.view.tally.eligible)
+    return blocked("MaxConcurrentReached", limit=limit) if request.view.own >= limit else None
 
 
-def measured_by_another_profile(turn: Turn) -> Blocked | None:
-    return blocked("MeasuredByAnotherProfile", profile=turn.taken_by) if turn.taken_by else None
+def measured_by_another_profile(request: AdmissionRequest) -> Blocked | None:
+    return blocked("MeasuredByAnotherProfile", profile=request.taken_by) if request.taken_by else None
 
 
-def ramping(turn: Turn) -> Blocked | None:
+def ramping(request: AdmissionRequest) -> Blocked | None:
     """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
-    scene = turn.scene
-    seconds = scene.rollout.ramp_seconds
-    newest = scene.newest.get(scene.ramp_group(scene.profile.uid, turn.facts.labels)) if seconds else None
+    view = request.view
+    seconds = view.rollout.ramp_seconds
+    newest = view.newest.get(view.ramp_group(view.profile.uid, request.facts.labels)) if seconds else None
     if newest is None:
         return None
     return blocked("Ramping", seconds=seconds, until=format_time(newest + timedelta(seconds=seconds)))
@@ -213,18 +213,18 @@ def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
     return abs(now - moment) < wait
 
 
-def pool_limit_reached(turn: Turn) -> Blocked | None:
-    row = _pool(turn)
+def pool_limit_reached(request: AdmissionRequest) -> Blocked | None:
+    row = _pool(request)
     if row is None or row.max_concurrent is None:
         return None
-    there = turn.scene.there("pool", _pool_of)[row.name]
+    there = request.view.there("pool", _pool_of)[row.name]
     facts = {"pool": row.name, "limit": row.max_concurrent}
     return blocked("PoolLimitReached", **facts) if there >= row.max_concurrent else None
 
 
-def _pool(turn: Turn) -> PoolLimit | None:
-    for row in turn.scene.rollout.pools:
-        if row.name == turn.facts.pool:
+def _pool(request: AdmissionRequest) -> PoolLimit | None:
+    for row in request.view.rollout.pools:
+        if row.name == request.facts.pool:
             return row
     return None
 
@@ -233,9 +233,9 @@ def _pool_of(item: Live) -> str | None:
     return item.facts.pool if item.facts is not None else None
 
 
-def topology_key_missing(turn: Turn) -> Blocked | None:
-    for row in turn.scene.rollout.per_topology:
-        if row.key not in turn.facts.labels:
+def topology_key_missing(request: AdmissionRequest) -> Blocked | None:
+    for row in request.view.rollout.per_topology:
+        if row.key not in request.facts.labels:
             return blocked("TopologyKeyMissing", key=row.key)
     return None
 
@@ -244,12 +244,12 @@ def _label(key: str, item: Live) -> str | None:
     return item.facts.labels.get(key) if item.facts is not None else None
 
 
-def topology_limit_reached(turn: Turn) -> Blocked | None:
-    for row in turn.scene.rollout.per_topology:
-        group = turn.facts.labels.get(row.key)
+def topology_limit_reached(request: AdmissionRequest) -> Blocked | None:
+    for row in request.view.rollout.per_topology:
+        group = request.facts.labels.get(row.key)
         if group is None:  # of no group; whether that may be is a check of its own
             continue
-        if turn.scene.there(f"label {row.key}", partial(_label, row.key))[group] >= row.max:
+        if request.view.there(f"label {row.key}", partial(_label, row.key))[group] >= row.max:
             return blocked("TopologyLimitReached", limit=row.max, key=row.key, group=group)
     return None
 
@@ -263,44 +263,44 @@ def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
     return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
 
 
-def _budgets(turn: Turn) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
+def _budgets(request: AdmissionRequest) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
     """(name, watts, which agents count) of each power budget that the candidate falls under."""
-    rollout, row = turn.scene.rollout, _pool(turn)
+    rollout, row = request.view.rollout, _pool(request)
     if rollout.power_budget_watts is not None:
-        uid = turn.scene.profile.uid  # its own agents, wherever they are, and those of others on its nodes
+        uid = request.view.profile.uid  # its own agents, wherever they are, and those of others on its nodes
         yield "spec.rollout.powerBudgetWatts", rollout.power_budget_watts, lambda i: i.matched or i.profile_uid == uid
     if row is not None and row.power_budget_watts is not None:
         pool = row.name
         yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: _pool_of(i) == pool
 
 
-def power_budget_too_small(turn: Turn) -> Blocked | None:
-    watts, origin = node_watts(turn.facts, turn.scene.limits)
-    for name, budget, _ in _budgets(turn):
+def power_budget_too_small(request: AdmissionRequest) -> Blocked | None:
+    watts, origin = node_watts(request.facts, request.view.limits)
+    for name, budget, _ in _budgets(request):
         if budget < watts:
             return blocked("PowerBudgetTooSmall", watts=watts, origin=origin, name=name, budget=budget)
     return None
 
 
-def power_budget_reached(turn: Turn) -> Blocked | None:
-    watts, origin = node_watts(turn.facts, turn.scene.limits)
-    for name, budget, counts in _budgets(turn):
-        drawn = turn.scene.drawn(name, counts)
+def power_budget_reached(request: AdmissionRequest) -> Blocked | None:
+    watts, origin = node_watts(request.facts, request.view.limits)
+    for name, budget, counts in _budgets(request):
+        drawn = request.view.drawn(name, counts)
         if drawn + watts > budget:
             facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
             return blocked("PowerBudgetReached", **facts)
     return None
 
 
-def limit_of_another_profile(turn: Turn) -> Blocked | None:
+def limit_of_another_profile(request: AdmissionRequest) -> Blocked | None:
     """A rack that one profile spares is not filled by another; what nobody can keep (a node above it) binds nobody."""
-    for other in turn.elsewhere:
+    for other in request.elsewhere:
         if power_budget_too_small(other) is not None:
             continue
         physical = (limit for limit in NODE_CHECKS if limit.binds_others is not None)
         reached = next((found for limit in physical if (found := limit.check(other)) is not None), None)
         if reached is not None:
-            return blocked("LimitOfAnotherProfile", profile=other.scene.profile.key, detail=reached.clause)
+            return blocked("LimitOfAnotherProfile", profile=other.view.profile.key, detail=reached.clause)
     return None
 
 
@@ -309,31 +309,31 @@ def has_physical_limits(rollout: Rollout) -> bool:
     return any(limit.binds_others(rollout) for limit in NODE_CHECKS if limit.binds_others is not None)
 
 
-def backing_off(turn: Turn) -> Blocked | None:
-    if turn.attempt is None or turn.attempt.outcome != "disrupted":
+def backing_off(request: AdmissionRequest) -> Blocked | None:
+    if request.attempt is None or request.attempt.outcome != "disrupted":
         return None
-    observed = turn.scene.observed
-    ended, rest = parse_time(turn.attempt.finished_at), observed.settings.disruption_backoff
+    observed = request.view.observed
+    ended, rest = parse_time(request.attempt.finished_at), observed.settings.disruption_backoff
     if not recent(ended, rest, observed.now):
         return None
-    return blocked("BackingOff", until=format_time(ended + rest), why=turn.attempt.reason or "Disrupted")
+    return blocked("BackingOff", until=format_time(ended + rest), why=request.attempt.reason or "Disrupted")
 
 
-def busy(turn: Turn) -> Blocked | None:
-    occupancy = turn.scene.observed.occupancy.get(turn.facts.name)
-    if not _idle_required(turn) or occupancy is None or occupancy.holder is None:
+def busy(request: AdmissionRequest) -> Blocked | None:
+    occupancy = request.view.observed.occupancy.get(request.facts.name)
+    if not _idle_required(request) or occupancy is None or occupancy.holder is None:
         return None
     return blocked("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
 
 
-def not_looked_at(turn: Turn) -> Blocked | None:
-    if not _idle_required(turn) or turn.facts.name in turn.scene.observed.occupancy:
+def not_looked_at(request: AdmissionRequest) -> Blocked | None:
+    if not _idle_required(request) or request.facts.name in request.view.observed.occupancy:
         return None
     return blocked("CheckingIdle")
 
 
-def _idle_required(turn: Turn) -> bool:
-    return turn.scene.profile.spec.idle.required
+def _idle_required(request: AdmissionRequest) -> bool:
+    return request.view.profile.spec.idle.required
 
 
 PROFILE_CHECKS: tuple[Limit, ...] = (
@@ -373,7 +373,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
 LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, *NODE_CHECKS)}
 
 
-def hindrance(turn: Turn, limits: tuple[Limit, ...]) -> tuple[str, str] | None:
+def blocked_by(request: AdmissionRequest, limits: tuple[Limit, ...]) -> tuple[str, str] | None:
     """(reason, message) of the first limit that says no; None when all let the agent start."""
-    first = next((found for limit in limits if (found := limit.check(turn)) is not None), None)
+    first = next((found for limit in limits if (found := limit.check(request)) is not None), None)
     return (first.code, first.message) if first is not None else None

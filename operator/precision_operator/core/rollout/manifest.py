@@ -9,8 +9,8 @@ from precision_api.profile import Agent, Toleration
 from precision_api.request import MeasurementRequest, canonical, request_hash, request_json
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Settings
-from precision_operator.core.rollout.request import Ask
-from precision_operator.core.rollout.triggers import Current
+from precision_operator.core.rollout.request import ResolvedProfile
+from precision_operator.core.rollout.triggers import CurrentRun
 
 POD_GRACE_SECONDS = 60
 """The agent ends itself at its deadline with a partial result; the kubelet ends it this much later."""
@@ -56,7 +56,7 @@ def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: 
 
 
 def job(
-    asked: Ask, facts: NodeFacts, found: Current, document: MeasurementRequest, settings: Settings
+    asked: ResolvedProfile, facts: NodeFacts, found: CurrentRun, document: MeasurementRequest, settings: Settings
 ) -> dict[str, Any]:
     """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
     profile = asked.profile

@@ -1,4 +1,4 @@
-"""Where each matched node of a profile stands, and why: before any turn is given, and without any budget."""
+"""The state of each matched node of a profile, and why: before admission, and without any rollout limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import duration, format_time, parse_time
-from precision_operator.core.observe.memo import Once
+from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import (
     AcceptedProfile,
@@ -22,21 +22,21 @@ from precision_operator.core.observe.observed import (
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.eligibility import decide, matches
 from precision_operator.core.rollout.limits import Tally
-from precision_operator.core.rollout.request import Ask, Refusal, ask
+from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
 from precision_operator.core.rollout.retry import QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.rollout.schedule import last_tick, next_tick
-from precision_operator.core.rollout.triggers import Current, current, not_due_yet, standing
+from precision_operator.core.rollout.triggers import CurrentRun, current_run, not_due_yet, run_inputs
 
 
 @dataclass(frozen=True)
-class Stand:
+class NodeState:
     """Where one matched node stands in one profile, and why."""
 
     facts: NodeFacts
     reason: str
     message: str
     report: ReportView | None = None
-    current: Current | None = None
+    current: CurrentRun | None = None
     """The run that the node is in; None where the profile can't be measured."""
     since: datetime | None = None
     """When the agent that is there got its place; None where there is none."""
@@ -51,15 +51,15 @@ class ProfilePlan:
     """What one profile comes to: what it asks (or why it can't), and where each matched node stands."""
 
     profile: ProfileView
-    asked: Ask | Refusal
-    stands: tuple[Stand, ...] = ()
+    asked: ResolvedProfile | Refusal
+    node_states: tuple[NodeState, ...] = ()
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
 
     @property
     def poll_seconds(self) -> float | None:
         """Seconds until the profile is to be looked at again; None where watches show all that it waits for."""
-        reasons = {stand.reason for stand in self.stands}
+        reasons = {node_state.reason for node_state in self.node_states}
         if isinstance(self.asked, Refusal):
             reasons.add("ProfileNotAccepted")
         polls = [REASONS[reason].poll_seconds for reason in reasons]
@@ -68,7 +68,7 @@ class ProfilePlan:
     @property
     def tally(self) -> Tally:
         """How the nodes have fared in their runs."""
-        states = [stand.state for stand in self.stands]
+        states = [node_state.state for node_state in self.node_states]
         return Tally(
             eligible=sum(state != "skipped" for state in states),
             succeeded=states.count("succeeded"),
@@ -81,12 +81,12 @@ class AcceptedPlan(ProfilePlan):
     """What a profile comes to that can be measured."""
 
     profile: AcceptedProfile
-    asked: Ask
+    asked: ResolvedProfile
 
 
 def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
     """Where each node stands before turns are given; a candidate's reason is `Eligible`."""
-    asked = ask(profile, observed)
+    asked = resolve_profile(profile, observed)
     if profile.spec is None:
         return ProfilePlan(profile, asked)
     facts = observed.facts_of(profile.spec.pool_label)
@@ -97,10 +97,10 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
         reports=observed.reports_of[profile.uid],
     )
     terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
-    stands = tuple(_stand_once(terms, each, found, observed) for each in matched)
-    if isinstance(asked, Ask):
-        return AcceptedPlan(asked.profile, asked, stands, facts)
-    return ProfilePlan(profile, asked, stands, facts)
+    node_states = tuple(_node_state_once(terms, each, found, observed) for each in matched)
+    if isinstance(asked, ResolvedProfile):
+        return AcceptedPlan(asked.profile, asked, node_states, facts)
+    return ProfilePlan(profile, asked, node_states, facts)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _Terms:
     created: datetime
     spec: ProfileSpec
     rerun: str
-    asked: Ask | Refusal
+    asked: ResolvedProfile | Refusal
     ticks: tuple[datetime | None, datetime | None]
     """The schedule's last and next time."""
 
@@ -128,11 +128,11 @@ class _Terms:
 MOST_PROFILES = 1_000
 """Whose terms are kept; then all are forgotten, so that those of deleted ones go."""
 _TERMS: dict[str, _Terms] = {}
-_STANDS: Once[Stand] = Once()
+_NODE_STATES: Memo[NodeState] = Memo()
 
 
-def _terms(profile: ProfileView, spec: ProfileSpec, asked: Ask | Refusal, now: datetime) -> _Terms:
-    good = isinstance(asked, Ask)
+def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Refusal, now: datetime) -> _Terms:
+    good = isinstance(asked, ResolvedProfile)
     ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if good else None
     return _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
 
@@ -148,7 +148,7 @@ def _the_same(terms: _Terms) -> _Terms:
     return terms
 
 
-def _stand_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed) -> Stand:
+def _node_state_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed) -> NodeState:
     """The node's stand, from before where nothing that it hangs on has changed.
 
     Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
@@ -157,12 +157,16 @@ def _stand_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observ
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
     pod = found.pods.get(job.uid) if job is not None else None
     key, objects = (terms.uid, facts.uid), (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now))
-    known = _STANDS.known(key, objects)
+    known = _NODE_STATES.known(key, objects)
     if known is not None:
         return known
-    stand = _stand(terms.spec, terms.asked, facts, found, observed)
+    node_state = _node_state(terms.spec, terms.asked, facts, found, observed)
     attempt = newest_attempt(report)
-    return stand if attempt is not None and attempt.outcome == "failed" else _STANDS.keep(key, objects, stand)
+    return (
+        node_state
+        if attempt is not None and attempt.outcome == "failed"
+        else _NODE_STATES.keep(key, objects, node_state)
+    )
 
 
 def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:
@@ -182,35 +186,37 @@ def recorded(job: JobView, report: ReportView | None) -> bool:
     return attempt is not None and (attempt.run, attempt.number) == (job.run, job.attempt)
 
 
-def _stand(
+def _node_state(
     spec: ProfileSpec,
-    asked: Ask | Refusal,
+    asked: ResolvedProfile | Refusal,
     facts: NodeFacts,
     found: _Found,
     observed: Observed,
-) -> Stand:
+) -> NodeState:
     """A running agent first, then what the current run has found, then whether the node can be measured at all."""
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
-    now = current(standing(asked, facts, report, observed.now)) if isinstance(asked, Ask) else None
+    now = current_run(run_inputs(asked, facts, report, observed.now)) if isinstance(asked, ResolvedProfile) else None
     if job is not None and not recorded(job, report):
-        return Stand(facts, *_running(job, found.pods.get(job.uid), spec), report, now, job.active_since or job.created)
+        return NodeState(
+            facts, *_running(job, found.pods.get(job.uid), spec), report, now, job.active_since or job.created
+        )
     if now is not None and now.attempt is not None:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
-            return Stand(facts, *ended, report, now)
+            return NodeState(facts, *ended, report, now)
     decision = decide(facts, spec.target, spec.agent.tolerations)
     if decision.kind != "eligible":
-        return Stand(facts, decision.reason, decision.message, report, now)
+        return NodeState(facts, decision.reason, decision.message, report, now)
     if isinstance(asked, Refusal) or now is None:
         why = asked.message if isinstance(asked, Refusal) else ""
-        return Stand(facts, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why), report)
+        return NodeState(facts, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why), report)
     for code, message in (
         ("NotDueYet", not_due_yet(asked.profile, now, observed.now)),
         ("Quarantined", _quarantined(report, now, facts)),
     ):
         if message is not None:
-            return Stand(facts, code, message, report, now)
-    return Stand(facts, decision.reason, decision.message, report, now)
+            return NodeState(facts, code, message, report, now)
+    return NodeState(facts, decision.reason, decision.message, report, now)
 
 
 def _running(job: JobView, pod: PodView | None, spec: ProfileSpec) -> tuple[str, str]:
@@ -247,7 +253,7 @@ def _ended(
     return "Retrying", sentence("Retrying", retry=attempt.failures, limit=retry.limit, **facts)
 
 
-def _quarantined(report: ReportView | None, now: Current, facts: NodeFacts) -> str | None:
+def _quarantined(report: ReportView | None, now: CurrentRun, facts: NodeFacts) -> str | None:
     """A node that failed run after run is left alone, until somebody asks for it or something on it has changed."""
     status = report.status if report is not None else None
     if status is None or status.quarantine is None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.rollout.actions import Action
-from precision_operator.core.rollout.admission import take_turns
-from precision_operator.core.rollout.cleanup import upkeep
+from precision_operator.core.rollout.admission import admit
+from precision_operator.core.rollout.cleanup import cleanup
 from precision_operator.core.rollout.node_state import ProfilePlan, draft
 
 
@@ -21,11 +21,11 @@ class Plan:
 
     profiles: tuple[ProfilePlan, ...]
     actions: tuple[Action, ...]
-    look_at: tuple[str, ...]
+    nodes_to_probe: tuple[str, ...]
     """Nodes that would start an agent if they are idle: look, and plan again."""
 
 
 def plan(observed: Observed) -> Plan:
     """The plan for everything that is seen."""
-    turns = take_turns([draft(profile, observed) for profile in observed.profiles], observed)
-    return Plan(turns.plans, (*upkeep(observed, turns.plans), *turns.starts), turns.look_at)
+    admission = admit([draft(profile, observed) for profile in observed.profiles], observed)
+    return Plan(admission.plans, (*cleanup(observed, admission.plans), *admission.starts), admission.nodes_to_probe)

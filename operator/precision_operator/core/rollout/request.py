@@ -32,7 +32,7 @@ DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
 
 
 @dataclass(frozen=True)
-class Ask:
+class ResolvedProfile:
     """What a profile asks of every node: `run` is equal as long as what is measured is the same."""
 
     profile: AcceptedProfile = field(compare=False)
@@ -57,7 +57,7 @@ def refusal(reason: str, **facts: object) -> Refusal:
     return Refusal(reason, sentence(reason, **facts))
 
 
-def ask(profile: ProfileView, observed: Observed) -> Ask | Refusal:
+def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile | Refusal:
     """What `profile` asks for, or why it can't be asked."""
     spec = profile.spec
     if spec is None:
@@ -82,10 +82,10 @@ def ask(profile: ProfileView, observed: Observed) -> Ask | Refusal:
     misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.kept_higher_layers)
     if misfit:
         return refusal("InvalidWorkload", detail=misfit)
-    return Ask(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
+    return ResolvedProfile(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
 
 
-def request(asked: Ask, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
+def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
     """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
     profile, spec = asked.profile, asked.profile.spec
     assert facts.product is not None

@@ -16,12 +16,12 @@ from precision_operator.core.observe.clock import duration, parse_time
 from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import AcceptedProfile, ReportView
 from precision_operator.core.reasons import sentence
-from precision_operator.core.rollout.request import Ask
+from precision_operator.core.rollout.request import ResolvedProfile
 from precision_operator.core.rollout.schedule import last_tick, next_tick, tick_text
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunInputs:
     """One node of one profile: what it was last measured for, and what it would be measured for now."""
 
     profile: AcceptedProfile
@@ -35,7 +35,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Current:
+class CurrentRun:
     """The run that the node is, or should be, in. `due` is the reason why it begins anew; None: it has begun."""
 
     run: str
@@ -46,10 +46,10 @@ class Current:
     message: str = ""
 
 
-Check = Callable[[Standing], str | None]
+TriggerCheck = Callable[[RunInputs], str | None]
 
 
-def standing(asked: Ask, facts: NodeFacts, report: ReportView | None, now: datetime) -> Standing:
+def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | None, now: datetime) -> RunInputs:
     """All that bears on whether the node is due."""
     profile = asked.profile
     status = report.status if report is not None else None
@@ -63,7 +63,7 @@ def standing(asked: Ask, facts: NodeFacts, report: ReportView | None, now: datet
         "rerunNode": _mark(report.rerun if report is not None else ""),
     }
     done = status.run.finished_at if status is not None and status.run is not None else None
-    return Standing(
+    return RunInputs(
         profile=profile,
         facts=facts,
         now=now,
@@ -73,18 +73,18 @@ def standing(asked: Ask, facts: NodeFacts, report: ReportView | None, now: datet
     )
 
 
-def current(node: Standing) -> Current:
+def current_run(node: RunInputs) -> CurrentRun:
     """The node's current run: the newest attempt's, unless a check finds it out of date."""
     if node.attempt is None:
-        return Current(_identity(node.basis), node.basis, None, "FirstRun", sentence("FirstRun"))
+        return CurrentRun(_identity(node.basis), node.basis, None, "FirstRun", sentence("FirstRun"))
     for code, check in CHECKS:
         message = check(node)
         if message is not None:
             basis = dict(node.basis)
             if code == "TooOld" and node.result_at is not None:
                 basis["age"] = tick_text(node.result_at)
-            return Current(_identity(basis), basis, None, code, message)
-    return Current(node.attempt.run, node.attempt.basis, node.attempt)
+            return CurrentRun(_identity(basis), basis, None, code, message)
+    return CurrentRun(node.attempt.run, node.attempt.basis, node.attempt)
 
 
 def _identity(basis: Mapping[str, str]) -> str:
@@ -100,60 +100,60 @@ def _tick(profile: AcceptedProfile, now: datetime) -> str:
     return tick_text(tick) if tick is not None and tick > profile.created else ""
 
 
-def _changed(node: Standing, key: str) -> bool:
+def _changed(node: RunInputs, key: str) -> bool:
     """Whether a part of the basis is known then and now, and differs."""
     before = node.attempt.basis.get(key) if node.attempt is not None else None
     return bool(before) and bool(node.basis[key]) and before != node.basis[key]
 
 
-def _asked_anew(node: Standing, key: str) -> bool:
+def _asked_anew(node: RunInputs, key: str) -> bool:
     """Whether a rerun is asked for that the newest attempt has not honoured."""
     before = node.attempt.basis.get(key, "") if node.attempt is not None else ""
     return bool(node.basis[key]) and before != node.basis[key]
 
 
-def rerun_node(node: Standing) -> str | None:
+def rerun_node(node: RunInputs) -> str | None:
     return sentence("RerunNode") if _asked_anew(node, "rerunNode") else None
 
 
-def rerun(node: Standing) -> str | None:
+def rerun(node: RunInputs) -> str | None:
     return sentence("Rerun") if _asked_anew(node, "rerun") else None
 
 
-def _wanted(node: Standing, cause: str) -> bool:
+def _wanted(node: RunInputs, cause: str) -> bool:
     return cause in node.profile.spec.rerun_on
 
 
-def driver_change(node: Standing) -> str | None:
+def driver_change(node: RunInputs) -> str | None:
     if not _wanted(node, "DriverChange") or not _changed(node, "driver"):
         return None
     before, after = (node.attempt.basis["driver"] if node.attempt else ""), node.basis["driver"]
     return None if same_driver(before, after) else sentence("DriverChange", before=before, after=after)
 
 
-def hardware_change(node: Standing) -> str | None:
+def hardware_change(node: RunInputs) -> str | None:
     if not _wanted(node, "HardwareChange") or not _changed(node, "hardware") or not node.facts.gpus:
         return None
     before = node.attempt.basis["hardware"] if node.attempt else ""
     return sentence("HardwareChange", before=before, after=node.basis["hardware"])
 
 
-def agent_change(node: Standing) -> str | None:
+def agent_change(node: RunInputs) -> str | None:
     return sentence("AgentChange") if _wanted(node, "AgentChange") and _changed(node, "agent") else None
 
 
-def spec_change(node: Standing) -> str | None:
+def spec_change(node: RunInputs) -> str | None:
     return sentence("SpecChange") if _wanted(node, "SpecChange") and _changed(node, "spec") else None
 
 
-def scheduled(node: Standing) -> str | None:
+def scheduled(node: RunInputs) -> str | None:
     """A tick that is later than the one that the newest attempt was begun for; never an earlier one."""
     before = node.attempt.basis.get("schedule", "") if node.attempt is not None else ""
     tick = node.basis["schedule"]
     return sentence("Scheduled", tick=tick) if tick > before else None
 
 
-def too_old(node: Standing) -> str | None:
+def too_old(node: RunInputs) -> str | None:
     limit = node.profile.spec.schedule.max_age
     if limit is None or node.result_at is None or node.now - node.result_at <= duration(limit):
         return None
@@ -162,7 +162,7 @@ def too_old(node: Standing) -> str | None:
     return sentence("TooOld", limit=limit)
 
 
-CHECKS: tuple[tuple[str, Check], ...] = (
+CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
     ("RerunNode", rerun_node),
     ("Rerun", rerun),
     ("DriverChange", driver_change),
@@ -174,7 +174,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-def not_due_yet(profile: AcceptedProfile, found: Current, now: datetime) -> str | None:
+def not_due_yet(profile: AcceptedProfile, found: CurrentRun, now: datetime) -> str | None:
     """Why a node that was never measured waits for the schedule; None when it may begin."""
     if found.due != "FirstRun" or profile.spec.schedule.cron is None or found.basis.get("schedule"):
         return None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from precision_api.report import ReportStatus
-from precision_operator.core.observe.memo import Once
+from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
-from precision_operator.core.rollout.node_state import ProfilePlan, Stand
+from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 
-_READINGS: Once[Reading] = Once()
+_READINGS: Memo[Reading] = Memo()
 
 
 def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     """The profile's nodes whose figures hold, in the plan's order; `pool` is the node's pool now."""
-    reports = ((stand.facts, stand.report) for stand in plan.stands if _holds(stand))
+    reports = ((node_state.facts, node_state.report) for node_state in plan.node_states if _holds(node_state))
     found = (
         _reading(plan.profile.uid, facts, report.status)
         for facts, report in reports
@@ -22,10 +22,10 @@ def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     return tuple(reading for reading in found if reading.holds)
 
 
-def _holds(stand: Stand) -> bool:
+def _holds(node_state: NodeState) -> bool:
     """Whether the plan knows nothing against the node's figures: the report is marked only after this pass."""
-    due = stand.current.due if stand.current is not None else None
-    return stand.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
+    due = node_state.current.due if node_state.current is not None else None
+    return node_state.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
 
 
 def _reading(profile_uid: str, facts: NodeFacts, status: ReportStatus) -> Reading:

@@ -24,8 +24,8 @@ from precision_operator.core.reasons import sentence
 from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.rollout.node_state import ProfilePlan, Stand
-from precision_operator.core.rollout.request import Ask, Refusal
+from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
+from precision_operator.core.rollout.request import Refusal, ResolvedProfile
 from precision_operator.core.rollout.schedule import next_tick
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
@@ -48,7 +48,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
     slow = tuple(one for one in _standings(plan, measured) if one.slow)
     counts = _counts(plan, measured, slow)
     pools = _pools(measured, slow)
-    run = plan.asked.run if isinstance(plan.asked, Ask) else None
+    run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
     conditions = _conditions(plan, counts, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
     end = eta(plan, counts, now)
@@ -60,7 +60,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         nodes=counts,
         eta=eta_text(end, now) if end is not None else None,
         eta_time=format_time(end) if end is not None else None,
-        waits_for=waits_for(plan.stands),
+        waits_for=waits_for(plan.node_states),
         last_run=max((reading.finished_at for reading in measured if reading.finished_at is not None), default=None),
         next_run=_next_run(plan, now),
         progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
@@ -69,7 +69,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         if largest is not None and largest.tokens_per_joule
         else None,
         data=_data(measured),
-        reasons=_reasons(plan.stands),
+        reasons=_reasons(plan.node_states),
         pools=tuple(pools),
     )
 
@@ -90,8 +90,8 @@ def status_before(plan: ProfilePlan) -> ProfileStatus:
 
 
 def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judged]) -> NodeCounts:
-    states = Counter(stand.state for stand in plan.stands)
-    matched = len(plan.stands)
+    states = Counter(node_state.state for node_state in plan.node_states)
+    matched = len(plan.node_states)
     return NodeCounts(
         matched=matched,
         eligible=matched - states["skipped"],
@@ -101,32 +101,32 @@ def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judge
         running=states["running"],
         succeeded=states["succeeded"],
         failed=states["failed"],
-        stale=sum(_again(stand) for stand in plan.stands),
+        stale=sum(_again(node_state) for node_state in plan.node_states),
         slow=len(slow),
         fallback=sum(bool(reading.fallen_back) for reading in measured),
         throttled=sum(reading.throttled for reading in measured),
-        quarantined=sum(map(_quarantined, plan.stands)),
+        quarantined=sum(map(_quarantined, plan.node_states)),
         simulated=sum(reading.made_up for reading in measured),
     )
 
 
-def _quarantined(stand: Stand) -> bool:
+def _quarantined(node_state: NodeState) -> bool:
     """Whether the node rests since its last runs all failed; the run that brought it there may still be the newest."""
-    status = stand.report.status if stand.report is not None else None
-    return stand.reason == "Quarantined" or (status is not None and status.quarantine is not None)
+    status = node_state.report.status if node_state.report is not None else None
+    return node_state.reason == "Quarantined" or (status is not None and status.quarantine is not None)
 
 
-def _again(stand: Stand) -> bool:
+def _again(node_state: NodeState) -> bool:
     """Whether the node is to be measured again, or is at it."""
-    return stand.current is not None and stand.current.due not in (None, "FirstRun")
+    return node_state.current is not None and node_state.current.due not in (None, "FirstRun")
 
 
-def _reasons(stands: Iterable[Stand]) -> tuple[ReasonCount, ...]:
+def _reasons(node_states: Iterable[NodeState]) -> tuple[ReasonCount, ...]:
     """Why nodes wait, are skipped or failed: most frequent first, bounded, an example for each."""
-    groups: dict[str, list[Stand]] = defaultdict(list)
-    for stand in stands:
-        if stand.state in TOLD or keeps_from_measuring(stand):
-            groups[stand.reason].append(stand)
+    groups: dict[str, list[NodeState]] = defaultdict(list)
+    for node_state in node_states:
+        if node_state.state in TOLD or keeps_from_measuring(node_state):
+            groups[node_state.reason].append(node_state)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
     return tuple(
         ReasonCount(reason=reason, count=len(group), example=group[0].facts.name, message=group[0].message[:1024])
@@ -237,7 +237,9 @@ def _complete(
             and old.status == "True"
             and old.reason != "NothingEligible"
             and before.run == plan.asked.run
-            and not any(stand.state in ("queued", "running") and _again(stand) for stand in plan.stands)
+            and not any(
+                node_state.state in ("queued", "running") and _again(node_state) for node_state in plan.node_states
+            )
         ):
             return True, old.reason, old.message
         if plan.profile.spec is not None and plan.profile.spec.suspend:
@@ -259,10 +261,10 @@ def _suspended(counts: NodeCounts) -> str:
 def _held_up(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
     """Why a profile of which no node has its turn is not complete: it has stopped, or has not begun yet."""
     for reason in ("CanaryFailed", "TooManyFailures"):
-        stopped = next((stand for stand in plan.stands if stand.reason == reason), None)
+        stopped = next((node_state for node_state in plan.node_states if node_state.reason == reason), None)
         if stopped is not None:
             return reason, stopped.message
-    first = next((stand for stand in plan.stands if stand.reason == "NotDueYet"), None)
+    first = next((node_state for node_state in plan.node_states if node_state.reason == "NotDueYet"), None)
     return ("NotDueYet", first.message) if first is not None and not counts.succeeded and not counts.failed else None
 
 
@@ -283,14 +285,14 @@ def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) 
 
 
 def _example(plan: ProfilePlan, state: str) -> str:
-    group = [s for s in plan.stands if s.state == state]
+    group = [s for s in plan.node_states if s.state == state]
     reason, count = Counter(s.reason for s in group).most_common(1)[0]
     return f"{reason} ({count}, e.g. {next(s.facts.name for s in group if s.reason == reason)})"
 
 
 def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
     if counts.quarantined and not counts.failed:
-        example = next(stand for stand in plan.stands if _quarantined(stand))
+        example = next(node_state for node_state in plan.node_states if _quarantined(node_state))
         text = f"Quarantined nodes: {counts.quarantined}, e.g. {example.facts.name}. {_RELEASE}"
         return True, "NodesQuarantined", text
     if not counts.failed:

@@ -12,30 +12,30 @@ from precision_api.profile import NodeCounts
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.pool import median
 from precision_operator.core.rollout.limits import concurrency_limit
-from precision_operator.core.rollout.node_state import ProfilePlan, Stand, newest_attempt
+from precision_operator.core.rollout.node_state import NodeState, ProfilePlan, newest_attempt
 
 FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
 """A run's assumed length before the first one has ended: half of its deadline."""
 
 
-def waits_for(stands: Sequence[Stand]) -> str | None:
+def waits_for(node_states: Sequence[NodeState]) -> str | None:
     """The reason that keeps most nodes from being measured, and how many: `MaxConcurrentReached (12)`.
 
     Where every agent that has a place can't be scheduled, that is the reason: the others wait for those places.
     """
-    stuck = sum(stand.reason == "AgentUnschedulable" for stand in stands)
-    if stuck and stuck == sum(stand.state == "running" for stand in stands):
+    stuck = sum(node_state.reason == "AgentUnschedulable" for node_state in node_states)
+    if stuck and stuck == sum(node_state.state == "running" for node_state in node_states):
         return f"AgentUnschedulable ({stuck})"
-    reasons = Counter(stand.reason for stand in stands if keeps_from_measuring(stand))
+    reasons = Counter(node_state.reason for node_state in node_states if keeps_from_measuring(node_state))
     if not reasons:
         return None
     reason, count = min(reasons.items(), key=lambda item: (-item[1], item[0]))
     return f"{reason} ({count})"
 
 
-def keeps_from_measuring(stand: Stand) -> bool:
+def keeps_from_measuring(node_state: NodeState) -> bool:
     """Whether the node waits for something: its turn, a change, or room for its agent's pod."""
-    return stand.state in ("queued", "waiting") or stand.reason == "AgentUnschedulable"
+    return node_state.state in ("queued", "waiting") or node_state.reason == "AgentUnschedulable"
 
 
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:
@@ -48,7 +48,9 @@ def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None
     if spec is None or spec.suspend or not (counts.queued + counts.running):
         return None
     seconds = _duration(plan) or FALLBACK_SECONDS[spec.benchmarks.preset]
-    places = [_end(stand.since or now, seconds, now) for stand in plan.stands if stand.state == "running"]
+    places = [
+        _end(node_state.since or now, seconds, now) for node_state in plan.node_states if node_state.state == "running"
+    ]
     if not places:
         limit = concurrency_limit(spec.rollout.max_concurrent, counts.eligible)
         places = [now] * min(limit, counts.queued)
@@ -71,7 +73,9 @@ def _end(since: datetime, seconds: float, now: datetime) -> datetime:
 
 def _duration(plan: ProfilePlan) -> float | None:
     """Median seconds from Job to result, of this profile's newest attempts; None where there was none."""
-    attempts = [attempt for stand in plan.stands if (attempt := newest_attempt(stand.report)) is not None]
+    attempts = [
+        attempt for node_state in plan.node_states if (attempt := newest_attempt(node_state.report)) is not None
+    ]
     known = [
         (parse_time(a.finished_at) - parse_time(a.started_at)).total_seconds()
         for a in attempts

@@ -18,7 +18,7 @@ from precision_operator.core.rollout.actions import Close, Start
 from precision_operator.core.rollout.blockers import Agent, Wait
 from precision_operator.core.rollout.eligibility import mismatch
 from precision_operator.core.rollout.limits import LIMITS
-from precision_operator.core.rollout.node_state import AcceptedPlan, ProfilePlan, Stand, newest_attempt
+from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan, newest_attempt
 from precision_operator.core.rollout.plan import Plan
 from precision_operator.core.rollout.request import Refusal
 from precision_operator.core.status.node_readings import readings
@@ -50,7 +50,7 @@ NOTHING = Past()
 
 
 @dataclass(frozen=True)
-class Standing:
+class PeerComparison:
     """How a measured node stands against its like; reason and message where it is slow, else empty."""
 
     judged: Judged
@@ -59,7 +59,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeAnswer:
     """Where one node stands in one profile: `reason` and `message` are the plan's."""
 
     profile: ProfileView
@@ -71,7 +71,7 @@ class Answer:
     """Why the node is measured (again); None: its run is not out of date."""
     due_message: str = ""
     past: Past = NOTHING
-    standing: Standing | None = None
+    standing: PeerComparison | None = None
     """None where the node has no figure of this run, or too few of its like have one."""
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
@@ -86,7 +86,7 @@ class Answer:
         return self.profile.status.get("observedGeneration") == self.profile.generation
 
 
-def why(decided: Plan, observed: Observed, node: str) -> tuple[Answer, ...]:
+def why(decided: Plan, observed: Observed, node: str) -> tuple[NodeAnswer, ...]:
     """An answer for each profile, those that match the node first; empty where neither node nor report has this name.
 
     A node that has gone is answered for by what is left of it: its reports and Jobs.
@@ -100,32 +100,32 @@ def nearest(name: str, known: list[str]) -> tuple[str, ...]:
     return tuple(get_close_matches(name, known, NEAREST))
 
 
-def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[Answer]:
+def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:
     uid = next((uid for uid, raw in observed.nodes.items() if raw["metadata"]["name"] == node), None)
     if uid is None:
         yield from _of_gone_node(plan, decided, observed, node)
         return
-    stand = next((stand for stand in plan.stands if stand.facts.uid == uid), None)
-    if stand is None:
+    node_state = next((node_state for node_state in plan.node_states if node_state.facts.uid == uid), None)
+    if node_state is None:
         yield _unmatched(plan, observed, uid)
         return
     closing = _closing(plan, decided, uid)
     job = _job(plan, observed, uid)
-    due = stand.current.due if stand.current is not None else None
-    yield Answer(
+    due = node_state.current.due if node_state.current is not None else None
+    yield NodeAnswer(
         profile=plan.profile,
-        reason=closing.reason if closing is not None else stand.reason,
-        message=closing.message if closing is not None else stand.message,
+        reason=closing.reason if closing is not None else node_state.reason,
+        message=closing.message if closing is not None else node_state.message,
         job=job.name if job is not None else None,
         due=due,
-        due_message=stand.current.message if due and stand.current is not None else "",
-        blocked_by=_blockers(plan, decided, observed, stand),
-        past=_past(stand.report),
-        standing=_standing(plan, stand),
+        due_message=node_state.current.message if due and node_state.current is not None else "",
+        blocked_by=_blockers(plan, decided, observed, node_state),
+        past=_past(node_state.report),
+        standing=_standing(plan, node_state),
     )
 
 
-def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> Answer:
+def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> NodeAnswer:
     """The profile doesn't mean the node, or can't be read, so that nobody knows which nodes it means."""
     spec, profile = plan.profile.spec, plan.profile
     mine = (r for r in observed.reports if (r.profile_uid, r.node_uid) == (profile.uid, uid))
@@ -134,19 +134,19 @@ def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> Answer:
     if spec is None:
         why_not = plan.asked.message if isinstance(plan.asked, Refusal) else profile.problem
         message = sentence("ProfileNotAccepted", why=why_not)
-        return Answer(profile, "ProfileNotAccepted", message, job=name, past=past)
+        return NodeAnswer(profile, "ProfileNotAccepted", message, job=name, past=past)
     facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
     message = sentence("NotMatched", why=mismatch(spec.target, facts))
-    return Answer(profile, "NotMatched", message, job=name, past=past)
+    return NodeAnswer(profile, "NotMatched", message, job=name, past=past)
 
 
-def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[Answer]:
+def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:
     mine = [r for r in observed.reports if r.profile_uid == plan.profile.uid and r.node_name == node]
     jobs = [j for j in observed.jobs if j.profile_uid == plan.profile.uid and j.node_name == node]
     for uid in dict.fromkeys([*(job.node_uid for job in jobs), *(report.node_uid for report in mine)]):
         closing = _closing(plan, decided, uid)
         job = _job(plan, observed, uid)
-        yield Answer(
+        yield NodeAnswer(
             profile=plan.profile,
             reason=closing.reason if closing is not None else "NodeGone",
             message=closing.message if closing is not None else sentence("NodeGone", node=node),
@@ -169,14 +169,14 @@ def _past(report: ReportView | None) -> Past:
     )
 
 
-def _standing(plan: ProfilePlan, stand: Stand) -> Standing | None:
+def _standing(plan: ProfilePlan, node_state: NodeState) -> PeerComparison | None:
     """The same judgement as that of the profile's status and of the alerts."""
-    name = stand.facts.name
+    name = node_state.facts.name
     reading = next((reading for reading in readings(plan) if reading.node == name), None)
     judged = next((judged for judged in standings(plan) if judged.node == name), None)
     if judged is None or reading is None:
         return None
-    return Standing(judged, *_slow(judged, reading, plan.profile)) if judged.slow else Standing(judged)
+    return PeerComparison(judged, *_slow(judged, reading, plan.profile)) if judged.slow else PeerComparison(judged)
 
 
 def _slow(one: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str]:
@@ -232,18 +232,18 @@ def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> tuple[Agent
     return tuple(sorted((*running, *starting), key=lambda agent: (agent.node, agent.profile)))
 
 
-def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, stand: Stand) -> tuple[str, ...]:
-    limit = LIMITS.get(stand.reason)
+def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: NodeState) -> tuple[str, ...]:
+    limit = LIMITS.get(node_state.reason)
     if limit is None or limit.blockers is None or not isinstance(plan, AcceptedPlan):
         return ()
-    failed = (other for other in plan.stands if other.state == "failed")
+    failed = (other for other in plan.node_states if other.state == "failed")
     wait = Wait(
         profile_uid=plan.profile.uid,
         rollout=plan.profile.spec.rollout,
-        facts=stand.facts,
+        facts=node_state.facts,
         agents=_agents(plan, decided, observed),
         failed_nodes=tuple(f"{other.facts.name} ({other.reason})" for other in failed),
-        occupancy=observed.occupancy.get(stand.facts.name),
+        occupancy=observed.occupancy.get(node_state.facts.name),
     )
     return _some(limit.blockers(wait))
 

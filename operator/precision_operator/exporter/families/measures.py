@@ -14,7 +14,7 @@ from typing import cast
 
 from precision_api.recipes import Recipe
 from precision_operator.core.results.pool import finished_seconds
-from precision_operator.core.results.reading import Group, Row, other_figure
+from precision_operator.core.results.reading import MedianGroup, RecipeRow, other_figure
 from precision_operator.exporter.reading import NodeResult
 
 Labels = tuple[str, ...]
@@ -30,34 +30,34 @@ FREE, THROTTLED = "free", "throttled"
 HOLDS, OUTDATED = "holds", "outdated"
 
 
-def group_labels(group: Group) -> Labels:
+def group_labels(group: MedianGroup) -> Labels:
     """The group as labels."""
     return HOLDS if group.holds else OUTDATED, *group[1:]
 
 
-def group_of(labels: Labels) -> Group:
+def group_of(labels: Labels) -> MedianGroup:
     """The group that these labels are of."""
     holds, workload_hash, scope, baseline = labels
-    return Group(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline))
+    return MedianGroup(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline))
 
 
-GROUP_LABELS = len(Group._fields)
+GROUP_LABELS = len(MedianGroup._fields)
 
 
-def _usable(result: NodeResult) -> Iterator[tuple[Labels, Row]]:
+def _usable(result: NodeResult) -> Iterator[tuple[Labels, RecipeRow]]:
     """Recipes whose figures may be used, with their labels (workload, recipe)."""
     for row in result.reading.usable_rows:
         yield (result.workload, row.recipe), row
 
 
-def _marked(result: NodeResult) -> Iterator[tuple[Labels, Labels, Row]]:
+def _marked(result: NodeResult) -> Iterator[tuple[Labels, Labels, RecipeRow]]:
     """The same with the last labels of what medians are made of: group and mark."""
     common = group_labels(result.reading.group)
     for labels, row in _usable(result):
         yield labels, (*common, THROTTLED if row.throttled else FREE), row
 
 
-def _marked_ratios(result: NodeResult) -> Iterator[tuple[Labels, Labels, Row]]:
+def _marked_ratios(result: NodeResult) -> Iterator[tuple[Labels, Labels, RecipeRow]]:
     """The same for ratios over the baseline."""
     common = group_labels(result.reading.group)
     for labels, row in _usable(result):
@@ -103,7 +103,7 @@ def gpus(result: NodeResult) -> Iterator[Value]:
             yield labels, float(result.hardware.gpus)
 
 
-def _powered(figure: Callable[[Row], float | None]) -> Measure:
+def _powered(figure: Callable[[RecipeRow], float | None]) -> Measure:
     def measure(result: NodeResult) -> Iterator[Value]:
         for labels, row in _usable(result):
             value = figure(row)

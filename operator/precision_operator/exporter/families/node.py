@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from precision_api.report import ReportAttempt, ReportRun
-from precision_operator.core.results.reading import Row as RecipeRow
-from precision_operator.core.results.reading import other_figure
+from precision_operator.core.results.reading import RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
 from precision_operator.exporter.reading import NodeResult, Standing, seconds
 from precision_operator.exporter.text import Row

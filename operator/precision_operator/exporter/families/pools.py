@@ -14,7 +14,7 @@ from operator import is_
 from precision_api.profile import Thresholds
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
-from precision_operator.core.results.reading import Group
+from precision_operator.core.results.reading import MedianGroup
 from precision_operator.exporter.families.measures import NONE, Figures, group, group_of, updated
 from precision_operator.exporter.reading import GemmTime, NodeResult, Standing
 
@@ -46,7 +46,7 @@ class Pool:
         return {node.node: Standing(by_node[node.node], node.relative, node.slow) for node in ranked}
 
     @cached_property
-    def group(self) -> Group | None:
+    def group(self) -> MedianGroup | None:
         """What the figures behind the pool's medians have in common."""
         return main_group({group_of(labels): values for labels, values in self.figures[group].items()})
 
