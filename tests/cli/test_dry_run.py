@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from precision_api import names
 from precision_operator.cli import app
 from precision_operator.cli.commands.dry_run import DECISIONS, rows, told
-from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Question, Seen, gathered, planned
-from precision_operator.cli.output import Form
+from precision_operator.cli.gathering import UNKNOWN_SETTINGS, ProfileInFile, Seen, gathered, planned
+from precision_operator.cli.output import OutputFormat
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
@@ -289,15 +289,17 @@ def its_report(run_of_it: str, node: str) -> dict[str, Any]:
     return {"metadata": meta, "spec": spec, "status": status}
 
 
-def question(**changes: Any) -> Question:
-    return Question(profile("nightly", uid="nightly", workload={"preset": "llama3-8b"}, **changes))
+def question(**changes: Any) -> ProfileInFile:
+    return ProfileInFile(profile("nightly", uid="nightly", workload={"preset": "llama3-8b"}, **changes))
 
 
 def fleet(*found: str) -> list[tuple[str, dict[str, Any]]]:
     return [(paths.NODES, node_object(name=name)) for name in found]
 
 
-async def decided(cluster: FakeCluster, asked: Question, notes: list[str] | None = None) -> dict[str, tuple[str, str]]:
+async def decided(
+    cluster: FakeCluster, asked: ProfileInFile, notes: list[str] | None = None
+) -> dict[str, tuple[str, str]]:
     seen = await planned(cluster, asked)  # type: ignore[arg-type]
     if notes is not None:
         notes += seen.notes
@@ -372,7 +374,7 @@ async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of
     same_name = beside("nightly", "far", target={"nodeNames": ["b"]})
     asked = question(rollout={"maxConcurrent": 9})
     seen = await planned(FakeCluster(*fleet("a", "b"), same_name), asked)  # type: ignore[arg-type]
-    document = json.loads(told("ml/nightly", seen.plan, seen.observed, Form.JSON))
+    document = json.loads(told("ml/nightly", seen.plan, seen.observed, OutputFormat.JSON))
     assert [(row["node"], row["reason"]) for row in document] == [
         ("a", "WouldStart"),
         ("b", "MeasuredByAnotherProfile"),
@@ -461,7 +463,7 @@ async def test_any_other_refusal_ends_the_dry_run() -> None:
 
 
 async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
-    given = Question(profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": json.dumps(CONFIG)}})
+    given = ProfileInFile(profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": json.dumps(CONFIG)}})
     cluster = FakeCluster(*fleet("a"))
     found = (await planned(cluster, given)).plan  # type: ignore[arg-type]
     assert isinstance(found.profiles[0].asked, ResolvedProfile)
@@ -472,11 +474,11 @@ async def test_a_config_map_of_the_profile_itself_that_may_not_be_read_ends_the_
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("GET", "configmaps", ApiError(403, "Forbidden", "configmaps is forbidden"))
     with pytest.raises(ApiError, match="configmaps is forbidden"):
-        await planned(cluster, Question(profile(workload=FROM_CONFIG_MAP)))  # type: ignore[arg-type]
+        await planned(cluster, ProfileInFile(profile(workload=FROM_CONFIG_MAP)))  # type: ignore[arg-type]
 
 
 async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_profiles_problem() -> None:
-    asked = Question(profile(workload=FROM_CONFIG_MAP))
+    asked = ProfileInFile(profile(workload=FROM_CONFIG_MAP))
     cluster = FakeCluster(*fleet("a"))
     missing = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
     assert getattr(missing.profiles[0].asked, "reason", None) == "ConfigMapMissing"

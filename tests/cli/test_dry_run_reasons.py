@@ -16,7 +16,7 @@ import yaml
 from precision_api import names
 from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cli.commands.dry_run import DECISIONS, WOULD_START, told
-from precision_operator.cli.output import WIDTH, Form
+from precision_operator.cli.output import WIDTH, OutputFormat
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.reasons import REASONS, sentence
@@ -136,7 +136,7 @@ def test_every_reason_is_told_by_a_dry_run_or_listed_with_the_cause_why_it_can_n
 
 def row_of(seen: Observed) -> dict[str, Any]:
     """The row of n1 as -o json prints it."""
-    document: list[dict[str, Any]] = json.loads(told(KEY, plan(seen), seen, Form.JSON))
+    document: list[dict[str, Any]] = json.loads(told(KEY, plan(seen), seen, OutputFormat.JSON))
     return next(row for row in document if row["node"] == "n1")
 
 
@@ -145,7 +145,7 @@ def answer(seen: Observed) -> NodeAnswer:
     return next(found for found in why(plan(seen), seen, "n1") if found.profile.key == KEY)
 
 
-def line_of(seen: Observed, form: Form) -> str:
+def line_of(seen: Observed, form: OutputFormat) -> str:
     """The line of n1 as people see it."""
     lines = told(KEY, plan(seen), seen, form).splitlines()
     return next(line for line in lines if line.startswith("n1 "))
@@ -188,7 +188,7 @@ REFUSED_AS_A_WHOLE = ("ProfileNotAccepted",)
 
 def test_the_table_shows_the_reason_and_the_start_of_the_sentence_and_wide_all_of_it() -> None:
     shown = {
-        reason: (line_of(situation.seen, Form.TABLE), line_of(situation.seen, Form.WIDE))
+        reason: (line_of(situation.seen, OutputFormat.TABLE), line_of(situation.seen, OutputFormat.WIDE))
         for reason, situation in STANDS.items()
     }
     for reason, (short, wide) in shown.items():
@@ -207,7 +207,7 @@ def test_a_start_says_what_the_node_is_measured_again_for_in_the_words_of_why() 
         assert (row["decision"], row["reason"]) == ("run", WOULD_START), reason
         assert f"would start now ({reason}: {what})." in row["message"]
         assert (same.due, same.due_message) == (reason, whole)
-        assert f" {reason} " in line_of(situation.seen, Form.WIDE)
+        assert f" {reason} " in line_of(situation.seen, OutputFormat.WIDE)
 
 
 def test_what_is_listed_as_not_told_is_not_the_reason_of_a_row() -> None:

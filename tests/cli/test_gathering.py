@@ -15,7 +15,7 @@ from precision_api.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_
 from precision_api.report import Quarantine
 from precision_operator.cli import app
 from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
-from precision_operator.cli.commands.rerun import Known, Mark, chosen, patch
+from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
 from precision_operator.cli.connection_options import explained
 from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Seen, gathered, settings_told_by
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
@@ -315,8 +315,8 @@ OTHER = profile("other", status={"observedGeneration": 1})
 REPORTS = (report("n1"), report("n1", "other"), report("n2"))
 
 
-def known(**changes: Any) -> Known:
-    return replace(Known("ml", (NIGHTLY, OTHER), REPORTS, ("n1", "n2", "n3", "other")), **changes)
+def known(**changes: Any) -> RerunTargets:
+    return replace(RerunTargets("ml", (NIGHTLY, OTHER), REPORTS, ("n1", "n2", "n3", "other")), **changes)
 
 
 MEANT: dict[str, tuple[str, str | None, list[str]]] = {
@@ -379,5 +379,5 @@ def test_what_keeps_the_new_run_from_beginning_is_said() -> None:
 
 
 def test_the_mark_is_a_time_to_the_microsecond_on_that_very_object() -> None:
-    body = patch(Mark("/path", "uid-7", ""), datetime(2026, 11, 21, 9, 0, 0, 7, UTC))
+    body = patch(RerunMark("/path", "uid-7", ""), datetime(2026, 11, 21, 9, 0, 0, 7, UTC))
     assert body == {"metadata": {"uid": "uid-7", "annotations": {ANNOTATION_RERUN: "2026-11-21T09:00:00.000007Z"}}}

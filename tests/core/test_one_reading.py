@@ -30,7 +30,7 @@ from precision_operator.core.status.profile_status import profile_status
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from precision_operator.planner.evidence import pools as plan_pools
-from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.planner.terms import terms
 from precision_operator.report.facts import Given, Node
 from precision_operator.report.facts import pools as page_pools
@@ -206,7 +206,7 @@ def on_the_page(nodes: Sequence[Drawn]) -> Figures:
 
 def in_a_plan(nodes: Sequence[Drawn]) -> Figures:
     """Rates of a node; the planner uses no speedups and no tokens per joule."""
-    owner = campaign(profile_object())
+    owner = profile_facts(profile_object())
     assert owner is not None
     reports = [report_facts(report_object(node.name, status=status_of(node))) for node in nodes]
     known = racks([{"metadata": {"name": node.name, "uid": f"uid-{node.name}", "labels": {}}} for node in nodes])

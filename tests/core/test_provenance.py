@@ -13,7 +13,7 @@ from precision_operator.core.results.provenance import provenance_of
 from precision_operator.exporter.families.measures import mark
 from precision_operator.exporter.families.node import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report
-from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.report.facts import node_of_result
 from tests.support.fleets import NOW
 from tests.support.report_objects import profile_object, report_object, report_status
@@ -67,7 +67,7 @@ def test_metrics_tell_it_and_mark_only_what_nobody_measured(run: dict[str, Any],
 
 @RUN
 def test_the_planner_is_told_the_same(run: dict[str, Any], told: str) -> None:
-    owner = campaign(profile_object())
+    owner = profile_facts(profile_object())
     assert owner is not None
     node = {"metadata": {"name": "n1", "uid": "uid-n1", "labels": {}}}
     known = fleet_of([report_facts(report_of(run))], [owner], racks([node]), NOW, "a test")

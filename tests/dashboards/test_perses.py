@@ -6,7 +6,7 @@ import pytest
 
 from precision_operator.monitoring.dashboards import perses
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Mark, Panel, Query, Row, Step
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, Step, TableColumn
 from tests.dashboards.promql import chosen, selectors
 
 pages = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda page: page.uid)
@@ -14,7 +14,7 @@ pages = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda page: page.u
 
 def one_panel(panel: Panel) -> dict[str, object]:
     """The panel as it stands in a dashboard of its own."""
-    page = Dashboard("uid", "Title", "Words.", (Row("Row", (panel,)),), ())
+    page = Dashboard("uid", "Title", "Words.", (PanelRow("Row", (panel,)),), ())
     made: dict[str, object] = perses.resource(page)["spec"]["panels"]["panel-1"]["spec"]
     return made
 
@@ -45,7 +45,7 @@ def test_every_expression_is_promql_and_its_variables_are_defined(dashboard: Das
 
 
 def test_a_tables_share_is_told_in_percent_and_coloured_in_percent() -> None:
-    column = Column("value 1", "Share", "percent", steps=(Step(None, "red"), Step(0.95, "green")))
+    column = TableColumn("value 1", "Share", "percent", steps=(Step(None, "red"), Step(0.95, "green")))
     panel = Panel("table", "T", "D.", "percent", "none", (Query("max by (node) (a)"),), columns=(column,))
     made = one_panel(panel)
     assert made["queries"][0]["spec"]["plugin"]["spec"]["query"] == "round (100 * (max by (node) (a)), 1e-1)"  # type: ignore[index]
@@ -56,15 +56,21 @@ def test_a_tables_share_is_told_in_percent_and_coloured_in_percent() -> None:
 
 
 def test_numbers_of_a_table_with_several_are_not_coloured_for_a_neighbours_limit() -> None:
-    limited = Column("value 1", "Share", "percent", steps=(Step(None, "red"),))
+    limited = TableColumn("value 1", "Share", "percent", steps=(Step(None, "red"),))
     panel = Panel(
-        "table", "T", "D.", "percent", "none", (Query("a"), Query("b")), columns=(limited, Column("value 2", "Other"))
+        "table",
+        "T",
+        "D.",
+        "percent",
+        "none",
+        (Query("a"), Query("b")),
+        columns=(limited, TableColumn("value 2", "Other")),
     )
     assert one_panel(panel)["plugin"]["spec"]["cellSettings"] == []  # type: ignore[index]
 
 
 def test_a_mark_matches_the_whole_cell() -> None:
-    column = Column("fault", "Fault", marks=(Mark("slow", "orange"),))
+    column = TableColumn("fault", "Fault", marks=(Mark("slow", "orange"),))
     panel = Panel("table", "T", "D.", "count", "none", (Query("a"),), columns=(column,))
     (cell,) = one_panel(panel)["plugin"]["spec"]["cellSettings"]  # type: ignore[index]
     assert cell["condition"] == {"kind": "Regex", "spec": {"expr": "^slow$"}}

@@ -20,7 +20,7 @@ from precision_lab.builds.binaries import binaries
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families.family import Level
 from precision_operator.exporter.families.plan import read_plan
-from precision_operator.exporter.families.pools import Beside, Pool, pools
+from precision_operator.exporter.families.pools import Beside, PoolNodes, pools
 from precision_operator.exporter.families.table import (
     FAMILIES,
     NODE_FAMILIES,
@@ -53,7 +53,7 @@ MIXED = [
 ]
 
 
-def pool_of(*reports: dict[str, Any]) -> Pool:
+def pool_of(*reports: dict[str, Any]) -> PoolNodes:
     """The one pool of these reports."""
     found = [result for report in reports if (result := read_report(report, "w"))]
     (pool,) = pools(found, Beside())

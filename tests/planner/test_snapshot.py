@@ -14,7 +14,7 @@ from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet, read_fleet
 from precision_operator.planner.planning import plan
-from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.planner.terms import terms
 from tests.support.fleets import NOW, fleet, node, pool, rate, spec
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -26,7 +26,7 @@ def node_object(name: str, **labels: str) -> dict[str, Any]:
 
 def fleet_from(*reports: dict[str, Any], nodes: list[dict[str, Any]] | None = None) -> Fleet:
     nodes = [node_object(report["spec"]["nodeName"]) for report in reports] if nodes is None else nodes
-    owner = campaign(profile_object())
+    owner = profile_facts(profile_object())
     assert owner is not None
     return fleet_of(map(report_facts, reports), [owner], racks(nodes), NOW, "a test")
 
@@ -159,7 +159,7 @@ def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(perce
         for report in reports
     ]
     told = {one.node for one in judged(measured, percent) if one.slow}
-    owner = campaign(profile_object())
+    owner = profile_facts(profile_object())
     assert owner is not None
     owner = replace(owner, slow_node_percent=percent)
     nodes = racks([node_object(name) for name in RATES])
@@ -171,7 +171,7 @@ def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(perce
 def test_a_profile_brings_its_own_threshold_for_slow_nodes() -> None:
     raw = profile_object()
     raw["spec"]["thresholds"] = {"slowNodePercent": 12}
-    owner = campaign(raw)
+    owner = profile_facts(raw)
     assert owner is not None
     assert owner.slow_node_percent == 12
 

@@ -9,7 +9,7 @@ from typing import Any
 from precision_api.capacity_plan import PlanSpec
 from precision_api.resolution import resolve
 from precision_api.workload import Workload
-from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -36,14 +36,14 @@ def rate(recipe: str = "bf16", tokens_per_second: float | None = 80_000.0, **cha
 
 def node(
     name: str = "n", rates: Sequence[RateFacts] = (), count: int = 1, gpus: int = 8, rack: str = "", **result: Any
-) -> NodeFacts:
+) -> FleetNode:
     """`count` nodes with one fresh, measured result; `result` changes its fields."""
     told = {"profile": "nightly", "workload": workload().key, "finished_at": FINISHED, "provenance": "measured"}
     made = ResultFacts.model_validate(told | {"rates": tuple(rates) or (rate(),)} | result)
-    return NodeFacts(name=name, gpus=gpus, limit_watts=700.0 * gpus, rack=rack, count=count, results=(made,))
+    return FleetNode(name=name, gpus=gpus, limit_watts=700.0 * gpus, rack=rack, count=count, results=(made,))
 
 
-def pool(name: str = "H100", *nodes: NodeFacts, product: str = "") -> PoolFacts:
+def pool(name: str = "H100", *nodes: FleetNode, product: str = "") -> PoolFacts:
     """A pool; without nodes, of 16 alike ones."""
     return PoolFacts(name=name, product=product or name, nodes=nodes or (node(f"{name.lower()}-0", count=16),))
 

@@ -14,7 +14,7 @@ from precision_api.names import API_VERSION, PLAN_KIND
 from precision_operator.planner.conditions import finished
 from precision_operator.planner.document import status
 from precision_operator.planner.planning import plan
-from precision_operator.planner.snapshot import campaign, fleet_of, report_facts
+from precision_operator.planner.snapshot import fleet_of, profile_facts, report_facts
 
 Raw = dict[str, Any]
 SOLVED, INFEASIBLE = "next-quarter", "in-a-day"
@@ -28,7 +28,7 @@ def plans(
     namespace: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
 ) -> tuple[Raw, ...]:
     """Two plans with their answers at `now`: one that is solved, one whose deadline is too near. `racks` are by UID."""
-    campaigns = [found for raw in profiles if (found := campaign(raw)) is not None]
+    campaigns = [found for raw in profiles if (found := profile_facts(raw)) is not None]
     fleet = fleet_of(map(report_facts, reports), campaigns, racks, now, "a simulated fleet")
     answers = {name: status(plan(_spec(jobs), fleet, now)) for name, jobs in _jobs(len(racks)).items()}
     return tuple(_object(namespace, name, answer, now) for name, answer in answers.items())

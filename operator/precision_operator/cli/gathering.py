@@ -48,7 +48,7 @@ UNKNOWN_SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Question:
+class ProfileInFile:
     """A profile as it stands in a file, and the texts of ConfigMaps that came with it, by (namespace, name)."""
 
     profile: ProfileView
@@ -76,7 +76,7 @@ async def gathered(cluster: Cluster, namespace: str | None, node: str) -> Seen:
     return await _looked(world, wanted)
 
 
-async def planned(cluster: Cluster, question: Question) -> Seen:
+async def planned(cluster: Cluster, question: ProfileInFile) -> Seen:
     """The world and the plan with the profile in it. Raises ApiError.
 
     Who may not list pods everywhere is told so, and sees idle nodes: a plan is what was asked for.
@@ -94,7 +94,7 @@ class _World:
     unread: frozenset[str]
 
 
-async def _world(cluster: Cluster, namespace: str | None, question: Question | None) -> _World:
+async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFile | None) -> _World:
     """The world before any node is looked at."""
     notes: list[str] = []
     lists = _Lists(cluster, namespace or cluster.namespace, notes)
@@ -148,7 +148,7 @@ class _Lists:
 class _PermittedReader(Reader):
     """Reads what the user may read. What he may not counts as there; ConfigMaps of the question come from its files."""
 
-    def __init__(self, cluster: Cluster, question: Question | None) -> None:
+    def __init__(self, cluster: Cluster, question: ProfileInFile | None) -> None:
         super().__init__(cluster)
         self._asked = question.profile.key if question is not None else ""
         self._texts: dict[tuple[str, str], Mapping[str, str] | None] = {}

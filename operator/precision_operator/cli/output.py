@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """What -o takes, for every command."""
 
     TABLE = "table"
@@ -27,20 +27,24 @@ class Form(StrEnum):
 
 WIDTH = 120
 """Characters of a line that tables keep to; -o wide does not."""
-Row = Mapping[str, Any]
+OutputRow = Mapping[str, Any]
 
 
 def printed(
-    document: Any, form: Form, people: Callable[[bool], str], rows: Sequence[Row], columns: Sequence[str] = ()
+    document: Any,
+    form: OutputFormat,
+    people: Callable[[bool], str],
+    rows: Sequence[OutputRow],
+    columns: Sequence[str] = (),
 ) -> str:
     """`document` for programs, `rows` as CSV (with `columns` as header where there are none), else `people(wide)`."""
-    if form is Form.JSON:
+    if form is OutputFormat.JSON:
         return as_json(document)
-    if form is Form.YAML:
+    if form is OutputFormat.YAML:
         return as_yaml(document)
-    if form is Form.CSV:
+    if form is OutputFormat.CSV:
         return as_csv(rows) if rows else ",".join(columns)
-    return people(form is Form.WIDE)
+    return people(form is OutputFormat.WIDE)
 
 
 def as_json(document: Any) -> str:
@@ -55,7 +59,7 @@ def as_yaml(document: Any) -> str:
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)).rstrip("\n")
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[OutputRow]) -> str:
     """`rows` as CSV under a header; all rows have the keys of the first one. Lists are joined by `; `."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
@@ -72,7 +76,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def as_columns(rows: Sequence[Row], folds: Sequence[str] = (), folds_last: Sequence[str] = ()) -> str:
+def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last: Sequence[str] = ()) -> str:
     """`rows` in aligned columns under a header in capitals, numbers to the right, as kubectl prints; `-` for None.
 
     Where they would be wider than WIDTH, cells go on in the next line: those of the columns `folds`, one column after

@@ -9,10 +9,10 @@ from typing import Any
 
 from precision_api.names import API_VERSION, PROFILE_KIND
 
-Raw = dict[str, Any]
+Document = dict[str, Any]
 
 
-def saved_profile(path: str) -> Raw:
+def saved_profile(path: str) -> Document:
     """The first PrecisionProfile of a file (`-`: stdin). ValueError, fit for the user, where there is none."""
     found = objects(path)
     profile = next((item for item in found if item.get("kind") == PROFILE_KIND), None)
@@ -29,7 +29,7 @@ def saved_profile(path: str) -> Raw:
     return profile
 
 
-def saved_nodes(path: str) -> tuple[Raw, ...]:
+def saved_nodes(path: str) -> tuple[Document, ...]:
     """The nodes of a file, as `kubectl get nodes -o json` (or -o yaml) saves them: a list, an array or a single one."""
     found = objects(path)
     strange = [item for item in found if item.get("kind", "Node") != "Node" or not _meta(item).get("name")]
@@ -52,7 +52,7 @@ def read(path: str) -> str:
         raise ValueError(f"reading {path}: not UTF-8 text (byte {error.start}); is it the right file?") from error
 
 
-def objects(path: str) -> list[Raw]:
+def objects(path: str) -> list[Document]:
     """All objects of a file, those of lists one by one."""
     return [item for document in _documents(path, read(path)) for item in _items(path, document)]
 
@@ -76,7 +76,7 @@ def _documents(path: str, text: str) -> list[Any]:
         raise ValueError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())[:300]}") from error
 
 
-def _items(path: str, document: Any) -> Iterator[Raw]:
+def _items(path: str, document: Any) -> Iterator[Document]:
     if isinstance(document, list):
         for item in document:
             yield from _items(path, item)
@@ -93,6 +93,6 @@ def _meta(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return meta if isinstance(meta, Mapping) else {}
 
 
-def _kinds(found: list[Raw]) -> str:
+def _kinds(found: list[Document]) -> str:
     kinds = dict.fromkeys(str(item.get("kind", "an object without kind")) for item in found)
     return ", ".join(kinds) or "nothing"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
-from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, Piece, joined, piece
+from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, CompressedChunk, joined, piece
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each
 from precision_operator.exporter.families.family import Family
-from precision_operator.exporter.families.pools import Beside, Pool, pools, same
+from precision_operator.exporter.families.pools import Beside, PoolNodes, pools, same
 from precision_operator.exporter.families.table import (
     NODE_FAMILIES,
     PLAN_FAMILIES,
@@ -26,9 +26,9 @@ from precision_operator.exporter.families.table import (
     PROFILE_FAMILIES,
     STANDING_FAMILIES,
 )
-from precision_operator.exporter.reading import Standing
+from precision_operator.exporter.reading import RelativeRate
 from precision_operator.exporter.shards import place
-from precision_operator.exporter.store import View
+from precision_operator.exporter.store import StoreSnapshot
 from precision_operator.exporter.text import header, sample_template, samples
 
 LIMIT_BYTES = 16 * 2**20
@@ -47,11 +47,11 @@ class Counted(Protocol):
 
 
 @dataclass(frozen=True)
-class Group:
+class ChunkGroup:
     """Some nodes of a shard: their lines by family, compressed."""
 
     entries: tuple[Entry, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CompressedChunk, ...]
     series: int
 
 
@@ -59,7 +59,7 @@ class Group:
 class Standings:
     """What the nodes of a pool that are in one shard are beside each other: their lines by family, compressed."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CompressedChunk, ...]
     series: int
 
 
@@ -67,18 +67,18 @@ class Standings:
 class Rendered:
     """A pool with its lines by family, and its nodes' standings by shard."""
 
-    pool: Pool
+    pool: PoolNodes
     lines: tuple[bytes, ...]
     series: int
     standings: Mapping[int, Standings] = field(repr=False)
 
 
 @dataclass(frozen=True)
-class Column:
+class FamilyColumn:
     """One family of a shard: the lines of all nodes in parts, and as one under the family's head."""
 
-    parts: tuple[Piece, ...]
-    packed: Piece
+    parts: tuple[CompressedChunk, ...]
+    packed: CompressedChunk
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Shard:
     """The nodes of one scrape endpoint."""
 
     index: int
-    columns: tuple[Column, ...]
-    packed: Piece
+    columns: tuple[FamilyColumn, ...]
+    packed: CompressedChunk
     series: int
     """Number of node series."""
 
@@ -103,9 +103,9 @@ class Body:
     generation: int
     fleet: bytes
     """Pools, profiles and plans."""
-    fleet_packed: Piece
+    fleet_packed: CompressedChunk
     shards: tuple[Shard, ...]
-    groups: Mapping[tuple[int, int], Group] = field(repr=False)
+    groups: Mapping[tuple[int, int], ChunkGroup] = field(repr=False)
     pools: Mapping[tuple[str, ...], Rendered] = field(repr=False)
     """By labels."""
     series: int
@@ -128,7 +128,7 @@ class Body:
         return fleet | {f"/metrics/shard/{shard.index}": shard.packed.size for shard in self.shards}
 
 
-def build(view: View, shards: int = 1, before: Body | None = None) -> Body:
+def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> Body:
     """The body of what the store held; seconds for 10,000 nodes that are all new, so not in the event loop.
 
     What has not changed is taken over from the body `before`, if that had as many shards.
@@ -197,7 +197,9 @@ def _in_order(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=attrgetter("key"))
 
 
-def _pools(view: View, reports: Iterable[Entry], shards: int, known: Body | None) -> dict[tuple[str, ...], Rendered]:
+def _pools(
+    view: StoreSnapshot, reports: Iterable[Entry], shards: int, known: Body | None
+) -> dict[tuple[str, ...], Rendered]:
     """The pools by labels, in order; with the standings of their nodes where there are shards to show them."""
     old = known.pools if known is not None else {}
     percents = {entry.key: entry.percent for entry in view.profiles}
@@ -206,22 +208,22 @@ def _pools(view: View, reports: Iterable[Entry], shards: int, known: Body | None
     return {pool.labels: _rendered(pool, shards, old.get(pool.labels)) for pool in found}
 
 
-def _rendered(pool: Pool, shards: int, known: Rendered | None) -> Rendered:
+def _rendered(pool: PoolNodes, shards: int, known: Rendered | None) -> Rendered:
     if known is not None and known.pool is pool:
         return known
-    members: dict[int, list[Standing]] = defaultdict(list)
+    members: dict[int, list[RelativeRate]] = defaultdict(list)
     for node in sorted(pool.standings) if shards else ():
         members[place(node, shards)[0]].append(pool.standings[node])
     lines = tuple(family.render(pool) for family in POOL_FAMILIES)
     return Rendered(pool, lines, count_lines(lines), {at: _standings(found) for at, found in members.items()})
 
 
-def _standings(found: Sequence[Standing]) -> Standings:
+def _standings(found: Sequence[RelativeRate]) -> Standings:
     lines = [family.render(*found) for family in STANDING_FAMILIES]
     return Standings(tuple(map(piece, lines)), count_lines(lines))
 
 
-def _groups(reports: Iterable[Entry], shards: int, known: Body | None) -> dict[tuple[int, int], Group]:
+def _groups(reports: Iterable[Entry], shards: int, known: Body | None) -> dict[tuple[int, int], ChunkGroup]:
     """The groups by their place."""
     members: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     for entry in reports:
@@ -230,7 +232,7 @@ def _groups(reports: Iterable[Entry], shards: int, known: Body | None) -> dict[t
     return {at: _group(members[at], old.get(at)) for at in sorted(members)}
 
 
-def _group(members: Sequence[Entry], known: Group | None) -> Group:
+def _group(members: Sequence[Entry], known: ChunkGroup | None) -> ChunkGroup:
     if known is not None and same(known.entries, members):
         return known
     lines = _by_family(members)
@@ -241,7 +243,7 @@ def _group(members: Sequence[Entry], known: Group | None) -> Group:
         pieces = [
             packed if before == now else piece(b"".join(now)) for now, (before, packed) in zip(lines, old, strict=True)
         ]
-    return Group(tuple(members), tuple(pieces), sum(entry.series for entry in members))
+    return ChunkGroup(tuple(members), tuple(pieces), sum(entry.series for entry in members))
 
 
 def _by_family(members: Iterable[Entry]) -> list[tuple[bytes, ...]]:
@@ -250,7 +252,10 @@ def _by_family(members: Iterable[Entry]) -> list[tuple[bytes, ...]]:
 
 
 def _shard(
-    index: int, groups: Mapping[tuple[int, int], Group], rendered: Mapping[tuple[str, ...], Rendered], body: Body | None
+    index: int,
+    groups: Mapping[tuple[int, int], ChunkGroup],
+    rendered: Mapping[tuple[str, ...], Rendered],
+    body: Body | None,
 ) -> Shard:
     mine = [group for (shard, _), group in groups.items() if shard == index]
     standings = [found for pool in rendered.values() if (found := pool.standings.get(index)) is not None]
@@ -273,10 +278,10 @@ def _series(*parts: Iterable[Counted]) -> int:
     return sum(each.series for part in parts for each in part)
 
 
-def _column(head: Piece, parts: tuple[Piece, ...], known: Column | None) -> Column:
+def _column(head: CompressedChunk, parts: tuple[CompressedChunk, ...], known: FamilyColumn | None) -> FamilyColumn:
     if known is not None and same(known.parts, parts):
         return known
-    return Column(parts, joined((head, *parts)) if any(part.size for part in parts) else NOTHING)
+    return FamilyColumn(parts, joined((head, *parts)) if any(part.size for part in parts) else NOTHING)
 
 
 def _families(families: Sequence[Family[Any]], subjects: Sequence[tuple[bytes, ...]]) -> list[bytes]:

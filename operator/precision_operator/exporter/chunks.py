@@ -22,7 +22,7 @@ _POLYNOMIAL = 0xEDB88320
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CompressedChunk:
     """A text as deflate blocks, with what the trailer of a gzip member needs to know of it."""
 
     blocks: tuple[bytes, ...]
@@ -30,19 +30,19 @@ class Piece:
     size: int
 
 
-NOTHING = Piece((), 0, 0)
+NOTHING = CompressedChunk((), 0, 0)
 
 
-def piece(text: bytes) -> Piece:
+def piece(text: bytes) -> CompressedChunk:
     """`text`, compressed."""
     if not text:
         return NOTHING
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     blocks = compressor.compress(text) + compressor.flush(zlib.Z_FULL_FLUSH)
-    return Piece((blocks,), zlib.crc32(text), len(text))
+    return CompressedChunk((blocks,), zlib.crc32(text), len(text))
 
 
-def joined(pieces: Iterable[Piece]) -> Piece:
+def joined(pieces: Iterable[CompressedChunk]) -> CompressedChunk:
     """The pieces as one; nothing is copied."""
     blocks: list[bytes] = []
     crc, size = 0, 0
@@ -51,10 +51,10 @@ def joined(pieces: Iterable[Piece]) -> Piece:
             blocks += each.blocks
             crc = combined(crc, each.crc, each.size)
             size += each.size
-    return Piece(tuple(blocks), crc, size)
+    return CompressedChunk(tuple(blocks), crc, size)
 
 
-def gzipped(*pieces: Piece) -> bytes:
+def gzipped(*pieces: CompressedChunk) -> bytes:
     """One gzip member with the pieces' texts in it."""
     whole = joined(pieces)
     trailer = whole.crc.to_bytes(4, "little") + (whole.size & 0xFFFFFFFF).to_bytes(4, "little")

@@ -42,7 +42,7 @@ class NodeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RelativeRate:
     """One node beside its like: its rate over their median, and whether that is too little."""
 
     result: NodeResult
@@ -62,7 +62,7 @@ class GemmTime:
 
 
 @dataclass(frozen=True)
-class Campaign:
+class ProfileProgress:
     """How far one profile has come."""
 
     namespace: str
@@ -101,12 +101,12 @@ def _slim(attempt: ReportAttempt | None) -> ReportAttempt | None:
     return attempt.model_copy(update={"basis": {}, "message": None, "log": None}) if attempt else None
 
 
-def read_profile(raw: Raw) -> Campaign | None:
+def read_profile(raw: Raw) -> ProfileProgress | None:
     """The progress in a PrecisionProfile, None before the operator's first word; raises ValueError if unreadable."""
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     if not raw.get("status"):
         return None
-    return Campaign(namespace, name, ProfileStatus.model_validate(raw["status"]))
+    return ProfileProgress(namespace, name, ProfileStatus.model_validate(raw["status"]))
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:

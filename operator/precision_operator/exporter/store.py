@@ -19,7 +19,7 @@ _CHUNK = 100
 
 
 @dataclass(frozen=True)
-class View:
+class StoreSnapshot:
     """What the store held at one moment."""
 
     generation: int
@@ -45,11 +45,11 @@ class Store:
         self._workloads: dict[tuple[str, ...], str] = {}
         self._gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = {}
 
-    def view(self) -> View:
+    def view(self) -> StoreSnapshot:
         """What is there now; later events don't change it."""
         reports, profiles = tuple(self._reports.objects.values()), tuple(self._profiles.objects.values())
         plans = tuple(self._plans.objects.values())
-        return View(self._generation, reports, profiles, self._level, self._gemms, plans)
+        return StoreSnapshot(self._generation, reports, profiles, self._level, self._gemms, plans)
 
     def see_report(self, raw: Raw) -> None:
         """Take in a report that was added or changed."""

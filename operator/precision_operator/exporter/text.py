@@ -17,7 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Distribution:
     """The value of a row of a summary (`quantile` to value) or of a histogram (`le` to cumulative count)."""
 
     by: str
@@ -27,7 +27,7 @@ class Spread:
     count: int | None = None
 
 
-Row = tuple[tuple[str, ...], "float | Spread"]
+SampleRow = tuple[tuple[str, ...], "float | Distribution"]
 """One sample: the values of its labels, in the family's order, and its value."""
 
 
@@ -38,14 +38,14 @@ class Sampler:
     name: str
     labels: tuple[str, ...]
 
-    def lines(self, rows: Iterable[Row]) -> bytes:
+    def lines(self, rows: Iterable[SampleRow]) -> bytes:
         """The lines of one family and one object; empty when there is no row."""
         return b"".join(self._of(rows))
 
-    def _of(self, rows: Iterable[Row]) -> Iterator[bytes]:
+    def _of(self, rows: Iterable[SampleRow]) -> Iterator[bytes]:
         plain: list[tuple[tuple[str, ...], float]] = []
         for labels, value in rows:
-            if isinstance(value, Spread):
+            if isinstance(value, Distribution):
                 yield from self._spread(labels, value)
             else:
                 plain.append((labels, value))
@@ -55,7 +55,7 @@ class Sampler:
     def _template(self) -> Template:
         return sample_template(self.name, self.labels)
 
-    def _spread(self, labels: tuple[str, ...], value: Spread) -> Iterator[bytes]:
+    def _spread(self, labels: tuple[str, ...], value: Distribution) -> Iterator[bytes]:
         name = f"{self.name}_bucket" if value.by == "le" else self.name
         parts = [((*labels, number(bound)), found) for bound, found in value.parts]
         yield samples(sample_template(name, (*self.labels, value.by)), parts)

@@ -35,7 +35,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Group:
+class RuleGroup:
     """Rules that are evaluated one after the other; `interval` is at most 2m (the look-back is 5m)."""
 
     name: str
@@ -192,17 +192,17 @@ HISTORY: tuple[Recording, ...] = (
     ),
 )
 
-GROUPS: tuple[Group, ...] = (
-    Group("precision-pools", "1m", POOLS),
-    Group("precision-profiles", "1m", PROFILES),
-    Group("precision-nodes", "1m", NODES),
-    Group("precision-history", "2m", HISTORY),
+GROUPS: tuple[RuleGroup, ...] = (
+    RuleGroup("precision-pools", "1m", POOLS),
+    RuleGroup("precision-profiles", "1m", PROFILES),
+    RuleGroup("precision-nodes", "1m", NODES),
+    RuleGroup("precision-history", "2m", HISTORY),
 )
 
 RECORDED: tuple[str, ...] = tuple(dict.fromkeys(rule.record for group in GROUPS for rule in group.rules))
 
 
-def group_document(group: Group) -> dict[str, Any]:
+def group_document(group: RuleGroup) -> dict[str, Any]:
     """The group as it stands in a rule file."""
     rules = [
         {"record": rule.record, "expr": rule.expr} | ({"labels": dict(rule.labels)} if rule.labels else {})

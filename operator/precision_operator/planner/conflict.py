@@ -15,7 +15,7 @@ import numpy as np
 
 from precision_operator.planner.highs import NotKnown, run
 from precision_operator.planner.options import Offer
-from precision_operator.planner.program import Group, Program, Row
+from precision_operator.planner.program import Constraint, Program, RelaxableLimit
 from precision_operator.planner.terms import Terms
 
 MOST_TESTS = 16
@@ -27,7 +27,7 @@ NEGLIGIBLE = 1e-7
 class Relaxation:
     """Limits and by how much (in their own unit) each would have to be passed."""
 
-    parts: tuple[tuple[Group, float], ...]
+    parts: tuple[tuple[RelaxableLimit, float], ...]
 
     @property
     def share(self) -> float:
@@ -39,7 +39,7 @@ class Relaxation:
 class Conflict:
     """`clashing` limits can't hold together; `smallest` is the least that helps, `others` are ways by one limit."""
 
-    clashing: tuple[Group, ...]
+    clashing: tuple[RelaxableLimit, ...]
     smallest: Relaxation | None
     others: tuple[Relaxation, ...]
     out_of_time: bool = False
@@ -52,17 +52,17 @@ class Conflict:
 class _Elastic(Program):
     """The program with some limits that may be passed, each by a column of its own behind the others."""
 
-    loose: tuple[Group, ...] = ()
-    rigid: tuple[Row, ...] = ()
+    loose: tuple[RelaxableLimit, ...] = ()
+    rigid: tuple[Constraint, ...] = ()
     """The program's own rows."""
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[Constraint, ...]:
         columns = {group: self.width + i for i, group in enumerate(self.loose)}
         return tuple(_eased(row, columns) for row in self.rigid)
 
 
-def _eased(row: Row, columns: Mapping[Group, int]) -> Row:
+def _eased(row: Constraint, columns: Mapping[RelaxableLimit, int]) -> Constraint:
     loose = [(columns[group], -gain) for group, gain in row.eases if group in columns]
     return replace(
         row, columns=(*row.columns, *(c for c, _ in loose)), values=(*row.values, *(value for _, value in loose))
@@ -96,7 +96,7 @@ def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
     )
 
 
-def _alone(program: Program, group: Group, terms: Terms, whole: bool) -> Relaxation | None:
+def _alone(program: Program, group: RelaxableLimit, terms: Terms, whole: bool) -> Relaxation | None:
     """The smallest relaxation of one limit; None where it does not help, or time ran out."""
     try:
         return _relaxed(program, (group,), terms, whole)
@@ -104,7 +104,9 @@ def _alone(program: Program, group: Group, terms: Terms, whole: bool) -> Relaxat
         return None
 
 
-def _relaxed(program: Program, loose: tuple[Group, ...], terms: Terms, whole: bool = True) -> Relaxation | None:
+def _relaxed(
+    program: Program, loose: tuple[RelaxableLimit, ...], terms: Terms, whole: bool = True
+) -> Relaxation | None:
     """The smallest relaxation of these limits; None where they do not help. Not `whole`: if jobs could be split.
 
     Raises NotKnown.
@@ -139,7 +141,7 @@ _NAMES = {
 }
 
 
-def named(group: Group) -> str:
+def named(group: RelaxableLimit) -> str:
     """A limit in words."""
     where = f" of pool {group.of}" if group.of else ""
     return _NAMES[group.kind].format(limit=group.limit, of=group.of, where=where)

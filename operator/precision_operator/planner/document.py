@@ -17,7 +17,7 @@ from precision_api.capacity_plan import (
 from precision_api.schema import decimal
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.conflict import Conflict, named, told
-from precision_operator.planner.evidence import Pool
+from precision_operator.planner.evidence import CandidatePool
 from precision_operator.planner.planning import Answer, binding, greedy_text
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.schedule import SLACK, Slot, ends, peak, schedule, watts
@@ -189,7 +189,7 @@ def _deadline(answer: Answer, slot: Slot) -> str:
     return "notPromised" if late else "promised"
 
 
-def _pool(answer: Answer, pool: Pool, slots: Sequence[Slot]) -> PoolUse:
+def _pool(answer: Answer, pool: CandidatePool, slots: Sequence[Slot]) -> PoolUse:
     mine = [slot for slot in slots if slot.option.pool.name == pool.name]
     known = bool(mine) and all(slot.option.limit_watts is not None for slot in mine)
     return PoolUse(
@@ -204,13 +204,13 @@ def _pool(answer: Answer, pool: Pool, slots: Sequence[Slot]) -> PoolUse:
     )
 
 
-def _pool_data(pool: Pool) -> str:
+def _pool_data(pool: CandidatePool) -> str:
     if not pool.samples:
         return "declared" if pool.terms.job_rates else "none"
     return ", ".join(f"{word} ({n}/{pool.nodes})" for word, n in pool.marks.items()) or "measured"
 
 
-def provenance(pool: Pool) -> str:
+def provenance(pool: CandidatePool) -> str:
     """Profiles, nodes, verified share and age of all that is known of a pool."""
     samples = list(pool.samples.values())
     parts = (

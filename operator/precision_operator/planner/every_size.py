@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from precision_operator.planner.evidence import Pool
+from precision_operator.planner.evidence import CandidatePool
 from precision_operator.planner.highs import NoneFound
 from precision_operator.planner.options import Offer, Option, offers, sizes
 from precision_operator.planner.quantities import Problem
@@ -19,7 +19,7 @@ MOST_QUEUED = 20_000
 """and where jobs wait, since then all of them are in the program."""
 
 
-def with_every_size(found: Sequence[Pool], terms: Terms, usual: Sequence[Offer]) -> tuple[Offer, ...]:
+def with_every_size(found: Sequence[CandidatePool], terms: Terms, usual: Sequence[Offer]) -> tuple[Offer, ...]:
     """The offers with all sizes that might make a plan possible; empty where the usual ones are all there are.
 
     Raises NoneFound where they are too many.

@@ -24,7 +24,7 @@ from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import median, of_one_scope, steady
 from precision_operator.core.results.reading import Reading, RecipeRow
-from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.quantities import Problem, Unusable
 from precision_operator.planner.straggler import Rates, Straggler, quiet
 from precision_operator.planner.terms import PoolTerms, Terms
@@ -82,7 +82,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Pool:
+class CandidatePool:
     """One pool that jobs may be given."""
 
     name: str
@@ -123,7 +123,7 @@ class Pool:
         return dict(sorted(found.items()))
 
 
-def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[Pool, ...]:
+def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...]:
     """All pools that can be planned with, by name; one without any usable figure is kept, to say why.
 
     Raises Unusable where an entry of the spec can't be told to one pool.
@@ -161,11 +161,11 @@ def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
     return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name)
 
 
-def _declared(own: PoolTerms) -> Pool:
+def _declared(own: PoolTerms) -> CandidatePool:
     notes = (
         () if own.nodes and own.gpus_per_node else ("has no reports here; a pool of your own needs nodes, gpusPerNode",)
     )
-    return Pool(
+    return CandidatePool(
         name=own.name,
         product=own.product or own.name,
         gpus_per_node=own.gpus_per_node or 1,
@@ -181,7 +181,7 @@ def _declared(own: PoolTerms) -> Pool:
 class _Row:
     """One usable figure of one node."""
 
-    node: NodeFacts
+    node: FleetNode
     result: ResultFacts
     rate: RateFacts
     per_gpu: float
@@ -189,7 +189,7 @@ class _Row:
     marks: tuple[str, ...]
 
 
-def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> Pool:
+def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> CandidatePool:
     own = own_terms(facts.name, facts.product, terms)
     sizes = Counter[int]()
     for node in facts.nodes:
@@ -214,7 +214,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     for node in usable.values():
         if node.rack:
             racks[node.rack] += node.count
-    return Pool(
+    return CandidatePool(
         name=facts.name,
         product=facts.product,
         gpus_per_node=gpus,
@@ -239,7 +239,7 @@ def _notes(facts: PoolFacts, own: PoolTerms, gpus: int, sizes: Counter[int], cou
 
 
 def _take(
-    node: NodeFacts,
+    node: FleetNode,
     result: ResultFacts,
     terms: Terms,
     now: datetime,

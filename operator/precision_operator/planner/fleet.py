@@ -64,7 +64,7 @@ class ResultFacts(Record):
     rates: tuple[RateFacts, ...] = ()
 
 
-class NodeFacts(Record):
+class FleetNode(Record):
     """One node, or `count` alike ones."""
 
     name: str
@@ -82,7 +82,7 @@ class PoolFacts(Record):
 
     name: str
     product: str
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[FleetNode, ...] = ()
 
 
 class Fleet(Record):

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
-from precision_operator.planner.program import Program, Row, Vector
+from precision_operator.planner.program import Constraint, Program, Vector
 from precision_operator.planner.quantities import Problem, Unusable
 
 NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs and maxGPUs"
@@ -40,7 +40,7 @@ class OutOfTime(NotKnown):
 
 
 def run(
-    program: Program, wanted: Vector, gap: float, until: float, further: Sequence[Row] = (), whole: bool = True
+    program: Program, wanted: Vector, gap: float, until: float, further: Sequence[Constraint] = (), whole: bool = True
 ) -> tuple[Vector, float, bool] | None:
     """(columns, lower bound, whether time ran out) of one run of HiGHS; None where it is proved that nothing holds.
 

@@ -10,7 +10,7 @@ from operator import le
 
 from precision_api.products import part
 from precision_api.recipes import Recipe
-from precision_operator.planner.evidence import Pool
+from precision_operator.planner.evidence import CandidatePool
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem
 from precision_operator.planner.rates import NOT_MEASURED, Source, Speed, days, goodput_of, sources, speed
 from precision_operator.planner.terms import MOST_DAYS, JobTerms, Terms
@@ -45,7 +45,7 @@ class Option:
     """GPUs, watts, GPU hours, dollars, energy: what it takes of every limit."""
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> CandidatePool:
         """Where."""
         return self.source.pool
 
@@ -83,7 +83,7 @@ class Offer:
         return Problem(at, f"{self.job.name} fits nowhere. {told or 'There is no pool: profile one, or describe one'}")
 
 
-def offers(pools: Sequence[Pool], terms: Terms, every: bool = False) -> tuple[Offer, ...]:
+def offers(pools: Sequence[CandidatePool], terms: Terms, every: bool = False) -> tuple[Offer, ...]:
     """One offer for each job, in the jobs' order; no choice in it is worse than another one in every respect.
 
     `every`: with all sizes, not only those that are tried as a rule.
@@ -92,14 +92,14 @@ def offers(pools: Sequence[Pool], terms: Terms, every: bool = False) -> tuple[Of
     return tuple(_offer(pools, job, terms, menus, every) for job in terms.jobs)
 
 
-def sizes(pools: Sequence[Pool], terms: Terms, every: bool = False) -> int:
+def sizes(pools: Sequence[CandidatePool], terms: Terms, every: bool = False) -> int:
     """Sizes of all jobs in all pools: those that are tried as a rule, or all that there are."""
     places = ((pool, job) for job in terms.jobs for pool in pools if _may_use(job, pool))
     found = (_sizes(pool, job, every) for pool, job in places)
     return sum(len(each) for each in found if not isinstance(each, str))
 
 
-def _may_use(job: JobTerms, pool: Pool) -> bool:
+def _may_use(job: JobTerms, pool: CandidatePool) -> bool:
     return not job.pools or bool(job.pools & {pool.name, pool.product})
 
 
@@ -134,7 +134,7 @@ Menu = tuple[tuple[_Dish, ...], Mapping[str, str]]
 Menus = dict[tuple[object, ...], Menu]
 
 
-def _offer(pools: Sequence[Pool], job: JobTerms, terms: Terms, menus: Menus, every: bool) -> Offer:
+def _offer(pools: Sequence[CandidatePool], job: JobTerms, terms: Terms, menus: Menus, every: bool) -> Offer:
     found: list[Option] = []
     refusals: dict[str, str] = {}
     unknown = job.pools - {name for pool in pools for name in (pool.name, pool.product)}
@@ -158,7 +158,7 @@ def _offer(pools: Sequence[Pool], job: JobTerms, terms: Terms, menus: Menus, eve
     return Offer(job, tuple(found), {place: why for place, why in refusals.items() if place not in kept})
 
 
-def _menu(pool: Pool, job: JobTerms, terms: Terms, every: bool) -> Menu:
+def _menu(pool: CandidatePool, job: JobTerms, terms: Terms, every: bool) -> Menu:
     dishes: dict[int, list[_Dish]] = {}
     refusals: dict[str, str] = {}
     for recipe, source in sources(pool, job.target, sorted(job.recipes)).items():
@@ -236,14 +236,14 @@ def _power(source: Source, terms: Terms) -> _Electric | str:
     return _Electric(None if limit is None else limit * whole, None if mean is None else mean * whole)
 
 
-def limit_watts(pool: Pool) -> float | None:
+def limit_watts(pool: CandidatePool) -> float | None:
     """Enforced limit of one GPU: as reported, as the user says, or the product's factory limit."""
     known = pool.limit_watts_per_gpu or pool.terms.limit_watts_per_gpu
     found = part(pool.product) if known is None else None
     return float(found.power_limit_watts) if found else known
 
 
-def _sizes(pool: Pool, job: JobTerms, every: bool) -> list[tuple[int, int]] | str:
+def _sizes(pool: CandidatePool, job: JobTerms, every: bool) -> list[tuple[int, int]] | str:
     """(GPUs, block) of each size that is tried, or of every one, smallest first."""
     node = pool.gpus_per_node
     block = job.block_gpus or pool.terms.block_gpus or node
@@ -259,7 +259,7 @@ def _sizes(pool: Pool, job: JobTerms, every: bool) -> list[tuple[int, int]] | st
     return [(number * block, block) for number in counts]
 
 
-def blocks(pool: Pool, block: int) -> int:
+def blocks(pool: CandidatePool, block: int) -> int:
     """Whole blocks in the pool; a block of several nodes lies within one rack where racks are known."""
     if block <= pool.gpus_per_node or not pool.racks:
         return pool.gpus // block

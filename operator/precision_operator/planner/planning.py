@@ -11,7 +11,7 @@ from typing import Literal
 from precision_api.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.conflict import Conflict, conflict
 from precision_operator.planner.every_size import with_every_size
-from precision_operator.planner.evidence import ALLOWABLE, Pool, pools
+from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.highs import NotKnown
@@ -40,7 +40,7 @@ class Answer:
     """A plan, or why there is none: `problems` with the inputs, a `conflict` of limits, or a search without success."""
 
     terms: Terms | None = None
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[CandidatePool, ...] = ()
     offers: tuple[Offer, ...] = ()
     solution: Solution | None = None
     conflict: Conflict | None = None
@@ -66,7 +66,7 @@ def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = N
     return replace(made, notes=(*fleet.notes, *made.notes))
 
 
-def answer(read: Terms, found: Sequence[Pool]) -> Answer:
+def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:
     """The answer for these pools. Raises Unusable where the inputs make no plan."""
     began = time.monotonic()
     problems = list(_empty(found, read))
@@ -93,7 +93,7 @@ def answer(read: Terms, found: Sequence[Pool]) -> Answer:
     )
 
 
-def _empty(found: Sequence[Pool], read: Terms) -> Iterator[Problem]:
+def _empty(found: Sequence[CandidatePool], read: Terms) -> Iterator[Problem]:
     if not found:
         text = "the fleet has no pool with a result: run a PrecisionProfile there, or describe pools with jobRates"
         yield Problem("spec.fleet", text)
@@ -123,7 +123,7 @@ def totals(slots: Sequence[Slot]) -> Totals:
     )
 
 
-def _notes(read: Terms, found: Sequence[Pool], solution: Solution | None) -> Iterator[str]:
+def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | None) -> Iterator[str]:
     """What was assumed or left out; the loudest first."""
     used = {slot.option.pool.name for slot in solution.slots} if solution else {pool.name for pool in found}
     mine = [pool for pool in found if pool.name in used]
@@ -157,7 +157,7 @@ def _notes(read: Terms, found: Sequence[Pool], solution: Solution | None) -> Ite
         yield "the time limit ended the search: another run may find another plan within the gap"
 
 
-def _marks(mine: Sequence[Pool], solution: Solution | None) -> Mapping[str, Mapping[str, int]]:
+def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[str, Mapping[str, int]]:
     """By pool what is doubtful: of the figures that the plan uses, or of all where there is none."""
     if solution is None:
         return {pool.name: pool.marks for pool in mine}

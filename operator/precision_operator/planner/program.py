@@ -37,7 +37,7 @@ PREFER_SHORT = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RelaxableLimit:
     """One limit that a user could relax: what it is, of what, and how much it is."""
 
     kind: str
@@ -47,14 +47,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Constraint:
     """low <= sum of values x columns <= high."""
 
     columns: tuple[int, ...]
     values: tuple[float, ...]
     low: float
     high: float
-    eases: tuple[tuple[Group, float], ...] = ()
+    eases: tuple[tuple[RelaxableLimit, float], ...] = ()
     """Limits that it comes from, and what `high` gains where one is passed by its own amount."""
 
 
@@ -108,7 +108,7 @@ class Program:
         return np.concatenate([np.ones(len(self.options)), np.zeros(self.width - len(self.options))])
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[Constraint, ...]:
         """All rows."""
         return (*self._choices(), *self._order(), *self._paid_hours(), *self._limits())
 
@@ -139,7 +139,7 @@ class Program:
         """Their columns."""
         return tuple(int(i) for i in np.flatnonzero(x[: len(self.options)] > 0.5))
 
-    def matrix(self, further: Sequence[Row] = ()) -> tuple[csr_array, Vector, Vector]:
+    def matrix(self, further: Sequence[Constraint] = ()) -> tuple[csr_array, Vector, Vector]:
         """All rows as a sparse matrix with their bounds."""
         rows = [*self.rows, *further]
         counts = [len(row.columns) for row in rows]
@@ -150,11 +150,11 @@ class Program:
         made = csr_array((values, (places, columns)), shape=(len(rows), width))
         return made, np.array([row.low for row in rows]), np.array([row.high for row in rows])
 
-    def _choices(self) -> Iterator[Row]:
+    def _choices(self) -> Iterator[Constraint]:
         for span in self.spans.values():
-            yield Row(tuple(span), (1.0,) * len(span), 1.0, 1.0)
+            yield Constraint(tuple(span), (1.0,) * len(span), 1.0, 1.0)
 
-    def _order(self) -> Iterator[Row]:
+    def _order(self) -> Iterator[Constraint]:
         """Starts after ends, and the last end after all."""
         for offer in self.offers:
             job, own = offer.job, self.waiting.get(offer.job.name)
@@ -165,27 +165,27 @@ class Program:
             columns, values = self._length(job.name, 0)
             if own is not None:
                 columns, values = (*columns, own), (*values, 1.0)
-            yield Row((*columns, self.last_end), (*(-v for v in values), 1.0), 0.0, np.inf)
+            yield Constraint((*columns, self.last_end), (*(-v for v in values), 1.0), 0.0, np.inf)
 
-    def _later(self, column: int, before: str, shift: int) -> Row:
+    def _later(self, column: int, before: str, shift: int) -> Constraint:
         columns, values = self._length(before, shift)
         row = [(column, 1.0), *((c, -v) for c, v in zip(columns, values, strict=True))]
         if before in self.waiting:
             row.append((self.waiting[before] + shift, -1.0))
-        return Row(tuple(c for c, _ in row), tuple(v for _, v in row), 0.0, np.inf)
+        return Constraint(tuple(c for c, _ in row), tuple(v for _, v in row), 0.0, np.inf)
 
     def _length(self, job: str, shift: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """A job's days by its options: the middle (0), or what deadlines are held against (1)."""
         span = self.spans[job]
         return tuple(span), tuple(self.options[i].deadline_days if shift else self.options[i].days for i in span)
 
-    def _paid_hours(self) -> Iterator[Row]:
+    def _paid_hours(self) -> Iterator[Constraint]:
         for pool, column in self.paid.items():
             mine = [i for i, option in enumerate(self.options) if option.pool.name == pool]
             hours = self.options[mine[0]].pool.terms.committed_gpu_hours
-            yield Row((*mine, column), (*(-self.options[i].gpu_hours for i in mine), 1.0), -hours, np.inf)
+            yield Constraint((*mine, column), (*(-self.options[i].gpu_hours for i in mine), 1.0), -hours, np.inf)
 
-    def _limits(self) -> Iterator[Row]:
+    def _limits(self) -> Iterator[Constraint]:
         yield from self._room([i for i, o in enumerate(self.options) if self.all_at_once or not o.job.after])
         if self.waiting and not self.all_at_once:
             yield from self._queues()
@@ -194,12 +194,12 @@ class Program:
         if limits.dollars is not None:
             cost = self.objective("cost")
             priced = [int(c) for c in np.flatnonzero(cost)]
-            yield self._limit(Group("dollars", "", limits.dollars), priced, [float(cost[c]) for c in priced])
+            yield self._limit(RelaxableLimit("dollars", "", limits.dollars), priced, [float(cost[c]) for c in priced])
         if limits.gpu_hours is not None:
-            group = Group("gpuHours", "", limits.gpu_hours)
+            group = RelaxableLimit("gpuHours", "", limits.gpu_hours)
             yield self._limit(group, everything, [option.gpu_hours for option in self.options])
         if limits.megawatt_hours is not None:
-            group = Group("megawattHours", "", limits.megawatt_hours)
+            group = RelaxableLimit("megawattHours", "", limits.megawatt_hours)
             yield self._limit(group, everything, [option.megawatt_hours or 0.0 for option in self.options])
         for offer in self.offers:
             if offer.job.deadline_days is not None:
@@ -209,7 +209,7 @@ class Program:
                     columns, values = (*columns, own + 1), (*values, 1.0)
                 yield self._limit(_deadline(offer), columns, values)
 
-    def _queues(self) -> Iterator[Row]:
+    def _queues(self) -> Iterator[Constraint]:
         """What holds in whatever order jobs run."""
         for name in self.waiting:
             yield from self._room(self.spans[name])
@@ -219,9 +219,9 @@ class Program:
             yield from self._work_before(day, [name for name in latest if latest[name] <= day])
         for row in self._room(range(len(self.options)), lambda option: option.days):
             values = (*(value / row.high for value in row.values), -1.0)
-            yield Row((*row.columns, self.last_end), values, -np.inf, 0.0)
+            yield Constraint((*row.columns, self.last_end), values, -np.inf, 0.0)
 
-    def _work_before(self, day: float, names: Sequence[str]) -> Iterator[Row]:
+    def _work_before(self, day: float, names: Sequence[str]) -> Iterator[Constraint]:
         """All that these jobs need until `day`, by the lengths that deadlines are held against."""
         if not self.waiting.keys() & {*names}:
             return
@@ -231,7 +231,7 @@ class Program:
             ((_, limit),) = row.eases
             yield replace(row, eases=(*row.eases, *((group, limit * part) for part, group in deadlines)))
 
-    def _room(self, mine: Sequence[int], part: Callable[[Option], float] = lambda option: 1.0) -> Iterator[Row]:
+    def _room(self, mine: Sequence[int], part: Callable[[Option], float] = lambda option: 1.0) -> Iterator[Constraint]:
         """GPUs, blocks and power of these, each for its part of the time."""
         by_pool: dict[str, list[int]] = {}
         for i in mine:
@@ -240,29 +240,31 @@ class Program:
             pool = self.options[columns[0]].pool
             parts = {i: part(self.options[i]) for i in columns}
             gpus = [self.options[i].gpus * parts[i] for i in columns]
-            yield self._limit(Group("gpus", name, float(pool.gpus)), columns, gpus)
+            yield self._limit(RelaxableLimit("gpus", name, float(pool.gpus)), columns, gpus)
             sizes = sorted({o.block_gpus for o in (self.options[i] for i in columns)})
             for size in (size for size in sizes if size > pool.gpus_per_node):
                 big = [i for i in columns if self.options[i].block_gpus >= size]
-                group = Group("blocks", f"{name} ({size} GPUs)", float(blocks(pool, size)))
+                group = RelaxableLimit("blocks", f"{name} ({size} GPUs)", float(blocks(pool, size)))
                 yield self._limit(group, big, [self.options[i].gpus // size * parts[i] for i in big])
             if pool.terms.power_watts is not None:
-                group = Group("power", name, pool.terms.power_watts / WATTS_PER_MEGAWATT)
+                group = RelaxableLimit("power", name, pool.terms.power_watts / WATTS_PER_MEGAWATT)
                 yield self._limit(group, columns, [self._megawatts(i) * parts[i] for i in columns])
         if self.terms.limits.watts is not None:
-            group = Group("power", "", self.terms.limits.watts / WATTS_PER_MEGAWATT)
+            group = RelaxableLimit("power", "", self.terms.limits.watts / WATTS_PER_MEGAWATT)
             yield self._limit(group, mine, [self._megawatts(i) * part(self.options[i]) for i in mine])
 
     def _megawatts(self, column: int) -> float:
         return watts(self.options[column]) / WATTS_PER_MEGAWATT
 
     @staticmethod
-    def _limit(group: Group, columns: Sequence[int], values: Sequence[float]) -> Row:
-        return Row(tuple(columns), tuple(values), -np.inf, group.limit * (1 + TOLERANCE), ((group, group.limit),))
+    def _limit(group: RelaxableLimit, columns: Sequence[int], values: Sequence[float]) -> Constraint:
+        return Constraint(
+            tuple(columns), tuple(values), -np.inf, group.limit * (1 + TOLERANCE), ((group, group.limit),)
+        )
 
 
-def _deadline(offer: Offer) -> Group:
-    return Group("deadline", offer.job.name, offer.job.deadline_days or math.inf)
+def _deadline(offer: Offer) -> RelaxableLimit:
+    return RelaxableLimit("deadline", offer.job.name, offer.job.deadline_days or math.inf)
 
 
 def _committed(option: Option) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from precision_api.capacity_plan import Objective
 from precision_operator.planner.highs import NARROW, NoneFound, OutOfTime, run, share
 from precision_operator.planner.options import Offer, Option
-from precision_operator.planner.program import HELD, PREFER_SHORT, Program, Row, Vector
+from precision_operator.planner.program import HELD, PREFER_SHORT, Constraint, Program, Vector
 from precision_operator.planner.quantities import Problem
 from precision_operator.planner.solution import Solution, lateness, scheduled
 from precision_operator.planner.terms import Terms
@@ -34,7 +34,7 @@ def queued(offers: Sequence[Offer], terms: Terms, objectives: tuple[Objective, .
     program = Program(tuple(offers), terms)
     best: Solution | None = None
     bound: float | None = None
-    cuts: list[Row] = []
+    cuts: list[Constraint] = []
     missed: list[Mapping[str, float]] = []
     while len(cuts) < TRIES:
         try:
@@ -55,7 +55,7 @@ def queued(offers: Sequence[Offer], terms: Terms, objectives: tuple[Objective, .
         if best is not None and best.gap <= terms.gap + HELD:
             return best
         places = program.places(x)
-        cuts.append(Row(places, (1.0,) * len(places), 0.0, len(places) - 1.0))
+        cuts.append(Constraint(places, (1.0,) * len(places), 0.0, len(places) - 1.0))
     if best is not None or bound is None:
         return best
     for chosen, late in _last_resorts(program, objectives, until):
@@ -94,10 +94,10 @@ def _nothing_proved(missed: Sequence[Mapping[str, float]]) -> str:
 
 
 def _lexicographic(
-    program: Program, objectives: tuple[Objective, ...], cuts: Sequence[Row], until: float
+    program: Program, objectives: tuple[Objective, ...], cuts: Sequence[Constraint], until: float
 ) -> tuple[Vector, float, bool] | None:
     """(columns, bound of the first objective, whether time ran out); None where it is proved that nothing holds."""
-    held: list[Row] = []
+    held: list[Constraint] = []
     bound, late = 0.0, False
     x: Vector | None = None
     for number, name in enumerate(objectives):
@@ -118,5 +118,7 @@ def _lexicographic(
         bound = min((low - PREFER_SHORT * len(program.offers)) * scale, reached) if number == 0 else bound
         columns = np.flatnonzero(wanted)
         most = reached + HELD * max(abs(reached), 1e-9)
-        held.append(Row(tuple(map(int, columns)), tuple(map(float, wanted[columns] / scale)), -np.inf, most / scale))
+        held.append(
+            Constraint(tuple(map(int, columns)), tuple(map(float, wanted[columns] / scale)), -np.inf, most / scale)
+        )
     return None if x is None else (x, bound, late)

@@ -22,7 +22,7 @@ from typing import Literal
 
 from precision_api.recipes import Recipe
 from precision_api.stats import Z_975
-from precision_operator.planner.evidence import ALLOWABLE, Pool, Sample
+from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, Sample
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.predict import Target, Transfer, shape_problem, transfer
 from precision_operator.planner.quantities import SECONDS_PER_DAY, age
@@ -58,7 +58,7 @@ class Speed:
 class Source:
     """Where the rate of one pool and recipe for one workload comes from; size is not in it yet."""
 
-    pool: Pool
+    pool: CandidatePool
     recipe: Recipe
     basis: Basis
     per_gpu: float
@@ -80,12 +80,12 @@ class Source:
         return self.job_rate is None and not self.pool.terms.scaling
 
 
-def sources(pool: Pool, wanted: Target, recipes: Iterable[Recipe]) -> Mapping[Recipe, Source | str]:
+def sources(pool: CandidatePool, wanted: Target, recipes: Iterable[Recipe]) -> Mapping[Recipe, Source | str]:
     """By recipe: the best source in this pool, or why there is none."""
     return {recipe: _source(pool, wanted, recipe) for recipe in recipes}
 
 
-def _source(pool: Pool, wanted: Target, recipe: Recipe) -> Source | str:
+def _source(pool: CandidatePool, wanted: Target, recipe: Recipe) -> Source | str:
     """Measured comes before predicted, a whole job's rate before those of nodes."""
     problem = shape_problem(wanted, recipe)
     if problem:
@@ -100,7 +100,7 @@ def _source(pool: Pool, wanted: Target, recipe: Recipe) -> Source | str:
     return _predicted(pool, wanted, recipe, declared)
 
 
-def _predicted(pool: Pool, wanted: Target, recipe: Recipe, declared: Sequence[JobRateTerms]) -> Source | str:
+def _predicted(pool: CandidatePool, wanted: Target, recipe: Recipe, declared: Sequence[JobRateTerms]) -> Source | str:
     """From the workload that is nearest in FLOPs per token."""
     found: list[tuple[float, str, Source]] = []
     refusals: list[str] = []
@@ -137,7 +137,7 @@ def _facts(wanted: Target) -> WorkloadFacts:
     )
 
 
-def _absent(pool: Pool, recipe: Recipe) -> str:
+def _absent(pool: CandidatePool, recipe: Recipe) -> str:
     if pool.refused:
         words = ", ".join(f"{word} ({number})" for word, number in sorted(pool.refused.items()))
         first = next((word for word in sorted(pool.refused) if word in ALLOWABLE), "")
@@ -156,7 +156,7 @@ def _told(sample: Sample) -> str:
     )
 
 
-def _of_job(pool: Pool, rate: JobRateTerms, step: Transfer, basis: Basis, text: str) -> Source:
+def _of_job(pool: CandidatePool, rate: JobRateTerms, step: Transfer, basis: Basis, text: str) -> Source:
     return Source(
         pool=pool,
         recipe=rate.recipe,
@@ -171,7 +171,7 @@ def _of_job(pool: Pool, rate: JobRateTerms, step: Transfer, basis: Basis, text: 
     )
 
 
-def _of_sample(pool: Pool, sample: Sample, step: Transfer, basis: Basis, text: str) -> Source:
+def _of_sample(pool: CandidatePool, sample: Sample, step: Transfer, basis: Basis, text: str) -> Source:
     return Source(
         pool=pool,
         recipe=sample.recipe,
@@ -253,7 +253,7 @@ def _slowest(source: Source, gpus: int, place_fastest: bool) -> Straggler:
     return sample.factors[asked]
 
 
-def goodput_of(job: JobTerms, pool: Pool, terms: Terms) -> float:
+def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> float:
     """The share of time that the job makes progress: its own, its pool's, the plan's, else all of it."""
     for value in (job.goodput, pool.terms.goodput, terms.goodput):
         if value is not None:

@@ -21,7 +21,7 @@ from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import population
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading, RecipeRow, number, read
-from precision_operator.planner.fleet import Fleet, NodeFacts, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.workloads import measured_workload
 
 RACK_LABELS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack")
@@ -35,7 +35,7 @@ LONGEST = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class ProfileFacts:
     """What the planner needs of a profile."""
 
     namespace: str
@@ -44,7 +44,7 @@ class Campaign:
     slow_node_percent: int = Thresholds().slow_node_percent
 
 
-def campaign(raw: Raw) -> Campaign | None:
+def profile_facts(raw: Raw) -> ProfileFacts | None:
     """A profile; None where its spec can't be read, or its workload lies in a ConfigMap."""
     meta = raw.get("metadata") or {}
     try:
@@ -52,7 +52,7 @@ def campaign(raw: Raw) -> Campaign | None:
         found = resolve(spec.workload)
     except ValueError:
         return None
-    return Campaign(
+    return ProfileFacts(
         str(meta.get("namespace", "")),
         str(meta.get("name", "")),
         measured_workload(found),
@@ -114,7 +114,7 @@ def _facts(raw: Raw) -> bytes:
 
 def fleet_of(
     reports: Iterable[bytes],
-    campaigns: Iterable[Campaign],
+    campaigns: Iterable[ProfileFacts],
     rack_of: Mapping[str, str],
     now: datetime,
     source: str,
@@ -125,7 +125,7 @@ def fleet_of(
     """
     known = {(each.namespace, each.name): each for each in campaigns}
     workloads: dict[str, WorkloadFacts] = {}
-    nodes: dict[tuple[str, str], NodeFacts] = {}
+    nodes: dict[tuple[str, str], FleetNode] = {}
     products: dict[str, str] = {}
     told = [_read(json.loads(text), rack_of) for text in reports if text]
     readable = [found for found in told if isinstance(found, _Report)]
@@ -146,7 +146,7 @@ def fleet_of(
             larger = node if node.gpus > before.gpus else before
             node = larger.model_copy(update={"results": (*before.results, *node.results)})
         nodes[pool, node.name] = node
-    by_pool: dict[str, list[NodeFacts]] = defaultdict(list)
+    by_pool: dict[str, list[FleetNode]] = defaultdict(list)
     for (pool, _), node in sorted(nodes.items()):
         by_pool[pool].append(node)
     return Fleet(
@@ -224,7 +224,7 @@ def _read(document: Any, rack_of: Mapping[str, str]) -> _Report | str | None:
     )
 
 
-def _slow(reports: Iterable[_Report], known: Mapping[tuple[str, str], Campaign]) -> set[tuple[str, str, str]]:
+def _slow(reports: Iterable[_Report], known: Mapping[tuple[str, str], ProfileFacts]) -> set[tuple[str, str, str]]:
     """(namespace, profile, node) of the slow ones: the decision of kubectl and the alerts."""
     groups: dict[tuple[str, str], list[Reading]] = defaultdict(list)
     for report in reports:
@@ -246,11 +246,11 @@ def _workload_hashes(reports: Iterable[_Report]) -> dict[tuple[str, str, str], s
 
 def _node(
     report: _Report,
-    owner: Campaign | None,
+    owner: ProfileFacts | None,
     rack_of: Mapping[str, str],
     workloads: dict[str, WorkloadFacts],
     slow: set[tuple[str, str, str]],
-) -> tuple[str, str, NodeFacts]:
+) -> tuple[str, str, FleetNode]:
     """(pool, product, node) of one report; its workload is added to `workloads`. ValueError where it makes no sense."""
     run, hardware = report.run, report.hardware
     parse_time(run.finished_at)
@@ -268,7 +268,7 @@ def _node(
         rates=tuple(map(_rate, report.reading.rows.values())),
     )
     watts = None if hardware.limit_watts is None else float(hardware.limit_watts)
-    node = NodeFacts(
+    node = FleetNode(
         name=report.node,
         gpus=hardware.gpus or 1,
         limit_watts=watts,
@@ -278,7 +278,7 @@ def _node(
     return hardware.pool, hardware.product, node
 
 
-def _workload(run: ReportRun, owner: Campaign | None) -> WorkloadFacts:
+def _workload(run: ReportRun, owner: ProfileFacts | None) -> WorkloadFacts:
     """The profile's workload; where the profile is gone, what the report says of it: FLOPs and no model."""
     if owner is not None and run.scope == "all":
         return owner.workload

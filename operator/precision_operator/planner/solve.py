@@ -20,7 +20,7 @@ from precision_api.capacity_plan import Objective
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.highs import NoneFound, OutOfTime, run, share
 from precision_operator.planner.options import Offer, Option
-from precision_operator.planner.program import HELD, PREFER_SHORT, Program, Row, Vector, cost, energy
+from precision_operator.planner.program import HELD, PREFER_SHORT, Constraint, Program, Vector, cost, energy
 from precision_operator.planner.quantities import Problem
 from precision_operator.planner.queues import queued
 from precision_operator.planner.schedule import SLACK
@@ -41,12 +41,14 @@ class _Held:
     end: float = math.inf
     """Days in which the last job must have ended."""
 
-    def rows(self, program: Program) -> Iterator[Row]:
+    def rows(self, program: Program) -> Iterator[Constraint]:
         for name, most in self.values:
             wanted = program.objective(name)
             columns = np.flatnonzero(wanted)
             scale = float(np.abs(wanted).max()) or 1.0
-            yield Row(tuple(map(int, columns)), tuple(map(float, wanted[columns] / scale)), -np.inf, most / scale)
+            yield Constraint(
+                tuple(map(int, columns)), tuple(map(float, wanted[columns] / scale)), -np.inf, most / scale
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from precision_api.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_operator.planner.evidence import Pool, own_terms, pools
+from precision_operator.planner.evidence import CandidatePool, own_terms, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.planning import Answer, Totals, answer
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
@@ -65,7 +65,7 @@ def _standard(base: Answer) -> Iterable[WhatIf]:
     yield WhatIf(name="add-a-rack", add_nodes=MoreNodes(pool=largest.name, nodes=_rack(largest)))
 
 
-def _rack(pool: Pool) -> int:
+def _rack(pool: CandidatePool) -> int:
     """Nodes of the pool's largest rack; of a pool without known racks, an eighth of it."""
     return max(pool.racks.values(), default=max(1, pool.nodes // 8))
 
@@ -184,7 +184,7 @@ def _lost(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
     return replace(_without(made, gone), what=_said(made.what, f"without rack {rack} ({pool.racks[rack]} nodes)"))
 
 
-def _named(asked: MoreNodes | LostRack, found: Sequence[Pool], name: str) -> Pool:
+def _named(asked: MoreNodes | LostRack, found: Sequence[CandidatePool], name: str) -> CandidatePool:
     """The pool that is meant, by its name, or by a product that no other pool has. Raises Unusable."""
     field = f"spec.whatIfs[{name}].{'addNodes' if isinstance(asked, MoreNodes) else 'loseRack'}.pool"
     named = [pool for pool in found if pool.name == asked.pool] or [p for p in found if p.product == asked.pool]

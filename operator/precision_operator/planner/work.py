@@ -10,7 +10,7 @@ from datetime import datetime
 
 from precision_api.capacity_plan import PlanSpec
 from precision_operator.core.observe.clock import parse_time
-from precision_operator.planner.snapshot import Campaign, fleet_of
+from precision_operator.planner.snapshot import ProfileFacts, fleet_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Work:
     created: str
     source: str
     reports: tuple[bytes, ...]
-    campaigns: tuple[Campaign, ...]
+    campaigns: tuple[ProfileFacts, ...]
     racks: Mapping[str, str]
     now: datetime
 

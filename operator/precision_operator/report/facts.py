@@ -86,7 +86,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Row:
+class PoolRow:
     """One recipe in one pool. A figure that is None was not measured, or can't be used: `reason` says why."""
 
     recipe: Recipe
@@ -103,43 +103,43 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolFigures:
     """The nodes of one pool and their figures by recipe."""
 
     name: str
     nodes: tuple[Node, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PoolRow, ...]
     gpus: int
     baseline: Recipe
     recipe: Recipe | None = None
     """The fastest one on most nodes."""
 
     @property
-    def best(self) -> Row | None:
+    def best(self) -> PoolRow | None:
         """The fastest recipe whose figures stand."""
         return max(
             (row for row in self.rows if row.rate), key=lambda row: row.rate.value if row.rate else 0, default=None
         )
 
     @property
-    def thriftiest(self) -> Row | None:
+    def thriftiest(self) -> PoolRow | None:
         """The recipe with the most tokens per joule."""
         known = [row for row in self.rows if row.tokens_per_joule]
         return max(known, key=lambda row: row.tokens_per_joule.value if row.tokens_per_joule else 0, default=None)
 
 
-def pools(given: Given) -> tuple[Pool, ...]:
+def pools(given: Given) -> tuple[PoolFigures, ...]:
     """Pools with a result, the largest first."""
     names = Counter(node.pool for node in given.nodes)
     return tuple(_pool(name, given) for name in sorted(names, key=lambda name: (-names[name], name)))
 
 
-def _pool(name: str, given: Given) -> Pool:
+def _pool(name: str, given: Given) -> PoolFigures:
     nodes = tuple(node for node in given.nodes if node.pool == name)
     figures = core_pool.Pool(tuple(node.reading for node in nodes))
     recipes = {recipe for reading in figures.population for recipe in reading.rows}
     gpus = max((node.status.hardware.gpus for node in nodes if node.status.hardware), default=0)
-    return Pool(
+    return PoolFigures(
         name=name,
         nodes=nodes,
         rows=tuple(_row(recipe, figures) for recipe in RECIPE_NAMES if recipe in recipes),
@@ -149,12 +149,12 @@ def _pool(name: str, given: Given) -> Pool:
     )
 
 
-def _row(recipe: Recipe, pool: core_pool.Pool) -> Row:
+def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
     tried = [reading.rows[recipe] for reading in pool.population if recipe in reading.rows]
     rates = pool.steady("tokens_per_second", recipe)
     if not rates:
-        return Row(recipe, 0, verdict=_most(row.verdict for row in tried), reason=_why_not(tried))
-    return Row(
+        return PoolRow(recipe, 0, verdict=_most(row.verdict for row in tried), reason=_why_not(tried))
+    return PoolRow(
         recipe,
         len(rates),
         speedup=_spread(pool.rows("speedup", recipe), lambda row: row.speedup, _speedup_bounds),

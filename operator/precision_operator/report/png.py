@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from precision_operator.report.facts import Given, Pool, Row, pools
+from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 from precision_operator.report.figures import POOLS_DRAWN
 from precision_operator.report.figures.figure import speedup_text
 from precision_operator.report.palette import RECIPE_COLOURS
@@ -48,11 +48,11 @@ def _mark(axis: Any, word: str) -> None:
     axis.text(0.5, 0.5, word, fontsize=36, color="black", alpha=0.13, rotation=12, **place)
 
 
-def _shown(pool: Pool) -> list[Row]:
+def _shown(pool: PoolFigures) -> list[PoolRow]:
     return [row for row in pool.rows if row.recipe != pool.baseline]
 
 
-def _draw(axis: Any, pool: Pool) -> None:
+def _draw(axis: Any, pool: PoolFigures) -> None:
     """One pool: a row a recipe, failures in words."""
     rows = _shown(pool)
     known = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]

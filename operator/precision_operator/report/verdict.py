@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_operator.core.results.intervals import Spread
-from precision_operator.report.facts import Given, Pool, Row, pools
+from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 
 NAMES_TOLD = 5
 
@@ -38,7 +38,7 @@ def verdict(given: Given) -> tuple[Said, ...]:
     return (*said, *_standing(given), *_odd(given), *_of_recipes(given), *_rest(given))
 
 
-def _of_pool(pool: Pool) -> Iterator[Said]:
+def _of_pool(pool: PoolFigures) -> Iterator[Said]:
     where = f"On {pool.name} ({_count(pool)})"
     best, thrifty = pool.best, pool.thriftiest
     if best is None:
@@ -56,11 +56,11 @@ def _of_pool(pool: Pool) -> Iterator[Said]:
             yield Said("note", f"{row.recipe} is emulated on {pool.name}: its kernels are another recipe's.")
 
 
-def _count(pool: Pool) -> str:
+def _count(pool: PoolFigures) -> str:
     return f"node {pool.nodes[0].name}" if len(pool.nodes) == 1 else f"{len(pool.nodes)} nodes"
 
 
-def _fastest(pool: Pool, best: Row) -> str:
+def _fastest(pool: PoolFigures, best: PoolRow) -> str:
     rate = f"{best.rate.value:,.0f} tokens/s a node" if best.rate else ""
     if best.recipe == pool.baseline or best.speedup is None:
         return f"nothing trains faster than {best.recipe}: {rate}."
@@ -75,7 +75,7 @@ def _bounds(found: Spread) -> str:
     return f"95 % interval {bounds}" if found.kind == "interval" else f"{bounds} on its {found.n} nodes"
 
 
-def _thriftiest(pool: Pool, best: Row, thrifty: Row) -> str:
+def _thriftiest(pool: PoolFigures, best: PoolRow, thrifty: PoolRow) -> str:
     assert thrifty.tokens_per_joule is not None
     base = next((row.tokens_per_joule for row in pool.rows if row.recipe == pool.baseline), None)
     against = f", {thrifty.tokens_per_joule.value / base.value:.2f}x {pool.baseline}" if base else ""

@@ -28,7 +28,7 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.planner.conditions import events, finished, refused, status_before
-from precision_operator.planner.snapshot import campaign, racks, report_facts
+from precision_operator.planner.snapshot import profile_facts, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
@@ -281,7 +281,7 @@ def _work_of(
     }
     measured = {node for _, node in mine.values()}
     there = [p for p in profiles if p["metadata"].get("namespace") in places]
-    found = [each for each in map(campaign, there) if each is not None]
+    found = [each for each in map(profile_facts, there) if each is not None]
     return Work(
         spec=spec.model_dump_json(by_alias=True, exclude_none=True),
         created=str(meta.get("creationTimestamp", "")) or now.isoformat(),

@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     Selector,
 )
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import DIMENSIONS, Comparison, ComparisonRow, Ratio, Refused, Side, compare
 
@@ -41,7 +41,7 @@ def compare_sides(
         str | None, typer.Option(help=f"Only nodes that differ in this alone: {', '.join(DIMENSIONS)}.")
     ] = None,
     fail_if_slower: Annotated[bool, typer.Option(help="Exit code 7 where B is slower beyond noise.")] = False,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",

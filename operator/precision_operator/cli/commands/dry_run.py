@@ -18,7 +18,7 @@ from precision_api.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.failure import fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
-from precision_operator.cli.output import WIDTH, Form, as_columns, printed
+from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
@@ -58,7 +58,7 @@ def dry_run(
     nodes: Annotated[
         str | None, typer.Option(help="Nodes saved by kubectl get nodes -o json, instead of a cluster.")
     ] = None,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     config_map: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="The config.json that the profile takes from ConfigMap NAME."),
@@ -86,7 +86,7 @@ def dry_run(
     typer.echo(told(key, decided, seen, output))
 
 
-def told(key: str, decided: Plan, seen: Observed, output: Form) -> str:
+def told(key: str, decided: Plan, seen: Observed, output: OutputFormat) -> str:
     """What is printed of the profile `key`; ends the command with the reason where the profile can't be measured."""
     own = next(item for item in decided.profiles if item.profile.key == key)
     if isinstance(own.asked, Refusal):
@@ -216,13 +216,17 @@ def _online(
 ) -> tuple[Observed, Plan, str]:
     """The world with the profile in it, the plan for it, and the profile's key there."""
     from precision_operator.cli.connection_options import asked
-    from precision_operator.cli.gathering import Question, Seen, planned  # only here: it needs the Kubernetes client
+    from precision_operator.cli.gathering import (  # only here: it needs the Kubernetes client
+        ProfileInFile,
+        Seen,
+        planned,
+    )
     from precision_operator.cluster import Cluster
 
     async def ask(cluster: Cluster) -> tuple[Seen, str]:
         placed = replace(profile, namespace=profile.namespace or cluster.namespace)
         given = {(placed.namespace, name): data for (_, name), data in texts.items()}
-        return await planned(cluster, Question(placed, given)), placed.key
+        return await planned(cluster, ProfileInFile(placed, given)), placed.key
 
     seen, key = asked(reach, ask)
     for each in seen.notes:
@@ -230,7 +234,7 @@ def _online(
     return seen.observed, seen.plan, key
 
 
-def _text(found: Sequence[Mapping[str, Any]], output: Form) -> str:
+def _text(found: Sequence[Mapping[str, Any]], output: OutputFormat) -> str:
     plain = [{key: row[key] for key in COLUMNS} for row in found]
     return printed(plain, output, lambda wide: _table(found, plain, wide), plain, COLUMNS)
 

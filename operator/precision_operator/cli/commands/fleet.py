@@ -21,16 +21,16 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cluster import Cluster, paths
 from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.snapshot import campaign, fleet_of, racks, report_facts
+from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
 
 
 def fleet(
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
@@ -47,7 +47,7 @@ def fleet(
         end(
             NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"
         )
-    if not rows(found) and output not in (Form.JSON, Form.YAML):
+    if not rows(found) and output not in (OutputFormat.JSON, OutputFormat.YAML):
         end(
             NO_ANSWER,
             "no report has a training rate: see what failed with kubectl precision nodes, and measure again",
@@ -70,7 +70,7 @@ async def gathered_fleet(cluster: Cluster, places: Sequence[str | None]) -> Flee
     for place in places:
         reports += (await cluster.list_all(paths.reports(place)))[0]
         profiles += (await cluster.list_all(paths.profiles(place)))[0]
-    campaigns = [found for raw in profiles if (found := campaign(raw)) is not None]
+    campaigns = [found for raw in profiles if (found := profile_facts(raw)) is not None]
     told = ", ".join(place or "all namespaces" for place in places)
     return fleet_of(map(report_facts, reports), campaigns, racks(nodes), now, f"cluster {cluster.server}, {told}")
 

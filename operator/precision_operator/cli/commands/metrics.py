@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import WIDTH, Form, as_columns, printed
+from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.families.family import LEVELS, Level, shown_at
@@ -40,7 +40,7 @@ def metrics(
     all_namespaces: AllNamespaces = False,
     profile: OfProfile = None,
     level: Annotated[str, typer.Option(help="metricsLevel of the exporter: pool, node or detail.")] = "node",
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",

@@ -22,7 +22,7 @@ from precision_operator.cli.options import (
     Selector,
     place_of,
 )
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import (
     Results,
     against_like,
@@ -116,7 +116,7 @@ def nodes(
     selector: Selector = None,
     only: Annotated[list[Only] | None, typer.Option(help="Only such nodes; may be repeated, each must hold.")] = None,
     sort_by: Annotated[Sort, typer.Option(help="Order; figures ascending, so the worst come first.")] = Sort.NODE,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",

@@ -39,7 +39,7 @@ ENDS: Mapping[str | None, Code] = {
 """How the command ends, by the answer's phase."""
 
 
-class Form(StrEnum):
+class PlanFormat(StrEnum):
     """What -o takes: the forms of every command, and a page."""
 
     TABLE = "table"
@@ -56,7 +56,7 @@ def plan_jobs(
         str | None, typer.Option(help="Fleet saved by `kubectl precision fleet -o json`. Default: the cluster.")
     ] = None,
     namespace: Namespace = None,
-    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the output.")] = Form.TABLE,
+    output: Annotated[PlanFormat, typer.Option("--output", "-o", help="Form of the output.")] = PlanFormat.TABLE,
     at: Annotated[
         str | None, typer.Option(help="Judge ages and deadlines at this time (RFC 3339). Default: now.")
     ] = None,
@@ -121,15 +121,15 @@ def _saved(path: str) -> Fleet:
         fail(f"{path}: {error}")
 
 
-def _shown(output: Form, told: PlanStatus, found: Answer, name: str) -> str:
+def _shown(output: PlanFormat, told: PlanStatus, found: Answer, name: str) -> str:
     document: dict[str, Any] = told.model_dump(mode="json", by_alias=True, exclude_none=True)
-    forms: dict[Form, Callable[[], str]] = {
-        Form.TABLE: lambda: _table(told, narrow),
-        Form.WIDE: lambda: _table(told, wide),
-        Form.JSON: lambda: as_json(document),
-        Form.YAML: lambda: as_yaml(document),
-        Form.CSV: lambda: as_csv([flat(job) for job in told.jobs]) if told.jobs else "",
-        Form.HTML: lambda: page(name, told, found),
+    forms: dict[PlanFormat, Callable[[], str]] = {
+        PlanFormat.TABLE: lambda: _table(told, narrow),
+        PlanFormat.WIDE: lambda: _table(told, wide),
+        PlanFormat.JSON: lambda: as_json(document),
+        PlanFormat.YAML: lambda: as_yaml(document),
+        PlanFormat.CSV: lambda: as_csv([flat(job) for job in told.jobs]) if told.jobs else "",
+        PlanFormat.HTML: lambda: page(name, told, found),
     }
     return forms[output]()
 

@@ -25,7 +25,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import Form
+from precision_operator.cli.output import OutputFormat
 from precision_operator.cli.results import (
     Results,
     against_like,
@@ -85,7 +85,7 @@ def report(
 def _check_file(output: str) -> None:
     """Ends the command where the name asks for something else than a page: -o json would be a page in a file `json`."""
     suffix = Path(output).suffix.lower()
-    if output in tuple(Form) or (suffix and suffix not in PAGES):
+    if output in tuple(OutputFormat) or (suffix and suffix not in PAGES):
         fail(
             f"-o {output}: the report is one HTML page, and -o names its file, such as report.html. Its main figure as "
             "a picture: --png figure.png; figures for programs: kubectl precision nodes -o json"

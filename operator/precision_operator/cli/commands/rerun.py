@@ -13,7 +13,7 @@ from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import node_name
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
@@ -30,7 +30,7 @@ KINDS: dict[str, Literal["profile", "node"]] = {
 
 
 @dataclass(frozen=True)
-class Known:
+class RerunTargets:
     """What the name may mean: the profiles of the namespace, reports there, and whether there is such a node."""
 
     namespace: str
@@ -41,7 +41,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Mark:
+class RerunMark:
     """One object that gets the annotation."""
 
     path: str
@@ -57,14 +57,14 @@ def rerun(
     name: Annotated[str, typer.Argument(help="A profile or a node; pp/NAME or node/NAME where both exist.")],
     namespace: Namespace = None,
     profile: Annotated[str | None, typer.Option(help="With a node: only in this profile.")] = None,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
 ) -> None:
     """Measure a profile's nodes, or one node, again; a node that is quarantined is released."""
 
-    async def work(cluster: Cluster) -> list[Mark]:
+    async def work(cluster: Cluster) -> list[RerunMark]:
         known = await _known(cluster, namespace or cluster.namespace)
         marks = chosen(known, name, profile)
         for mark in marks:
@@ -77,7 +77,7 @@ def rerun(
     typer.echo(printed(rows, output, lambda wide: as_columns(rows) if wide else said, rows))
 
 
-def patch(mark: Mark, now: datetime) -> dict[str, Any]:
+def patch(mark: RerunMark, now: datetime) -> dict[str, Any]:
     """The merge patch: refused with a conflict if the object is another one by now.
 
     To the microsecond, so that two requests in one second are two.
@@ -86,7 +86,7 @@ def patch(mark: Mark, now: datetime) -> dict[str, Any]:
     return {"metadata": {"uid": mark.uid, "annotations": {ANNOTATION_RERUN: told}}}
 
 
-async def _known(cluster: Cluster, namespace: str) -> Known:
+async def _known(cluster: Cluster, namespace: str) -> RerunTargets:
     profiles = await cluster.list_views(paths.profiles(namespace), profile_view)
     selector = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
     views = tuple(await cluster.list_views(paths.reports(namespace), report_view, selector, count_of("reports")))
@@ -96,10 +96,10 @@ async def _known(cluster: Cluster, namespace: str) -> Known:
         if error.status != 403:
             raise
         nodes = tuple(dict.fromkeys(view.node_name for view in views))
-    return Known(namespace, tuple(profiles), views, nodes)
+    return RerunTargets(namespace, tuple(profiles), views, nodes)
 
 
-def chosen(known: Known, name: str, only: str | None) -> list[Mark]:
+def chosen(known: RerunTargets, name: str, only: str | None) -> list[RerunMark]:
     """The objects to mark. Ends the command where the name is both, or neither, or has nothing to mark."""
     kind, slash, bare = name.rpartition("/")
     if slash and kind.lower() not in KINDS:
@@ -114,7 +114,7 @@ def chosen(known: Known, name: str, only: str | None) -> list[Mark]:
     if only is not None:
         fail(f"--profile goes with a node, and {bare} is a profile: leave --profile out")
     return [
-        Mark(
+        RerunMark(
             paths.item(paths.profiles(own.namespace), own.name),
             own.uid,
             _said_of_profile(own),
@@ -125,7 +125,7 @@ def chosen(known: Known, name: str, only: str | None) -> list[Mark]:
     ]
 
 
-def _meant(known: Known, name: str, own: ProfileView | None, only: str | None) -> Literal["profile", "node"]:
+def _meant(known: RerunTargets, name: str, own: ProfileView | None, only: str | None) -> Literal["profile", "node"]:
     is_node = name in known.nodes
     if own is not None and is_node and only is None:
         fail(f"{name} is a profile and a node: write pp/{name} or node/{name}")
@@ -136,7 +136,7 @@ def _meant(known: Known, name: str, own: ProfileView | None, only: str | None) -
     return "node" if is_node and (own is None or only is not None) else "profile"
 
 
-def _of_node(known: Known, node: str, only: str | None) -> list[Mark]:
+def _of_node(known: RerunTargets, node: str, only: str | None) -> list[RerunMark]:
     profiles = {view.uid: view for view in known.profiles}
     if node not in known.nodes:
         fail(f"there is no node {node}{did_you_mean(node, list(known.nodes), 'See kubectl get nodes')}")
@@ -152,7 +152,7 @@ def _of_node(known: Known, node: str, only: str | None) -> list[Mark]:
             f"or see kubectl precision why {node}"
         )
     return [
-        Mark(
+        RerunMark(
             paths.item(paths.reports(r.namespace), r.name),
             r.uid,
             _said_of_node(profiles[r.profile_uid], r),

@@ -17,7 +17,7 @@ from precision_api.shapes import Gemm, step_shape_problems
 from precision_api.workload import Workload, parse_shape
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 
@@ -35,7 +35,7 @@ def shapes(
     ] = None,
     micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
 ) -> None:
     """Print the GEMMs of one training step, parameters and training FLOPs per token of a workload."""
     given = {"--hf-config": hf_config, "--model": model, "--preset": preset, "--shape": shape, "-f": filename}
@@ -141,7 +141,7 @@ def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
     return workload
 
 
-def _text(resolved: ResolvedWorkload, output: Form) -> str:
+def _text(resolved: ResolvedWorkload, output: OutputFormat) -> str:
     document = _document(resolved)
     return printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"])
 

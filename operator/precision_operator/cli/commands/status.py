@@ -25,7 +25,7 @@ from precision_operator.cli.options import (
     place_of,
     seconds_of,
 )
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
@@ -46,14 +46,14 @@ def status(
     selector: Annotated[str | None, typer.Option("--selector", "-l", help="Only profiles with these labels.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print what changes, until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(help="With --watch: how often to look.")] = "2s",
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
 ) -> None:
     """Print how far each profile has come, what it found, and what it waits for."""
     pause = seconds_of(interval, "--interval")
-    if watch and output in (Form.YAML, Form.CSV):
+    if watch and output in (OutputFormat.YAML, OutputFormat.CSV):
         fail("--watch prints a table, or with -o json one document a change: leave -o yaml or csv out")
 
     async def work(cluster: Cluster) -> None:
@@ -78,7 +78,7 @@ def _cleared(watch: bool) -> str:
     return CLEAR if watch and sys.stdout.isatty() else ""
 
 
-def shown(found: Sequence[ProfileView], only: str | None, place: str | None, form: Form) -> str:
+def shown(found: Sequence[ProfileView], only: str | None, place: str | None, form: OutputFormat) -> str:
     """All profiles as a table, or one in all detail; ends the command where there is none of that name."""
     if only is not None:
         mine = [view for view in found if view.name == only]

@@ -22,7 +22,7 @@ from precision_operator.cli.options import (
     Reach,
     RequestTimeout,
 )
-from precision_operator.cli.output import Form, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.core.status.why import NodeAnswer, PeerComparison, why
 
 
@@ -31,7 +31,7 @@ def why_node(
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = True,
     profile: OfProfile = None,
-    output: FormOf = Form.TABLE,
+    output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Literal, TypeVar, get_args
 
-from precision_operator.exporter.text import Row, Sampler, header
+from precision_operator.exporter.text import Sampler, SampleRow, header
 
 Subject = TypeVar("Subject")
 Level = Literal["pool", "node", "detail"]
@@ -32,7 +32,7 @@ class Family(Generic[Subject]):
     help: str
     labels: tuple[str, ...]
     level: Level
-    rows: Callable[[Subject], Iterable[Row]]
+    rows: Callable[[Subject], Iterable[SampleRow]]
     unit: str = ""
     type: Literal["gauge", "summary", "histogram"] = "gauge"
 

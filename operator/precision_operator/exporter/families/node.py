@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from precision_api.report import ReportAttempt, ReportRun
 from precision_operator.core.results.reading import RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
-from precision_operator.exporter.reading import NodeResult, Standing, seconds
-from precision_operator.exporter.text import Row
+from precision_operator.exporter.reading import NodeResult, RelativeRate, seconds
+from precision_operator.exporter.text import SampleRow
 
-Figure = Callable[[RecipeRow], float | None]
-Rows = Callable[[NodeResult], Iterator[Row]]
+ReportFigure = Callable[[RecipeRow], float | None]
+NodeRows = Callable[[NodeResult], Iterator[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
@@ -22,10 +22,10 @@ def node_labels(result: NodeResult) -> tuple[str, ...]:
     return result.namespace, result.profile, result.node, result.pool, result.workload
 
 
-def _by_recipe(figure: Figure, *further: Callable[[RecipeRow], str]) -> Rows:
+def _by_recipe(figure: ReportFigure, *further: Callable[[RecipeRow], str]) -> NodeRows:
     """Rows of each recipe that has the figure; `further` gives the labels after `recipe`."""
 
-    def rows(result: NodeResult) -> Iterator[Row]:
+    def rows(result: NodeResult) -> Iterator[SampleRow]:
         for recipe in result.reading.rows.values():
             value = figure(recipe)
             if value is not None:
@@ -47,10 +47,10 @@ def _throttle_reason(recipe: RecipeRow) -> str:
     return recipe.throttle_reason or ""
 
 
-def _speedup(figure: Figure) -> Rows:
+def _speedup(figure: ReportFigure) -> NodeRows:
     """Rows of each recipe that has the figure, with what it is over."""
 
-    def rows(result: NodeResult) -> Iterator[Row]:
+    def rows(result: NodeResult) -> Iterator[SampleRow]:
         for recipe in result.reading.rows.values():
             value = figure(recipe)
             if result.run is not None and value is not None:
@@ -59,29 +59,29 @@ def _speedup(figure: Figure) -> Rows:
     return rows
 
 
-def _gemm_speedup(result: NodeResult) -> Iterator[Row]:
+def _gemm_speedup(result: NodeResult) -> Iterator[SampleRow]:
     for recipe in result.reading.rows.values():
         for mode, value in sorted(recipe.gemm_speedup.items()):
             yield (*node_labels(result), recipe.recipe, mode), value
 
 
-def _of_run(figure: Callable[[ReportRun], str | float]) -> Rows:
-    def rows(result: NodeResult) -> Iterator[Row]:
+def _of_run(figure: Callable[[ReportRun], str | float]) -> NodeRows:
+    def rows(result: NodeResult) -> Iterator[SampleRow]:
         if result.run:
             yield node_labels(result), float(figure(result.run))
 
     return rows
 
 
-def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> Rows:
-    def rows(result: NodeResult) -> Iterator[Row]:
+def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> NodeRows:
+    def rows(result: NodeResult) -> Iterator[SampleRow]:
         if result.attempt:
             yield node_labels(result), float(figure(result.attempt))
 
     return rows
 
 
-def _info(result: NodeResult) -> Iterator[Row]:
+def _info(result: NodeResult) -> Iterator[SampleRow]:
     hardware, software, run = result.hardware, result.software, result.run
     if not (hardware and run):
         return
@@ -97,8 +97,8 @@ def _info(result: NodeResult) -> Iterator[Row]:
     yield (*node_labels(result), *values), 1.0
 
 
-def _judged(figure: Callable[[Standing], float]) -> Callable[[Standing], Iterator[Row]]:
-    def rows(standing: Standing) -> Iterator[Row]:
+def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterator[SampleRow]]:
+    def rows(standing: RelativeRate) -> Iterator[SampleRow]:
         yield node_labels(standing.result), figure(standing)
 
     return rows
@@ -254,7 +254,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
     ),
 )
 
-STANDING_FAMILIES: tuple[Family[Standing], ...] = (
+STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
     Family(
         "precision_node_slow",
         "1 where the operator judged the node slow, 0 where it is not: its best recipe's synchronous rate against the "

@@ -9,7 +9,7 @@ from typing import Any
 from precision_api.capacity_plan import PlanStatus, PlanTotals, PoolUse
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.reading import seconds
-from precision_operator.exporter.text import Row
+from precision_operator.exporter.text import SampleRow
 
 PLAN = ("plan_namespace", "plan")
 PLAN_POOL = (*PLAN, "pool")
@@ -37,13 +37,15 @@ def _plan(shown: PlanShown) -> tuple[str, ...]:
     return shown.namespace, shown.plan
 
 
-def _phase(shown: PlanShown) -> Iterator[Row]:
+def _phase(shown: PlanShown) -> Iterator[SampleRow]:
     if shown.status.phase:
         yield from (((*_plan(shown), phase), float(phase == shown.status.phase)) for phase in PHASES)
 
 
-def _total(figure: Callable[[PlanTotals], str | None], factor: float = 1.0) -> Callable[[PlanShown], Iterator[Row]]:
-    def rows(shown: PlanShown) -> Iterator[Row]:
+def _total(
+    figure: Callable[[PlanTotals], str | None], factor: float = 1.0
+) -> Callable[[PlanShown], Iterator[SampleRow]]:
+    def rows(shown: PlanShown) -> Iterator[SampleRow]:
         text = figure(shown.status.totals) if shown.status.totals else None
         if text is not None:
             yield _plan(shown), float(text) * factor
@@ -51,8 +53,8 @@ def _total(figure: Callable[[PlanTotals], str | None], factor: float = 1.0) -> C
     return rows
 
 
-def _pool(figure: Callable[[PoolUse], float | None]) -> Callable[[PlanShown], Iterator[Row]]:
-    def rows(shown: PlanShown) -> Iterator[Row]:
+def _pool(figure: Callable[[PoolUse], float | None]) -> Callable[[PlanShown], Iterator[SampleRow]]:
+    def rows(shown: PlanShown) -> Iterator[SampleRow]:
         for pool in shown.status.pools:
             value = figure(pool)
             if value is not None:
@@ -61,7 +63,7 @@ def _pool(figure: Callable[[PoolUse], float | None]) -> Callable[[PlanShown], It
     return rows
 
 
-def _jobs(shown: PlanShown) -> Iterator[Row]:
+def _jobs(shown: PlanShown) -> Iterator[SampleRow]:
     """Jobs by pool and recipe: recipes are few, pools are bounded."""
     counts: dict[tuple[str, str], int] = {}
     for job in shown.status.jobs:
@@ -69,13 +71,13 @@ def _jobs(shown: PlanShown) -> Iterator[Row]:
     yield from (((*_plan(shown), *key), float(number)) for key, number in sorted(counts.items()))
 
 
-def _deadlines(shown: PlanShown) -> Iterator[Row]:
+def _deadlines(shown: PlanShown) -> Iterator[SampleRow]:
     found = [job.deadline for job in shown.status.jobs]
     if shown.status.phase == "Solved":
         yield from (((*_plan(shown), kind), float(found.count(kind))) for kind in ("promised", "notPromised"))
 
 
-def _solved(shown: PlanShown) -> Iterator[Row]:
+def _solved(shown: PlanShown) -> Iterator[SampleRow]:
     if shown.status.solved_at:
         yield _plan(shown), seconds(shown.status.solved_at)
 

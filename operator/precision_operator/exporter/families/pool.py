@@ -12,8 +12,8 @@ from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family
 from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
-from precision_operator.exporter.families.pools import Pool
-from precision_operator.exporter.text import Row, Spread
+from precision_operator.exporter.families.pools import PoolNodes
+from precision_operator.exporter.text import Distribution, SampleRow
 
 QUANTILES = (0.1, 0.5, 0.9)
 TAIL_QUANTILES = (0.0, 0.01, *QUANTILES)
@@ -24,15 +24,15 @@ LEAST_NODES_OF_A_DRIVER = 5
 STATES = ("fresh", "stale", "failed")
 MARKS = ("slow", "fallback", "throttled", "power_invalid", "simulated")
 
-Rows = Callable[[Pool], Iterator[Row]]
-Fold = Callable[[Sequence[float]], float | Spread | None]
+PoolRows = Callable[[PoolNodes], Iterator[SampleRow]]
+Fold = Callable[[Sequence[float]], float | Distribution | None]
 """What a family shows of all nodes' values, which are in ascending order and at least one; None: nothing."""
 
 
-def _each(measure: Measure, fold: Fold) -> Rows:
+def _each(measure: Measure, fold: Fold) -> PoolRows:
     """A row for each set of labels that a node gave the figure under."""
 
-    def rows(pool: Pool) -> Iterator[Row]:
+    def rows(pool: PoolNodes) -> Iterator[SampleRow]:
         found = pool.figures[measure]
         for labels in sorted(found):
             value = fold(found[labels])
@@ -42,13 +42,13 @@ def _each(measure: Measure, fold: Fold) -> Rows:
     return rows
 
 
-def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> Rows:
+def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> PoolRows:
     """The same of the nodes that the pool's medians are of: see the core's Pool.
 
     Those of the pool's group that were not throttled, or all of these where there are no others of the recipe.
     """
 
-    def rows(pool: Pool) -> Iterator[Row]:
+    def rows(pool: PoolNodes) -> Iterator[SampleRow]:
         if pool.group is None:
             return
         there, group = pool.figures[members], group_labels(pool.group)
@@ -64,7 +64,7 @@ def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> R
     return rows
 
 
-def _free_of_drivers(pool: Pool) -> Iterator[Row]:
+def _free_of_drivers(pool: PoolNodes) -> Iterator[SampleRow]:
     """Medians by driver, of whatever group: those of the driver before do not hold, and are what is asked for."""
     free = {labels[:2] for labels in pool.figures[measures.member] if labels[-1] == FREE}
     values: dict[Labels, list[float]] = defaultdict(list)
@@ -88,12 +88,12 @@ def _quantiles(values: Sequence[float], quantiles: Sequence[float]) -> tuple[tup
     return tuple((share, value) for share in quantiles if (value := quantile(ordered, share)) is not None)
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread("quantile", _quantiles(values, QUANTILES))
+def _spread(values: Sequence[float]) -> Distribution:
+    return Distribution("quantile", _quantiles(values, QUANTILES))
 
 
-def _tail_spread(values: Sequence[float]) -> Spread:
-    return Spread("quantile", _quantiles(values, TAIL_QUANTILES), math.fsum(values), len(values))
+def _tail_spread(values: Sequence[float]) -> Distribution:
+    return Distribution("quantile", _quantiles(values, TAIL_QUANTILES), math.fsum(values), len(values))
 
 
 def _driver_median(values: Sequence[float]) -> float | None:
@@ -104,44 +104,44 @@ def _count(values: Sequence[float]) -> float:
     return float(len(values))
 
 
-def _states(pool: Pool) -> Iterator[Row]:
+def _states(pool: PoolNodes) -> Iterator[SampleRow]:
     found = pool.figures[measures.state]
     yield from (((*pool.labels, state), _count(found.get((state,), ()))) for state in STATES)
 
 
-def _marked(pool: Pool) -> Iterator[Row]:
+def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
     found = pool.figures[measures.mark]
     counts = {mark: _count(found.get((mark,), ())) for mark in MARKS}
     counts["slow"] = float(sum(standing.slow for standing in pool.standings.values()))
     yield from (((*pool.labels, mark), counts[mark]) for mark in MARKS)
 
 
-def _gemm_seconds(pool: Pool) -> Iterator[Row]:
+def _gemm_seconds(pool: PoolNodes) -> Iterator[SampleRow]:
     times: dict[tuple[str, ...], list[float]] = defaultdict(list)
     workloads = {result.node: result.workload for result in pool.results}
     for node, gemms in pool.gemms.items():
         for each in gemms:
             times[workloads[node], each.recipe, each.gemm, each.pass_, each.mode].append(each.seconds)
     for key in sorted(times):
-        yield (*pool.labels, *key), Spread("quantile", _quantiles(times[key], (0.5,)))
+        yield (*pool.labels, *key), Distribution("quantile", _quantiles(times[key], (0.5,)))
 
 
-def _by_workload(pool: Pool) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
+def _by_workload(pool: PoolNodes) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
     groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for standing in pool.standings.values():
         groups[standing.result.workload].append((standing.relative, standing.slow))
     yield from sorted(groups.items())
 
 
-def _relative(pool: Pool) -> Iterator[Row]:
+def _relative(pool: PoolNodes) -> Iterator[SampleRow]:
     for workload, found in _by_workload(pool):
         ratios = sorted(ratio for ratio, _ in found)
         parts = tuple((bound, float(bisect_right(ratios, bound))) for bound in BOUNDS)
         whole = (*parts, (float("inf"), float(len(ratios))))
-        yield (*pool.labels, workload), Spread("le", whole, math.fsum(ratios), len(ratios))
+        yield (*pool.labels, workload), Distribution("le", whole, math.fsum(ratios), len(ratios))
 
 
-def _slowest(pool: Pool) -> Iterator[Row]:
+def _slowest(pool: PoolNodes) -> Iterator[SampleRow]:
     for workload, found in _by_workload(pool):
         yield (*pool.labels, workload, "all"), min(ratio for ratio, _ in found)
         others = [ratio for ratio, slow in found if not slow]
@@ -149,7 +149,7 @@ def _slowest(pool: Pool) -> Iterator[Row]:
             yield (*pool.labels, workload, "not_slow"), min(others)
 
 
-def _driver_orders(pool: Pool) -> Iterator[Row]:
+def _driver_orders(pool: PoolNodes) -> Iterator[SampleRow]:
     yield from (((*pool.labels, driver), driver_order(driver)) for (driver,) in sorted(pool.figures[measures.driver]))
 
 
@@ -159,7 +159,7 @@ def driver_order(version: str) -> float:
     return float(sum(part * 10 ** (4 * (2 - place)) for place, part in enumerate(parts)))
 
 
-POOL_FAMILIES: tuple[Family[Pool], ...] = (
+POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     Family(
         "precision_pool_nodes",
         "Nodes with a report: fresh (the newest attempt gave figures that still hold), stale (something has changed "

@@ -16,11 +16,11 @@ from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
 from precision_operator.core.results.reading import MedianGroup
 from precision_operator.exporter.families.measures import NONE, Figures, group, group_of, updated
-from precision_operator.exporter.reading import GemmTime, NodeResult, Standing
+from precision_operator.exporter.reading import GemmTime, NodeResult, RelativeRate
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolNodes:
     """The newest reports of one profile in one pool."""
 
     namespace: str
@@ -39,11 +39,11 @@ class Pool:
         return self.namespace, self.profile, self.pool
 
     @cached_property
-    def standings(self) -> Mapping[str, Standing]:
+    def standings(self) -> Mapping[str, RelativeRate]:
         """By node: those that can be compared. Nodes are compared with others of their pool only."""
         by_node = {result.node: result for result in self.results}
         ranked = judged((result.reading for result in self.results), self.percent)
-        return {node.node: Standing(by_node[node.node], node.relative, node.slow) for node in ranked}
+        return {node.node: RelativeRate(by_node[node.node], node.relative, node.slow) for node in ranked}
 
     @cached_property
     def group(self) -> MedianGroup | None:
@@ -51,8 +51,8 @@ class Pool:
         return main_group({group_of(labels): values for labels, values in self.figures[group].items()})
 
 
-Known = Mapping[tuple[str, ...], Pool]
-_NONE: Known = {}
+KnownPools = Mapping[tuple[str, ...], PoolNodes]
+_NONE: KnownPools = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Beside:
     gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = field(default_factory=dict)
 
 
-def pools(results: Iterable[NodeResult], beside: Beside, known: Known = _NONE) -> tuple[Pool, ...]:
+def pools(results: Iterable[NodeResult], beside: Beside, known: KnownPools = _NONE) -> tuple[PoolNodes, ...]:
     """The pools of all profiles, in order.
 
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
@@ -74,18 +74,20 @@ def pools(results: Iterable[NodeResult], beside: Beside, known: Known = _NONE) -
     return tuple(_pool(key, tuple(members[key]), beside, known.get(key)) for key in sorted(members))
 
 
-def _pool(key: tuple[str, str, str], results: tuple[NodeResult, ...], beside: Beside, known: Pool | None) -> Pool:
+def _pool(
+    key: tuple[str, str, str], results: tuple[NodeResult, ...], beside: Beside, known: PoolNodes | None
+) -> PoolNodes:
     percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
     found = {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
     gemms = {node: times for node, times in found.items() if times}
     if known is None:
-        return Pool(*key, results, percent, gemms, updated(NONE, (), results))
+        return PoolNodes(*key, results, percent, gemms, updated(NONE, (), results))
     if (known.percent, known.gemms) == (percent, gemms) and same(known.results, results):
         return known
     before, now = set(map(id, known.results)), set(map(id, results))
     gone = [result for result in known.results if id(result) not in now]
     come = [result for result in results if id(result) not in before]
-    return Pool(*key, results, percent, gemms, updated(known.figures, gone, come))
+    return PoolNodes(*key, results, percent, gemms, updated(known.figures, gone, come))
 
 
 def same(before: Sequence[object], now: Sequence[object]) -> bool:

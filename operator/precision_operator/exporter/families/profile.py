@@ -7,60 +7,60 @@ from typing import Literal
 
 from precision_api.names import COMPLETE
 from precision_operator.exporter.families.family import PROFILE, Family
-from precision_operator.exporter.reading import Campaign, seconds
-from precision_operator.exporter.text import Row
+from precision_operator.exporter.reading import ProfileProgress, seconds
+from precision_operator.exporter.text import SampleRow
 
 PHASES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 """The states that exclude each other: their sum is the number of matched nodes."""
 
 
-def _campaign(campaign: Campaign) -> tuple[str, ...]:
+def _campaign(campaign: ProfileProgress) -> tuple[str, ...]:
     return campaign.namespace, campaign.profile
 
 
-def _phases(campaign: Campaign) -> Iterator[Row]:
+def _phases(campaign: ProfileProgress) -> Iterator[SampleRow]:
     nodes = campaign.status.nodes
     if nodes:
         yield from (((*_campaign(campaign), phase), float(getattr(nodes, phase))) for phase in PHASES)
 
 
-def _phase(campaign: Campaign) -> Iterator[Row]:
+def _phase(campaign: ProfileProgress) -> Iterator[SampleRow]:
     if campaign.status.phase:
         yield (*_campaign(campaign), campaign.status.phase), 1.0
 
 
-def _count(name: Literal["slow", "simulated"]) -> Callable[[Campaign], Iterator[Row]]:
-    def rows(campaign: Campaign) -> Iterator[Row]:
+def _count(name: Literal["slow", "simulated"]) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
+    def rows(campaign: ProfileProgress) -> Iterator[SampleRow]:
         if campaign.status.nodes:
             yield _campaign(campaign), float(getattr(campaign.status.nodes, name))
 
     return rows
 
 
-def _progress(campaign: Campaign) -> Iterator[Row]:
+def _progress(campaign: ProfileProgress) -> Iterator[SampleRow]:
     nodes = campaign.status.nodes
     if nodes and nodes.eligible:
         yield _campaign(campaign), (nodes.succeeded + nodes.failed) / nodes.eligible
 
 
-def _eta(campaign: Campaign) -> Iterator[Row]:
+def _eta(campaign: ProfileProgress) -> Iterator[SampleRow]:
     if campaign.status.eta_time:
         yield _campaign(campaign), seconds(campaign.status.eta_time)
 
 
-def _completed(campaign: Campaign) -> Iterator[Row]:
+def _completed(campaign: ProfileProgress) -> Iterator[SampleRow]:
     done = (c for c in campaign.status.conditions if c.type == COMPLETE and c.status == "True")
     for condition in done:
         if condition.reason != "NothingEligible" and condition.last_transition_time:
             yield _campaign(campaign), seconds(condition.last_transition_time)
 
 
-def _newest(campaign: Campaign) -> Iterator[Row]:
+def _newest(campaign: ProfileProgress) -> Iterator[SampleRow]:
     if campaign.status.last_run:
         yield _campaign(campaign), seconds(campaign.status.last_run)
 
 
-PROFILE_FAMILIES: tuple[Family[Campaign], ...] = (
+PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
     Family(
         "precision_profile_nodes",
         "Nodes that the profile's target matches, by state; the states add up to all of them.",

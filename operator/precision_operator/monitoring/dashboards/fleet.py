@@ -19,13 +19,13 @@ from precision_operator.monitoring.dashboards.expressions import (
 from precision_operator.monitoring.dashboards.panel import (
     Annotation,
     Colour,
-    Column,
     Dashboard,
     Mark,
     Panel,
+    PanelRow,
     Query,
-    Row,
     Step,
+    TableColumn,
 )
 
 NODE_UID = "precision-node"
@@ -127,9 +127,9 @@ def _nodes() -> tuple[Panel, ...]:
             width=8,
             height=9,
             columns=(
-                Column("fault", "Fault", marks=FAULTS),
-                Column("value 1", "Nodes", unit="nodes", sort="desc", width=80),
-                Column("pool", "Pool"),
+                TableColumn("fault", "Fault", marks=FAULTS),
+                TableColumn("value 1", "Nodes", unit="nodes", sort="desc", width=80),
+                TableColumn("pool", "Pool"),
             ),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
@@ -145,10 +145,10 @@ def _nodes() -> tuple[Panel, ...]:
             width=8,
             height=9,
             columns=(
-                Column("fault", "Fault", marks=FAULTS, sort="asc"),
-                Column("node", "Node", link=NODE_UID),
-                Column("nvlink_domain", "NVLink domain"),
-                Column("pool", "Pool"),
+                TableColumn("fault", "Fault", marks=FAULTS, sort="asc"),
+                TableColumn("node", "Node", link=NODE_UID),
+                TableColumn("nvlink_domain", "NVLink domain"),
+                TableColumn("pool", "Pool"),
             ),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
@@ -164,9 +164,9 @@ def _nodes() -> tuple[Panel, ...]:
             width=8,
             height=9,
             columns=(
-                Column("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
-                Column("node", "Node", link=NODE_UID),
-                Column("pool", "Pool"),
+                TableColumn("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
+                TableColumn("node", "Node", link=NODE_UID),
+                TableColumn("pool", "Pool"),
             ),
             level="node",
         ),
@@ -261,7 +261,7 @@ def _spread() -> tuple[Panel, ...]:
             width=8,
             height=9,
             columns=(
-                Column(
+                TableColumn(
                     "value 1",
                     "Behind",
                     unit="percent",
@@ -269,8 +269,8 @@ def _spread() -> tuple[Panel, ...]:
                     sort="desc",
                     width=110,
                 ),
-                Column("recipe", "Recipe"),
-                Column("pool", "Pool"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("pool", "Pool"),
             ),
         ),
     )
@@ -305,9 +305,9 @@ def _campaigns() -> tuple[Panel, ...]:
             width=8,
             height=8,
             columns=(
-                Column("profile_namespace", "Namespace"),
-                Column("profile", "Profile"),
-                Column("value 1", "Done", unit="percent", steps=(Step(None, "yellow"), Step(1, "green"))),
+                TableColumn("profile_namespace", "Namespace"),
+                TableColumn("profile", "Profile"),
+                TableColumn("value 1", "Done", unit="percent", steps=(Step(None, "yellow"), Step(1, "green"))),
             ),
         ),
     )
@@ -325,10 +325,10 @@ DASHBOARD = Dashboard(
     "Precision: Fleet overview",
     "Which nodes need a look, and how the pools stand. Begin here.",
     (
-        Row("What needs a look", (*_counts(), *_nodes())),
-        Row("Pools", _pools()),
-        Row("Spread and change", _spread()),
-        Row("Campaigns", _campaigns()),
+        PanelRow("What needs a look", (*_counts(), *_nodes())),
+        PanelRow("Pools", _pools()),
+        PanelRow("Spread and change", _spread()),
+        PanelRow("Campaigns", _campaigns()),
     ),
     (*COMMON_CHOICES, RECIPE_CHOICE),
     (DRIVER_CHANGES,),

@@ -17,7 +17,15 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 from precision_operator.monitoring.dashboards.grafana_panels import builder
-from precision_operator.monitoring.dashboards.panel import Annotation, Dashboard, Panel, Place, Row, Variable, flow
+from precision_operator.monitoring.dashboards.panel import (
+    Annotation,
+    Dashboard,
+    GridPosition,
+    Panel,
+    PanelRow,
+    Variable,
+    flow,
+)
 
 TAG = "precision-profiler"
 DATASOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -55,7 +63,7 @@ def _built(dashboard: Dashboard) -> models.Dashboard:
     return built
 
 
-def _panels(rows: tuple[Row, ...]) -> list[models.Panel | models.RowPanel]:
+def _panels(rows: tuple[PanelRow, ...]) -> list[models.Panel | models.RowPanel]:
     """Rows and panels with their places, numbered from 1; places are our own, as for Perses."""
     made: list[models.Panel | models.RowPanel] = []
     top = 0
@@ -71,7 +79,7 @@ def _panels(rows: tuple[Row, ...]) -> list[models.Panel | models.RowPanel]:
     return made
 
 
-def _panel(panel: Panel, place: Place, number: int) -> models.Panel:
+def _panel(panel: Panel, place: GridPosition, number: int) -> models.Panel:
     made = builder(panel)
     for position, query in enumerate(panel.queries):
         target = prometheus.Dataquery().ref_id(chr(ord("A") + position)).expr(query.expr).legend_format(query.legend)

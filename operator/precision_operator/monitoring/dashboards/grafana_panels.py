@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import xychart as xychart_models
 
-from precision_operator.monitoring.dashboards.panel import UNITS, Column, Mark, Panel, Step
+from precision_operator.monitoring.dashboards.panel import UNITS, Mark, Panel, Step, TableColumn
 
 
 def builder(panel: Panel) -> Any:
@@ -130,11 +130,11 @@ def _values(panel: Panel) -> list[str]:
     return [f"Value #{chr(ord('A') + place)}" for place in range(len(panel.queries))]
 
 
-def _field(column: Column, panel: Panel) -> str:
+def _field(column: TableColumn, panel: Panel) -> str:
     return _values(panel)[column.query - 1] if column.query else column.name
 
 
-def _properties(column: Column) -> list[models.DynamicConfigValue]:
+def _properties(column: TableColumn) -> list[models.DynamicConfigValue]:
     made = _unit(column.unit) if column.unit else []
     if column.steps:
         made.append(models.DynamicConfigValue(id_val="thresholds", value=_thresholds(column.steps).build()))

@@ -10,7 +10,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     one,
     recorded,
 )
-from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Mark, Panel, Query, Row, Step
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, Step, TableColumn
 
 NO_OPERATOR = "the operator's own metrics are not scraped"
 NO_EXPORTER = "the exporter's own metrics are not scraped"
@@ -60,9 +60,9 @@ def _campaigns() -> tuple[Panel, ...]:
             width=12,
             height=8,
             columns=(
-                Column("profile_namespace", "Namespace"),
-                Column("profile", "Profile"),
-                Column("value 1", "Time left", unit="seconds", sort="desc"),
+                TableColumn("profile_namespace", "Namespace"),
+                TableColumn("profile", "Profile"),
+                TableColumn("value 1", "Time left", unit="seconds", sort="desc"),
             ),
             empty="no campaign is under way",
         ),
@@ -80,12 +80,12 @@ def _campaigns() -> tuple[Panel, ...]:
             width=24,
             height=8,
             columns=(
-                Column("severity", "Severity", marks=SEVERITIES, sort="asc"),
-                Column("alertstate", "State"),
-                Column("alertname", "Alert"),
-                Column("profile", "Profile"),
-                Column("pool", "Pool"),
-                Column("node", "Node"),
+                TableColumn("severity", "Severity", marks=SEVERITIES, sort="asc"),
+                TableColumn("alertstate", "State"),
+                TableColumn("alertname", "Alert"),
+                TableColumn("profile", "Profile"),
+                TableColumn("pool", "Pool"),
+                TableColumn("node", "Node"),
             ),
             empty="no alert fires",
         ),
@@ -215,7 +215,7 @@ def _exporter() -> tuple[Panel, ...]:
             (Query(f"max by (state) ({one('precision_exporter_reports', _ANY)})", "Reports"),),
             width=12,
             height=8,
-            columns=(Column("state", "State", sort="asc"), Column("value 1", "Reports", unit="count")),
+            columns=(TableColumn("state", "State", sort="asc"), TableColumn("value 1", "Reports", unit="count")),
         ),
     )
 
@@ -226,10 +226,10 @@ DASHBOARD = Dashboard(
     "Precision: Operator",
     "Does the machinery work, how long do campaigns take, and what does the exporter cost.",
     (
-        Row("Campaigns", _campaigns()),
-        Row("Runs", _runs()),
-        Row("Machinery", _machinery()),
-        Row("Exporter", _exporter()),
+        PanelRow("Campaigns", _campaigns()),
+        PanelRow("Runs", _runs()),
+        PanelRow("Machinery", _machinery()),
+        PanelRow("Exporter", _exporter()),
     ),
     (NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE),
     duration="24h",

@@ -9,7 +9,7 @@ from typing import Literal
 GRID_WIDTH = 24
 """Columns of the grid, in Grafana and in Perses."""
 
-Kind = Literal["stat", "timeseries", "table", "bars", "heatmap", "scatter"]
+PanelKind = Literal["stat", "timeseries", "table", "bars", "heatmap", "scatter"]
 Colour = Literal["green", "yellow", "orange", "red", "blue"]
 PersesUnit = Literal["decimal", "percent-decimal", "seconds", "bytes"]
 
@@ -80,7 +80,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table: a label's name, or `value 1` .. `value n` for the n-th query."""
 
     name: str
@@ -103,7 +103,7 @@ class Column:
 class Panel:
     """One panel. `empty` says when it rightly shows nothing on a fleet that works; "" when it never does."""
 
-    kind: Kind
+    kind: PanelKind
     title: str
     description: str
     unit: str
@@ -112,7 +112,7 @@ class Panel:
     width: int = 8
     height: int = 8
     steps: tuple[Step, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     bar: str = ""
     """The label that names a bar."""
     stacked: bool = False
@@ -128,7 +128,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class PanelRow:
     """Panels side by side under one headline, flowing to the next line where the grid ends."""
 
     title: str
@@ -166,7 +166,7 @@ class Dashboard:
     uid: str
     title: str
     description: str
-    rows: tuple[Row, ...]
+    rows: tuple[PanelRow, ...]
     variables: tuple[Variable, ...]
     annotations: tuple[Annotation, ...] = ()
     duration: str = "7d"
@@ -178,7 +178,7 @@ class Dashboard:
 
 
 @dataclass(frozen=True)
-class Place:
+class GridPosition:
     """A rectangle on the grid."""
 
     x: int
@@ -187,7 +187,7 @@ class Place:
     height: int
 
 
-def flow(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, Place]]:
+def flow(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, GridPosition]]:
     """Each panel with its place, from the left; a panel that does not fit begins the next line.
 
     Raises ValueError for one that is wider than the grid.
@@ -198,7 +198,7 @@ def flow(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, Place]]:
             raise ValueError(f"panel {panel.title!r}: a width of {panel.width}, the grid has {GRID_WIDTH}")
         if x + panel.width > GRID_WIDTH:
             x, y, line = 0, y + line, 0
-        yield panel, Place(x, y, panel.width, panel.height)
+        yield panel, GridPosition(x, y, panel.width, panel.height)
         x, line = x + panel.width, max(line, panel.height)
 
 

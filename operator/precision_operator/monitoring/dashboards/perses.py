@@ -13,11 +13,11 @@ from typing import Any
 from precision_operator.monitoring.dashboards.panel import (
     UNITS,
     Colour,
-    Column,
     Dashboard,
+    GridPosition,
     Panel,
-    Place,
     Step,
+    TableColumn,
     Variable,
     bottom,
     flow,
@@ -77,7 +77,7 @@ def resource(dashboard: Dashboard) -> dict[str, Any]:
     }
 
 
-def _item(place: Place, name: str) -> dict[str, Any]:
+def _item(place: GridPosition, name: str) -> dict[str, Any]:
     return {
         "x": place.x,
         "y": place.y,
@@ -168,7 +168,7 @@ def _table(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _column(column: Column, several: bool) -> dict[str, Any]:
+def _column(column: TableColumn, several: bool) -> dict[str, Any]:
     name = column.name
     if column.query:
         name = f"value #{column.query}" if several else "value"
@@ -182,7 +182,7 @@ def _column(column: Column, several: bool) -> dict[str, Any]:
     }
 
 
-def _cells(columns: tuple[Column, ...]) -> list[dict[str, Any]]:
+def _cells(columns: tuple[TableColumn, ...]) -> list[dict[str, Any]]:
     """Colours by text, and by number where the table has one column of numbers: Perses can't tell columns apart."""
     numbers = [column for column in columns if column.query]
     made = [

@@ -7,7 +7,7 @@ shown.
 from __future__ import annotations
 
 from precision_operator.monitoring.dashboards.expressions import one
-from precision_operator.monitoring.dashboards.panel import Column, Mark, Panel, Query, Row
+from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query, TableColumn
 
 NO_PLAN = "no CapacityPlan has an answer yet"
 NONE_HERE = "a fleet without a CapacityPlan has none"
@@ -43,10 +43,10 @@ def _answers() -> tuple[Panel, ...]:
             (Query(f"max by (plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"),),
             width=12,
             columns=(
-                Column("plan_namespace", "Namespace", sort="asc"),
-                Column("plan", "Plan"),
-                Column("phase", "Phase", marks=PHASES),
-                Column("value 1", "Holds", unit="count"),
+                TableColumn("plan_namespace", "Namespace", sort="asc"),
+                TableColumn("plan", "Plan"),
+                TableColumn("phase", "Phase", marks=PHASES),
+                TableColumn("value 1", "Holds", unit="count"),
             ),
             empty=NONE_HERE,
         ),
@@ -64,11 +64,11 @@ def _answers() -> tuple[Panel, ...]:
             ),
             width=12,
             columns=(
-                Column("plan_namespace", "Namespace", sort="asc"),
-                Column("plan", "Plan"),
-                Column("value 1", "Duration", unit="long_seconds"),
-                Column("value 2", "Peak power", unit="watts"),
-                Column("value 3", "Gap", unit="percent"),
+                TableColumn("plan_namespace", "Namespace", sort="asc"),
+                TableColumn("plan", "Plan"),
+                TableColumn("value 1", "Duration", unit="long_seconds"),
+                TableColumn("value 2", "Peak power", unit="watts"),
+                TableColumn("value 3", "Gap", unit="percent"),
             ),
             empty=NONE_HERE,
         ),
@@ -131,13 +131,13 @@ def _pools() -> tuple[Panel, ...]:
             ),
             width=12,
             columns=(
-                Column("plan_namespace", "Namespace"),
-                Column("plan", "Plan", sort="asc"),
-                Column("pool", "Pool"),
-                Column("value 1", "GPUs", unit="count"),
-                Column("value 2", "In use at most", unit="count"),
-                Column("value 3", "Share", unit="percent"),
-                Column("value 4", "Slow nodes", unit="nodes"),
+                TableColumn("plan_namespace", "Namespace"),
+                TableColumn("plan", "Plan", sort="asc"),
+                TableColumn("pool", "Pool"),
+                TableColumn("value 1", "GPUs", unit="count"),
+                TableColumn("value 2", "In use at most", unit="count"),
+                TableColumn("value 3", "Share", unit="percent"),
+                TableColumn("value 4", "Slow nodes", unit="nodes"),
             ),
             empty=NONE_HERE,
         ),
@@ -150,11 +150,11 @@ def _pools() -> tuple[Panel, ...]:
             (Query(jobs, "Jobs"),),
             width=12,
             columns=(
-                Column("plan_namespace", "Namespace"),
-                Column("plan", "Plan", sort="asc"),
-                Column("pool", "Pool"),
-                Column("recipe", "Recipe"),
-                Column("value 1", "Jobs", unit="count"),
+                TableColumn("plan_namespace", "Namespace"),
+                TableColumn("plan", "Plan", sort="asc"),
+                TableColumn("pool", "Pool"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("value 1", "Jobs", unit="count"),
             ),
             empty=NONE_HERE,
         ),
@@ -168,10 +168,10 @@ def _pools() -> tuple[Panel, ...]:
             (Query(deadlines, "Jobs"),),
             width=12,
             columns=(
-                Column("plan_namespace", "Namespace"),
-                Column("plan", "Plan", sort="asc"),
-                Column("deadline", "Deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
-                Column("value 1", "Jobs", unit="count"),
+                TableColumn("plan_namespace", "Namespace"),
+                TableColumn("plan", "Plan", sort="asc"),
+                TableColumn("deadline", "Deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
+                TableColumn("value 1", "Jobs", unit="count"),
             ),
             empty=NONE_HERE,
         ),
@@ -179,7 +179,7 @@ def _pools() -> tuple[Panel, ...]:
 
 
 ROWS = (
-    Row("Capacity plans", _answers()),
-    Row("Capacity plans: money and energy", _money_and_energy()),
-    Row("Capacity plans: pools and jobs", _pools()),
+    PanelRow("Capacity plans", _answers()),
+    PanelRow("Capacity plans: money and energy", _money_and_energy()),
+    PanelRow("Capacity plans: pools and jobs", _pools()),
 )

@@ -11,7 +11,15 @@ from precision_operator.monitoring.dashboards.expressions import (
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, NO_RESULT
-from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Panel, Query, Row, Step, Variable
+from precision_operator.monitoring.dashboards.panel import (
+    Dashboard,
+    Panel,
+    PanelRow,
+    Query,
+    Step,
+    TableColumn,
+    Variable,
+)
 
 NO_POWER = "no node of these pools has a valid power reading"
 BY = "max by (pool, recipe, profile)"
@@ -55,14 +63,14 @@ def _now() -> tuple[Panel, ...]:
             width=24,
             height=10,
             columns=(
-                Column("pool", "Pool", sort="asc"),
-                Column("recipe", "Recipe"),
-                Column("profile", "Profile"),
-                Column("value 1", "Tokens/s per GPU", unit="tokens_per_second"),
-                Column("value 2", "Speedup", unit="speedup"),
-                Column("value 3", "Tokens/J", unit="tokens_per_joule"),
-                Column("value 4", "Tokens/s per MW", unit="tokens_per_second_per_mw"),
-                Column("value 5", "$ per million tokens", unit="dollars_per_million_tokens"),
+                TableColumn("pool", "Pool", sort="asc"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("profile", "Profile"),
+                TableColumn("value 1", "Tokens/s per GPU", unit="tokens_per_second"),
+                TableColumn("value 2", "Speedup", unit="speedup"),
+                TableColumn("value 3", "Tokens/J", unit="tokens_per_joule"),
+                TableColumn("value 4", "Tokens/s per MW", unit="tokens_per_second_per_mw"),
+                TableColumn("value 5", "$ per million tokens", unit="dollars_per_million_tokens"),
             ),
         ),
         Panel(
@@ -118,11 +126,11 @@ def _energy() -> tuple[Panel, ...]:
             width=12,
             height=9,
             columns=(
-                Column("pool", "Pool", sort="asc"),
-                Column("recipe", "Recipe"),
-                Column("driver", "Driver"),
-                Column("power_scope", "Power of"),
-                Column("value 1", "Tokens/J", unit="tokens_per_joule"),
+                TableColumn("pool", "Pool", sort="asc"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("driver", "Driver"),
+                TableColumn("power_scope", "Power of"),
+                TableColumn("value 1", "Tokens/J", unit="tokens_per_joule"),
             ),
         ),
         Panel(
@@ -135,10 +143,10 @@ def _energy() -> tuple[Panel, ...]:
             width=12,
             height=9,
             columns=(
-                Column("pool", "Pool"),
-                Column("recipe", "Recipe"),
-                Column("driver", "New driver"),
-                Column(
+                TableColumn("pool", "Pool"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("driver", "New driver"),
+                TableColumn(
                     "value 1",
                     "Of the older driver",
                     unit="percent",
@@ -175,9 +183,9 @@ def _stragglers() -> tuple[Panel, ...]:
             width=12,
             height=9,
             columns=(
-                Column("pool", "Pool"),
-                Column("profile", "Profile"),
-                Column(
+                TableColumn("pool", "Pool"),
+                TableColumn("profile", "Profile"),
+                TableColumn(
                     "value 1",
                     "Gain",
                     unit="percent",
@@ -194,9 +202,9 @@ DASHBOARD = Dashboard(
     "Precision: Pools and capacity",
     "What a GPU, a watt and a dollar give in each pool, and what the slowest nodes cost.",
     (
-        Row("Now", _now()),
-        Row("Energy", _energy()),
-        Row("Stragglers", _stragglers()),
+        PanelRow("Now", _now()),
+        PanelRow("Energy", _energy()),
+        PanelRow("Stragglers", _stragglers()),
         *plans.ROWS,
     ),
     (*COMMON_CHOICES, RECIPE_CHOICE, PUE, GPU_HOUR, KWH),

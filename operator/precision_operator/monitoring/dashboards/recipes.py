@@ -12,7 +12,7 @@ from precision_operator.monitoring.dashboards.expressions import (
 )
 from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, NO_RESULT, NODE_UID
 from precision_operator.monitoring.dashboards.node import VERDICTS
-from precision_operator.monitoring.dashboards.panel import Column, Dashboard, Panel, Query, Row
+from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, TableColumn
 
 POOL_RECIPE = "{{recipe}} {{pool}}"
 
@@ -67,11 +67,11 @@ def _gemms() -> tuple[Panel, ...]:
             width=12,
             height=9,
             columns=(
-                Column("pool", "Pool", sort="asc"),
-                Column("recipe", "Recipe"),
-                Column("value 1", "Prequantized", unit="speedup"),
-                Column("value 2", "Autocast", unit="speedup"),
-                Column("value 3", "Training", unit="speedup"),
+                TableColumn("pool", "Pool", sort="asc"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("value 1", "Prequantized", unit="speedup"),
+                TableColumn("value 2", "Autocast", unit="speedup"),
+                TableColumn("value 3", "Training", unit="speedup"),
             ),
         ),
         Panel(
@@ -130,10 +130,10 @@ def _verification() -> tuple[Panel, ...]:
             width=12,
             height=10,
             columns=(
-                Column("verdict", "Verdict", marks=VERDICTS, sort="asc"),
-                Column("recipe", "Recipe"),
-                Column("pool", "Pool"),
-                Column("value 1", "Nodes", unit="nodes"),
+                TableColumn("verdict", "Verdict", marks=VERDICTS, sort="asc"),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("pool", "Pool"),
+                TableColumn("value 1", "Nodes", unit="nodes"),
             ),
             level="node",
         ),
@@ -147,10 +147,10 @@ def _verification() -> tuple[Panel, ...]:
             width=12,
             height=10,
             columns=(
-                Column("verdict", "Verdict", marks=VERDICTS, sort="asc"),
-                Column("node", "Node", link=NODE_UID),
-                Column("recipe", "Recipe"),
-                Column("pool", "Pool"),
+                TableColumn("verdict", "Verdict", marks=VERDICTS, sort="asc"),
+                TableColumn("node", "Node", link=NODE_UID),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("pool", "Pool"),
             ),
             empty="every recipe ran in its precision on every node",
             level="node",
@@ -163,9 +163,9 @@ DASHBOARD = Dashboard(
     "Precision: Recipes",
     "What each recipe gains, what quantising costs, and whether the precision really ran.",
     (
-        Row("Matrix multiplications", _gemms()),
-        Row("Training", _training()),
-        Row("Verification", _verification()),
+        PanelRow("Matrix multiplications", _gemms()),
+        PanelRow("Training", _training()),
+        PanelRow("Verification", _verification()),
     ),
     (*COMMON_CHOICES, RECIPE_CHOICE),
     (DRIVER_CHANGES,),

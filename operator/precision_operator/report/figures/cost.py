@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from precision_operator.report.facts import Given, Pool, Row
+from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import Figure, of_nodes
 from precision_operator.report.palette import RECIPE_COLOURS
 from precision_operator.report.svg import ROW, SMALL, WIDTH, Scale, bottom_axis, box, drawing, whisker, words
@@ -18,7 +18,7 @@ def dollars(price: float, gpus: int, rate: float) -> float:
     return price * gpus / 3600 / rate * TOKENS
 
 
-def cost(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
+def cost(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     """A bar for each recipe and pool; nothing without a price."""
     price = given.price
     rows = [(pool, row) for pool in drawn for row in pool.rows if row.rate and pool.gpus]
@@ -36,14 +36,16 @@ def cost(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
     )
 
 
-def _dollars(price: float, pool: Pool, row: Row) -> tuple[float, float, float]:
+def _dollars(price: float, pool: PoolFigures, row: PoolRow) -> tuple[float, float, float]:
     """Middle, lower, upper: the faster the cheaper."""
     assert row.rate is not None
     found = row.rate
     return tuple(dollars(price, pool.gpus, rate) for rate in (found.value, found.upper, found.lower))  # type: ignore[return-value]
 
 
-def _drawing(given: Given, price: float, drawn: Sequence[Pool], rows: Sequence[tuple[Pool, Row]]) -> str:
+def _drawing(
+    given: Given, price: float, drawn: Sequence[PoolFigures], rows: Sequence[tuple[PoolFigures, PoolRow]]
+) -> str:
     figures = [_dollars(price, pool, row) for pool, row in rows]
     scale = Scale(0, max(upper for _, _, upper in figures) * 1.02, LEFT, WIDTH - RIGHT)
     parts, y, before = [], float(TOP), None

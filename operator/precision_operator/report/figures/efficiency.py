@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_operator.report.facts import Given, Pool, Row
+from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import Figure, of_nodes, spread_text
 from precision_operator.report.palette import RECIPE_COLOURS
 from precision_operator.report.svg import (
@@ -25,7 +25,7 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 14, 24, 214
 APART = 12
 
 
-def efficiency(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
+def efficiency(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     """One mark for each recipe and pool that has both figures; what has no energy figure is told why."""
     marks = [(pool, row) for pool in drawn for row in pool.rows if row.rate and row.tokens_per_joule]
     missing = [(pool, row) for pool in drawn for row in pool.rows if row.rate and not row.tokens_per_joule]
@@ -47,7 +47,7 @@ def efficiency(given: Given, drawn: Sequence[Pool]) -> Iterator[Figure]:
     )
 
 
-def _drawing(given: Given, drawn: Sequence[Pool], marks: Sequence[tuple[Pool, Row]]) -> str:
+def _drawing(given: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[PoolFigures, PoolRow]]) -> str:
     rates = [row.rate.value for _, row in marks if row.rate]
     joules = [row.tokens_per_joule.value for _, row in marks if row.tokens_per_joule]
     across = Scale(*around(rates, 0.12), LEFT, WIDTH - RIGHT)
@@ -72,7 +72,7 @@ def _drawing(given: Given, drawn: Sequence[Pool], marks: Sequence[tuple[Pool, Ro
     )
 
 
-def _legend(drawn: Sequence[Pool], recipes: Sequence[Recipe]) -> list[str]:
+def _legend(drawn: Sequence[PoolFigures], recipes: Sequence[Recipe]) -> list[str]:
     """A line for each: pools by shape on the left, recipes by colour on the right, since not every mark has a name."""
     lines: dict[int, str] = {}
     for at, pool in enumerate(drawn):
@@ -127,7 +127,7 @@ def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
-def _table_row(pool: Pool, row: Row) -> tuple[str, ...]:
+def _table_row(pool: PoolFigures, row: PoolRow) -> tuple[str, ...]:
     return (
         pool.name,
         row.recipe,

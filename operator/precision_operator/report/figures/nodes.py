@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from precision_api.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
 from precision_operator.core.results.reading import Reading
-from precision_operator.report.facts import Given, Pool
+from precision_operator.report.facts import Given, PoolFigures
 from precision_operator.report.figures.figure import Figure, of_nodes
 from precision_operator.report.palette import RECIPE_COLOURS
 from precision_operator.report.svg import (
@@ -34,7 +34,7 @@ NAMED = 12
 
 
 @dataclass(frozen=True)
-class Place:
+class RelativeNode:
     """One node against the median of its pool; `apart` says why it is named."""
 
     node: str
@@ -42,7 +42,7 @@ class Place:
     apart: str = ""
 
 
-def distribution(given: Given, pool: Pool) -> Iterator[Figure]:
+def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     """A histogram of the nodes against their like; nothing where there are too few to compare."""
     places = _places(given, pool)
     recipe = pool.recipe
@@ -65,11 +65,11 @@ def distribution(given: Given, pool: Pool) -> Iterator[Figure]:
     )
 
 
-def _places(given: Given, pool: Pool) -> list[Place]:
+def _places(given: Given, pool: PoolFigures) -> list[RelativeNode]:
     """The slowest first."""
     nodes = {node.name: node for node in pool.nodes}
     mine = (one for one in given.judged if one.pool == pool.name and one.node in nodes)
-    return [Place(one.node, one.relative, _apart(one, nodes[one.node].reading)) for one in mine]
+    return [RelativeNode(one.node, one.relative, _apart(one, nodes[one.node].reading)) for one in mine]
 
 
 def _apart(one: Judged, reading: Reading) -> str:
@@ -84,7 +84,7 @@ def _apart(one: Judged, reading: Reading) -> str:
     return "; ".join(filter(None, told))
 
 
-def _drawing(given: Given, places: Sequence[Place], apart: Sequence[Place], recipe: Recipe) -> str:
+def _drawing(given: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe) -> str:
     low, high = min(place.relative for place in places), max(place.relative for place in places)
     step = round_step(max(high - low, 0.01) / BINS)
     first, last = math.floor(low / step), math.floor(high / step) + 1
@@ -113,7 +113,7 @@ def _drawing(given: Given, places: Sequence[Place], apart: Sequence[Place], reci
     return drawing(below, axis + bars + marks + names, "Nodes by their share of the median", given.watermark)
 
 
-def _names(apart: Sequence[Place]) -> tuple[str, float]:
+def _names(apart: Sequence[RelativeNode]) -> tuple[str, float]:
     """Who stands apart, in a list below; and where the drawing ends."""
     y = BOTTOM + 42.0
     parts = []

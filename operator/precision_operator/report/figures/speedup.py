@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from precision_api.recipes import Recipe
-from precision_operator.report.facts import Given, Pool, Row
+from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import Figure, of_nodes, speedup_text, spread_text
 from precision_operator.report.palette import RECIPE_COLOURS
 from precision_operator.report.svg import (
@@ -31,7 +31,7 @@ CUT = 40
 """Characters of a reason that fit beside the cross; the table has all."""
 
 
-def speedup(given: Given, pool: Pool) -> Iterator[Figure]:
+def speedup(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     """One row for each recipe; a recipe without a figure has its reason there."""
     rows = [row for row in pool.rows if row.recipe != pool.baseline]
     if not rows:
@@ -68,7 +68,7 @@ def speedup(given: Given, pool: Pool) -> Iterator[Figure]:
     )
 
 
-def _whiskers(pool: Pool, rows: list[Row]) -> str:
+def _whiskers(pool: PoolFigures, rows: list[PoolRow]) -> str:
     """What the marks and their whiskers are."""
     if len(pool.nodes) == 1:
         return "The node's own figures; whiskers: 95 % interval over palindromes of the run."
@@ -77,7 +77,7 @@ def _whiskers(pool: Pool, rows: list[Row]) -> str:
     return "Median of the pool's nodes; whiskers: 95 % interval over nodes (order statistics)."
 
 
-def _expected(given: Given, pool: Pool) -> dict[Recipe, float]:
+def _expected(given: Given, pool: PoolFigures) -> dict[Recipe, float]:
     """What the GEMMs' speedup leads to expect, where the page is of one node."""
     if given.result is None or [node.name for node in pool.nodes] != [given.result.node]:
         return {}
@@ -85,13 +85,13 @@ def _expected(given: Given, pool: Pool) -> dict[Recipe, float]:
     return {recipe: found.expected_speedup for recipe, found in told.items() if found.expected_speedup is not None}
 
 
-def _scale(rows: list[Row], expected: dict[Recipe, float]) -> Scale:
+def _scale(rows: list[PoolRow], expected: dict[Recipe, float]) -> Scale:
     known = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]
     low, high = min([0.95, *known, *expected.values()]), max([1.2, *known, *expected.values()])
     return Scale(low - 0.02, high + 0.05, LEFT, WIDTH - RIGHT)
 
 
-def _row(row: Row, top: float, scale: Scale, expected: float | None) -> str:
+def _row(row: PoolRow, top: float, scale: Scale, expected: float | None) -> str:
     """A name, and above the mark its figure in words; or a cross and the reason."""
     name = words(LEFT - 6, top + 1.5 * ROW + 2, row.recipe, "end")
     y = top + 1.5 * ROW - 2
