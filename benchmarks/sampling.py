@@ -17,8 +17,8 @@ from pathlib import Path
 
 from precision_agent.power import sensor_sampling
 from precision_agent.power.energy import Window
-from precision_agent.power.sensor_sampling import Row, recordings
-from precision_agent.results.power_windows import Sensed, clocks, held_back, node_draws, power_trace
+from precision_agent.power.sensor_sampling import SensorRow, recordings
+from precision_agent.results.power_windows import WindowSensors, clocks, held_back, node_draws, power_trace
 from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 from precision_api.result import Failure
 from tests.support.fake_nvml import FakeNvml, compile_nvml
@@ -52,7 +52,7 @@ def cpu_seconds(pid: int) -> float:
 def statistics_cost(gpus: int, seconds: float) -> dict[str, float]:
     """Seconds of CPU: reading the samples once, and one window's share of the assessment of all arms."""
     rows = [
-        Row(tick * 0.05, f"GPU-{gpu}", milliwatts=700_000 + tick % 9, millijoules=round(tick * 35_000),
+        SensorRow(tick * 0.05, f"GPU-{gpu}", milliwatts=700_000 + tick % 9, millijoules=round(tick * 35_000),
             throttle_ns={"74": tick * 1000, "269": 0, "270": 0, "271": 0}, celsius=60, sm_mhz=1500)
         for tick in range(round(seconds / 0.05))
         for gpu in range(gpus)
@@ -69,7 +69,7 @@ def statistics_cost(gpus: int, seconds: float) -> dict[str, float]:
     began = time.process_time()
     for windows in arms:
         spans = [one.window for one in windows]
-        node_draws(found, windows, list(found), Sensed({}, 0.1))
+        node_draws(found, windows, list(found), WindowSensors({}, 0.1))
         held_back(found, spans)
         clocks(found, spans)
     assessed = time.process_time() - began

@@ -11,9 +11,9 @@ import pytest
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.protocol import Probe, Sample
-from precision_agent.results.assess import Evidence, control_ratio, recipe_result, with_meanings
-from precision_agent.results.power_windows import NodeDraw
-from precision_agent.results.train import Measured, Metering
+from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.power_windows import NodePower
+from precision_agent.results.train import Measured, RecipePower
 from precision_agent.sampling.sample import take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
@@ -46,17 +46,17 @@ def run_of(
     return Measured(cases, samples, resolve(asked.workload), crew.machine().names)
 
 
-DRAW = NodeDraw({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
+DRAW = NodePower({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
 
 
 def assessed(
     seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast,
     arm: Arm = NVFP4,
-    metering: Metering = Metering(DRAW, {}),  # noqa: B008 -- frozen
+    metering: RecipePower = RecipePower(DRAW, {}),  # noqa: B008 -- frozen
     probe: Probe = VERIFIED,
     stop: Stop = lambda: None,
 ) -> RecipeResult:
-    return recipe_result(arm, run_of(seconds, stop), Evidence(probe, metering))
+    return recipe_result(arm, run_of(seconds, stop), RecipeEvidence(probe, metering))
 
 
 def after(asked: int) -> Stop:
@@ -106,7 +106,7 @@ def test_training_rates_are_of_all_devices_together() -> None:
 
 
 def test_without_a_valid_draw_there_is_no_energy_but_its_reason() -> None:
-    training = assessed(metering=Metering((COUNTER_DISAGREES,), {})).training
+    training = assessed(metering=RecipePower((COUNTER_DISAGREES,), {})).training
     assert training is not None
     assert training.energy is not None
     assert (training.energy.valid, training.energy.watts, training.energy.reasons) == (
@@ -232,11 +232,11 @@ def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but
     )
     samples = take(crew, cases, cases.arms, TIMING, lambda: None)
     run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
-    found = recipe_result(NVFP4, run, Evidence(VERIFIED, Metering(DRAW, {})))
+    found = recipe_result(NVFP4, run, RecipeEvidence(VERIFIED, RecipePower(DRAW, {})))
     assert found.training is not None
     assert found.training.failure is not None
     assert found.training.failure.reason == "depth_changed"
-    baseline = recipe_result(cases.baseline, run, Evidence(VERIFIED, Metering(DRAW, {})))
+    baseline = recipe_result(cases.baseline, run, RecipeEvidence(VERIFIED, RecipePower(DRAW, {})))
     assert baseline.training is not None
     assert baseline.training.tokens_per_second is not None
 
@@ -280,7 +280,7 @@ def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(r
     run = Measured(
         cases, take(crew, cases, cases.arms, TIMING, lambda: None), resolve(asked.workload), crew.machine().names
     )
-    evidence = Evidence(VERIFIED, Metering(DRAW, {}))
+    evidence = RecipeEvidence(VERIFIED, RecipePower(DRAW, {}))
     results = tuple(recipe_result(Arm(name, name), run, evidence) for name in ("bf16", "nvfp4"))
     found = with_meanings(results, run)[1]
     gemms = [case for case in cases.gemms if case.mode == "autocast"]
@@ -308,7 +308,7 @@ def shared(share: float) -> tuple[RecipeResult, ...]:
     crew = crew_of(_Changed(quicker_forward, uuid="GPU-0", change=filled))
     samples = take(crew, cases, cases.arms, TIMING, lambda: None)
     run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
-    evidence = Evidence(VERIFIED, Metering(DRAW, {}))
+    evidence = RecipeEvidence(VERIFIED, RecipePower(DRAW, {}))
     return with_meanings(tuple(recipe_result(Arm(name, name), run, evidence) for name in ("bf16", "nvfp4")), run)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from precision_agent.cases import Arm
 from precision_agent.power.energy import Window
-from precision_agent.power.sensor_sampling import Row, recordings
+from precision_agent.power.sensor_sampling import SensorRow, recordings
 from precision_agent.sampling.calibrate import calibrated, disagrees, idle_watts, square_wave
 from precision_api.result import Failure, Sensor
 from tests.support.fake_backend import FakeBackend, crew_of
@@ -17,7 +17,7 @@ WINDOW = Window(1.0, 9.0)
 BF16 = Arm("bf16", "bf16")
 
 
-def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) -> list[Row]:
+def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) -> list[SensorRow]:
     """A square wave of 200 and 600 W, renewed every 100 ms, polled every 50; a counter `factor` times as fast."""
     found, joules = [], 0.0
     for poll in range(201):
@@ -26,7 +26,7 @@ def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) ->
         if poll % 2 == 0 and poll:
             joules += (600 if (renewed - 1) // 4 % 2 else 200) * 0.1
         found.append(
-            Row(poll * 0.05, uuid, milliwatts=watts * 1000, millijoules=round(joules * factor * 1000),
+            SensorRow(poll * 0.05, uuid, milliwatts=watts * 1000, millijoules=round(joules * factor * 1000),
                 module_milliwatts=module)
         )  # fmt: skip
     return found
@@ -61,7 +61,7 @@ def test_a_counter_ten_percent_off_is_not(factor: float) -> None:
 
 
 def test_a_gpu_without_a_counter_leaves_the_accuracy_unverified_with_the_reason() -> None:
-    found = calibrated(recordings([Row(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]), WINDOW)
+    found = calibrated(recordings([SensorRow(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]), WINDOW)
     assert (found.accuracy, found.message, disagrees(found)) == ("unverified", "no_energy_counter", False)
 
 

@@ -13,8 +13,8 @@ from precision_agent.cases import Arm
 from precision_agent.method.full_depth import Depth, full_depth_watts
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.protocol import Part, RegionName
-from precision_agent.results.power_windows import NodeDraw
-from precision_agent.results.train import Measured, Metering, training_of
+from precision_agent.results.power_windows import NodePower
+from precision_agent.results.train import Measured, RecipePower, training_of
 from precision_agent.run.run import run_request
 from precision_agent.sampling.sample import POWER_PARTS
 from precision_api import stats
@@ -26,10 +26,10 @@ from tests.support.result_objects import request_text
 DRIFT = (1.0, 1.1, 0.8)
 
 
-def draw(watts: float, factors: Sequence[float] = DRIFT) -> NodeDraw:
+def draw(watts: float, factors: Sequence[float] = DRIFT) -> NodePower:
     """All layers, of three palindromes."""
     each = {place: {"layers": watts * factor} for place, factor in enumerate(factors)}
-    return NodeDraw({"layers": watts}, 12.0, 120, "gpu", each)  # type: ignore[arg-type]
+    return NodePower({"layers": watts}, 12.0, 120, "gpu", each)  # type: ignore[arg-type]
 
 
 @cache
@@ -38,14 +38,14 @@ def run() -> Measured:
     return run_of(devices=1)
 
 
-def ratio(metering: Metering, arm: Arm = NVFP4, on: Measured | None = None) -> Interval | None:
+def ratio(metering: RecipePower, arm: Arm = NVFP4, on: Measured | None = None) -> Interval | None:
     energy = training_of(arm, on or run(), metering).energy
     assert energy is not None
     return energy.tokens_per_joule_ratio
 
 
 def test_a_drift_that_both_share_falls_out() -> None:
-    found = ratio(Metering(draw(1100), {}, baseline=draw(1000)))
+    found = ratio(RecipePower(draw(1100), {}, baseline=draw(1000)))
     assert found is not None
     assert (found.value, found.n) == (pytest.approx(2 / 1.1), 3)
     assert found.upper - found.lower < 1e-9
@@ -53,27 +53,27 @@ def test_a_drift_that_both_share_falls_out() -> None:
 
 def test_what_the_palindromes_do_not_share_is_the_width() -> None:
     apart = (1.02, 0.99, 1.0)
-    found = ratio(Metering(draw(1000, apart), {}, baseline=draw(1000, (1.0, 1.0, 1.0))))
+    found = ratio(RecipePower(draw(1000, apart), {}, baseline=draw(1000, (1.0, 1.0, 1.0))))
     expected = stats.paired_ratio([2 / factor for factor in apart], [1.0] * 3)
     assert found is not None
     assert (found.lower, found.upper) == pytest.approx((expected.lower, expected.upper))
 
 
-def one_palindrome() -> NodeDraw:
+def one_palindrome() -> NodePower:
     return draw(1000, DRIFT[:1])
 
 
 @pytest.mark.parametrize(
     ("metering", "arm"),
     [
-        (Metering(draw(1000), {}, baseline=draw(1000)), Arm("bf16", "bf16")),
-        (Metering(draw(1000), {}, baseline=(COUNTER_DISAGREES,)), NVFP4),
-        (Metering((COUNTER_DISAGREES,), {}, baseline=draw(1000)), NVFP4),
-        (Metering(draw(1000), {}, baseline=one_palindrome()), NVFP4),
+        (RecipePower(draw(1000), {}, baseline=draw(1000)), Arm("bf16", "bf16")),
+        (RecipePower(draw(1000), {}, baseline=(COUNTER_DISAGREES,)), NVFP4),
+        (RecipePower((COUNTER_DISAGREES,), {}, baseline=draw(1000)), NVFP4),
+        (RecipePower(draw(1000), {}, baseline=one_palindrome()), NVFP4),
     ],
     ids=["the baseline", "no draw of the baseline", "no draw", "one palindrome in common"],
 )
-def test_without_two_pairs_there_is_no_ratio(metering: Metering, arm: Arm) -> None:
+def test_without_two_pairs_there_is_no_ratio(metering: RecipePower, arm: Arm) -> None:
     assert ratio(metering, arm) is None
 
 
@@ -83,8 +83,8 @@ def test_steps_with_other_parts_are_not_held_against_each_other() -> None:
     with_head = tuple(tuple({**regions, "head": 0.1} for regions in devices) for devices in passes)
     samples = replace(whole.samples, regions={**whole.samples.regions, "bf16": with_head})
     head: dict[int, Mapping[Part, float]] = {place: {"layers": 1000.0, "head": 900.0} for place in range(3)}
-    baseline = NodeDraw({"layers": 1000.0, "head": 900.0}, 12.0, 120, "gpu", head)
-    assert ratio(Metering(draw(1000), {}, baseline=baseline), on=replace(whole, samples=samples)) is None
+    baseline = NodePower({"layers": 1000.0, "head": 900.0}, 12.0, 120, "gpu", head)
+    assert ratio(RecipePower(draw(1000), {}, baseline=baseline), on=replace(whole, samples=samples)) is None
 
 
 @cache
@@ -116,13 +116,13 @@ DEPTH = Depth(layers=32, measured=4)
 NOISE = 0.02
 
 
-def noisy(chance: Random, palindromes: int) -> NodeDraw:
+def noisy(chance: Random, palindromes: int) -> NodePower:
     """Draws of one arm, each window with an error of its own, parts in turn as a run replays them."""
     each: dict[int, dict[Part, float]] = {}
     for visit in range(2 * palindromes):
         part = POWER_PARTS[visit % len(POWER_PARTS)]
         each.setdefault(visit // 2, {})[part] = WATTS[part] * chance.lognormvariate(0.0, NOISE)
-    return NodeDraw(WATTS, 12.0, 120, "gpu", each)
+    return NodePower(WATTS, 12.0, 120, "gpu", each)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from precision_agent.method.duration import phases, total_seconds
-from precision_agent.power.nvml import GpuReading, Reading
+from precision_agent.power.nvml import GpuReading, GpuReadings
 from precision_agent.protocol import Refusal
 from precision_agent.run.cli_run import run
 from precision_agent.run.local import (
@@ -32,7 +32,7 @@ from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, request
 from precision_api.result import Failure
 from precision_api.workload import Workload
 
-NOTHING = Reading(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
+NOTHING = GpuReadings(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -43,8 +43,8 @@ CONFIG = {
 }
 
 
-def gpus(*names: str) -> Reading:
-    return Reading(
+def gpus(*names: str) -> GpuReadings:
+    return GpuReadings(
         tuple(GpuReading(f"GPU-{index}", name, None, None, None, None, None, None) for index, name in enumerate(names))
     )
 
@@ -83,7 +83,7 @@ def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
 
 
 def test_the_trial_on_the_cpu_needs_nothing_named_and_says_what_it_runs() -> None:
-    trial = made(box(Reading(), "cpu"))
+    trial = made(box(GpuReadings(), "cpu"))
     assert (trial.node.product, trial.node.gpus, trial.recipes, trial.training) == (
         "CPU",
         1,
@@ -208,14 +208,14 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
 
 
 def test_a_shape_that_a_cpu_would_chew_on_for_hours_is_refused_with_a_smaller_one() -> None:
-    found = refusal(box(Reading(), "cpu"), shapes=("8192x4096x28672",))
+    found = refusal(box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
     assert found[0] == INVALID_REQUEST
     assert "one call of 8192x4096x28672 may take 96 s" in found[1]
     assert "--shape 256x512x1024" in found[1]
 
 
 def test_a_model_is_taken_on_a_cpu_because_the_run_narrows_it() -> None:
-    assert made(box(Reading(), "cpu"), preset="llama3-8b").training
+    assert made(box(GpuReadings(), "cpu"), preset="llama3-8b").training
 
 
 def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from precision_agent.power.energy import Window
-from precision_agent.power.sensor_sampling import Recording, Row, recordings
+from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
 from precision_agent.power.throttle import KINDS
 from precision_agent.protocol import Part
 from precision_agent.results.power_windows import (
-    NodeDraw,
-    Sensed,
+    NodePower,
+    WindowSensors,
     clocks,
     held_back,
     node_draws,
@@ -51,17 +51,17 @@ def recorded(
         told = {"module_milliwatts" if module else "milliwatts": round(watts * 1000) + tick % 2}
         if not module:
             told["millijoules"] = round(joules * 1000)
-        rows.append(Row(at, uuid, **told))  # type: ignore[arg-type]
+        rows.append(SensorRow(at, uuid, **told))  # type: ignore[arg-type]
     return recordings(rows)
 
 
 def draws(found: dict[str, Recording], made: list[PowerWindow], modules: dict[str, str] | None = None) -> object:
-    return node_draws(found, made, list(found), Sensed(modules or {}, 0.1))
+    return node_draws(found, made, list(found), WindowSensors(modules or {}, 0.1))
 
 
 def test_each_part_has_its_own_draw_and_validity_is_pooled_over_all_of_them() -> None:
     found = draws(recorded(windows()), windows())
-    assert isinstance(found, NodeDraw)
+    assert isinstance(found, NodePower)
     assert {part: pytest.approx(watts, rel=0.05) for part, watts in WATTS.items()} == dict(found.watts)
     assert found.seconds == pytest.approx(12.0)
     assert found.updates >= 60
@@ -69,7 +69,7 @@ def test_each_part_has_its_own_draw_and_validity_is_pooled_over_all_of_them() ->
 
 def test_the_watts_of_all_gpus_add_up() -> None:
     found = draws(recorded(windows()) | recorded(windows(), "GPU-1", 2.0), windows())
-    assert isinstance(found, NodeDraw)
+    assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx(1800, rel=0.05)
 
 
@@ -77,7 +77,7 @@ def test_each_palindrome_has_the_draw_of_its_own_windows_and_that_of_the_nearest
     made = [replace(one, palindrome=place // 2) for place, one in enumerate(windows(visits=8))]
     hot = made[4].window.start - 0.5  # from the third palindrome on all draws are a tenth higher
     found = draws(recorded(made, later=(hot, 1.1)), made)
-    assert isinstance(found, NodeDraw)
+    assert isinstance(found, NodePower)
     assert {place: set(watts) for place, watts in found.by_palindrome.items()} == {
         0: {"layers", "head"},
         1: {"layers", "optimizer"},
@@ -126,12 +126,12 @@ def test_one_gpu_whose_own_steps_are_locked_voids_the_draw_though_the_mean_of_al
 def test_a_lock_of_the_gpus_mean_alone_voids_nothing() -> None:
     free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
     both = recorded(windows()) | recorded(windows(), "GPU-1")
-    assert isinstance(draws(both, free), NodeDraw)
+    assert isinstance(draws(both, free), NodePower)
 
 
 def test_a_gpu_without_recording_or_with_another_scope_voids_the_draw() -> None:
     both = recorded(windows())
-    assert names(node_draws(both, windows(), ["GPU-0", "GPU-1"], Sensed({}, 0.1))) == ["no_sampler"]
+    assert names(node_draws(both, windows(), ["GPU-0", "GPU-1"], WindowSensors({}, 0.1))) == ["no_sampler"]
     mixed = both | recorded(windows(), "GPU-1", module=True)
     assert names(draws(mixed, windows())) == ["module_shared"]
 
@@ -140,13 +140,13 @@ def test_a_module_counts_once_for_its_two_gpus() -> None:
     made = windows()
     both = recorded(made, module=True) | recorded(made, "GPU-1", module=True)
     found = draws(both, made, {"GPU-0": "board", "GPU-1": "board"})
-    assert isinstance(found, NodeDraw)
+    assert isinstance(found, NodePower)
     assert (found.scope, found.watts["layers"]) == ("module", pytest.approx(600, rel=0.05))
 
 
 def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
     rows = [
-        Row(0.1 * n, uuid, throttle_ns={str(HEAT): round(share * 0.1 * n * 1e9)})
+        SensorRow(0.1 * n, uuid, throttle_ns={str(HEAT): round(share * 0.1 * n * 1e9)})
         for n in range(31)
         for uuid, share in (("GPU-0", 0.0), ("GPU-1", 0.2))
     ]
@@ -157,7 +157,7 @@ def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
 
 
 def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:
-    rows = [Row(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
+    rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
     found = clocks(recordings(rows), [Window(1.0, 3.0)])
     assert found is not None
     assert (found.sm_mhz, found.celsius) == (1002.0, 53.0)
@@ -166,7 +166,7 @@ def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_
 
 
 def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:
-    rows = [Row(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
+    rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
     rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
     found = power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
     assert found is not None

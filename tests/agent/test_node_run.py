@@ -16,12 +16,12 @@ from precision_agent.backends.replay_sensors import ReplaySensors, sensing
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
 from precision_agent.power.preflight import Health
-from precision_agent.power.sensing import Sensing
-from precision_agent.power.sensor_sampling import Recordings, Row, recordings
+from precision_agent.power.sensing import SensorFacts
+from precision_agent.power.sensor_sampling import Recordings, SensorRow, recordings
 from precision_agent.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Clock, Outcome, Surroundings, run_request, run_wanted
-from precision_agent.sampling.devices import LocalCrew, Stop
+from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.request import LossRuns, MeasurementRequest
 from precision_api.result import Failure, MeasurementResult, RecipeResult, Sensor
 from precision_api.wire import read_message
@@ -46,13 +46,13 @@ def of(outcome: Outcome, recipe: str) -> RecipeResult:
 
 def on_fakes(
     *devices: FakeBackend,
-    sensing: Sensing | None = None,
+    sensing: SensorFacts | None = None,
     **changes: Any,
 ) -> Outcome:
     """A run on these devices; each opening gives the same ones."""
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crew_of(*devices), sensing or Sensing())
+        return Opened(crew_of(*devices), sensing or SensorFacts())
 
     text = request_text(gpus=len(devices), recipes=("bf16", "nvfp4"), **changes)
     return run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
@@ -66,7 +66,7 @@ def test_a_run_that_is_ended_after_its_palindromes_is_partial_too() -> None:
         return Failure(reason="terminated", message="the agent was told to stop")
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crew_of(FakeBackend(profiles=profiled)), Sensing())
+        return Opened(crew_of(FakeBackend(profiles=profiled)), SensorFacts())
 
     text = request_text(gpus=1, recipes=("bf16", "nvfp4"), loss=LossRuns(steps=10))
     around = Surroundings(clock=MOMENT, opener=opener, terminated=lambda: bool(ended))
@@ -227,7 +227,7 @@ def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
     said: list[str] = []
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crew_of(FakeBackend(prepares=full)), Sensing())
+        return Opened(crew_of(FakeBackend(prepares=full)), SensorFacts())
 
     text = request_text(gpus=1, recipes=("bf16", "nvfp4"), may_halve_micro_batch=True, **BIG)
     run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener, note=said.append))
@@ -328,15 +328,15 @@ def with_sensors(change: Callable[[Recordings], Recordings], sensor: Sensor | No
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
         gpus = [Replay(asked, ReplayOptions(), index) for index in range(asked.node.gpus)]
         known = sensing(gpus)
-        found = Sensing(ScriptedSensors(ReplaySensors(gpus), change), idle_watts=known.idle_watts, sensor=sensor)
-        return Opened(LocalCrew(gpus, len(gpus)), found)
+        found = SensorFacts(ScriptedSensors(ReplaySensors(gpus), change), idle_watts=known.idle_watts, sensor=sensor)
+        return Opened(LocalDevices(gpus, len(gpus)), found)
 
     return run_wanted(request_text(), Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
 
 
 def lost(found: Recordings) -> Recordings:
     first = next(iter(found.gpus))
-    gone = recordings([Row(0.0, first, lost="GPU is lost")])[first]
+    gone = recordings([SensorRow(0.0, first, lost="GPU is lost")])[first]
     return Recordings({**found.gpus, first: gone})
 
 
@@ -390,14 +390,14 @@ def test_energy_is_of_full_depth_steps_with_idle_taken_off_in_the_net_figure() -
 
 
 def test_the_health_of_the_gpus_is_in_the_result() -> None:
-    known = Sensing(health=(Health("GPU-0", ecc_aggregate_uncorrectable=3, memory_used_bytes=7),))
+    known = SensorFacts(health=(Health("GPU-0", ecc_aggregate_uncorrectable=3, memory_used_bytes=7),))
     found = result(on_fakes(FakeBackend(uuid="GPU-0"), sensing=known)).health
     assert [(gpu.uuid, gpu.ecc_aggregate_uncorrectable, gpu.memory_used_bytes) for gpu in found] == [("GPU-0", 3, 7)]
 
 
 def test_fewer_gpus_than_promised_is_no_result() -> None:
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(LocalCrew([FakeBackend(uuid="GPU-0")], promised=4), Sensing())
+        return Opened(LocalDevices([FakeBackend(uuid="GPU-0")], promised=4), SensorFacts())
 
     outcome = run_wanted(request_text(), Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
     assert outcome.exit_code == 12

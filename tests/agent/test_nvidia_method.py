@@ -9,7 +9,7 @@ import pytest
 
 from precision_agent.cases import GemmCase
 from precision_agent.method import nvidia_method
-from precision_agent.method.nvidia_method import CALLS, WARMUPS, Row, published, readings, tax_seconds
+from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, published, readings, tax_seconds
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.resolution import resolve
@@ -54,7 +54,7 @@ def test_layer_and_model_sums_and_speedups_are_nvidias(
 
 
 @pytest.mark.parametrize("rows", [B300_ROWS, H200_ROWS], ids=["B300", "H200"])
-def test_the_printed_parts_add_up_to_the_printed_sums_within_a_fifth_of_a_per_cent(rows: tuple[Row, ...]) -> None:
+def test_the_printed_parts_add_up_to_the_printed_sums_within_a_fifth_of_a_per_cent(rows: tuple[ShapeRow, ...]) -> None:
     table = "b300_sxm6" if rows is B300_ROWS else "h200_nvl"
     for (recipe, mode), seconds in nvidia_method.totals_of(rows).items():
         if not isinstance(seconds, Failure):
@@ -137,7 +137,7 @@ class Bench:
         return case.flops * 1e-15 / faster * (1 + 0.001 * (len(self.asked) % 3))
 
 
-def measured(bench: Bench, repeats: int = 3) -> tuple[Row, ...]:
+def measured(bench: Bench, repeats: int = 3) -> tuple[ShapeRow, ...]:
     asked = request(workload=CODONFM, recipes=("bf16", "mxfp8"))
     return nvidia_method.measure(asked, bench, repeats)
 

@@ -9,7 +9,7 @@ import pytest
 from precision_agent.backends.factory import CLASSES
 from precision_agent.protocol import Refusal
 from precision_agent.run.open import Wanted, open_node
-from precision_agent.sampling.devices import Order
+from precision_agent.sampling.devices import Call
 from precision_api.exits import BACKEND_UNAVAILABLE
 from tests.support.result_objects import request
 
@@ -33,7 +33,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_falls_back_to_torch_and_quotes_the_error() -> None:
     opened = open_node(Wanted("auto", "cuda", places=PLACES), request(gpus=1, product="H200"), lambda: None)
     try:
-        assert opened.crew.all(Order("name")) == ("replay",), "the stand-in for torch"
+        assert opened.crew.all(Call("name")) == ("replay",), "the stand-in for torch"
         (note,) = opened.notes
         assert note.startswith("measured by torch-cuda: loading Transformer Engine: OSError: libcudart.so.13")
     finally:

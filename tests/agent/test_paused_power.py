@@ -21,13 +21,13 @@ from precision_agent.power.aliasing import (
     pauses,
     sure_pause,
 )
-from precision_agent.power.energy import Draw, PowerSample, Trace, Window, without_pauses
+from precision_agent.power.energy import EnergyReading, PowerSample, Trace, Window, without_pauses
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Part, Sample
-from precision_agent.results.power_windows import NodeDraw, Sensed, node_draws
+from precision_agent.results.power_windows import NodePower, WindowSensors, node_draws
 from precision_agent.sampling.calibrate import rest_watts
-from precision_agent.sampling.sample import Metering, PowerWindow, take
+from precision_agent.sampling.sample import PowerWindow, PowerWindowsWanted, take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure
@@ -48,8 +48,10 @@ def told(step: float, seed: int, busy: float = 0.7) -> tuple[float, float]:
     assert longest, "this step is paused"
     steps = Steps(step, busy, pauses(seed, longest), calls)
     gpu = SeldomSensor(steps)
-    found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], Sensed({}, 0.1, gpu.rests))
-    assert isinstance(found, NodeDraw), found
+    found = node_draws(
+        {"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], WindowSensors({}, 0.1, gpu.rests)
+    )
+    assert isinstance(found, NodePower), found
     return found.watts["layers"], steps.watts
 
 
@@ -65,8 +67,8 @@ def test_the_windows_mean_is_no_steps_draw(step: float) -> None:
     steps = Steps(step, 0.7, pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     [window] = windows(gpu, steps, 0.025)
-    found = node_draws({"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], Sensed({}, 0.1))
-    assert isinstance(found, NodeDraw)
+    found = node_draws({"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], WindowSensors({}, 0.1))
+    assert isinstance(found, NodePower)
     assert found.watts["layers"] / steps.watts < 0.97, "this test can tell the two apart"
 
 
@@ -76,8 +78,8 @@ def test_the_draws_of_all_gpus_lose_each_its_own_pauses() -> None:
     running = {name: gpu.running(SEEN) for name, gpu in gpus.items()}
     window = PowerWindow("layers", SEEN, 0.15, 0.025, running)
     recorded = {name: gpu.recording() for name, gpu in gpus.items()}
-    found = node_draws(recorded, [window], list(gpus), Sensed({}, 0.1, gpus["GPU-0"].rests))
-    assert isinstance(found, NodeDraw)
+    found = node_draws(recorded, [window], list(gpus), WindowSensors({}, 0.1, gpus["GPU-0"].rests))
+    assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx(sum(steps.watts for steps in made), rel=0.03)
     assert found.seconds == pytest.approx(12.0), "the windows are as long as they were"
 
@@ -91,8 +93,8 @@ def test_pauses_whose_draw_was_not_measured_leave_no_figure_but_the_reason() -> 
     steps = Steps(0.15, 0.7, pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     recorded, made = {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.025)
-    assert names(node_draws(recorded, made, ["GPU-0"], Sensed({}, 0.1))) == ["rest_unknown"]
-    slow = Sensed({}, 0.3, gpu.rests)
+    assert names(node_draws(recorded, made, ["GPU-0"], WindowSensors({}, 0.1))) == ["rest_unknown"]
+    slow = WindowSensors({}, 0.3, gpu.rests)
     assert rest_watts(recorded["GPU-0"].gpu, gpu.rests, 0.3) is None, "no reading is surely free of the load"
     assert "rest_unknown" in names(node_draws(recorded, made, ["GPU-0"], slow))
 
@@ -100,8 +102,8 @@ def test_pauses_whose_draw_was_not_measured_leave_no_figure_but_the_reason() -> 
 def test_without_pauses_nothing_is_taken_off_and_the_draw_at_rest_is_not_asked_for() -> None:
     steps = Steps(0.233, 0.7, repeat(0.0))
     gpu = SeldomSensor(steps)
-    found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], Sensed({}, 0.1))
-    assert isinstance(found, NodeDraw)
+    found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], WindowSensors({}, 0.1))
+    assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx(steps.watts, rel=0.02)
 
 
@@ -117,9 +119,9 @@ def test_a_module_loses_the_pauses_of_all_its_gpus_in_the_mean() -> None:
     power = tuple(PowerSample(0.05 * n, watts[n > 100] + n % 2 / 1e3) for n in range(500))
     module = Recording(Trace(), Trace(power, scope="module"), (), (), ())
     window = PowerWindow("layers", Window(8.0, 20.0), 0.233, 0.025, {"GPU-0": 0.9, "GPU-1": 0.7})
-    known = Sensed({"GPU-0": "board", "GPU-1": "board"}, 0.05, (Window(0.0, 4.0),))
+    known = WindowSensors({"GPU-0": "board", "GPU-1": "board"}, 0.05, (Window(0.0, 4.0),))
     found = node_draws({"GPU-0": module, "GPU-1": module}, [window], ["GPU-0", "GPU-1"], known)
-    assert isinstance(found, NodeDraw)
+    assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx((500 - 0.2 * 200) / 0.8, rel=1e-3)
 
 
@@ -143,20 +145,20 @@ def test_a_run_asks_for_pauses_between_groups_and_keeps_what_each_device_says_of
     asked = request(recipes=("bf16",), gpus=2)
     cases = cases_of(asked, resolve(asked.workload))
     timing = Timing(passes=2, segment_seconds=1.0, discard_seconds=0.0)
-    samples = take(crew_of(one, other), cases, cases.arms, timing, lambda: None, Metering(0.1))
+    samples = take(crew_of(one, other), cases, cases.arms, timing, lambda: None, PowerWindowsWanted(0.1))
     assert set(one.asked_for) == set(other.asked_for) == {(0.025, calls)}
     assert {tuple(window.running.items()) for window in samples.windows["bf16"]} == {(("GPU-0", 0.9), ("GPU-1", 0.9))}
 
 
 @given(st.floats(150, 700), st.floats(50, 140), st.floats(0.2, 1.0))
 def test_steps_and_pauses_add_up_to_the_window(step: float, rest: float, running: float) -> None:
-    whole = Draw(10.0 * (running * step + (1 - running) * rest), 10.0, 100)
+    whole = EnergyReading(10.0 * (running * step + (1 - running) * rest), 10.0, 100)
     assert without_pauses(whole, 10.0 * (1 - running), rest).watts == pytest.approx(step)
 
 
 def test_a_rest_that_draws_no_less_than_the_windows_is_a_reason() -> None:
-    assert without_pauses(Draw(1000.0, 10.0, 100), 1.0, 100.0).reasons == (why.REST_ABOVE_LOAD,)
-    void = Draw(None, 10.0, 0, reasons=(why.SENSOR_LOST,))
+    assert without_pauses(EnergyReading(1000.0, 10.0, 100), 1.0, 100.0).reasons == (why.REST_ABOVE_LOAD,)
+    void = EnergyReading(None, 10.0, 0, reasons=(why.SENSOR_LOST,))
     assert without_pauses(void, 1.0, None) is void
 
 

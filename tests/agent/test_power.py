@@ -19,7 +19,7 @@ from precision_agent.power.aliasing import lock, lock_with_pauses, pauses, sure_
 from precision_agent.power.energy import (
     LIMITS,
     CounterReading,
-    Draw,
+    EnergyReading,
     Load,
     PowerSample,
     Trace,
@@ -271,9 +271,9 @@ def test_a_window_has_a_length(name: str) -> None:
 
 def test_a_draw_is_a_figure_or_reasons_never_both_nor_neither() -> None:
     with pytest.raises(ValueError, match="absent with reasons"):
-        Draw(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
+        EnergyReading(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
     with pytest.raises(ValueError, match="absent with reasons"):
-        Draw(None, 1.0, 1)
+        EnergyReading(None, 1.0, 1)
 
 
 def test_reasons_have_names_of_their_own_and_sentences() -> None:

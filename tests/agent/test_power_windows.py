@@ -9,7 +9,7 @@ from typing import Any
 from precision_agent.cases import Arm, Case, TrainingCase, cases_of
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Part, RegionName, Sample
-from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, Metering, take
+from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, PowerWindowsWanted, take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure
@@ -45,7 +45,7 @@ def taken(device: Metered, hooks: Hooks = HOOKS) -> tuple[str, ...]:
     """Labels of the arms, after all palindromes on this device."""
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    take(crew_of(device), cases, cases.arms, TIMING, lambda: None, Metering(0.1), hooks)
+    take(crew_of(device), cases, cases.arms, TIMING, lambda: None, PowerWindowsWanted(0.1), hooks)
     return tuple(arm.label for arm in cases.arms)
 
 
@@ -84,7 +84,7 @@ def test_each_window_says_which_palindrome_it_is_of_also_where_one_was_measured_
         calls.append(windows)
         return len(calls) == 2
 
-    found = take(crew_of(Metered()), cases, cases.arms, TIMING, lambda: None, Metering(0.1), Hooks(hot=hot))
+    found = take(crew_of(Metered()), cases, cases.arms, TIMING, lambda: None, PowerWindowsWanted(0.1), Hooks(hot=hot))
     assert found.repeated == 1
     assert [one.palindrome for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -101,7 +101,7 @@ def test_each_gpus_own_steps_choose_the_pause_and_stand_in_the_window() -> None:
     node = (Metered(regions=quick), Metered(regions=slow))  # type: ignore[arg-type]
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    found = take(crew_of(*node), cases, cases.arms, TIMING, lambda: None, Metering(0.1))
+    found = take(crew_of(*node), cases, cases.arms, TIMING, lambda: None, PowerWindowsWanted(0.1))
     window = found.windows["bf16"][0]
     assert window.longest_pause_seconds > 0
     assert len(window.steps) == len(window.running) == 2

@@ -10,12 +10,12 @@ import pytest
 
 from precision_agent.backends.factory import Opening
 from precision_agent.cases import Arm, GemmCase
-from precision_agent.power.sensing import Sensing
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Probe, Refusal, Sample
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
-from precision_agent.sampling.devices import Order, Stop
-from precision_agent.sampling.process_pool import Patience, WorkerCrew
+from precision_agent.sampling.devices import Call, Stop
+from precision_agent.sampling.process_pool import Patience, ProcessPool
 from precision_api.exits import exit_of
 from precision_api.request import MeasurementRequest, Timing
 from precision_api.result import Failure, MeasurementResult, Memory
@@ -45,12 +45,12 @@ class Crews:
     """Crews of a test, closed at its end."""
 
     def __init__(self) -> None:
-        self.open: list[WorkerCrew] = []
+        self.open: list[ProcessPool] = []
 
-    def __call__(self, *faults: Faults, stop: Stop = lambda: None, refuse: str = "") -> WorkerCrew:
+    def __call__(self, *faults: Faults, stop: Stop = lambda: None, refuse: str = "") -> ProcessPool:
         asked = request(product="CPU", gpus=len(faults))
         openings = [Opening(PLACE, asked, "cpu", arguments={"faults": fault, "refuse": refuse}) for fault in faults]
-        self.open.append(WorkerCrew(openings, len(faults), stop, QUICK))
+        self.open.append(ProcessPool(openings, len(faults), stop, QUICK))
         return self.open[-1]
 
 
@@ -62,16 +62,16 @@ def crew() -> Iterator[Crews]:
         one.close()
 
 
-def measure(arm: Arm) -> Order:
-    return Order("measure", (CASE, arm, 0.01), 0.01, arm)
+def measure(arm: Arm) -> Call:
+    return Call("measure", (CASE, arm, 0.01), 0.01, arm)
 
 
 def reasons(answers: tuple[object, ...]) -> list[str]:
     return [answer.reason if isinstance(answer, Failure) else type(answer).__name__ for answer in answers]
 
 
-def pids(found: WorkerCrew) -> list[int]:
-    answers = found.all(Order("memory", (BF16,)))
+def pids(found: ProcessPool) -> list[int]:
+    answers = found.all(Call("memory", (BF16,)))
     return [answer.process_peak_bytes for answer in answers if isinstance(answer, Memory)]  # type: ignore[misc]
 
 
@@ -97,7 +97,7 @@ def test_out_of_memory_is_told_and_keeps_the_process(crew: Crews) -> None:
 
 def test_single_orders_are_spread_over_the_devices(crew: Crews) -> None:
     found = crew({}, {})
-    answers = found.spread([Order("probe", (BF16,)), Order("probe", (NVFP4,)), Order("probe", (BF16,))])
+    answers = found.spread([Call("probe", (BF16,)), Call("probe", (NVFP4,)), Call("probe", (BF16,))])
     assert [type(answer) for answer in answers] == [Probe] * 3
 
 
@@ -128,7 +128,7 @@ def test_a_backend_that_refuses_is_a_refusal_with_its_words(crew: Crews) -> None
 
 def test_a_backend_whose_library_is_missing_is_unavailable_and_named(crew: Crews) -> None:
     missing = Opening(("precision_agent.backends.of_nobody", "Nobody"), request(gpus=1), "cuda")
-    found = WorkerCrew([missing], 1, lambda: None)
+    found = ProcessPool([missing], 1, lambda: None)
     crew.open.append(found)
     with pytest.raises(Refusal, match="of_nobody") as caught:
         found.machine()
@@ -137,7 +137,7 @@ def test_a_backend_whose_library_is_missing_is_unavailable_and_named(crew: Crews
 
 def ran(crews: Crews, *faults: Faults, text: str | None = None) -> Outcome:
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crews(*faults, stop=stop), Sensing())
+        return Opened(crews(*faults, stop=stop), SensorFacts())
 
     timing = Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0)
     recipes = ("bf16", "fp8_current", "mxfp8", "nvfp4")

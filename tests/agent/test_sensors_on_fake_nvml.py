@@ -19,7 +19,7 @@ from precision_agent.power import reasons as why
 from precision_agent.power import sensor_sampling
 from precision_agent.power.energy import Load, Window, draw, sensor_period
 from precision_agent.power.preflight import Health, findings
-from precision_agent.power.sensor_sampling import Recording, Row, Sampler, recordings
+from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow, recordings
 from precision_agent.power.throttle import marking, shares
 from precision_agent.power.token_energy import TokenEnergy, meters_of, node_draw, token_energy
 from precision_api.result import Failure
@@ -74,7 +74,7 @@ def scripted(library: Path, by: subprocess.Popen[str], tmp_path: Path) -> Script
 
 
 def sampled(fake: FakeNvml, seconds: float, *uuids: str) -> dict[str, Recording]:
-    return recordings(Row(**row) for row in fake.run(VIRTUAL, str(seconds), *(uuids or ("GPU-0",))))
+    return recordings(SensorRow(**row) for row in fake.run(VIRTUAL, str(seconds), *(uuids or ("GPU-0",))))
 
 
 TWO = "driver 999.1\ngpu GPU-b\nname NVIDIA GB200\nlimit_mw 1200000\nmemory 200000000000 400000000\ngpu GPU-a\n"
@@ -205,7 +205,7 @@ def test_a_step_locked_to_the_period_that_the_sensor_shows_is_caught(scripted: S
 def test_a_sampler_that_comes_late_makes_no_ticks_up_and_the_energy_stays_right(scripted: Scripted) -> None:
     fake = scripted("gpu GPU-0\npower 0 100\npower 15 700\n")
     rows = fake.run("from tests.support.fake_nvml.virtual import main; main(15.0, ['GPU-0'], late=0.22)")
-    trace = recordings(Row(**row) for row in rows)["GPU-0"].gpu
+    trace = recordings(SensorRow(**row) for row in rows)["GPU-0"].gpu
     times = [sample.at for sample in trace.power]
     assert min(later - earlier for earlier, later in pairwise(times)) > 0.02
     assert max(later - earlier for earlier, later in pairwise(times)) > 0.22

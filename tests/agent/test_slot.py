@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.method.slot import visit_of
+from precision_agent.method.slot import slot_of
 from precision_agent.power.energy import LIMITS
 from precision_api.request import TIMINGS, Timing
 
@@ -20,14 +20,14 @@ LATE_SECONDS = 0.05
 def test_the_power_windows_of_an_arm_suffice_for_its_energy_where_gpus_begin_apart(preset: str) -> None:
     timing = TIMINGS[preset]
     windows = 2 * timing.passes
-    seconds = visit_of(timing, gemms=True, training=True, metered=True).power - LATE_SECONDS
+    seconds = slot_of(timing, gemms=True, training=True, metered=True).power - LATE_SECONDS
     assert windows * seconds >= LIMITS.seconds
     assert windows * int(seconds / SLOW_SENSOR_SECONDS) >= LIMITS.updates
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
 def test_the_training_step_keeps_time_for_several_micro_batches(preset: str) -> None:
-    assert visit_of(TIMINGS[preset], gemms=True, training=True, metered=True).training >= 0.4
+    assert slot_of(TIMINGS[preset], gemms=True, training=True, metered=True).training >= 0.4
 
 
 @given(
@@ -40,7 +40,7 @@ def test_the_training_step_keeps_time_for_several_micro_batches(preset: str) -> 
 def test_each_kind_of_figure_has_one_segment(
     passes: int, segment: float, gemms: bool, training: bool, metered: bool
 ) -> None:
-    visit = visit_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
+    visit = slot_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
     assert visit.timed == pytest.approx(segment * (gemms + training))
     assert visit.seconds == pytest.approx(0.5 + visit.timed + visit.between)
     assert (visit.training > 0) == training

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from precision_agent.cases import Arm
-from precision_agent.power.sensor_sampling import Recording, Row, recordings
+from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
 from precision_agent.protocol import Sample
 from precision_agent.sampling.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
 from precision_api.result import Failure
@@ -81,8 +81,8 @@ def test_the_hottest_gpu_and_the_slowest_clock_are_watched(uuid: str, expected: 
         moved = round(device.now) if uuid == "GPU-0" else 0
         slowed = 5 * round(device.now) if uuid == "GPU-1" else 0
         rows = [
-            Row(device.now, "GPU-0", celsius=70 + moved, sm_mhz=1900),
-            Row(device.now, "GPU-1", celsius=50, sm_mhz=1800 - slowed),
+            SensorRow(device.now, "GPU-0", celsius=70 + moved, sm_mhz=1900),
+            SensorRow(device.now, "GPU-1", celsius=50, sm_mhz=1800 - slowed),
         ]
         return recordings(rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name, fatal, graph_fault
+from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name, fatal, graph_fault
 from tests.support.te_device import FakeEngine, FakeGpu
 
 pytestmark = pytest.mark.torch
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize(
     ("evidence", "fault"),
     [
-        (Evidence(), None),
-        (Evidence(scales_moved=True, gradients_differ=True), None),
-        (Evidence(scales_moved=False), "delayed scales do not move over replays"),
-        (Evidence(gradients_differ=False), "two replays round the gradients alike, which is not stochastic"),
-        (Evidence(finite=False), "a replay's gradients are not finite"),
+        (ReplayEvidence(), None),
+        (ReplayEvidence(scales_moved=True, gradients_differ=True), None),
+        (ReplayEvidence(scales_moved=False), "delayed scales do not move over replays"),
+        (ReplayEvidence(gradients_differ=False), "two replays round the gradients alike, which is not stochastic"),
+        (ReplayEvidence(finite=False), "a replay's gradients are not finite"),
     ],
 )
-def test_a_graph_is_used_only_if_what_must_change_does(evidence: Evidence, fault: str | None) -> None:
+def test_a_graph_is_used_only_if_what_must_change_does(evidence: ReplayEvidence, fault: str | None) -> None:
     assert graph_fault(evidence) == fault
 
 
@@ -69,7 +69,7 @@ def test_as_many_cycles_as_fit_are_run_and_at_least_one(seconds: float, cycles: 
 def test_after_a_refused_capture_the_program_is_eager_with_the_reason() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu, capture_as="refused"))
-    made.capture(lambda program: Evidence())
+    made.capture(lambda program: ReplayEvidence())
     assert made.execution == "eager"
     assert made.reason.startswith("graph_unsupported: RuntimeError: CUDA error: operation not permitted")
     assert made.measure(0.0).cycles == 1
@@ -79,7 +79,7 @@ def test_a_fatal_error_during_capture_is_not_hidden() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu))
 
-    def check(program: Program) -> Evidence:
+    def check(program: Program) -> ReplayEvidence:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     with pytest.raises(RuntimeError, match="device-side assert"):

@@ -13,11 +13,11 @@ from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.te.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Arm
-from precision_agent.power.sensing import Sensing
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Profile, Sample
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
-from precision_agent.sampling.devices import LocalCrew, Stop
+from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, Timing, request_json
 from precision_api.result import Failure, MeasurementResult, RecipeResult
@@ -57,7 +57,7 @@ def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest],
     def opener(wanted: Wanted, tried: MeasurementRequest, stop: Stop) -> Opened:
         bench = Probed(tried)
         limit(bench, tried)
-        return Opened(LocalCrew([bench.backend]), Sensing())
+        return Opened(LocalDevices([bench.backend]), SensorFacts())
 
     return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), Surroundings(opener=opener))
 

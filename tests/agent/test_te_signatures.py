@@ -110,7 +110,7 @@ class Quantizer:
         self.__dict__.update(flags)
 
 
-def nvfp4(kind: type, rht: bool) -> dict[recipes.Role, object]:
+def nvfp4(kind: type, rht: bool) -> dict[recipes.QuantizerRole, object]:
     def made(rht_: bool, stochastic: bool, square: bool) -> object:
         found = kind()
         found.with_rht, found.stochastic_rounding, found.with_2d_quantization = rht_, stochastic, square

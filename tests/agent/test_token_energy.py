@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from precision_agent.power import reasons as why
-from precision_agent.power.energy import Draw
-from precision_agent.power.token_energy import Meter, TokenEnergy, meters_of, node_draw, token_energy
+from precision_agent.power.energy import EnergyReading
+from precision_agent.power.token_energy import MeteredGpus, TokenEnergy, meters_of, node_draw, token_energy
 
 
-def draw(watts: float = 500.0, **changes: object) -> Draw:
-    return Draw(**({"joules": watts * 12, "seconds": 12.0, "updates": 120} | changes))  # type: ignore[arg-type]
+def draw(watts: float = 500.0, **changes: object) -> EnergyReading:
+    return EnergyReading(**({"joules": watts * 12, "seconds": 12.0, "updates": 120} | changes))  # type: ignore[arg-type]
 
 
-def void(reason: why.Reason) -> Draw:
-    return Draw(None, 12.0, 120, reasons=(reason,))
+def void(reason: why.Reason) -> EnergyReading:
+    return EnergyReading(None, 12.0, 120, reasons=(reason,))
 
 
 def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
@@ -49,7 +49,7 @@ def test_the_watts_of_all_gpus_add_up_and_the_fewest_updates_count() -> None:
 
 
 def test_a_gpu_under_two_meters_is_never_counted_twice() -> None:
-    twice = [Meter(frozenset({"a"}), draw()), Meter(frozenset({"a", "b"}), draw())]
+    twice = [MeteredGpus(frozenset({"a"}), draw()), MeteredGpus(frozenset({"a", "b"}), draw())]
     assert node_draw(twice, ["a", "b"]).reasons == (why.MODULE_SHARED,)
 
 
@@ -61,6 +61,6 @@ def test_two_modules_of_two_gpus_are_two_meters() -> None:
 
 
 @pytest.mark.parametrize("meters", [[], [draw(), draw(scope="module")]], ids=["none", "mixed"])
-def test_meters_have_one_scope(meters: list[Draw]) -> None:
+def test_meters_have_one_scope(meters: list[EnergyReading]) -> None:
     with pytest.raises(ValueError, match="one scope"):
-        node_draw([Meter(frozenset({str(index)}), one) for index, one in enumerate(meters)], ["0", "1"])
+        node_draw([MeteredGpus(frozenset({str(index)}), one) for index, one in enumerate(meters)], ["0", "1"])

@@ -62,13 +62,13 @@ def origin_answers(module: Any) -> None:
     """Simulated, with what is."""
     from precision_api.result import Simulated
 
-    measured = module.WorkerCrew.origin
+    measured = module.ProcessPool.origin
     made_up = tuple(Simulated(field=name, assumption=told) for name, told in SIMULATED.items())
 
     def simulated(crew: Any) -> Any:
         return replace(measured(crew), provenance="simulated", sources=(SOURCE,), simulated=made_up)
 
-    module.WorkerCrew.origin = simulated
+    module.ProcessPool.origin = simulated
 
 
 PATCHES: Mapping[str, Callable[[Any], None]] = {

@@ -127,7 +127,7 @@ def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
-    crew = patched("precision_agent.sampling.process_pool").WorkerCrew([], 1, lambda: None)
+    crew = patched("precision_agent.sampling.process_pool").ProcessPool([], 1, lambda: None)
     origin = crew.origin()
     told = result().model_dump() | {
         "provenance": origin.provenance, "sources": origin.sources, "simulated": origin.simulated,

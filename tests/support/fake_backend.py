@@ -18,7 +18,7 @@ from precision_agent.protocol import (
     Profile,
     Sample,
 )
-from precision_agent.sampling.devices import LocalCrew
+from precision_agent.sampling.devices import LocalDevices
 from precision_api.recipes import Recipe
 from precision_api.result import Backend, Failure, Gpu, Memory, Software, Verification
 
@@ -108,6 +108,6 @@ class FakeBackend:
         return Sample(each, 1, start, self.now, regions, case.layers)  # type: ignore[arg-type]
 
 
-def crew_of(*backends: FakeBackend) -> LocalCrew:
+def crew_of(*backends: FakeBackend) -> LocalDevices:
     """A node of these devices."""
-    return LocalCrew(backends, len(backends))
+    return LocalDevices(backends, len(backends))

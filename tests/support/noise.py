@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from precision_agent.cases import Arm
 from precision_agent.method.order import palindromes
-from precision_agent.method.slot import visit_of
+from precision_agent.method.slot import slot_of
 from precision_api import stats
 from precision_api.request import Timing
 
@@ -98,7 +98,7 @@ def repeated_order(timing: Timing) -> Order:
 
 def moments_of(timing: Timing, visits: int) -> Array:
     """(visits, kinds, points): seconds from the first visit's begin, for visits that follow each other at once."""
-    visit = visit_of(timing, gemms=True, training=True, metered=True)
+    visit = slot_of(timing, gemms=True, training=True, metered=True)
     begins = np.array([visit.discarded, visit.discarded + visit.gemms])
     lengths = np.array([visit.gemms, visit.training])
     within = begins[:, None] + lengths[:, None] * (np.arange(POINTS) + 0.5) / POINTS

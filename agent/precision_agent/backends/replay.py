@@ -47,7 +47,7 @@ NOT_REPLAYED = Failure(reason="not_available", message="a replay has no kernels 
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PowerInterval:
     """What one GPU drew from `start` to `end` of the replay's clock, in watts."""
 
     start: float
@@ -88,7 +88,7 @@ class Replay:
         self._faulty = _faulty(request, found)
         self._split: dict[Recipe, Mapping[RegionName, float]] = {}
         self.now = 0.0
-        self.drawn: list[Drawn] = []
+        self.drawn: list[PowerInterval] = []
 
     @property
     def uuid(self) -> str:
@@ -224,7 +224,7 @@ class Replay:
 
     def _log(self, start: float, end: float, arm: Arm) -> None:
         share = tables.POWER_SHARE[RECIPES[arm.recipe].format]
-        self.drawn.append(Drawn(start, end, self.part.power_limit_watts * share * self._power_factor))
+        self.drawn.append(PowerInterval(start, end, self.part.power_limit_watts * share * self._power_factor))
 
     def _advance(self, seconds: float) -> tuple[float, float]:
         """An Ornstein-Uhlenbeck drift of the given size and memory; the window on the replay's clock."""

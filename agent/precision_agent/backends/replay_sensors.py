@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from precision_agent.backends.replay import Drawn, Replay
+from precision_agent.backends.replay import PowerInterval, Replay
 from precision_agent.backends.replay_tables import IDLE_SHARE, THROTTLED_SHARE
-from precision_agent.power.sensing import Sensing
-from precision_agent.power.sensor_sampling import Recording, Recordings, Row, Tape
+from precision_agent.power.sensing import SensorFacts
+from precision_agent.power.sensor_sampling import Recording, Recordings, SensorRow, Tape
 from precision_agent.power.throttle import KINDS
 from precision_api.result import Sensor
 
@@ -39,9 +39,9 @@ class ReplaySensors:
         """There is nothing to stop."""
 
 
-def sensing(gpus: Sequence[Replay]) -> Sensing:
+def sensing(gpus: Sequence[Replay]) -> SensorFacts:
     """What a run needs to know of the replayed sensors."""
-    return Sensing(
+    return SensorFacts(
         sensors=ReplaySensors(gpus),
         idle_watts={"gpu": sum(gpu.part.power_limit_watts * IDLE_SHARE for gpu in gpus)},
         sensor=Sensor(message="replayed: no sensor was calibrated"),
@@ -67,12 +67,12 @@ class _Tape:
         self._seen = len(self._gpu.drawn)
         return self._samples.recordings().get(self.uuid) or Recording.empty()
 
-    def _window(self, one: Drawn) -> Iterator[Row]:
+    def _window(self, one: PowerInterval) -> Iterator[SensorRow]:
         self._joules += self._gpu.part.power_limit_watts * IDLE_SHARE * (one.start - self._last)
         for at in _moments(one):
             spent = at - one.start
             held = round((self._throttled + THROTTLED_SHARE * spent) * 1e9)
-            yield Row(
+            yield SensorRow(
                 at,
                 self.uuid,
                 milliwatts=round(one.watts * 1e3),
@@ -85,7 +85,7 @@ class _Tape:
         self._last = one.end
 
 
-def _moments(one: Drawn) -> Iterator[float]:
+def _moments(one: PowerInterval) -> Iterator[float]:
     """From start to end, inclusive; the start a hair later, for the last window ended there."""
     length = one.end - one.start
     interval = min(max(INTERVAL_SECONDS, length / SAMPLES_OF_A_WINDOW), LONGEST_INTERVAL_SECONDS)

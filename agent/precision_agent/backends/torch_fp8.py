@@ -18,16 +18,16 @@ from precision_api.request import Mode
 
 PLAIN_RECIPES: frozenset[Recipe] = frozenset({"bf16", "fp8_current"})
 """What plain torch can multiply."""
-Call = Callable[[], torch.Tensor]
-Pass = Literal["fprop", "dgrad", "wgrad"]
+GemmCall = Callable[[], torch.Tensor]
+GemmPass = Literal["fprop", "dgrad", "wgrad"]
 
 
-def product(a: torch.Tensor, b: torch.Tensor, pass_: Pass, recipe: Recipe) -> torch.Tensor:
+def product(a: torch.Tensor, b: torch.Tensor, pass_: GemmPass, recipe: Recipe) -> torch.Tensor:
     """a times b in bf16, quantised on the way where the recipe says so."""
     return a @ b if recipe == "bf16" else fp8_product(a, b, pass_, "autocast")()
 
 
-def fp8_product(a: torch.Tensor, b: torch.Tensor, pass_: Pass, mode: Mode) -> Call:
+def fp8_product(a: torch.Tensor, b: torch.Tensor, pass_: GemmPass, mode: Mode) -> GemmCall:
     """The call that multiplies in FP8, with quantisation (autocast) or with operands quantised before."""
     a_type = torch.float8_e5m2 if pass_ == "dgrad" else torch.float8_e4m3fn
     b_type = torch.float8_e5m2 if pass_ == "wgrad" else torch.float8_e4m3fn

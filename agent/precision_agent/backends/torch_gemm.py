@@ -17,7 +17,7 @@ import torch
 
 from precision_agent import __version__
 from precision_agent.backends.profiler import profiled, told_modules
-from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, Call, Pass, fp8_product
+from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, GemmPass, fp8_product
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
 from precision_agent.backends.trace import busy, kernels, launches
 from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
@@ -45,7 +45,7 @@ from precision_api.result import Failure, Gpu, Memory, NumericErrors, Software, 
 from precision_api.shapes import step_shape_problems
 
 CHECKED_ROWS = 64
-PASSES: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
+PASSES: tuple[GemmPass, ...] = ("fprop", "dgrad", "wgrad")
 SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, "autocast")
 SHORT_LAYERS = 2
 LOSS_TOKENS = 128
@@ -67,7 +67,7 @@ class TorchGemm:
         self._workload: ResolvedWorkload = resolve(request.workload)
         self._seed = request.timing.seed
         self._checked: dict[tuple[Recipe, GemmCase], Failure | None] = {}
-        self._errors: dict[Recipe, dict[Pass, float]] = {}
+        self._errors: dict[Recipe, dict[GemmPass, float]] = {}
         self._models: dict[str, ShortModel] = {}
 
     def device(self) -> Device:
@@ -242,7 +242,7 @@ class TorchGemm:
         kept = self._request.recipe_scope == "mlp"
         return (self._request.baseline if kept else arm.recipe), arm.recipe
 
-    def _small_errors(self, recipe: Recipe) -> Mapping[Pass, float]:
+    def _small_errors(self, recipe: Recipe) -> Mapping[GemmPass, float]:
         if recipe not in self._errors:
             cases = [GemmCase("probe", pass_, SMALL.m, SMALL.k, SMALL.n, 1, "autocast") for pass_ in PASSES]
             self._errors[recipe] = {case.pass_: self._error(case, recipe) for case in cases}
@@ -288,27 +288,27 @@ class TorchGemm:
         b = normal(case.n, case.k).t() if case.pass_ == "fprop" else normal(case.k, case.n)
         return a, b
 
-    def _rotation(self, case: GemmCase, recipe: Recipe) -> list[Call]:
+    def _rotation(self, case: GemmCase, recipe: Recipe) -> list[GemmCall]:
         """The call on as many copies of its operands as make twice the cache, so that none finds them there."""
         cache = torch.cuda.get_device_properties(self._device).L2_cache_size if self._cuda else CPU_CACHE_BYTES
         each = 2 * (case.m * case.k + case.k * case.n)
         copies = min(MOST_COPIES, max(1, math.ceil(2 * cache / each)))
         return [self._product(*self._operands(case, copy), case, recipe) for copy in range(copies)]
 
-    def _product(self, a: torch.Tensor, b: torch.Tensor, case: GemmCase, recipe: Recipe) -> Call:
+    def _product(self, a: torch.Tensor, b: torch.Tensor, case: GemmCase, recipe: Recipe) -> GemmCall:
         """The call that is timed: with quantisation (autocast) or without (prequantized)."""
         if recipe == "bf16":
             return lambda: a @ b
         return fp8_product(a, b, case.pass_, case.mode)
 
-    def _timed(self, calls: Sequence[Call], seconds: float) -> Sample:
+    def _timed(self, calls: Sequence[GemmCall], seconds: float) -> Sample:
         """One round to warm up, one call to know how many fit, then the batch; a long call is its own batch."""
         self._batch(calls, 1)
         once = self._batch(calls, 1)
         number = math.floor(seconds / max(once.seconds, 1e-9))
         return self._batch(calls, number) if number > 1 else once
 
-    def _batch(self, calls: Sequence[Call], number: int) -> Sample:
+    def _batch(self, calls: Sequence[GemmCall], number: int) -> Sample:
         self._wait()
         start = monotonic()
         for index in range(number):
@@ -343,7 +343,7 @@ def _device(request: MeasurementRequest, wanted: str) -> torch.device:
     raise Refusal(DEVICE_MISSING, told)
 
 
-def _judged(recipe: Recipe, errors: Mapping[Pass, float], cuda: bool) -> Probe:
+def _judged(recipe: Recipe, errors: Mapping[GemmPass, float], cuda: bool) -> Probe:
     found = {numeric_verdict(recipe, error) for error in errors.values()}
     told = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
     if "too_large" in found:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from precision_agent.precision.kernels import classify
 from precision_agent.protocol import ProfiledKernel
 
-Pass = Literal["forward", "backward", "other"]
+TracedPass = Literal["forward", "backward", "other"]
 PREFIX = "pp"
 GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
@@ -29,7 +29,7 @@ class Launch:
     name: str
     start: float
     end: float
-    pass_: Pass = "other"
+    pass_: TracedPass = "other"
     module: str = ""
     region: str = ""
 
@@ -110,7 +110,7 @@ def shares(found: Iterable[Launch], region: str) -> Shares:
 
 def kernels(found: Iterable[Launch], steps: int) -> tuple[ProfiledKernel, ...]:
     """Launches added up by name, pass and module, as seconds of one of `steps` steps, the longest first."""
-    seconds: dict[tuple[str, Pass, str], float] = {}
+    seconds: dict[tuple[str, TracedPass, str], float] = {}
     for launch in found:
         key = (launch.name, launch.pass_, launch.module)
         seconds[key] = seconds.get(key, 0.0) + launch.seconds / steps
@@ -134,5 +134,5 @@ def _launch(event: Mapping[str, Any], called: float | None, ranges: list[_Range]
         for open_ in ranges:  # in the order of their starts: an inner one overrules what is around it
             if open_.start <= called <= open_.end:
                 pass_, module, region = open_.pass_ or pass_, open_.module or module, open_.region or region
-    known: Pass = "forward" if pass_ == "forward" else "backward" if pass_ == "backward" else "other"
+    known: TracedPass = "forward" if pass_ == "forward" else "backward" if pass_ == "backward" else "other"
     return Launch(str(event.get("name", "")), start, end, known, module, region)

@@ -52,7 +52,7 @@ from precision_api.result import Failure, Memory
 
 SHARED = "unquantised"
 """Whose unit the head's is: no recipe touches it, so that all arms may time the same module."""
-Key = tuple[str, LinearShape, Recipe]
+ModuleKey = tuple[str, LinearShape, Recipe]
 T = TypeVar("T")
 
 
@@ -76,8 +76,8 @@ class TransformerEngine:
         self._api = api or _loaded()
         self._engine = engine or _cuda()
         self._problem = problem_of(request)
-        self._units: dict[Key, Unit | Failure] = {}
-        self._cases: dict[Key, list[GemmCase]] = {}
+        self._units: dict[ModuleKey, Unit | Failure] = {}
+        self._cases: dict[ModuleKey, list[GemmCase]] = {}
         self._taken: dict[tuple[str, GemmCase], Sample | Failure] = {}
         self._models: dict[str, ArmModel] = {}
         self._shared: Shared | None = None
@@ -92,7 +92,7 @@ class TransformerEngine:
     def device(self) -> Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
         if self._engine.device.type != "cuda":
-            return device_of(self._api.version, "CPU", "", self._engine.memory_bytes, nvml.Reading())
+            return device_of(self._api.version, "CPU", "", self._engine.memory_bytes, nvml.GpuReadings())
         properties = torch.cuda.get_device_properties(self._engine.device)
         uuid = str(getattr(properties, "uuid", ""))
         return device_of(self._api.version, properties.name, uuid, self._engine.memory_bytes, nvml.read())
@@ -261,7 +261,7 @@ class TransformerEngine:
     def _units_of(self, *labels: str) -> list[Unit]:
         return [unit for key, unit in self._units.items() if key[0] in labels and isinstance(unit, Unit)]
 
-    def _key(self, case: GemmCase, arm: Arm) -> Key:
+    def _key(self, case: GemmCase, arm: Arm) -> ModuleKey:
         return (arm.label if case.quantized else SHARED, shape_of(case), case.recipe_of(arm))
 
     def _unit(self, case: GemmCase, arm: Arm) -> Unit | Failure:
@@ -276,7 +276,7 @@ class TransformerEngine:
         self._units[key] = found  # the last used is the last to be dropped
         return found
 
-    def _made_unit(self, key: Key) -> Unit | Failure:
+    def _made_unit(self, key: ModuleKey) -> Unit | Failure:
         _, shape, recipe = key
         accumulation = self._problem.accumulation if isinstance(self._problem, Problem) else 1
         try:

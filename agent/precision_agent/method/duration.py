@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from precision_agent.cases import arms_of
-from precision_agent.method.slot import visit_of
+from precision_agent.method.slot import slot_of
 from precision_api.request import TIMINGS, MeasurementRequest
 
 START_SECONDS = 10.0
@@ -74,7 +74,7 @@ def _palindromes(request: MeasurementRequest, arms: int) -> Phase:
     """Each palindrome has every arm twice: a discarded stretch, a segment of GEMMs, one of training."""
     timing = request.timing
     metered = request.training and request.node.product != "CPU"
-    visit = visit_of(timing, bool(request.gemm_modes), request.training, metered)
+    visit = slot_of(timing, bool(request.gemm_modes), request.training, metered)
     visits = timing.passes * 2 * arms
     named = ((visit.gemms, "GEMMs"), (visit.training, "training"), (visit.power, "power windows"))
     parts = "".join(f" + {seconds:.3g} s {name}" for seconds, name in named if seconds)

@@ -22,7 +22,7 @@ CHANCES = (0.7, 0.2, 0.1)
 """How likely each of a token's successors is: 0.80 nats a token."""
 RISE_NATS = 0.5
 NORM_FACTOR, NORM_STEPS = 10.0, 3
-Reason = Literal["non_finite", "loss_rose", "gradient_norm_rose"]
+DivergenceReason = Literal["non_finite", "loss_rose", "gradient_norm_rose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Divergence:
     """The first step (from 1) at which a run counts as diverged, and by which rule."""
 
     step: int
-    reason: Reason
+    reason: DivergenceReason
 
 
 def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence | None:

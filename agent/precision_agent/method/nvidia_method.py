@@ -43,7 +43,7 @@ Plain = Callable[[GemmCase, Recipe, int, int], float | Failure]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ShapeRow:
     """One shape (or the published sum of a pass) in one recipe and mode: seconds of each repeated run, or a reason."""
 
     case: GemmCase
@@ -53,7 +53,7 @@ class Row:
 
 def measure(
     request: MeasurementRequest, plain: Plain, repeats: int = 5, told: Callable[[float], None] = lambda done: None
-) -> tuple[Row, ...]:
+) -> tuple[ShapeRow, ...]:
     """Times every GEMM of the request's workload by NVIDIA's method, `repeats` whole runs one after the other.
 
     `told` hears the share that is done. The head stays in BF16 with every recipe and is left out, as it is there.
@@ -70,7 +70,7 @@ def measure(
             taken[key] = found if isinstance(found, Failure) else [*so_far, found]
         told((index + 1) / (repeats * len(wanted)))
     return tuple(
-        Row(case, recipe, found if isinstance(found, Failure) else tuple(found))
+        ShapeRow(case, recipe, found if isinstance(found, Failure) else tuple(found))
         for (recipe, case), found in taken.items()
     )
 
@@ -79,13 +79,13 @@ Totals = Mapping[tuple[Recipe, Mode], tuple[float, ...] | Failure]
 """Seconds of all GEMMs of a step in each repeated run, or why there are none."""
 
 
-def totals_of(rows: Sequence[Row]) -> Totals:
+def totals_of(rows: Sequence[ShapeRow]) -> Totals:
     """The sums of the rows: one failed part makes a sum a failure."""
     keys = dict.fromkeys((row.recipe, row.case.mode) for row in rows)
     return {key: _total([row for row in rows if (row.recipe, row.case.mode) == key]) for key in keys}
 
 
-def recipe_results(rows: Sequence[Row], totals: Totals | None = None) -> tuple[RecipeResult, ...]:
+def recipe_results(rows: Sequence[ShapeRow], totals: Totals | None = None) -> tuple[RecipeResult, ...]:
     """The rows in the result's form: sums of each mode (null with a reason where a part failed), speedups, notes.
 
     `totals` stand for the sums where somebody published them.
@@ -95,7 +95,7 @@ def recipe_results(rows: Sequence[Row], totals: Totals | None = None) -> tuple[R
     return tuple(_recipe(recipe, rows, summed) for recipe in recipes)
 
 
-def _recipe(recipe: Recipe, rows: Sequence[Row], totals: Totals) -> RecipeResult:
+def _recipe(recipe: Recipe, rows: Sequence[ShapeRow], totals: Totals) -> RecipeResult:
     own = [row for row in rows if row.recipe == recipe]
     modes: tuple[Mode, ...] = tuple(dict.fromkeys(row.case.mode for row in own))
     found = RecipeResult(
@@ -111,7 +111,7 @@ def _recipe(recipe: Recipe, rows: Sequence[Row], totals: Totals) -> RecipeResult
     return found.model_copy(update={"notes": tuple(note[:1024] for note in said[-8:])})
 
 
-def _gemm(row: Row) -> GemmResult:
+def _gemm(row: ShapeRow) -> GemmResult:
     case = row.case
     figure: dict[str, Any] = (
         {"failure": row.seconds} if isinstance(row.seconds, Failure) else {"seconds": _interval(row.seconds)}
@@ -128,7 +128,7 @@ def _interval(seconds: Sequence[float]) -> Interval:
     return stats.mean_interval(seconds)
 
 
-def _total(parts: Sequence[Row]) -> tuple[float, ...] | Failure:
+def _total(parts: Sequence[ShapeRow]) -> tuple[float, ...] | Failure:
     for row in parts:
         if isinstance(row.seconds, Failure):
             named = row.seconds.reason == "no_prequantized_mode"
@@ -173,7 +173,7 @@ def _tax_note(result: RecipeResult) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ShapeReading:
     """METHOD 6's reading of one shape in one recipe: speedups over other recipes, and whether it is worth it."""
 
     name: str
@@ -184,7 +184,7 @@ class Reading:
     sentence: str
 
 
-def readings(rows: Sequence[Row]) -> tuple[Reading, ...]:
+def readings(rows: Sequence[ShapeRow]) -> tuple[ShapeReading, ...]:
     """One for each forward shape and recipe of the autocast mode, the slowest ratio first.
 
     Without a speedup over the baseline of more than half a per cent a recipe is not beneficial at that shape.
@@ -200,17 +200,17 @@ def readings(rows: Sequence[Row]) -> tuple[Reading, ...]:
     return tuple(sorted(found, key=lambda one: one.over[BASELINE]))
 
 
-def _reading(recipe: Recipe, name: str, means: Mapping[tuple[Recipe, str], float]) -> Reading:
+def _reading(recipe: Recipe, name: str, means: Mapping[tuple[Recipe, str], float]) -> ShapeReading:
     own = means[recipe, name]
     over = {other: means[other, name] / own for other in RECIPE_NAMES if other != recipe and (other, name) in means}
     gained = over[BASELINE] - 1 > stats.LEAST_DIFFERENCE
     others = [f"{ratio:.2f}x over {other}" for other, ratio in over.items() if other in (BASELINE, "mxfp8")]
     said = f"{name} fprop: {recipe} {', '.join(others)}" + ("" if gained else ": not beneficial at this shape")
-    return Reading(name, "fprop", recipe, over, "faster" if gained else "not_beneficial", said)
+    return ShapeReading(name, "fprop", recipe, over, "faster" if gained else "not_beneficial", said)
 
 
 def result_of(
-    rows: Sequence[Row], workload: ResolvedWorkload, basis: Mapping[str, Any], totals: Totals | None = None
+    rows: Sequence[ShapeRow], workload: ResolvedWorkload, basis: Mapping[str, Any], totals: Totals | None = None
 ) -> MeasurementResult:
     """The result of the method `nvidia`; `basis` has the fields that tell who measured what, where and when."""
     return MeasurementResult.model_validate(
@@ -232,7 +232,7 @@ def result_of(
 NOT_PUBLISHED = "not published"
 
 
-def published(document: Mapping[str, Any], table: str, product: str) -> tuple[MeasurementResult, tuple[Row, ...]]:
+def published(document: Mapping[str, Any], table: str, product: str) -> tuple[MeasurementResult, tuple[ShapeRow, ...]]:
     """The tables `<table>_autocast` and `<table>_prequantized` of NVIDIA's tutorial in our schema, and their rows.
 
     Forward GEMMs stand by themselves where they were published so; else, and for both gradients, the sum of a pass's
@@ -273,7 +273,7 @@ def _published_workload(document: Mapping[str, Any]) -> Workload:
     )
 
 
-def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWorkload) -> list[Row]:
+def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWorkload) -> list[ShapeRow]:
     """Rows of one table, milliseconds of one layer to seconds; counted once for each layer."""
     model, tokens = workload.model, workload.tokens_per_micro_batch
     assert model is not None
@@ -281,17 +281,17 @@ def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWork
     layers, whole = model.num_hidden_layers, GemmCase("four_gemms", "fprop", tokens, 0, 0, 1, mode)
     alone = table.get("fprop_ops", {})
     shapes = {gemm.name: gemm for gemm in workload.gemms if gemm.pass_ == "fprop"}
-    found: list[Row] = []
+    found: list[ShapeRow] = []
     for name, figures in alone.items():
         shape = shapes[name]
         case = GemmCase(name, "fprop", shape.m, shape.k, shape.n, layers, mode)
-        found += [Row(case, recipe, _published(mode, recipe, value)) for recipe, value in figures.items()]
+        found += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in figures.items()]
     passes: tuple[Literal["fprop", "dgrad", "wgrad"], ...] = (
         ("dgrad", "wgrad") if alone else ("fprop", "dgrad", "wgrad")
     )
     for pass_ in passes:
         case = replace(whole, pass_=pass_, count=layers)
-        found += [Row(case, recipe, _published(mode, recipe, value)) for recipe, value in table[pass_].items()]
+        found += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in table[pass_].items()]
     return found
 
 

@@ -21,7 +21,7 @@ take an H200 a second), and before a power window the arm's micro batch runs onc
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Slot:
     """Seconds of the parts of one visit, in their order; 0 for what is not asked for. `between` is an allowance."""
 
     discarded: float
@@ -41,11 +41,11 @@ class Visit:
         return self.discarded + self.timed + self.between
 
 
-def visit_of(timing: Timing, gemms: bool, training: bool, metered: bool) -> Visit:
+def slot_of(timing: Timing, gemms: bool, training: bool, metered: bool) -> Slot:
     """One visit by these timings: all GEMMs share a segment, the training step shares one with its power window."""
     segment = timing.segment_seconds
     power = power_share(timing) * segment if training and metered else 0.0
-    return Visit(
+    return Slot(
         discarded=timing.discard_seconds,
         gemms=segment if gemms else 0.0,
         training=segment - power if training else 0.0,

@@ -102,7 +102,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class EnergyReading:
     """Energy over the windows of one recipe, `seconds` long together; None where there are `reasons`."""
 
     joules: float | None
@@ -121,7 +121,7 @@ class Draw:
         return None if self.joules is None else self.joules / self.seconds
 
 
-def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> Draw:
+def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> EnergyReading:
     """One sensor's energy over all windows of a recipe; one bad window voids it, for a sum must not lose a part."""
     ordered = in_order(trace)
     parts = [(window, near(ordered, window, limits)) for window in windows]
@@ -135,10 +135,10 @@ def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = L
     if not reasons and abs(by_integral - joules) > limits.disagreement * joules:
         reasons.append(why.COUNTER_DISAGREES)
     told = tuple(dict.fromkeys(reasons))
-    return Draw(None if told else joules, seconds, renewed, trace.scope, told)
+    return EnergyReading(None if told else joules, seconds, renewed, trace.scope, told)
 
 
-def without_pauses(found: Draw, paused_seconds: float, rest_watts: float | None) -> Draw:
+def without_pauses(found: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
     """The draw of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
 
     Void where the draw at rest is not known or not below the windows' mean.

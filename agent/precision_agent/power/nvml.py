@@ -43,7 +43,7 @@ class GpuReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GpuReadings:
     """All GPUs that NVML shows, or why it shows none."""
 
     gpus: tuple[GpuReading, ...] = ()
@@ -51,22 +51,22 @@ class Reading:
     failure: Failure | None = None
 
 
-def read(library: Any = None) -> Reading:
+def read(library: Any = None) -> GpuReadings:
     """A reading of every GPU that the container sees; `library` stands in for pynvml."""
     try:
         nvml = library or importlib.import_module("pynvml")
     except ImportError as error:
-        return Reading(failure=Failure(reason="nvml_not_installed", message=f"nvidia-ml-py: {error}"[:1024]))
+        return GpuReadings(failure=Failure(reason="nvml_not_installed", message=f"nvidia-ml-py: {error}"[:1024]))
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Reading(failure=Failure(reason="nvml_unavailable", message=str(error)[:1024]))
+        return GpuReadings(failure=Failure(reason="nvml_unavailable", message=str(error)[:1024]))
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         gpus = tuple(_gpu(nvml, handle) for handle in handles)
-        return Reading(gpus, driver=_text(_ask(nvml, nvml.nvmlSystemGetDriverVersion)))
+        return GpuReadings(gpus, driver=_text(_ask(nvml, nvml.nvmlSystemGetDriverVersion)))
     except nvml.NVMLError as error:
-        return Reading(failure=Failure(reason="nvml_failed", message=str(error)[:1024]))
+        return GpuReadings(failure=Failure(reason="nvml_failed", message=str(error)[:1024]))
     finally:
         _ask(nvml, nvml.nvmlShutdown)
 

@@ -45,7 +45,7 @@ class SampledSensors:
 
 
 @dataclass(frozen=True, slots=True)
-class Sensing:
+class SensorFacts:
     """Sensors and what is known of them. Without `sensors` there is no energy figure, and `failure` says why.
 
     `idle_watts` is what all sensors of one scope drew together before any load; `modules` says on which board each GPU

@@ -39,7 +39,7 @@ Wait = Callable[[float], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SensorRow:
     """What one GPU told at one moment; None where it does not tell. `lost` says in words that it is gone."""
 
     at: float
@@ -125,7 +125,7 @@ class Sampler:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]  # the last line may be half written
         self._read_bytes += len(whole)
-        self._tape.add(Row(**json.loads(line)) for line in whole.splitlines())
+        self._tape.add(SensorRow(**json.loads(line)) for line in whole.splitlines())
         return self._tape.recordings()
 
     def _end(self, patience: float) -> None:
@@ -164,7 +164,7 @@ def start(uuids: Sequence[str], folder: Path, interval: float = LEAST_INTERVAL_S
     return Failure(reason=told.get("failure", why.NO_SAMPLER.name), message=str(message)[:1024])
 
 
-def recordings(rows: Iterable[Row]) -> dict[str, Recording]:
+def recordings(rows: Iterable[SensorRow]) -> dict[str, Recording]:
     """The rows as recordings by UUID."""
     tape = Tape()
     tape.add(rows)
@@ -177,7 +177,7 @@ class Tape:
     def __init__(self) -> None:
         self._gpus: dict[str, _Kept] = {}
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[SensorRow]) -> None:
         """Later rows; of any GPU."""
         for row in rows:
             self._gpus.setdefault(row.gpu, _Kept()).add(row)
@@ -189,7 +189,7 @@ class Tape:
 
 def sample(
     nvml: Any, uuids: Sequence[str], clock: Callable[[], float], wait: Wait, interval: float = LEAST_INTERVAL_SECONDS
-) -> Iterator[Row]:
+) -> Iterator[SensorRow]:
     """Rows of these GPUs, tick by tick, until `wait` says stop or all are lost; late ticks are left out, not made up.
 
     NVML must be initialised.
@@ -199,7 +199,7 @@ def sample(
         try:
             handles[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
         except nvml.NVMLError as error:
-            yield Row(clock(), uuid, lost=str(error))
+            yield SensorRow(clock(), uuid, lost=str(error))
     began = clock()
     while handles:
         for uuid, handle in tuple(handles.items()):
@@ -213,14 +213,14 @@ def sample(
             return
 
 
-def _row(nvml: Any, uuid: str, handle: Any, clock: Callable[[], float]) -> Row:
+def _row(nvml: Any, uuid: str, handle: Any, clock: Callable[[], float]) -> SensorRow:
     """One GPU's row; its time lies amid the questions for power and energy."""
     before = clock()
     try:
         energy = _ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         fields = _fields(nvml, handle)
         at = (before + clock()) / 2
-        return Row(
+        return SensorRow(
             at,
             uuid,
             milliwatts=fields.get((POWER_INSTANT, GPU_SCOPE)),
@@ -233,7 +233,7 @@ def _row(nvml: Any, uuid: str, handle: Any, clock: Callable[[], float]) -> Row:
             used_bytes=_used(nvml, handle),
         )
     except nvml.NVMLError as error:
-        return Row(before, uuid, lost=str(error))
+        return SensorRow(before, uuid, lost=str(error))
 
 
 def _used(nvml: Any, handle: Any) -> int | None:
@@ -286,7 +286,7 @@ class _Kept:
     used_bytes: list[tuple[float, int]] = field(default_factory=list)
     lost: str | None = None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: SensorRow) -> None:
         at = row.at
         if row.milliwatts is not None:
             self.power.append(PowerSample(at, row.milliwatts / 1e3))

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_agent.power import reasons as why
-from precision_agent.power.energy import Draw
+from precision_agent.power.energy import EnergyReading
 from precision_agent.power.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class MeteredGpus:
     """One sensor's draw and the GPUs (UUIDs) whose work it pays for: one, or all of a module."""
 
     gpus: frozenset[str]
-    draw: Draw
+    draw: EnergyReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TokenEnergy:
     net_reason: Reason | None = None
 
 
-def node_draw(meters: Sequence[Meter], measured: Iterable[str]) -> Draw:
+def node_draw(meters: Sequence[MeteredGpus], measured: Iterable[str]) -> EnergyReading:
     """The draw of all `measured` GPUs (UUIDs) at once: each under exactly one meter, no meter with a foreign GPU.
 
     ValueError where scopes are mixed: watts of a GPU and of a module don't add up to anything.
@@ -53,23 +53,23 @@ def node_draw(meters: Sequence[Meter], measured: Iterable[str]) -> Draw:
     seconds = max(meter.draw.seconds for meter in meters)
     joules = math.fsum((meter.draw.watts or 0.0) * seconds for meter in meters)
     renewed = min(meter.draw.updates for meter in meters)
-    return Draw(None if told else joules, seconds, renewed, scopes.pop(), told)
+    return EnergyReading(None if told else joules, seconds, renewed, scopes.pop(), told)
 
 
-def meters_of(draws: Mapping[str, Draw], modules: Mapping[str, str]) -> tuple[Meter, ...]:
+def meters_of(draws: Mapping[str, EnergyReading], modules: Mapping[str, str]) -> tuple[MeteredGpus, ...]:
     """One meter a GPU, or with module scope one a module; `modules` says where every GPU of the node sits.
 
     Both go by UUID. A GPU of the module that was not measured is in the meter: then the figure is void.
     """
-    meters: dict[str, Meter] = {}
+    meters: dict[str, MeteredGpus] = {}
     for uuid, found in draws.items():
         module = modules.get(uuid, uuid)
         sharing = {other for other, its in modules.items() if its == module} if found.scope == "module" else set()
-        meters.setdefault(module if found.scope == "module" else uuid, Meter(frozenset({uuid, *sharing}), found))
+        meters.setdefault(module if found.scope == "module" else uuid, MeteredGpus(frozenset({uuid, *sharing}), found))
     return tuple(meters.values())
 
 
-def token_energy(found: Draw, tokens: float, idle_watts: float | None) -> TokenEnergy | tuple[Reason, ...]:
+def token_energy(found: EnergyReading, tokens: float, idle_watts: float | None) -> TokenEnergy | tuple[Reason, ...]:
     """Tokens of the same windows over their joules; without a valid draw its reasons.
 
     `idle_watts` is what the same sensors drew before the run.

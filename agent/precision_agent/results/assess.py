@@ -12,7 +12,7 @@ from precision_agent.cases import Arm, GemmCase
 from precision_agent.protocol import Probe
 from precision_agent.results.meaning import facts_of, meaning
 from precision_agent.results.power_windows import HeldBack
-from precision_agent.results.train import Measured, Metering, steps_of, training_of
+from precision_agent.results.train import Measured, RecipePower, steps_of, training_of
 from precision_agent.sampling.sample import LEAST_PALINDROMES
 from precision_api import stats
 from precision_api.request import Mode
@@ -36,11 +36,11 @@ SHARE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RecipeEvidence:
     """What else is known of one arm, beside its samples."""
 
     probe: Probe
-    metering: Metering
+    metering: RecipePower
     memory: Memory = field(default_factory=Memory)
     verification: Verification | None = None
     held_back: HeldBack = field(default_factory=HeldBack)
@@ -53,7 +53,7 @@ class Evidence:
     notes: tuple[str, ...] = ()
 
 
-def recipe_result(arm: Arm, run: Measured, evidence: Evidence) -> RecipeResult:
+def recipe_result(arm: Arm, run: Measured, evidence: RecipeEvidence) -> RecipeResult:
     """All that the samples and the evidence say of one recipe; what it means comes after all recipes are known."""
     probe = evidence.probe
     if probe.availability not in ("ok", "emulated"):

@@ -23,7 +23,7 @@ SENTENCES: Mapping[str, str] = {reason.name: reason.sentence for reason in POWER
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Explanation:
     """One figure: what it is of, what it is called, its value as text, and where it comes from."""
 
     of: str
@@ -32,7 +32,7 @@ class Told:
     source: str
 
 
-def explain(result: MeasurementResult) -> tuple[Told, ...]:
+def explain(result: MeasurementResult) -> tuple[Explanation, ...]:
     """A row for each figure that the result holds, and for each that it lacks with a reason."""
     rows = (*_run(result), *(told for row in result.recipes for told in _recipe(row, result)))
     if result.provenance == "measured":
@@ -41,7 +41,7 @@ def explain(result: MeasurementResult) -> tuple[Told, ...]:
     return tuple(replace(row, of=f"{row.of} ({result.provenance})") if row.of in recipes else row for row in rows)
 
 
-def as_text(rows: tuple[Told, ...]) -> str:
+def as_text(rows: tuple[Explanation, ...]) -> str:
     """The rows under a heading for each recipe."""
     lines: list[str] = []
     of = ""
@@ -54,33 +54,41 @@ def as_text(rows: tuple[Told, ...]) -> str:
     return "\n".join(lines)
 
 
-def as_document(rows: tuple[Told, ...]) -> list[dict[str, str]]:
+def as_document(rows: tuple[Explanation, ...]) -> list[dict[str, str]]:
     """The rows for programs."""
     return [asdict(row) for row in rows]
 
 
-def _run(result: MeasurementResult) -> Iterator[Told]:
+def _run(result: MeasurementResult) -> Iterator[Explanation]:
     of = f"run {result.run} on {result.node}"
     gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
-    yield Told(of, "machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
-    yield Told(of, "provenance", result.provenance, _origin(result))
+    yield Explanation(of, "machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
+    yield Explanation(of, "provenance", result.provenance, _origin(result))
     for made_up in result.simulated:
-        yield Told(of, f"simulated {made_up.field}", "not measured", made_up.assumption)
+        yield Explanation(of, f"simulated {made_up.field}", "not measured", made_up.assumption)
     if result.method == "nvidia":
-        yield Told(of, "method", "nvidia", "benchmark_gemm.py's: forward GEMMs only, for comparison, never exported")
+        yield Explanation(
+            of, "method", "nvidia", "benchmark_gemm.py's: forward GEMMs only, for comparison, never exported"
+        )
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.phase_seconds.items())
     if phases:
-        yield Told(of, "phases", phases, "by this machine's clock; `precision-agent run --plan` says what was expected")
+        yield Explanation(
+            of, "phases", phases, "by this machine's clock; `precision-agent run --plan` says what was expected"
+        )
     if result.partial:
-        yield Told(of, "partial", result.partial.reason, f"the run ended early: {result.partial.message}")
+        yield Explanation(of, "partial", result.partial.reason, f"the run ended early: {result.partial.message}")
     software = result.software.model_dump(exclude_none=True, exclude={"stack_hash"})
     versions = ", ".join(f"{name} {version}" for name, version in software.items())
-    yield Told(of, "software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
-    yield Told(of, "workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
+    yield Explanation(of, "software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
+    yield Explanation(of, "workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
     if result.recipe_scope == "mlp":
-        yield Told(of, "recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
+        yield Explanation(
+            of, "recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe"
+        )
     if result.training_flops_per_token:
-        yield Told(of, "training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
+        yield Explanation(
+            of, "training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula)
+        )
     yield from _noise(result, of)
 
 
@@ -103,38 +111,54 @@ def _formula(name: str | None) -> str:
     return f"{name}: {TRAINING_FLOPS.text}" if name == known else f"formula {name}"
 
 
-def _noise(result: MeasurementResult, of: str) -> Iterator[Told]:
+def _noise(result: MeasurementResult, of: str) -> Iterator[Explanation]:
     if result.steadiness:
-        yield Told(of, "warm-up", result.steadiness.state, f"{result.steadiness.seconds:.0f} s; until temperature, SM "
-                   f"clock and step time have no slope. {result.steadiness.message}")  # fmt: skip
+        yield Explanation(
+            of,
+            "warm-up",
+            result.steadiness.state,
+            f"{result.steadiness.seconds:.0f} s; until temperature, SM "
+            f"clock and step time have no slope. {result.steadiness.message}",
+        )
     if result.sensor:
-        yield Told(of, "power sensor", result.sensor.accuracy, f"energy counter against the integral of power under a "
-                   f"square wave: {_number(result.sensor.agreement)}. {result.sensor.message}")  # fmt: skip
+        yield Explanation(
+            of,
+            "power sensor",
+            result.sensor.accuracy,
+            f"energy counter against the integral of power under a "
+            f"square wave: {_number(result.sensor.agreement)}. {result.sensor.message}",
+        )
     if result.control_ratio:
-        yield Told(of, "control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for "
-                   "noise")  # fmt: skip
+        yield Explanation(
+            of, "control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for noise"
+        )
     if result.noise_floor is not None:
-        how = "the control's distance from 1 and its half-width, at least 0.5 %" if result.control_ratio else (
-            "the least there is: no control has a figure")  # fmt: skip
-        yield Told(of, "noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference")
+        how = (
+            "the control's distance from 1 and its half-width, at least 0.5 %"
+            if result.control_ratio
+            else ("the least there is: no control has a figure")
+        )
+        yield Explanation(
+            of, "noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference"
+        )
 
 
-def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
+def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
     of = row.recipe
-    yield Told(of, "availability", row.availability, row.availability_reason or _tried(result))
+    yield Explanation(of, "availability", row.availability, row.availability_reason or _tried(result))
     if row.availability in ("ok", "emulated"):
         yield from _verification(row)
         for part in row.sums:
             yield from _sum(part, row, result)
         if row.quantization_tax is not None:
-            yield Told(of, "quantisation tax", f"{row.quantization_tax:.1%}", _tax_source(row))
+            yield Explanation(of, "quantisation tax", f"{row.quantization_tax:.1%}", _tax_source(row))
         if row.training:
             yield from _training(row.training, row, result)
         yield from _conditions(row)
         if row.meaning:
-            yield Told(of, "meaning", row.meaning.kind, row.meaning.sentence)
+            yield Explanation(of, "meaning", row.meaning.kind, row.meaning.sentence)
     for note in row.notes:
-        yield Told(of, "note", "", note)
+        yield Explanation(of, "note", "", note)
 
 
 def _tried(result: MeasurementResult) -> str:
@@ -151,60 +175,60 @@ def _tax_source(row: RecipeResult) -> str:
     return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
 
 
-def _verification(row: RecipeResult) -> Iterator[Told]:
+def _verification(row: RecipeResult) -> Iterator[Explanation]:
     found = row.verification
     share = f", {found.share:.0%} of GEMM time" if found.share is not None else ""
-    yield Told(row.recipe, "precision", f"{found.verdict}{share}", found.message or "nothing was looked at")
+    yield Explanation(row.recipe, "precision", f"{found.verdict}{share}", found.message or "nothing was looked at")
     for kernel in found.kernels[:3]:
-        yield Told(row.recipe, "kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
+        yield Explanation(row.recipe, "kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
     if found.errors:
         errors = ", ".join(f"{name} {_number(value)}" for name, value in found.errors.model_dump().items())
-        yield Told(
+        yield Explanation(
             row.recipe, "error against FP32", errors, "relative, on random data: too small is as suspect as too large"
         )
 
 
-def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
+def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
     name = f"GEMMs ({part.mode})"
     measured = [gemm for gemm in row.gemms if gemm.mode == part.mode]
     if part.seconds is None:
         failure = part.failure
-        yield Told(row.recipe, name, "none", f"{failure.reason}: {failure.message}" if failure else "")
+        yield Explanation(row.recipe, name, "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
     how, timed = ALONE[result.backend] if part.mode == "prequantized" else AUTOCAST, "in each segment"
     if result.method == "nvidia":
         how, timed = "forward calls only", "in each repeated run"
     kinds = f"{len(measured)} kinds, each timed {timed} and counted as often as the workload has it"
-    yield Told(
+    yield Explanation(
         row.recipe, name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}"
     )
     if part.speedup:
         told = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
-        yield Told(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", told)
+        yield Explanation(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", told)
 
 
-def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> Iterator[Told]:
+def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
     of = row.recipe
     if found.tokens_per_second is None:
         failure = found.failure
-        yield Told(of, "training", "none", f"{failure.reason}: {failure.message}" if failure else "")
+        yield Explanation(of, "training", "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
-    yield Told(of, "tokens/s", _interval(found.tokens_per_second), _full_depth(found))
+    yield Explanation(of, "tokens/s", _interval(found.tokens_per_second), _full_depth(found))
     if found.synchronous_tokens_per_second:
         spread = f", at {found.gpu_spread:.1%} of their mean" if found.gpu_spread is not None else ""
         told = f"GPUs x the slowest one ({found.slowest_gpu}{spread}): what a job that waits for all of them gets"
         if found.slowest_gpu:
-            yield Told(of, "tokens/s in step", _interval(found.synchronous_tokens_per_second), told)
+            yield Explanation(of, "tokens/s in step", _interval(found.synchronous_tokens_per_second), told)
     if found.speedup:
         verdict = f"; verdict: {found.difference.replace('_', ' ')}" if found.difference else ""
         told = f"tokens/s over {result.baseline}'s, {_paired(found.speedup, result)}{verdict}"
-        yield Told(of, "speedup", _interval(found.speedup), told)
+        yield Explanation(of, "speedup", _interval(found.speedup), told)
     if found.mfu:
         told = f"tokens/s x FLOPs a token, by GPU, over {found.mfu.peak}"
-        yield Told(of, "MFU", f"{found.mfu.value:.1%}", told)
+        yield Explanation(of, "MFU", f"{found.mfu.value:.1%}", told)
     if found.depth_check is not None:
         told = "predicted over measured step time of a model of another depth: within 3 % is agreement"
-        yield Told(of, "depth check", f"{found.depth_check:.3f}", told)
+        yield Explanation(of, "depth check", f"{found.depth_check:.3f}", told)
     if found.energy:
         yield from _energy(found.energy, of, result)
 
@@ -227,32 +251,34 @@ def _full_depth(found: Training) -> str:
     return told
 
 
-def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Told]:
+def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Explanation]:
     if not energy.valid or energy.watts is None:
         said = (f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason for reason in energy.reasons)
-        yield Told(of, "energy", "none", f"no figure, for: {' '.join(said)}")
+        yield Explanation(of, "energy", "none", f"no figure, for: {' '.join(said)}")
         return
     windows = f"over {energy.seconds:.0f} s" if energy.seconds else "over power windows"
     updates = f" and {energy.updates} updates of the sensor" if energy.updates else ""
     counted = "energy counter" if energy.scope == "gpu" else "integral of the modules' power"
     told = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
-    yield Told(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
-    yield Told(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
+    yield Explanation(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
+    yield Explanation(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
     if energy.tokens_per_joule_ratio:
         ratio = energy.tokens_per_joule_ratio
         told = (
             f"tokens/J over {result.baseline}'s, {_paired(ratio, result)}; each has the layers' draw of its own power "
             "windows, and of head and optimizer, which are replayed less often, that of the nearest palindrome"
         )
-        yield Told(of, "tokens/J ratio", _interval(ratio), told)
+        yield Explanation(of, "tokens/J ratio", _interval(ratio), told)
     if energy.tokens_per_joule_net is not None:
         idle = f"{energy.idle_watts:,.0f} W" if energy.idle_watts is not None else "the draw"
-        yield Told(of, "tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off")
+        yield Explanation(
+            of, "tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off"
+        )
     elif energy.net_reason:
-        yield Told(of, "tokens/J net", "none", f"{energy.net_reason}: {SENTENCES.get(energy.net_reason, '')}")
+        yield Explanation(of, "tokens/J net", "none", f"{energy.net_reason}: {SENTENCES.get(energy.net_reason, '')}")
 
 
-def _conditions(row: RecipeResult) -> Iterator[Told]:
+def _conditions(row: RecipeResult) -> Iterator[Explanation]:
     memory = {
         "allocated_peak_bytes": "by the allocator",
         "reserved_peak_bytes": "reserved by the allocator",
@@ -262,17 +288,17 @@ def _conditions(row: RecipeResult) -> Iterator[Told]:
     for name, how in memory.items():
         size = getattr(row.memory, name)
         if size is not None:
-            yield Told(row.recipe, "memory peak", f"{size / 2**30:.1f} GiB", how)
+            yield Explanation(row.recipe, "memory peak", f"{size / 2**30:.1f} GiB", how)
     if row.throttled:
         told = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
-        yield Told(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", told)
+        yield Explanation(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", told)
     if row.cpu_bound:
-        yield Told(row.recipe, "CPU-bound", "yes", "the GPU was busy less than 95 % of the wall time")
+        yield Explanation(row.recipe, "CPU-bound", "yes", "the GPU was busy less than 95 % of the wall time")
     if row.loss:
         entropy = f"; no loss goes below {row.loss.entropy:.2f} nats for long" if row.loss.entropy is not None else ""
         verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")
         told = f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
-        yield Told(row.recipe, "loss", verdict, told)
+        yield Explanation(row.recipe, "loss", verdict, told)
 
 
 def _paired(ratio: Interval, result: MeasurementResult) -> str:

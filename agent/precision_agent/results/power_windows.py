@@ -13,7 +13,17 @@ from statistics import fmean
 
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
-from precision_agent.power.energy import Draw, Limits, Load, Trace, Window, draw, in_order, near, without_pauses
+from precision_agent.power.energy import (
+    EnergyReading,
+    Limits,
+    Load,
+    Trace,
+    Window,
+    draw,
+    in_order,
+    near,
+    without_pauses,
+)
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.power.throttle import Throttle, ThrottleReading, marking, pooled, shares
@@ -29,7 +39,7 @@ TRACE_POINTS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDraw:
+class NodePower:
     """The node's draw by part of the step, watts while it ran; the windows together, and the fewest updates that a
     sensor had. `by_palindrome`: the same watts from the windows of each palindrome alone, which has some parts only."""
 
@@ -55,7 +65,7 @@ class NodeDraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Sensed:
+class WindowSensors:
     """What is known of the sensors: the board of each GPU (UUIDs), their period, and when the GPUs were at rest."""
 
     modules: Mapping[str, str]
@@ -64,8 +74,8 @@ class Sensed:
 
 
 def node_draws(
-    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], known: Sensed
-) -> NodeDraw | tuple[Reason, ...]:
+    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], known: WindowSensors
+) -> NodePower | tuple[Reason, ...]:
     """The draw of all GPUs (`names`, UUIDs) while an arm's parts were replayed, or every reason why there is none."""
     if not windows:
         return (why.TOO_SHORT,)
@@ -87,11 +97,11 @@ def node_draws(
         if found.watts is None:
             return found.reasons
         watts[part] = found.watts
-    return NodeDraw(watts, whole.seconds, whole.updates, whole.scope, _by_palindrome(traces, windows, known))
+    return NodePower(watts, whole.seconds, whole.updates, whole.scope, _by_palindrome(traces, windows, known))
 
 
 def _by_palindrome(
-    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed
+    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors
 ) -> dict[int, dict[Part, float]]:
     """The draw of each part from the windows of one palindrome; a part whose windows don't stand alone is left out."""
     chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
@@ -110,13 +120,13 @@ def _trace(recording: Recording) -> Trace:
     return recording.module if recording.module.power and not recording.gpu.power else recording.gpu
 
 
-def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
+def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
     """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
     draws = {name: _drawn(name, trace, windows, known, Limits()) for name, trace in traces.items()}
     return node_draw(meters_of(draws, known.modules), traces)
 
 
-def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: Sensed) -> Draw:
+def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
     """The node while the steps of one part's windows ran, its pauses taken off."""
     draws = {}
     for name, trace in traces.items():
@@ -126,7 +136,9 @@ def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: S
     return node_draw(meters_of(draws, known.modules), traces)
 
 
-def _drawn(name: str, trace: Trace, windows: Sequence[PowerWindow], known: Sensed, limits: Limits) -> Draw:
+def _drawn(
+    name: str, trace: Trace, windows: Sequence[PowerWindow], known: WindowSensors, limits: Limits
+) -> EnergyReading:
     first, last = windows[0], windows[-1]
     cut = near(trace, Window(first.window.start, last.window.end))
     step = first.steps.get(name, first.step_seconds)

@@ -12,7 +12,7 @@ from precision_agent.method.full_depth import Values, depth_check, depth_of, win
 from precision_agent.method.loss import loss_of, loss_run, source
 from precision_agent.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName, Sample
 from precision_agent.results.train import Measured, Steps, steps_of
-from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import first_failure
 from precision_api.request import TIMINGS, MeasurementRequest
 from precision_api.result import Failure, Loss
@@ -23,7 +23,7 @@ SECOND_DEPTH_SECONDS = 1.0
 """Of timed steps at the second depth: enough for a check that allows 3 %."""
 Notes = Mapping[str, tuple[str, ...]]
 """By an arm's label, what its reader must know."""
-Told = Callable[[str, float], None]
+ReportProgress = Callable[[str, float], None]
 """Hears a phase's name and the share of it that is done."""
 
 
@@ -41,12 +41,12 @@ class After:
 
 
 def look(
-    crew: Crew,
+    crew: Devices,
     request: MeasurementRequest,
     run: Measured,
     arms: Sequence[Arm],
     stop: Stop,
-    told: Told,
+    told: ReportProgress,
     trace: Path | None,
 ) -> After:
     """All of it for the arms that run, the control left out; a stop ends it with what is there."""
@@ -59,15 +59,15 @@ def look(
 
 
 def _verified(
-    crew: Crew, arms: Sequence[Arm], stop: Stop, told: Told, trace: Path | None
+    crew: Devices, arms: Sequence[Arm], stop: Stop, told: ReportProgress, trace: Path | None
 ) -> tuple[dict[str, Profile], dict[str, Inspection], Notes]:
     told("verify", 0.0)
     if stop():
         return {}, {}, {}
     places = [trace and trace / f"trace-{arm.label}.json" for arm in arms]
-    profiles = crew.spread([Order("profile", (arm, place), arm=arm) for arm, place in zip(arms, places, strict=True)])
+    profiles = crew.spread([Call("profile", (arm, place), arm=arm) for arm, place in zip(arms, places, strict=True)])
     told("verify", 0.5)
-    inspections = crew.spread([Order("inspect", (arm,), arm=arm) for arm in arms])
+    inspections = crew.spread([Call("inspect", (arm,), arm=arm) for arm in arms])
     told("verify", 1.0)
     labels = [arm.label for arm in arms]
     notes = {
@@ -100,7 +100,7 @@ def _note(what: str, found: object) -> tuple[str, ...]:
 
 
 def _second_depths(
-    crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told
+    crew: Devices, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: ReportProgress
 ) -> tuple[dict[str, float], Notes]:
     """Predicted over measured step at a second depth, in `standard` and longer; why an arm has none is a note.
 
@@ -116,7 +116,7 @@ def _second_depths(
         steps = steps_of(arm, run)
         if isinstance(steps, Failure):
             continue  # told already, and nothing to check
-        answers = crew.all(Order("second_depth", (arm, seconds), seconds, arm))
+        answers = crew.all(Call("second_depth", (arm, seconds), seconds, arm))
         found = first_failure(run.names, answers) or _worst(arm, steps, run, answers)
         if isinstance(found, Failure):
             notes[arm.label] = _note("a second depth was not checked", found)
@@ -160,7 +160,9 @@ def _other_mix(arm: Arm, run: Measured, sample: Sample) -> Failure | None:
     return Failure(reason="windows_differ", message=f"{told} layers have a sliding window")
 
 
-def _losses(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: Told) -> dict[str, Loss]:
+def _losses(
+    crew: Devices, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: ReportProgress
+) -> dict[str, Loss]:
     """Loss runs of every arm and seed; one failed seed fails the arm's verdict, with its reason."""
     model = run.workload.model
     if request.loss is None:
@@ -173,7 +175,7 @@ def _losses(crew: Crew, request: MeasurementRequest, run: Measured, arms: Sequen
     wanted = [(arm, seed) for arm in arms for seed in seeds]
     steps, factor = request.loss.steps, request.loss.learning_rate_factor
     plans = [(arm, LossPlan(steps, seed, factor)) for arm, seed in wanted]
-    tracks = crew.spread([Order("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
+    tracks = crew.spread([Call("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
     told("loss", 1.0)
     entropy = source(model.vocab_size, seeds[0]).entropy
     return {

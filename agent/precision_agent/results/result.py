@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from precision_agent.cases import Arm
 from precision_agent.method.full_depth import depth_agrees, other_windows
 from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
-from precision_agent.power.sensing import Sensing
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.precision.evidence import UNFUSED, cpu_bound, quantization_tax, unfused_attention, verification_of
 from precision_agent.protocol import Inspection, Origin, Probe, Profile, Sample
-from precision_agent.results.assess import Evidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.power_windows import (
-    NodeDraw,
-    Sensed,
+    NodePower,
+    WindowSensors,
     clocks,
     held_back,
     node_draws,
@@ -26,7 +26,7 @@ from precision_agent.results.power_windows import (
 )
 from precision_agent.results.profiling import After
 from precision_agent.results.recommend import recommend
-from precision_agent.results.train import Measured, Metering
+from precision_agent.results.train import Measured, RecipePower
 from precision_agent.sampling.calibrate import disagrees
 from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.sample import Samples
@@ -36,7 +36,7 @@ from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, GpuHealth, MeasurementResult, Memory, Steadiness
 
 MOST_NOTES = 8
-Drawn = NodeDraw | tuple[Reason, ...] | Failure
+PowerOrReason = NodePower | tuple[Reason, ...] | Failure
 """An arm's draw, or why there is none."""
 
 
@@ -51,7 +51,7 @@ class Found:
     machine: Machine
     origin: Origin
     probes: Mapping[Arm, Probe]
-    sensing: Sensing
+    sensing: SensorFacts
     recordings: Recordings
     began: float
     """Moment of `started_at` on the samples' clock."""
@@ -121,7 +121,7 @@ def partial_of(found: Found, samples: Samples) -> Found:
     return replace(found, run=replace(found.run, samples=samples.so_far()))
 
 
-def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Evidence:
+def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, PowerOrReason]) -> RecipeEvidence:
     probe, samples = found.probes[arm], found.run.samples
     windows = samples.timed.get(arm.label, ())
     recordings = found.recordings.gpus
@@ -129,7 +129,7 @@ def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Evidence:
     inside = found.after.inspections.get(arm.label, Inspection())
     used = used_bytes(recordings, windows)
     memory = found.memory.get(arm.label, Memory())
-    return Evidence(
+    return RecipeEvidence(
         probe=probe,
         metering=_metering(arm, found, draws),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
@@ -216,13 +216,13 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
 
 
-def _metering(arm: Arm, found: Found, draws: Mapping[Arm, Drawn]) -> Metering:
+def _metering(arm: Arm, found: Found, draws: Mapping[Arm, PowerOrReason]) -> RecipePower:
     sensing = found.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
-    return Metering(draws[arm], sensing.idle_watts, accuracy, draws[found.run.cases.baseline])
+    return RecipePower(draws[arm], sensing.idle_watts, accuracy, draws[found.run.cases.baseline])
 
 
-def _draw(arm: Arm, found: Found) -> Drawn:
+def _draw(arm: Arm, found: Found) -> PowerOrReason:
     sensing, samples = found.sensing, found.run.samples
     if sensing.sensors is None:
         return sensing.failure
@@ -233,11 +233,11 @@ def _draw(arm: Arm, found: Found) -> Drawn:
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(arm.label, ())
-    known = Sensed(sensing.modules, sensing.sensor_seconds, sensing.rests)
+    known = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests)
     return node_draws(found.recordings.gpus, windows, found.run.names, known)
 
 
-def _health(sensing: Sensing) -> tuple[GpuHealth, ...]:
+def _health(sensing: SensorFacts) -> tuple[GpuHealth, ...]:
     return tuple(
         GpuHealth(
             uuid=gpu.uuid,

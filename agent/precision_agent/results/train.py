@@ -22,11 +22,11 @@ from precision_agent.method.full_depth import (
     node_rates,
     speedup,
 )
-from precision_agent.power.energy import Draw
+from precision_agent.power.energy import EnergyReading
 from precision_agent.power.reasons import Reason
 from precision_agent.power.token_energy import token_energy
 from precision_agent.protocol import RegionName
-from precision_agent.results.power_windows import NodeDraw
+from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_PALINDROMES, Samples
 from precision_api import stats
 from precision_api.products import Part
@@ -73,16 +73,16 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Metering:
+class RecipePower:
     """An arm's draw, or why there is none; `idle_watts` by scope, of all sensors together.
 
     `baseline` is the baseline's draw: for the ratio to it, and for layers that are kept in its recipe.
     """
 
-    draw: NodeDraw | tuple[Reason, ...] | Failure
+    draw: NodePower | tuple[Reason, ...] | Failure
     idle_watts: Mapping[PowerScope, float]
     accuracy: SensorAccuracy = "unverified"
-    baseline: NodeDraw | tuple[Reason, ...] | Failure = ()
+    baseline: NodePower | tuple[Reason, ...] | Failure = ()
 
 
 def steps_of(arm: Arm, run: Measured) -> Steps | Failure:
@@ -130,7 +130,7 @@ def _regions(arm: Arm, samples: Samples, place: int) -> dict[RegionName, tuple[f
     }
 
 
-def training_of(arm: Arm, run: Measured, metering: Metering, depth_check: float | None = None) -> Training:
+def training_of(arm: Arm, run: Measured, metering: RecipePower, depth_check: float | None = None) -> Training:
     """The training figure of one arm."""
     steps, case = steps_of(arm, run), run.cases.training
     if isinstance(steps, Failure) or case is None:
@@ -197,8 +197,8 @@ def _mfu(arm: Arm, flops: float, part: Part | None) -> Utilisation | None:
     return Utilisation(value=flops / peak, peak_flops_per_second=peak, peak=name)
 
 
-def _void(found: NodeDraw | tuple[Reason, ...] | Failure, metering: Metering) -> Energy:
-    assert not isinstance(found, NodeDraw)
+def _void(found: NodePower | tuple[Reason, ...] | Failure, metering: RecipePower) -> Energy:
+    assert not isinstance(found, NodePower)
     reasons = (found.reason,) if isinstance(found, Failure) else tuple(reason.name for reason in found)
     return Energy(valid=False, reasons=reasons[:8], sensor_accuracy=metering.accuracy)
 
@@ -210,14 +210,14 @@ def _mean_regions(arm: Arm, run: Measured, palindrome: int | None = None) -> dic
     return {name: fmean(value for device in devices for value in device[name][chosen]) for name in devices[0]}
 
 
-def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy:
+def _energy(arm: Arm, run: Measured, steps: Steps, metering: RecipePower) -> Energy:
     """Joules of full-depth steps, from each part's draw and its seconds at full depth."""
     found = metering.draw
-    if not isinstance(found, NodeDraw):
+    if not isinstance(found, NodePower):
         return _void(found, metering)
     higher = None
     if steps.depth.kept_higher:
-        if not isinstance(metering.baseline, NodeDraw):
+        if not isinstance(metering.baseline, NodePower):
             return _void(metering.baseline, metering)
         higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
     watts = full_depth_watts(_mean_regions(arm, run), found.watts, steps.depth, higher)
@@ -226,7 +226,7 @@ def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy
     rate = steps.rates.tokens_per_second.value
     idle = metering.idle_watts.get(found.scope)
     told = token_energy(
-        Draw(watts * found.seconds, found.seconds, found.updates, found.scope), rate * found.seconds, idle
+        EnergyReading(watts * found.seconds, found.seconds, found.updates, found.scope), rate * found.seconds, idle
     )
     if isinstance(told, tuple):
         return _void(told, metering)
@@ -246,10 +246,10 @@ def _energy(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Energy
     )
 
 
-def _energy_ratio(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> Interval | None:
+def _energy_ratio(arm: Arm, run: Measured, steps: Steps, metering: RecipePower) -> Interval | None:
     """Tokens per joule over the baseline's, paired within palindromes; None where the two have no like figures."""
     own, its, theirs = metering.draw, metering.baseline, steps_of(run.cases.baseline, run)
-    if arm == run.cases.baseline or not isinstance(own, NodeDraw) or not isinstance(its, NodeDraw):
+    if arm == run.cases.baseline or not isinstance(own, NodePower) or not isinstance(its, NodePower):
         return None
     if isinstance(theirs, Failure) or set(steps.missing) != set(theirs.missing):
         return None
@@ -261,7 +261,7 @@ def _energy_ratio(arm: Arm, run: Measured, steps: Steps, metering: Metering) -> 
     return stats.paired_ratio([mine[place] for place in both], [base[place] for place in both])
 
 
-def _tokens_per_joule(arm: Arm, run: Measured, steps: Steps, draw: NodeDraw, baseline: NodeDraw) -> dict[int, float]:
+def _tokens_per_joule(arm: Arm, run: Measured, steps: Steps, draw: NodePower, baseline: NodePower) -> dict[int, float]:
     """Of full-depth steps, by palindrome: those in which the layers' draw is known by itself."""
     found: dict[int, float] = {}
     for place in draw.palindromes() & baseline.palindromes():

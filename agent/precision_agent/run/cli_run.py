@@ -199,7 +199,7 @@ def _option(name: str) -> str:
 def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int | None] | None) -> str:
     """The request for this box, as it would travel; a plan (`planned`: for which product and how many GPUs, where that
     is said) measures nothing, and needs no GPU."""
-    reading = nvml.Reading() if device == "cpu" else _seen()
+    reading = nvml.GpuReadings() if device == "cpu" else _seen()
     if planned is None:
         machine = local.box(reading, device, asked.gpu)
     else:
@@ -222,7 +222,7 @@ def _planned_for(asked: local.Asked, machine: local.Box, told: bool) -> str:
     return f"no NVIDIA GPU is to be seen here: planned for {what}{more}"
 
 
-def _seen() -> nvml.Reading:
+def _seen() -> nvml.GpuReadings:
     """The GPUs that CUDA may use here: CUDA_VISIBLE_DEVICES hides some, or all."""
     reading = nvml.read()
     kept = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), None)

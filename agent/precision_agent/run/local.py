@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from precision_agent.cases import arms_of
 from precision_agent.method.duration import phases, total_seconds
-from precision_agent.power.nvml import Reading
+from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
@@ -77,7 +77,7 @@ class Box:
     recipes: tuple[Recipe, ...]
 
 
-def box(reading: Reading, device: str, gpu: str | None = None) -> Box:
+def box(reading: GpuReadings, device: str, gpu: str | None = None) -> Box:
     """The machine that will be measured; Refusal DeviceMissing says what to do on a box without a GPU."""
     if device == "cpu":
         return Box(CPU, 1, CPU_RECIPES)
@@ -100,7 +100,7 @@ def box(reading: Reading, device: str, gpu: str | None = None) -> Box:
 
 
 def box_to_plan(
-    reading: Reading, device: str, gpu: str | None = None, product: str | None = None, gpus: int | None = None
+    reading: GpuReadings, device: str, gpu: str | None = None, product: str | None = None, gpus: int | None = None
 ) -> Box:
     """The machine that a plan is for: this one, or on a box without a GPU one GPU that runs every recipe.
 

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from precision_agent.cases import Arm, GemmCase
-from precision_agent.method.nvidia_method import CALLS, WARMUPS, Row, measure, result_of
+from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, measure, result_of
 from precision_agent.protocol import Refusal
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.request_reading import read_request
 from precision_agent.run.run import Outcome, Surroundings, refused
 from precision_agent.run.trial import fitted, on_cpu
-from precision_agent.sampling.devices import Order, Stop
+from precision_agent.sampling.devices import Call, Stop
 from precision_api.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, request_hash
@@ -69,12 +69,12 @@ def _stop(around: Surroundings) -> Stop:
 
 def _rows(
     request: MeasurementRequest, opened: Opened, around: Surroundings, stop: Stop, repeats: int
-) -> tuple[Row, ...]:
+) -> tuple[ShapeRow, ...]:
     def plain(case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         if stop():
             raise Refusal(NOTHING_FINISHED, "the agent was told to stop; NVIDIA's method has no partial result")
         seconds = (warmups + calls) * case.flops / SLOWEST_FLOPS_PER_SECOND
-        order = Order("plain", (case, recipe, warmups, calls), seconds, Arm(recipe, recipe))
+        order = Call("plain", (case, recipe, warmups, calls), seconds, Arm(recipe, recipe))
         (answer,) = opened.crew.spread([order])
         return answer if isinstance(answer, float | Failure) else Failure(reason="failed", message=str(answer)[:1024])
 
@@ -84,7 +84,7 @@ def _rows(
         raise Refusal(INVALID_REQUEST, f"workload: {error}") from None
 
 
-def _published(job: _Job, opened: Opened, rows: Sequence[Row], started: float, around: Surroundings) -> Outcome:
+def _published(job: _Job, opened: Opened, rows: Sequence[ShapeRow], started: float, around: Surroundings) -> Outcome:
     machine, origin, finished = opened.crew.machine(), opened.crew.origin(), around.clock.wall()
     basis: dict[str, Any] = {
         "run": job.asked.run,

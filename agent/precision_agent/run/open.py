@@ -17,12 +17,12 @@ from precision_agent.backends.replay_sensors import sensing as replayed_sensing
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.power import nvml, preflight, sensor_sampling
 from precision_agent.power.energy import Window
-from precision_agent.power.sensing import SampledSensors, Sensing
+from precision_agent.power.sensing import SampledSensors, SensorFacts
 from precision_agent.protocol import Refusal
 from precision_agent.run.trial import on_cpu
 from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
-from precision_agent.sampling.devices import Crew, LocalCrew, Stop
-from precision_agent.sampling.process_pool import PATIENCE, Patience, WorkerCrew
+from precision_agent.sampling.devices import Devices, LocalDevices, Stop
+from precision_agent.sampling.process_pool import PATIENCE, Patience, ProcessPool
 from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, GPU_UNHEALTHY, INVALID_REQUEST
 from precision_api.request import MeasurementRequest
 from precision_api.result import Failure
@@ -44,7 +44,7 @@ class Wanted:
     device: str = "auto"
     options: ReplayOptions = field(default_factory=ReplayOptions)
     gpu: str | None = None
-    sensing: Sensing | None = None
+    sensing: SensorFacts | None = None
     idle_seconds: float = IDLE_SECONDS
     patience: Patience = PATIENCE
     places: Mapping[str, tuple[str, str]] = field(default_factory=lambda: CLASSES)
@@ -54,8 +54,8 @@ class Wanted:
 class Opened:
     """The crew and what is known of its sensors; `close` ends processes and sampling."""
 
-    crew: Crew
-    sensing: Sensing
+    crew: Devices
+    sensing: SensorFacts
     closers: tuple[Callable[[], None], ...] = ()
     notes: tuple[str, ...] = ()
     """What the result's reader must know, such as which backend could not be loaded."""
@@ -75,10 +75,10 @@ def open_node(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened
         raise Refusal(INVALID_REQUEST, f"device {wanted.device!r}: known are auto, cuda and cpu")
     if wanted.backend == "replay":
         gpus = [Replay(request, wanted.options, index) for index in range(request.node.gpus)]
-        return Opened(LocalCrew(gpus, request.node.gpus), replayed_sensing(gpus))
+        return Opened(LocalDevices(gpus, request.node.gpus), replayed_sensing(gpus))
     if on_cpu(wanted.device, request):
         opening = Opening(wanted.places["torch"], request, "cpu")
-        return Opened(WorkerCrew([opening], 1, stop, wanted.patience), Sensing())
+        return Opened(ProcessPool([opening], 1, stop, wanted.patience), SensorFacts())
     return _on_gpus(wanted, request, stop)
 
 
@@ -98,7 +98,7 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
         # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
         failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
         crew, notes = _crew(wanted, request, [None], promised, stop)
-        return Opened(crew, Sensing(failure=failure), notes=notes)
+        return Opened(crew, SensorFacts(failure=failure), notes=notes)
     uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
     if len(uuids) < promised:
         raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
@@ -110,12 +110,12 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
 
 def _crew(
     wanted: Wanted, request: MeasurementRequest, uuids: Sequence[str | None], promised: int, stop: Stop
-) -> tuple[Crew, tuple[str, ...]]:
+) -> tuple[Devices, tuple[str, ...]]:
     """A process a GPU, and what to note. Where `auto` finds a Transformer Engine that can't be loaded, torch's."""
 
-    def crew_of(name: str) -> WorkerCrew:
+    def crew_of(name: str) -> ProcessPool:
         openings = [Opening(wanted.places[name], request, "cuda", uuid) for uuid in uuids]
-        return WorkerCrew(openings, promised, stop, wanted.patience)
+        return ProcessPool(openings, promised, stop, wanted.patience)
 
     name = backend_of(wanted.backend)
     crew = crew_of(name)
@@ -152,7 +152,9 @@ def _one(uuids: Sequence[str], entry: str) -> str | None:
     return next((uuid for uuid in uuids if uuid.startswith(entry)), None)
 
 
-def _looked_at(uuids: Sequence[str], idle_seconds: float, stop: Stop) -> tuple[Sensing, tuple[Callable[[], None], ...]]:
+def _looked_at(
+    uuids: Sequence[str], idle_seconds: float, stop: Stop
+) -> tuple[SensorFacts, tuple[Callable[[], None], ...]]:
     """A running sampler, and the idle draw while nothing of ours is on the GPUs; Refusal where they are not healthy."""
     health = preflight.read_health(uuids)
     refused = preflight.refusal(health)
@@ -167,11 +169,11 @@ def _looked_at(uuids: Sequence[str], idle_seconds: float, stop: Stop) -> tuple[S
     sampler = sensor_sampling.start(uuids, folder)
     if isinstance(sampler, Failure):
         clean()
-        return Sensing(failure=sampler, health=health, modules=modules), ()
+        return SensorFacts(failure=sampler, health=health, modules=modules), ()
     sensors = SampledSensors(sampler)
     start = time.monotonic()
     while time.monotonic() < start + idle_seconds and not stop():
         time.sleep(0.1)
     idle = idle_watts(sensors.recordings().gpus, modules, Window(start, time.monotonic())) if idle_seconds else {}
-    found = Sensing(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
+    found = SensorFacts(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
     return found, (sensors.stop, clean)

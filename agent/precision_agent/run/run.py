@@ -28,13 +28,13 @@ from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.request_reading import halved, read_request
 from precision_agent.run.trial import fitted, on_cpu
 from precision_agent.sampling.calibrate import WAVES, calibrated, square_wave
-from precision_agent.sampling.devices import Order, Stop
+from precision_agent.sampling.devices import Call, Stop
 from precision_agent.sampling.sample import (
     LEAST_PALINDROMES,
     STOPPED,
+    CaseKey,
     Hooks,
-    Key,
-    Metering,
+    PowerWindowsWanted,
     Samples,
     first_failure,
     take,
@@ -225,7 +225,7 @@ class _Run:
         self._note(machine_note(machine, opened.crew.name), *opened.notes)
         self.around.progress("probe", 0.0, math.nan)
         by_recipe = {arm.recipe: arm for arm in reversed(cases.arms)}
-        orders = [Order("probe", (arm,), PROBE_SECONDS, arm) for arm in by_recipe.values()]
+        orders = [Call("probe", (arm,), PROBE_SECONDS, arm) for arm in by_recipe.values()]
         answers = opened.crew.spread(orders)
         probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
         self._note(*probe_notes(probes))
@@ -248,12 +248,12 @@ class _Run:
             notes=(*opened.notes, *self.notes),
         )
 
-    def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[Key, Failure]:
+    def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[CaseKey, Failure]:
         """Everything built, checked and captured once before anything is timed; what fails is not tried again.
 
         The models of all arms first: GEMMs that had their room would have to give way, and be built again.
         """
-        failures: dict[Key, Failure] = {}
+        failures: dict[CaseKey, Failure] = {}
         training, gemms = found.run.cases.training, found.run.cases.gemms
         rounds: list[tuple[Arm, Sequence[Case]]] = [(arm, [training]) for arm in arms] if training else []
         rounds += [(arm, gemms) for arm in arms]
@@ -262,7 +262,7 @@ class _Run:
             for case in cases:
                 if self.stop() or refusal_of(case, arm, found.backend):
                     continue
-                answers = opened.crew.all(Order("prepare", (case, arm), arm=arm))
+                answers = opened.crew.all(Call("prepare", (case, arm), arm=arm))
                 failure = first_failure(found.run.names, answers)
                 if not failure or failure.reason in STOPPED:
                     continue
@@ -296,7 +296,9 @@ class _Run:
         )
         return replace(found, sensing=sensing, steadiness=steadiness)
 
-    def _sampled(self, opened: Opened, found: Found, arms: tuple[Arm, ...], failures: dict[Key, Failure]) -> Samples:
+    def _sampled(
+        self, opened: Opened, found: Found, arms: tuple[Arm, ...], failures: dict[CaseKey, Failure]
+    ) -> Samples:
         sensors = opened.sensing.sensors
         began = self.around.clock.monotonic()
 
@@ -316,7 +318,7 @@ class _Run:
             left = spent * max(0, of - done) / done if done else math.nan  # a repeated palindrome comes on top
             self.around.progress("measure", min(1.0, done / of), left)
 
-        metering = Metering(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
+        metering = PowerWindowsWanted(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
 
         def failed(arm: Arm, case: Case, failure: Failure) -> None:
             self.around.note(failure_note(arm.label, case, failure))
@@ -328,7 +330,7 @@ class _Run:
         """With the samples of the sensors and each arm's peak memory as they are now."""
         if not self.stop():
             for arm in arms:
-                known = [one for one in opened.crew.all(Order("memory", (arm,), arm=arm)) if isinstance(one, Memory)]
+                known = [one for one in opened.crew.all(Call("memory", (arm,), arm=arm)) if isinstance(one, Memory)]
                 if known:
                     self.memory[arm.label] = _most(known)
         sensors = opened.sensing.sensors

@@ -29,7 +29,7 @@ from precision_agent.power.energy import (
 )
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
-from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_api.result import PowerScope, Sensor
 
 IDLE_SECONDS = 3.0
@@ -85,7 +85,7 @@ def idle_watts(
 
 
 def square_wave(
-    crew: Crew,
+    crew: Devices,
     arm: Arm,
     stop: Stop,
     waves: int = WAVES,
@@ -95,7 +95,7 @@ def square_wave(
     start = time.monotonic()
     rests: list[Window] = []
     for _ in range(waves):
-        answers = crew.all(Order("settle", (arm, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, arm))
+        answers = crew.all(Call("settle", (arm, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, arm))
         if stop() or any(not hasattr(answer, "seconds") for answer in answers):
             return None
         ended = time.monotonic()

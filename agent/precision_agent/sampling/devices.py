@@ -36,7 +36,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Call:
     """One call of a method of `Backend`; `seconds` is what it is expected to take, for the deadline of a hung one."""
 
     method: str
@@ -46,7 +46,7 @@ class Order:
     """Whose call it is: after a fatal failure the arm is not tried again on that device."""
 
 
-class Crew(Protocol):
+class Devices(Protocol):
     """The devices of a node. An answer is what the method returns, or a Failure: never an exception."""
 
     @property
@@ -59,10 +59,10 @@ class Crew(Protocol):
     def origin(self) -> Origin:
         """Where the figures of this run come from; asked after the last sample."""
 
-    def all(self, order: Order) -> tuple[Any, ...]:
+    def all(self, order: Call) -> tuple[Any, ...]:
         """The same order for every device at once; an answer of each, in the order of `Machine.names`."""
 
-    def spread(self, orders: Sequence[Order]) -> tuple[Any, ...]:
+    def spread(self, orders: Sequence[Call]) -> tuple[Any, ...]:
         """Orders that one device each is enough for, spread over all of them; an answer to each."""
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ def machine_of(devices: Sequence[Device], promised: int) -> Machine:
     return Machine(first.product, len(devices), gpus, first.software, first.environment)
 
 
-class LocalCrew:
+class LocalDevices:
     """Devices in this process, one after the other: for backends whose clock is not the machine's."""
 
     def __init__(self, backends: Sequence[Backend], promised: int = 1) -> None:
@@ -102,16 +102,16 @@ class LocalCrew:
         """The first device's: all play from the same data."""
         return self._backends[0].origin()
 
-    def all(self, order: Order) -> tuple[Any, ...]:
+    def all(self, order: Call) -> tuple[Any, ...]:
         """Each device's answer."""
         return tuple(self._answer(index, order) for index in range(len(self._backends)))
 
-    def spread(self, orders: Sequence[Order]) -> tuple[Any, ...]:
+    def spread(self, orders: Sequence[Call]) -> tuple[Any, ...]:
         """In turn on each device."""
         return tuple(self._answer(index % len(self._backends), order) for index, order in enumerate(orders))
 
     def close(self) -> None:
         """Nothing was begun."""
 
-    def _answer(self, index: int, order: Order) -> Any:
+    def _answer(self, index: int, order: Call) -> Any:
         return getattr(self._backends[index], order.method)(*order.arguments)

@@ -20,7 +20,7 @@ from typing import Any
 from precision_agent.backends.factory import Opening
 from precision_agent.cases import Arm
 from precision_agent.protocol import FATAL_REASONS, Device, Origin, Refusal
-from precision_agent.sampling.devices import Machine, Order, Stop, machine_of
+from precision_agent.sampling.devices import Call, Machine, Stop, machine_of
 from precision_agent.sampling.sample import STOPPED
 from precision_api.exits import BACKEND_UNAVAILABLE, NOTHING_FINISHED
 from precision_api.result import Backend as BackendName
@@ -88,7 +88,7 @@ class Worker:
             self._process = None
 
 
-class WorkerCrew:
+class ProcessPool:
     """The devices of a node, each in its process; `stop` is asked while waiting."""
 
     def __init__(self, openings: Sequence[Opening], promised: int, stop: Stop, patience: Patience = PATIENCE) -> None:
@@ -102,13 +102,13 @@ class WorkerCrew:
     def name(self) -> BackendName:
         """The backend's."""
         if self._name is None:
-            self._name = self._must(Order("name"))[0]
+            self._name = self._must(Call("name"))[0]
         return self._name
 
     def machine(self) -> Machine:
         """What the processes say of their devices, asked once."""
         if self._machine is None:
-            devices: Sequence[Device] = self._must(Order("device"))
+            devices: Sequence[Device] = self._must(Call("device"))
             self._machine = machine_of(devices, self._promised)
         return self._machine
 
@@ -116,11 +116,11 @@ class WorkerCrew:
         """Measured, here and now: what replays has no process."""
         return Origin("measured")
 
-    def all(self, order: Order) -> tuple[Any, ...]:
+    def all(self, order: Call) -> tuple[Any, ...]:
         """Each device's answer; all work at the same time."""
         return self._ask([(index, order) for index in range(len(self._workers))])
 
-    def spread(self, orders: Sequence[Order]) -> tuple[Any, ...]:
+    def spread(self, orders: Sequence[Call]) -> tuple[Any, ...]:
         """As many orders at a time as there are devices."""
         answers: list[Any] = []
         width = len(self._workers)
@@ -133,7 +133,7 @@ class WorkerCrew:
         for worker in self._workers:
             worker.end()
 
-    def _must(self, order: Order) -> tuple[Any, ...]:
+    def _must(self, order: Call) -> tuple[Any, ...]:
         """Answers without which there is no run; raises Refusal."""
         answers = self.all(order)
         for answer in answers:
@@ -145,7 +145,7 @@ class WorkerCrew:
                 raise Refusal(BACKEND_UNAVAILABLE, f"{answer.reason}: {answer.message}"[:500])
         return answers
 
-    def _ask(self, asked: Sequence[tuple[int, Order]]) -> tuple[Any, ...]:
+    def _ask(self, asked: Sequence[tuple[int, Call]]) -> tuple[Any, ...]:
         answers: dict[int, Any] = {}
         todo = {}
         ended = self._stop()
@@ -171,7 +171,7 @@ class WorkerCrew:
                 self._workers[index].end()
         return tuple(answers[index] for index, _ in asked)
 
-    def _begin(self, todo: dict[int, Order], answers: dict[int, Any]) -> None:
+    def _begin(self, todo: dict[int, Call], answers: dict[int, Any]) -> None:
         """Starts the processes that are not there; one that can't start answers with its reason."""
         fresh = [index for index in todo if self._workers[index].wire is None]
         for index in fresh:
@@ -183,7 +183,7 @@ class WorkerCrew:
                 answers[index] = answer
                 self._workers[index].end()
 
-    def _send(self, index: int, order: Order, answers: dict[int, Any]) -> None:
+    def _send(self, index: int, order: Call, answers: dict[int, Any]) -> None:
         wire = self._workers[index].wire
         assert wire is not None
         try:

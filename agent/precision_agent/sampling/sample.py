@@ -10,15 +10,15 @@ from typing import Any
 
 from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
 from precision_agent.method.order import palindromes
-from precision_agent.method.slot import visit_of
+from precision_agent.method.slot import slot_of
 from precision_agent.power.aliasing import sure_pause
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Part, RegionName, Sample, parts_of
-from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_api.request import Timing
 from precision_api.result import Backend, Failure
 
-Key = tuple[str, Case]
+CaseKey = tuple[str, Case]
 """An arm's label and a case."""
 LEAST_PALINDROMES = 2
 """One palindrome has no spread, so no interval, and a number without an interval is not a result."""
@@ -47,7 +47,7 @@ class PowerWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Metering:
+class PowerWindowsWanted:
     """Power windows are wanted; `sensor_seconds` is the sensors' period."""
 
     sensor_seconds: float
@@ -71,12 +71,12 @@ class Samples:
     """
 
     passes: int
-    seconds: Mapping[Key, tuple[tuple[float, ...], ...]]
-    failures: Mapping[Key, Failure]
+    seconds: Mapping[CaseKey, tuple[tuple[float, ...], ...]]
+    failures: Mapping[CaseKey, Failure]
     regions: Mapping[str, tuple[tuple[Mapping[RegionName, float], ...], ...]] = field(default_factory=dict)
     windows: Mapping[str, tuple[PowerWindow, ...]] = field(default_factory=dict)
     timed: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
-    facts: Mapping[Key, Sample] = field(default_factory=dict)
+    facts: Mapping[CaseKey, Sample] = field(default_factory=dict)
     power_failures: Mapping[str, Failure] = field(default_factory=dict)
     ended: Failure | None = None
     repeated: int = 0
@@ -103,7 +103,7 @@ class Samples:
 class _Pass:
     """What one palindrome gave."""
 
-    visits: dict[Key, list[tuple[Sample, ...]]] = field(default_factory=dict)
+    visits: dict[CaseKey, list[tuple[Sample, ...]]] = field(default_factory=dict)
     windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
     ended: Failure | None = None
 
@@ -131,14 +131,14 @@ HOOKS = Hooks()
 
 
 def take(
-    crew: Crew,
+    crew: Devices,
     cases: Cases,
     arms: tuple[Arm, ...],
     timing: Timing,
     stop: Stop,
-    metering: Metering | None = None,
+    metering: PowerWindowsWanted | None = None,
     hooks: Hooks = HOOKS,
-    failures: Mapping[Key, Failure] | None = None,
+    failures: Mapping[CaseKey, Failure] | None = None,
 ) -> Samples:
     """Measures `cases` for `arms`; an unfinished palindrome is thrown away, for its pairs are incomplete.
 
@@ -168,25 +168,25 @@ class _Taking:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: Devices,
         cases: Cases,
         timing: Timing,
         stop: Stop,
-        metering: Metering | None,
+        metering: PowerWindowsWanted | None,
         hooks: Hooks,
         arms: tuple[Arm, ...],
     ) -> None:
         self.crew, self.cases, self.timing, self.stop = crew, cases, timing, stop
         self.metering, self.hooks, self.arms = metering, hooks, arms
-        self.visit = visit_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
+        self.visit = slot_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
         self.names = crew.machine().names
         self.passes: list[_Pass] = []
-        self.failures: dict[Key, Failure] = {}
+        self.failures: dict[CaseKey, Failure] = {}
         self.power_failures: dict[str, Failure] = {}
         self.repeated = 0
         self.done = 0
 
-    def run(self, known: dict[Key, Failure]) -> Samples:
+    def run(self, known: dict[CaseKey, Failure]) -> Samples:
         """All palindromes; one in which heat or brake held a GPU back is measured once more, then it stands."""
         self.failures = {**_impossible(self.cases, self.arms, self.crew.name), **known}
         chronic = False
@@ -223,7 +223,7 @@ class _Taking:
 
     def _settle(self, arm: Arm) -> None:
         seconds = self.visit.discarded
-        self.crew.all(Order("settle", (arm, seconds), seconds, arm))
+        self.crew.all(Call("settle", (arm, seconds), seconds, arm))
 
     def _case(self, case: Case, arm: Arm, taken: _Pass) -> Failure | None:
         """Measures one case of one visit; why the run must end, or None."""
@@ -231,7 +231,7 @@ class _Taking:
         if key in self.failures:
             return None
         seconds = self._seconds(case)
-        answers = tuple(map(_timed, self.crew.all(Order("measure", (case, arm, seconds), seconds, arm))))
+        answers = tuple(map(_timed, self.crew.all(Call("measure", (case, arm, seconds), seconds, arm))))
         failure = first_failure(self.names, answers)
         if failure:
             if failure.reason in STOPPED:
@@ -252,7 +252,9 @@ class _Taking:
             return self.visit.gemms / len(self.cases.gemms)
         return self.visit.training
 
-    def _power(self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: Metering, number: int) -> Failure | None:
+    def _power(
+        self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: PowerWindowsWanted, number: int
+    ) -> Failure | None:
         """The power window of the arm's visit `number`; why the run must end, or None."""
         part = POWER_PARTS[number % len(POWER_PARTS)]
         seconds = self.visit.power
@@ -261,7 +263,7 @@ class _Taking:
         periods = [parts_of(sample.regions).get(part, sample.seconds) for sample in step]
         pause, calls = sure_pause(periods, metering.sensor_seconds)
         arguments = (arm, part, seconds, pause, self.timing.seed + number, calls)
-        answers = self.crew.all(Order("power_window", arguments, seconds, arm))
+        answers = self.crew.all(Call("power_window", arguments, seconds, arm))
         failure = first_failure(self.names, answers)
         if failure:
             if failure.reason in STOPPED:
@@ -351,6 +353,6 @@ def _shared_regions(visits: Sequence[Sample]) -> Iterator[tuple[RegionName, floa
             yield name, fmean(visit.regions[name] for visit in visits)
 
 
-def _impossible(cases: Cases, arms: tuple[Arm, ...], backend: Backend) -> dict[Key, Failure]:
+def _impossible(cases: Cases, arms: tuple[Arm, ...], backend: Backend) -> dict[CaseKey, Failure]:
     refused = {(arm.label, case): refusal_of(case, arm, backend) for arm in arms for case in cases.all}
     return {key: failure for key, failure in refused.items() if failure}

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from precision_agent.cases import Arm
 from precision_agent.power.sensor_sampling import Recording
-from precision_agent.sampling.devices import Crew, Order, Stop
+from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
 from precision_api.result import Failure, Steadiness
 
@@ -80,7 +80,7 @@ class WarmUp:
 
 
 def warm_up(
-    crew: Crew,
+    crew: Devices,
     arm: Arm,
     recorded: Callable[[], Mapping[str, Recording]],
     stop: Stop,
@@ -91,7 +91,7 @@ def warm_up(
     slices: list[Slice] = []
     spent = 0.0
     while spent < plan.longest_seconds and not stop():
-        answers = crew.all(Order("settle", (arm, plan.slice_seconds), plan.slice_seconds, arm))
+        answers = crew.all(Call("settle", (arm, plan.slice_seconds), plan.slice_seconds, arm))
         failure = first_failure(crew.machine().names, answers)
         if failure:
             stopped = failure.reason in STOPPED

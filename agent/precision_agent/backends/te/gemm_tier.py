@@ -16,7 +16,7 @@ import torch
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
-from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name, of_variant
+from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name, of_variant
 from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear, linear, weights_of
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
@@ -43,7 +43,7 @@ def shape_of(case: GemmCase) -> LinearShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProfiledUnit:
     """What the profiler showed of a unit: kernel seconds of each pass, and how busy the GPU was in the timed mode.
 
     `variant` is the one that was profiled: of the micro batches that find their weights quantised already, where there
@@ -55,7 +55,7 @@ class Told:
     variant: str
 
 
-def sample_of(case: GemmCase, timings: Timings, told: Told, program: Program, rotated: int) -> Sample | Failure:
+def sample_of(case: GemmCase, timings: Timings, told: ProfiledUnit, program: Program, rotated: int) -> Sample | Failure:
     """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM.
 
     `autocast` is the mean micro batch of an optimizer step. `prequantized` is the GEMM kernels' share of the profiled
@@ -99,7 +99,7 @@ class Unit:
     seed: int
     program: Program = field(init=False)
     errors: NumericErrors = field(init=False)
-    told: Told = field(init=False)
+    told: ProfiledUnit = field(init=False)
     rotated: int = field(init=False)
     modules: tuple[Any, ...] = field(init=False)
     _owner: Owner = field(init=False)
@@ -140,7 +140,7 @@ class Unit:
                 misfit = recipes.wrong_quantizers(self.recipe, recipes.quantizers(module))
                 if misfit:
                     return Failure(reason="wrong_quantizer", message=f"{self._title}: {misfit}")
-            self.told = Told(traced, self._busy(), self._variants[-1][0])
+            self.told = ProfiledUnit(traced, self._busy(), self._variants[-1][0])
             self.program.pace()
         return None
 
@@ -205,15 +205,15 @@ class Unit:
                 weight.grad = None
             module.backward_dw()
 
-    def _evidence(self, program: Program) -> Evidence:
+    def _evidence(self, program: Program) -> ReplayEvidence:
         call = recipes.CALLS[self.recipe]
         if call is None:
-            return Evidence(finite=_finite(self._replayed(program)))
+            return ReplayEvidence(finite=_finite(self._replayed(program)))
         before, scales = self._replayed(program), self._scales()
         again = self._replayed(program)
         moved = self._scales_move(program, scales) if call.delayed else None
         differ = not torch.equal(before, again) if call.stochastic else None
-        return Evidence(moved, differ, _finite(again))
+        return ReplayEvidence(moved, differ, _finite(again))
 
     def _replayed(self, program: Program) -> torch.Tensor:
         """The input's gradient after one run of everything."""

@@ -26,7 +26,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ReplayEvidence:
     """What two replays of a captured program showed; None where the recipe has nothing of the kind."""
 
     scales_moved: bool | None = None
@@ -34,7 +34,7 @@ class Evidence:
     finite: bool = True
 
 
-def graph_fault(evidence: Evidence) -> str | None:
+def graph_fault(evidence: ReplayEvidence) -> str | None:
     """Why a captured program must not be used, or None."""
     if not evidence.finite:
         return "a replay's gradients are not finite"
@@ -86,7 +86,7 @@ class Program:
             self.once()
         self.engine.synchronize()
 
-    def capture(self, check: Callable[[Program], Evidence]) -> None:
+    def capture(self, check: Callable[[Program], ReplayEvidence]) -> None:
         """Tries to make graphs of all regions; leaves the program eager, with the reason, where that is not right."""
         eager = dict(self._run)
         try:

@@ -39,7 +39,7 @@ def library_versions() -> dict[str, str]:
     return found
 
 
-def device_of(te_version: str, product: str, uuid: str, memory_bytes: int, reading: nvml.Reading) -> Device:
+def device_of(te_version: str, product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
     """The device. Without NVML's word on it, what CUDA says."""
     versions = {
         "agent": __version__,

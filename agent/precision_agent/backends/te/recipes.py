@@ -9,8 +9,8 @@ from typing import Any, Literal
 from precision_agent.backends.te.api import Api
 from precision_api.recipes import Recipe
 
-Role = Literal["input", "weight", "gradient"]
-SLOTS: Mapping[Role, tuple[str, str, int]] = {
+QuantizerRole = Literal["input", "weight", "gradient"]
+SLOTS: Mapping[QuantizerRole, tuple[str, str, int]] = {
     "input": ("scaling_fwd", "input", 0),
     "weight": ("scaling_fwd", "weight", 1),
     "gradient": ("scaling_bwd", "grad_output", 0),
@@ -28,7 +28,7 @@ class RecipeCall:
     te_class: str
     quantizer: str
     keywords: Mapping[str, bool] = field(default_factory=dict)
-    flags: Mapping[Role, Mapping[str, bool]] = field(default_factory=dict)
+    flags: Mapping[QuantizerRole, Mapping[str, bool]] = field(default_factory=dict)
     delayed: bool = False
     stochastic: bool = False
     """Gradients are rounded at random: two equal steps differ."""
@@ -85,7 +85,7 @@ def hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
     return bool(available), str(reason)
 
 
-def quantizers(module: Any) -> dict[Role, Any]:
+def quantizers(module: Any) -> dict[QuantizerRole, Any]:
     """The quantizers of a linear module by role; empty before its first quantised call."""
     held, begins = getattr(module, "quantizers", None) or {}, getattr(module, "_offsets", None) or {}
     found = {}
@@ -107,7 +107,7 @@ def flags_of(module: Any) -> dict[str, bool]:
     }
 
 
-def wrong_quantizers(recipe: Recipe, found: Mapping[Role, Any]) -> str | None:
+def wrong_quantizers(recipe: Recipe, found: Mapping[QuantizerRole, Any]) -> str | None:
     """Why these quantizers are not the recipe's, or None.
 
     Transformer Engine returns early when a module's recipe has the same class: nvfp4 after nvfp4_no_rht on one module

@@ -17,7 +17,7 @@ from torch.nn import functional
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
-from precision_agent.backends.te.graphs import Evidence, Program, Region, Timings, by_name
+from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name
 from precision_agent.backends.te.modules import (
     DTYPE,
     LayerPlan,
@@ -271,15 +271,15 @@ class ArmModel:
         self.shared.optimizer.step()
         torch._foreach_zero_([weight.grad for weight in self.shared.weights if weight.grad is not None])
 
-    def _evidence(self, program: Program) -> Evidence:
+    def _evidence(self, program: Program) -> ReplayEvidence:
         first, scales = self._replayed(program), self._scales()
         second = self._replayed(program)
         call = recipes.CALLS[self.recipe]
         finite = bool(torch.isfinite(second).all())
         if call is None:
-            return Evidence(finite=finite)
+            return ReplayEvidence(finite=finite)
         moved = self._scales_move(program, scales) if call.delayed else None
-        return Evidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
+        return ReplayEvidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
 
     def _replayed(self, program: Program) -> torch.Tensor:
         self._all_but_optimizer(program)
