@@ -18,7 +18,7 @@ from precision_lab.cluster.kwok import start_kwok
 from precision_lab.fleet import nodes as cluster_nodes
 from precision_lab.fleet.fleet import NodeSpec, manifests, node_manifest
 from precision_lab.kubelet.agent_process import AGENT
-from precision_lab.kubelet.start import start_stand_in
+from precision_lab.kubelet.start import start_fake_kubelet
 from precision_lab.processes.ports import free_ports
 from precision_lab.processes.processes import Processes, launch, named
 
@@ -179,7 +179,7 @@ def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[Node
     if settings.simulate:
         (log_port,) = free_ports(1)
         start_kwok(plane, programs, log_port)
-        start_stand_in(plane, log_port, settings.agent_seconds, settings.agent_program)
+        start_fake_kubelet(plane, log_port, settings.agent_seconds, settings.agent_program)
         lab.add_nodes(specs)
     description = {
         "port": plane.port,

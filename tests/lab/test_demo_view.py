@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from precision_lab.demo.ending import Ending, Monitoring, next_commands, where_to_look
 from precision_lab.demo.monitoring import dashboards_url, exporter_paths, is_page_built
-from precision_lab.demo.view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
+from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
@@ -69,7 +69,7 @@ def rows(view: RenderableType, width: int = 200) -> list[list[str]]:
 def test_the_demo_is_finished_when_every_profile_is_complete_for_its_spec(
     profiles: list[dict[str, Any]], finished: bool
 ) -> None:
-    assert is_finished(Snapshot(profiles, [], [])) == finished
+    assert is_finished(DemoSnapshot(profiles, [], [])) == finished
 
 
 def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
@@ -79,7 +79,7 @@ def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
     }
     nodes = [node("a", "scale:0.8"), node("b", "cordoned"), node("c", "mig-single")]
     reports = [report("a", state="Measured", best="fp8_delayed 1.38x", tokensPerJoule="25.1")]
-    assert rows(fleet_table(Snapshot([profile(**status)], reports, nodes))) == [
+    assert rows(fleet_table(DemoSnapshot([profile(**status)], reports, nodes))) == [
         ["Node", "Product", "Staged", "State", "Best", "Tokens/J"],
         ["a", "H100-80GB-HBM3", "scale 0.8", "Measured, slow", "fp8_delayed 1.38x", "25.1"],
         ["b", "H100-80GB-HBM3", "cordoned", "Cordoned", "", ""],
@@ -88,20 +88,20 @@ def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
 
 
 def test_of_several_profiles_each_line_names_its_own() -> None:
-    snapshot = Snapshot([profile(), profile()], [], [node("a")])
+    snapshot = DemoSnapshot([profile(), profile()], [], [node("a")])
     assert [row[3] for row in rows(fleet_table(snapshot))] == ["Profile", "demo", "demo"]
 
 
 def test_a_report_of_an_earlier_node_of_the_same_name_is_not_shown_for_the_new_one() -> None:
     old = report("a", state="Measured")
     old["spec"]["nodeUID"] = "uid-of-the-earlier-one"
-    found = rows(fleet_table(Snapshot([profile()], [old], [node("a")])))
+    found = rows(fleet_table(DemoSnapshot([profile()], [old], [node("a")])))
     assert [row[3] for row in found] == ["State", "-"]
 
 
 def test_every_reason_is_told_with_its_number_of_nodes_and_in_words() -> None:
     reasons = [{"reason": "Busy", "count": 3, "example": "n-7", "message": "Pod a/b holds 8 of its GPUs."}]
-    found = rows(reasons_table(Snapshot([profile(reasons=reasons)], [], [])))
+    found = rows(reasons_table(DemoSnapshot([profile(reasons=reasons)], [], [])))
     assert found[1:] == [["Busy", "3", "n-7", "Pod a/b holds 8 of its GPUs."]]
 
 
@@ -110,7 +110,7 @@ def test_on_a_screen_of_eighty_columns_names_states_and_figures_stay_whole() -> 
     status = {"pools": [{"name": "p", "nodes": 1, "slowNodes": ["gb200-0009"]}], "reasons": [told]}
     reports = [report("gb200-0009", state="Measured", best="nvfp4_no_rht 1.95x", tokensPerJoule="44.3")]
     nodes = [node("gb200-0009", "scale:0.8"), node("gb300-0005", "fault:refuse:DeviceMissing", "mig-single")]
-    snapshot = Snapshot([profile(**status)], reports, nodes)
+    snapshot = DemoSnapshot([profile(**status)], reports, nodes)
     first = rows(fleet_table(snapshot), 80)[1]
     assert [first[0], *first[3:]] == ["gb200-0009", "Measured, slow", "nvfp4_no_rht 1.95x", "44.3"]
     assert rows(reasons_table(snapshot), 80)[1][:3] == ["AgentRefused", "1", "gb300-0005"]
@@ -118,7 +118,7 @@ def test_on_a_screen_of_eighty_columns_names_states_and_figures_stay_whole() -> 
 
 def test_progress_names_the_states_that_have_nodes_and_no_others() -> None:
     counts = {"eligible": 4, "succeeded": 1, "running": 2, "queued": 0, "failed": 1}
-    (line,) = screen(progress_view(Snapshot([profile(nodes=counts, phase="Running")], [], [])))
+    (line,) = screen(progress_view(DemoSnapshot([profile(nodes=counts, phase="Running")], [], [])))
     assert line.startswith(" demo")
     assert line.endswith("Running  1 succeeded, 2 running, 1 failed")
 

@@ -19,13 +19,13 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from precision_lab.builds.binaries import cache_folder
-from precision_lab.builds.go_build import say
+from precision_lab.builds.go_build import Say, say
 from precision_lab.processes.locks import locked
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -42,7 +42,6 @@ IN_USE_SECONDS = 3600.0
 SCRATCH = ".building-"
 COMMAND_SECONDS = 900.0
 Command = list[str]
-Say = Callable[[str], None]
 
 
 class ImageError(Exception):

@@ -23,7 +23,7 @@ from precision_lab.demo.ending import (
     write_report,
 )
 from precision_lab.demo.monitoring import start_monitoring
-from precision_lab.demo.view import Snapshot, fleet_table, is_finished, progress_view, reasons_table
+from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table
 from precision_lab.fleet.fleet import demo_fleet
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.processes.processes import ProcessError, named
@@ -120,11 +120,11 @@ def watch(lab: Lab, installed: Installation, console: Console) -> None:
             time.sleep(LOOK_SECONDS)
 
 
-def look(lab: Lab) -> Snapshot:
+def look(lab: Lab) -> DemoSnapshot:
     """Profiles, reports and nodes as they are now."""
     kinds = ("precisionprofiles", "nodeprecisionreports", "nodes")
     profiles, reports, nodes = (lab.get(kind, f"--namespace={NAMESPACE}")["items"] for kind in kinds)
-    return Snapshot(profiles, reports, nodes)
+    return DemoSnapshot(profiles, reports, nodes)
 
 
 def show(lab: Lab, installed: Installation, console: Console) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from precision_lab.cluster.objects import Object
 from precision_lab.names import PREFIX
 
-Object = dict[str, Any]
 STATES = ("succeeded", "running", "queued", "waiting", "failed", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class DemoSnapshot:
     """The demo's objects at one moment."""
 
     profiles: Sequence[Object]
@@ -25,12 +24,12 @@ class Snapshot:
     nodes: Sequence[Object]
 
 
-def is_finished(snapshot: Snapshot) -> bool:
+def is_finished(snapshot: DemoSnapshot) -> bool:
     """Whether every profile is complete for the spec that it has now (and there is one)."""
     return bool(snapshot.profiles) and all(_is_complete(profile) for profile in snapshot.profiles)
 
 
-def progress_view(snapshot: Snapshot) -> RenderableType:
+def progress_view(snapshot: DemoSnapshot) -> RenderableType:
     """One line a profile: bar, phase, and how many nodes stand where."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     for profile in snapshot.profiles:
@@ -42,7 +41,7 @@ def progress_view(snapshot: Snapshot) -> RenderableType:
     return table
 
 
-def fleet_table(snapshot: Snapshot) -> Table:
+def fleet_table(snapshot: DemoSnapshot) -> Table:
     """All nodes with what is special about them and what each profile found there; one profile needs no name.
 
     On a narrow screen only the product and what was staged are folded: a folded name can't be copied.
@@ -58,7 +57,7 @@ def fleet_table(snapshot: Snapshot) -> Table:
     return table
 
 
-def reasons_table(snapshot: Snapshot) -> RenderableType:
+def reasons_table(snapshot: DemoSnapshot) -> RenderableType:
     """Why nodes wait, are skipped or failed, in the operator's words."""
     several = len(snapshot.profiles) > 1
     columns = (*(["Profile"] if several else []), "Reason", "Nodes", "For example", "In words")
@@ -93,7 +92,7 @@ def _staged(node: Object) -> str:
     return ", ".join(told)
 
 
-def _found(snapshot: Snapshot, profile: Object, node: Object) -> tuple[str, str, str]:
+def _found(snapshot: DemoSnapshot, profile: Object, node: Object) -> tuple[str, str, str]:
     """State, best recipe and tokens per joule of one node under one profile.
 
     A node without a report is one that waits or is skipped: its reason stands in the profile, if it is the example.

@@ -13,7 +13,7 @@ from typing import Any
 from precision_api.names import GPU_RESOURCE
 from precision_api.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE, Hardware
-from precision_lab.fleet.traits import Node, apply_trait
+from precision_lab.fleet.traits import NodeManifest, apply_trait
 from precision_lab.names import BUSY_POD, KWOK_NODE
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -52,7 +52,7 @@ def fleet(count: int, products: tuple[ProductClass, ...] = ("GB200", "GB300", "H
     return [NodeSpec(product, share) for product, share in shares.items()]
 
 
-def manifests(specs: Iterable[NodeSpec]) -> Iterator[Node]:
+def manifests(specs: Iterable[NodeSpec]) -> Iterator[NodeManifest]:
     """The node objects of a fleet. ValueError for an unknown trait."""
     made: Counter[str] = Counter()
     for spec in specs:
@@ -62,7 +62,7 @@ def manifests(specs: Iterable[NodeSpec]) -> Iterator[Node]:
             yield node_manifest(spec, spec.name or f"{spec.product.lower()}-{number:04d}", number)
 
 
-def node_manifest(spec: NodeSpec, name: str, number: int) -> Node:
+def node_manifest(spec: NodeSpec, name: str, number: int) -> NodeManifest:
     """One node as its kubelet and GPU feature discovery would have it; `number` decides its rack and zone."""
     hardware = HARDWARE[spec.product]
     rack = number // hardware.rack_nodes
@@ -73,7 +73,7 @@ def node_manifest(spec: NodeSpec, name: str, number: int) -> Node:
         "pods": "110",
         GPU_RESOURCE: str(hardware.gpus),
     }
-    node: Node = {
+    node: NodeManifest = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -100,7 +100,7 @@ def node_manifest(spec: NodeSpec, name: str, number: int) -> Node:
     return node
 
 
-def busy_pod(node: Node) -> Node:
+def busy_pod(node: NodeManifest) -> NodeManifest:
     """A training pod that holds all GPUs of a node, for as long as it is there."""
     name = node["metadata"]["name"]
     gpus = {GPU_RESOURCE: node["status"]["allocatable"][GPU_RESOURCE]}
@@ -118,7 +118,7 @@ def busy_pod(node: Node) -> Node:
     }
 
 
-def is_busy(node: Node) -> bool:
+def is_busy(node: NodeManifest) -> bool:
     """Whether the lab shall start a training pod on this node."""
     return BUSY_POD in node["metadata"]["annotations"]
 

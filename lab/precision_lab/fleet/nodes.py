@@ -9,7 +9,7 @@ from pathlib import Path
 
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.fleet.fleet import busy_pod, is_busy
-from precision_lab.fleet.traits import Node
+from precision_lab.fleet.traits import NodeManifest
 from precision_lab.names import KWOK_NODE, NOT_READY
 from precision_lab.processes.processes import ProcessError
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -19,7 +19,7 @@ SECONDS_A_NODE = 0.2
 """Generous: 90 nodes a second were measured on two cores."""
 
 
-async def create_nodes(kubeconfig: Path, nodes: Sequence[Node]) -> None:
+async def create_nodes(kubeconfig: Path, nodes: Sequence[NodeManifest]) -> None:
     """Creates the nodes and the training pods of the busy ones, and returns when all that can be Ready are Ready."""
     async with administrator(kubeconfig) as cluster:
         await _all(cluster, paths.NODES, nodes)
@@ -48,15 +48,15 @@ async def delete_node(kubeconfig: Path, name: str) -> None:
         await cluster.delete(paths.item(paths.NODES, name))
 
 
-def _stays_unready(node: Node) -> bool:
+def _stays_unready(node: NodeManifest) -> bool:
     annotations = node["metadata"].get("annotations", {})
     return NOT_READY in annotations or annotations.get(KWOK_NODE) != "fake"
 
 
-async def _all(cluster: Cluster, path: str, objects: Sequence[Node]) -> None:
+async def _all(cluster: Cluster, path: str, objects: Sequence[NodeManifest]) -> None:
     gate = asyncio.Semaphore(SIDE_BY_SIDE)
 
-    async def create(item: Node) -> None:
+    async def create(item: NodeManifest) -> None:
         async with gate:
             await cluster.create(path, item)
 
@@ -75,6 +75,6 @@ async def _until_ready(cluster: Cluster, names: set[str]) -> None:
         await asyncio.sleep(0.1 + 0.001 * len(names))
 
 
-def _is_ready(node: Node) -> bool:
+def _is_ready(node: NodeManifest) -> bool:
     conditions = node.get("status", {}).get("conditions") or []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

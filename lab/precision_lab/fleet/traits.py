@@ -9,11 +9,11 @@ from precision_api.names import GPU_RESOURCE
 from precision_lab import names
 from precision_lab.fleet.hardware import Hardware
 
-Node = dict[str, Any]
-Change = Callable[[Node, Hardware, str], None]
+NodeManifest = dict[str, Any]
+ApplyTrait = Callable[[NodeManifest, Hardware, str], None]
 
 
-def apply_trait(node: Node, hardware: Hardware, trait: str) -> None:
+def apply_trait(node: NodeManifest, hardware: Hardware, trait: str) -> None:
     """Changes `node` as the trait says (`name` or `name:argument`). ValueError for an unknown one."""
     name, _, argument = trait.partition(":")
     change = TRAITS.get(name)
@@ -22,11 +22,11 @@ def apply_trait(node: Node, hardware: Hardware, trait: str) -> None:
     change(node, hardware, argument)
 
 
-def _cordoned(node: Node, hardware: Hardware, argument: str) -> None:
+def _cordoned(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["spec"]["unschedulable"] = True
 
 
-def _mig_single(node: Node, hardware: Hardware, argument: str) -> None:
+def _mig_single(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Every GPU in seven slices: the count and the resource count slices."""
     slices = 7 * hardware.gpus
     _label(node, product=f"{hardware.label}-MIG-1g.{round(hardware.memory_mib / 8192)}gb", count=str(slices))
@@ -34,64 +34,64 @@ def _mig_single(node: Node, hardware: Hardware, argument: str) -> None:
     _resources(node, {GPU_RESOURCE: str(slices)})
 
 
-def _mig_mixed(node: Node, hardware: Hardware, argument: str) -> None:
+def _mig_mixed(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Slices are resources of their own; product and count look like whole GPUs."""
     _mig(node, "mixed", "all-balanced")
     _resources(node, {GPU_RESOURCE: "0", "nvidia.com/mig-1g.10gb": str(2 * hardware.gpus)})
 
 
-def _mig_off(node: Node, hardware: Hardware, argument: str) -> None:
+def _mig_off(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """A strategy is set and MIG is off: an ordinary node."""
     _mig(node, "single", "all-disabled")
 
 
-def _shared(node: Node, hardware: Hardware, argument: str) -> None:
+def _shared(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     _label(node, product=f"{hardware.label}-SHARED", replicas="4")
     node["metadata"]["labels"]["nvidia.com/gpu.sharing-strategy"] = "time-slicing"
     _resources(node, {GPU_RESOURCE: str(4 * hardware.gpus)})
 
 
-def _shared_renamed(node: Node, hardware: Hardware, argument: str) -> None:
+def _shared_renamed(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Time-slicing with a renamed resource: the product keeps its plain name."""
     _label(node, replicas="4")
     node["metadata"]["labels"]["nvidia.com/gpu.sharing-strategy"] = "time-slicing"
     _resources(node, {GPU_RESOURCE: "0", f"{GPU_RESOURCE}.shared": str(4 * hardware.gpus)})
 
 
-def _dra(node: Node, hardware: Hardware, argument: str) -> None:
+def _dra(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """GPUs by resource claims only: capacity still shows them, allocatable doesn't."""
     node["status"]["allocatable"][GPU_RESOURCE] = "0"
 
 
-def _reserved(node: Node, hardware: Hardware, argument: str) -> None:
+def _reserved(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     taint = {"key": "example.com/reserved", "value": argument or "research", "effect": "NoSchedule"}
     node["spec"]["taints"].append(taint)
 
 
-def _arch_taint(node: Node, hardware: Hardware, argument: str) -> None:
+def _arch_taint(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """GKE taints its Grace nodes so that amd64 images keep away."""
     node["spec"]["taints"].append({"key": "kubernetes.io/arch", "value": hardware.arch, "effect": "NoSchedule"})
 
 
-def _not_ready(node: Node, hardware: Hardware, argument: str) -> None:
+def _not_ready(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["metadata"]["annotations"][names.NOT_READY] = "true"
 
 
-def _annotated(annotation: str) -> Change:
+def _annotated(annotation: str) -> ApplyTrait:
     """The argument goes into this annotation, for the stand-in to read."""
 
-    def change(node: Node, hardware: Hardware, argument: str) -> None:
+    def change(node: NodeManifest, hardware: Hardware, argument: str) -> None:
         node["metadata"]["annotations"][annotation] = argument
 
     return change
 
 
-def _busy(node: Node, hardware: Hardware, argument: str) -> None:
+def _busy(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Nothing of the node itself: the lab starts a pod there that holds all its GPUs."""
     node["metadata"]["annotations"][names.BUSY_POD] = "true"
 
 
-TRAITS: dict[str, Change] = {
+TRAITS: dict[str, ApplyTrait] = {
     "cordoned": _cordoned,
     "mig-single": _mig_single,
     "mig-mixed": _mig_mixed,
@@ -110,15 +110,15 @@ TRAITS: dict[str, Change] = {
 }
 
 
-def _label(node: Node, **values: str) -> None:
+def _label(node: NodeManifest, **values: str) -> None:
     node["metadata"]["labels"].update({f"nvidia.com/gpu.{name}": value for name, value in values.items()})
 
 
-def _mig(node: Node, strategy: str, config: str) -> None:
+def _mig(node: NodeManifest, strategy: str, config: str) -> None:
     labels = {"strategy": strategy, "config": config, "config.state": "success"}
     node["metadata"]["labels"].update({f"nvidia.com/mig.{name}": value for name, value in labels.items()})
 
 
-def _resources(node: Node, resources: dict[str, str]) -> None:
+def _resources(node: NodeManifest, resources: dict[str, str]) -> None:
     for part in ("capacity", "allocatable"):
         node["status"][part].update(resources)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from precision_api.names import AGENT_CONTAINER
+from precision_lab.cluster.objects import Object
 from precision_lab.kubelet import pod_status
 from precision_lab.kubelet.agent_process import AgentExit, AgentHost
 from precision_lab.kubelet.faults import SIGKILL_EXIT, SIGTERM_EXIT, Ended, Plan
@@ -25,7 +26,6 @@ LOST = Ended(
 """What a kubelet says of a container that it does not know, but that should run: it or its machine was replaced."""
 Whereabouts = Literal["there", "replaced", "gone"]
 """Of a machine: replaced means that another one has its name now."""
-Object = dict[str, Any]
 
 
 class Machine(Protocol):

@@ -13,12 +13,13 @@ import shutil
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.cluster.kubeconfig import administrator
+from precision_lab.cluster.objects import Object
 from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.kubelet.agent_process import AGENT, AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
@@ -27,7 +28,6 @@ from precision_lab.names import KWOK_NODE
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.changes import Change, list_and_watch
 
-Object = dict[str, Any]
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
 REPLACED_SECONDS = 1.0
 """How often a pod whose node is gone looks for another one of its name."""

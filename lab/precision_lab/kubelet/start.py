@@ -9,7 +9,7 @@ from precision_lab.cluster.control_plane import ControlPlane
 NAME = "kubelets"
 
 
-def start_stand_in(plane: ControlPlane, log_port: int, agent_seconds: float, program: str) -> None:
+def start_fake_kubelet(plane: ControlPlane, log_port: int, agent_seconds: float, program: str) -> None:
     """Starts it; it takes up all agent pods that are there, so nothing has to wait for it."""
     options = {
         "kubeconfig": plane.kubeconfig,

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import yaml
 
 from precision_lab.builds.binaries import binaries
 from precision_lab.builds.programs import CLUSTER, NODE
 from precision_lab.cluster.control_plane import new_control_plane
+from precision_lab.cluster.objects import Object
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_lab.lab import Lab, LabSettings, fill
 from precision_lab.nodes import sandbox
@@ -31,7 +32,6 @@ READY_SECONDS = 60
 FLEET = (RealNode("node-a"), RealNode("node-b"), RealNode("gpu-a", gpus=8, product="H100"))
 """Two plain nodes for operator and exporter, and one whose device plugin offers the eight GPUs of an H100 box."""
 DEFAULTS = LabSettings()
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from precision_lab.processes.processes import ProcessError, Processes
-from precision_lab.processes.supervisor import Keeper
+from precision_lab.processes.supervisor import Supervisor
 
 NAME = "sandbox"
 SOCKET = "sandbox.sock"
@@ -43,7 +43,7 @@ kubelet that reads it then ends.
 """
 
 
-class SandboxKeeper(Keeper):
+class SandboxKeeper(Supervisor):
     """The keeper inside: it lives until it is told to end, and leaves the run folder to the one outside."""
 
     socket_name = SOCKET

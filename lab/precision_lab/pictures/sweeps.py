@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from random import Random
-from typing import Any
 
 from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 from precision_api.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
-from precision_lab.pictures.sweep_plans import plans
+from precision_lab.pictures.sweep_plans import Raw, plans
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -25,7 +24,6 @@ from precision_operator.exporter.store import Store
 NAMESPACE, PROFILE, WORKLOAD = "ml", "nightly", "llama3-8b"
 DAY = 86_400.0
 NEW_DRIVER = "580.142.09"
-Raw = dict[str, Any]
 
 _SHARES: Mapping[str, tuple[float, float]] = {
     # The energy counter of one H100 node is stuck.
@@ -63,7 +61,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Node:
+class SweptNode:
     """One made-up node as one sweep finds it."""
 
     name: str
@@ -84,7 +82,7 @@ class Sweep:
     number: int
     at: float
     """Seconds since 1970 at which the sweep has ended."""
-    nodes: tuple[Node, ...]
+    nodes: tuple[SweptNode, ...]
     planted: Planted
     shards: int = 1
 
@@ -157,7 +155,7 @@ def told(story: str, number: int, count: int) -> bool:
     return round(begin * count) <= number < round(end * count)
 
 
-def _fleet(nodes: int) -> Iterator[Node]:
+def _fleet(nodes: int) -> Iterator[SweptNode]:
     left = nodes
     for product, share in _PARTS:
         size = min(left, math.ceil(nodes * share)) if product != _PARTS[-1][0] else left
@@ -165,10 +163,10 @@ def _fleet(nodes: int) -> Iterator[Node]:
         # A small fleet's racks are small too, or one hot rack would be the whole pool.
         rack = min(HARDWARE[product].rack_nodes, max(2, size // 3))
         for index in range(size):
-            yield Node(f"{product.lower()}-{index:04d}", product, index // rack, HARDWARE[product].driver)
+            yield SweptNode(f"{product.lower()}-{index:04d}", product, index // rack, HARDWARE[product].driver)
 
 
-def _plant(fleet: Sequence[Node]) -> Planted:
+def _plant(fleet: Sequence[SweptNode]) -> Planted:
     racks = [node for node in fleet if node.product == "GB200"]
     h100 = [node for node in fleet if node.product == "H100"]
     return Planted(
@@ -180,14 +178,14 @@ def _plant(fleet: Sequence[Node]) -> Planted:
     )
 
 
-def _swept(fleet: Sequence[Node], planted: Planted, number: int, count: int) -> Iterator[Node]:
+def _swept(fleet: Sequence[SweptNode], planted: Planted, number: int, count: int) -> Iterator[SweptNode]:
     for node in fleet:
         own = Random(node.name).gauss(0, 0.003)
         noise = Random(f"{node.name}/{number}").gauss(0, 0.002)
         yield _with_stories(replace(node, rate=1 + own + noise), planted, number, count)
 
 
-def _with_stories(node: Node, planted: Planted, number: int, count: int) -> Node:
+def _with_stories(node: SweptNode, planted: Planted, number: int, count: int) -> SweptNode:
     def on(story: str) -> bool:
         return told(story, number, count)
 
@@ -204,7 +202,7 @@ def _with_stories(node: Node, planted: Planted, number: int, count: int) -> Node
     return node
 
 
-def _report(node: Node, at: float, number: int) -> Raw:
+def _report(node: SweptNode, at: float, number: int) -> Raw:
     hardware = HARDWARE[node.product]
     finished = _time(at)
     run = f"run-{number}"
@@ -244,12 +242,12 @@ def _report(node: Node, at: float, number: int) -> Raw:
     }
 
 
-def _domain(node: Node) -> Raw:
+def _domain(node: SweptNode) -> Raw:
     domain = f"{node.product.lower()}-rack.{node.rack + 1}"
     return {"nvlinkDomain": domain} if HARDWARE[node.product].is_grace else {}
 
 
-def _row(node: Node, recipe: str) -> Raw:
+def _row(node: SweptNode, recipe: str) -> Raw:
     fell_back = node.fallback and recipe == "fp8_current"
     speedup = 0.99 if fell_back else _SPEEDUPS[node.product][recipe]
     rate = _BASE[node.product] * node.rate * speedup
@@ -277,7 +275,7 @@ def _row(node: Node, recipe: str) -> Raw:
     return row | energy | {"tokensPerJouleNet": f"{rate / (watts * 0.86):.4f}"}
 
 
-def _profile(nodes: Sequence[Node], at: float) -> Raw:
+def _profile(nodes: Sequence[SweptNode], at: float) -> Raw:
     finished, size = _time(at), len(nodes)
     counts = {
         "slow": sum(node.fallback or node.rate < 0.94 for node in nodes),

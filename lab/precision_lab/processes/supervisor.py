@@ -45,7 +45,7 @@ class Child:
         return {"pid": self.process.pid, "exit": self.process.poll()}
 
 
-class Keeper:
+class Supervisor:
     """The children of one run folder, in the order in which they were started."""
 
     socket_name = SOCKET
@@ -178,7 +178,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
-    keeper = Keeper(Path(sys.argv[1]))
+    keeper = Supervisor(Path(sys.argv[1]))
     signal.signal(signal.SIGTERM, keeper.end)
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)

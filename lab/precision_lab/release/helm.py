@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from precision_lab.builds.binaries import binaries
+from precision_lab.cluster.objects import Object
 from precision_lab.lab import Lab
 from precision_lab.processes.ports import free_ports
-from precision_lab.release.install import CHART, NAMESPACE, RELEASE, REPOSITORY, Object, Program, program_of
+from precision_lab.release.install import CHART, NAMESPACE, RELEASE, REPOSITORY, Program, program_of
 
 HELM_SECONDS = 300
 

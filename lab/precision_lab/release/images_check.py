@@ -16,21 +16,21 @@ import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from precision_api import names
+from precision_lab.builds.go_build import Say
 from precision_lab.builds.image_archives import (
     REPOSITORY,
     TARGETS,
     Command,
     ImageError,
-    Say,
     buildah_storage,
     demand_tools,
     image_archives,
     run,
 )
 from precision_lab.cluster import kubeconfig
+from precision_lab.cluster.objects import Object
 from precision_lab.lab import ESTABLISHED, KubectlError, Lab, LabSettings, start_lab
 from precision_lab.processes.processes import ProcessError
 from precision_lab.release.install import NAMESPACE, Installation, Program, install
@@ -59,7 +59,6 @@ AGENT_SECONDS = 600.0
 LATE_SECONDS = 3.0
 """How long the operator runs before its definitions come."""
 PROBE = "late"
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from precision_lab.builds.binaries import binaries
+from precision_lab.cluster.objects import Object
 from precision_lab.lab import ESTABLISHED, Lab
 from precision_lab.names import PREFIX
 from precision_lab.processes.ports import free_ports
@@ -33,7 +33,6 @@ NAMESPACE = "precision-system"
 READY_SECONDS = 60.0
 RUNS_AS = f"{PREFIX}/runs-as"
 """Annotation of a Deployment without replicas."""
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
