@@ -1,4 +1,6 @@
-"""The structure of a tree as figures, in a Markdown table: `python -m tests.equivalence.figures [--tree FOLDER]`
+"""The structure of a tree as figures, in a Markdown table.
+
+`python -m tests.equivalence.figures [--tree FOLDER] [--peer PACKAGE]`
 
 A room is a direct child of a package: a module or a sub-package. An arrow goes from room to room where something in one
 imports something in the other. Arrows back are those that would have to go for the rooms to stand on floors, by grimp's
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import statistics
 import sys
 from collections import Counter, defaultdict
@@ -56,9 +59,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, then what the counts are of."""
     parser = argparse.ArgumentParser(prog="tests.equivalence.figures", description=__doc__)
     parser.add_argument("--tree", type=Path, default=REPOSITORY)
-    found = measured(parser.parse_args(arguments).tree.resolve())
-    print("\n".join(table(found)))
+    parser.add_argument("--peer", action="append", default=[], help="an installed package to count as well: kopf")
+    options = parser.parse_args(arguments)
+    rows = [*measured(options.tree.resolve()), *(figures_of_installed(name) for name in options.peer)]
+    print("\n".join(table(rows)))
     return 0
+
+
+def figures_of_installed(name: str) -> Figures:
+    """The figures of a package that Python imports from elsewhere. ValueError where there is none of this name."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"no package {name} is installed")
+    root = Path(spec.submodule_search_locations[0]).parent
+    return _figures(name, root, grimp.build_graph(name, cache_dir=None))
 
 
 def measured(tree: Path) -> list[Figures]:
