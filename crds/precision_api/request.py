@@ -47,7 +47,7 @@ class Timing(Record):
 
 
 class LossRuns(Record):
-    """Short untimed training runs that show whether a recipe's loss falls like the baseline's (METHOD 6)."""
+    """Short untimed training runs that show whether a recipe's loss falls like the baseline's; a smoke test."""
 
     steps: Annotated[int, Field(ge=10, le=1000)] = 50
     seeds: Annotated[int, Field(ge=1, le=3)] = 1
@@ -89,9 +89,9 @@ TIMINGS: dict[str, Timing] = {
     "quick": Timing(passes=4, segment_seconds=1.75, discard_seconds=1.0),
     "standard": Timing(passes=12, segment_seconds=2.8, discard_seconds=1.0),
 }
-"""More and shorter palindromes than METHOD 4.8 names, in no more time: docs/development/decisions/0012 says why. In
-simulation they give half-widths of 0.22 % and 0.11 % for GEMMs and training alike, both in each visit (0.3 % drift with
-60 s memory, `python -m benchmarks.spread simulate`)."""
+"""Many short palindromes, not few long ones: docs/development/decisions/0012 says why. In simulation they give
+half-widths of 0.22 % and 0.11 % for GEMMs and training alike, both in each visit (0.3 % drift with 60 s memory,
+`python -m benchmarks.spread simulate`)."""
 
 
 def canonical(document: Any) -> str:

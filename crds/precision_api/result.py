@@ -25,7 +25,9 @@ PowerScope = Literal["gpu", "module"]
 SensorAccuracy = Literal["calibrated", "unverified"]
 Execution = Literal["graph", "eager"]
 Difference = Literal["faster", "slower", "no_difference"]
-"""Against the baseline of the same run, by METHOD 4.10: beyond the arm's own interval and beyond the run's noise."""
+"""Against the baseline of the same run: beyond the arm's own interval and beyond the run's noise.
+
+The rule: docs/development/method.md, "Intervals and noise"."""
 RecipeScope = Literal["all", "mlp"]
 """Which linear layers run in the recipe: all, or the MLP's alone with the attention's kept in the baseline's."""
 Method = Literal["agent", "nvidia"]
@@ -303,7 +305,7 @@ class Loss(Record):
 
 
 class Meaning(Record):
-    """What the figures say of one recipe, METHOD 6.
+    """What the figures say of one recipe: docs/development/method.md, "What figures mean".
 
     `gap` is the share of the expected gain that did not come, split into the quantisation's and the rest's.
     """

@@ -31,7 +31,9 @@ T_975_SMALL = (
 """Student's t at 0.975 for 1 to 12 degrees of freedom, where the expansion below is too coarse."""
 
 LEAST_DIFFERENCE = 0.005
-"""METHOD 4.10: a ratio closer to 1 than this is never called a difference, however narrow its interval."""
+"""A ratio closer to 1 than this is never called a difference, however narrow its interval.
+
+The rule: docs/development/method.md, "Intervals and noise"."""
 
 MAD_TO_SIGMA = 1.482602218505602
 """1 / the 0.75 quantile of a normal: makes the MAD of normal data estimate its standard deviation."""
@@ -104,7 +106,7 @@ def noise_floor(control: Interval | None) -> float:
 
 
 def differs(ratio: Interval, control: Interval | None) -> bool:
-    """METHOD 4.10: the ratio's own interval excludes 1, and it is further from 1 than the noise floor."""
+    """Whether the ratio's own interval excludes 1 and it is further from 1 than the noise floor."""
     excludes_one = ratio.lower > 1 or ratio.upper < 1
     return excludes_one and abs(ratio.value - 1) > noise_floor(control)
 

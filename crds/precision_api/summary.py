@@ -31,7 +31,7 @@ MESSAGE_MAX_BYTES = 3_500
 """Room for a summary: below the kubelet's 4,096 bytes, with a reserve for what a runtime may add."""
 
 USABLE: frozenset[Verdict] = frozenset({"verified", "emulated"})
-"""Verdicts whose figures may be shown, compared and recommended (METHOD 5)."""
+"""Verdicts whose figures may be shown, compared and recommended: docs/development/method.md, "Verdicts"."""
 
 
 def summarize(result: MeasurementResult, detail: Detail) -> Summary:

@@ -1,4 +1,4 @@
-"""What the figures mean: METHOD 6 on figures whose cause is known."""
+"""What the figures mean: the rules of `results.meaning` on figures whose cause is known."""
 
 from __future__ import annotations
 

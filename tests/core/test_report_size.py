@@ -18,7 +18,7 @@ from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
 
 MOST_BYTES = 5824
-"""With all seven recipes, the history of the default length and a long failure. OPERATOR 1 asks for 4,096: the names of
+"""With all seven recipes, the history of the default length and a long failure. The goal was 4,096: the names of
 the figures of seven recipes alone take half of that, so less would need another form of status.results."""
 BYTES_A_RUN = 580
 """What each run of a longer history adds: all recipes' rates and tokens per joule, so that runs can be compared."""

@@ -26,9 +26,10 @@ from precision_operator.planner.fleet import WorkloadFacts
 KNOWN_RATIO = 5.6
 """FLOPs per token of Llama 3.1 405B over 70B at 8,192 tokens: where the errors are known."""
 KNOWN_ERRORS: tuple[tuple[float, float, int], ...] = ((0.08, 0.14, 6), (0.23, 0.26, 1))
-"""(least, most, number of pairs) by which equal MFU is low, relative to what is real (OBSERVABILITY 5).
+"""(least, most, number of pairs) by which equal MFU is low, relative to what is real.
 
-The ranges are given there; the numbers are not ("most", "once"): seven is the number of published rows of 405B."""
+docs/planner.md, "Workloads that were not measured". The ranges are known; the numbers are not ("most", "once"): seven
+is the number of published rows of 405B."""
 COVERAGE = 0.80
 """How often a prediction's band is meant to hold what is real."""
 MARGIN = 1.05

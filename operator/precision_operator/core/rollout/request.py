@@ -28,7 +28,8 @@ from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.schedule import schedule_problem
 
 DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
-"""When an agent ends itself with what it has: three times what METHOD 4 allows a run of five recipes."""
+"""When an agent ends itself with what it has: about five times the planned seconds of five recipes of an 8B model, 342
+and 1,130 (docs/development/decisions/0012)."""
 
 
 @dataclass(frozen=True)

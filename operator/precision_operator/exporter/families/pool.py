@@ -20,7 +20,7 @@ TAIL_QUANTILES = (0.0, 0.01, *QUANTILES)
 BOUNDS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.05, 1.1)
 """Of the rate over the pool's: fine around 1, where a healthy fleet lies within 1 to 2 %."""
 LEAST_NODES_OF_A_DRIVER = 5
-"""Below that a median says more of the nodes than of the driver (OBSERVABILITY 3)."""
+"""Below that a median says more of the nodes than of the driver."""
 STATES = ("fresh", "stale", "failed")
 MARKS = ("slow", "fallback", "throttled", "power_invalid", "simulated")
 

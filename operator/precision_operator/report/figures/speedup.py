@@ -44,7 +44,7 @@ def speedup(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     inside += "".join(_row(row, TOP + 2 * ROW * at, scale, expected.get(row.recipe)) for at, row in enumerate(rows))
     caption = f"{_whiskers(pool, rows)} Dashed line: {pool.baseline}. "
     if expected:
-        caption += "Hollow diamond: what the GEMMs alone would give (METHOD 6); the gap is overhead. "
+        caption += "Hollow diamond: what the GEMMs alone would give; the gap is overhead. "
     if len(pool.nodes) > 1:
         caption += "Throttled nodes are left out. "
     yield Figure(
