@@ -139,7 +139,7 @@ def test_a_graphs_replay_takes_no_longer_than_the_eager_step(te: api.Api, engine
     with engine.stream():
         graph = unit.measure(0.2)
         for region in unit.program.regions:
-            unit.program._run[region.name, region.variant] = region.work
+            unit.program._run[region.name, region.batch_kind] = region.work
         eager = unit.measure(0.2)
     assert sum(graph.seconds.values()) <= 1.05 * sum(eager.seconds.values())
 

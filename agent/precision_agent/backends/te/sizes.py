@@ -76,7 +76,7 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms
 
 
 def unit_bytes(m: int, k: int, n: int, groups: int, l2_bytes: int) -> int:
-    """A guess of what a linear layer that is timed alone holds: x, dx, y of two variants, dy, weight and gradient."""
+    """A guess of what a linear layer that is timed alone holds: x, dx, y of two micro batches, dy, weight, gradient."""
     buffers = 2 * m * (2 * k + 3 * n) + k * n * (2 + 2 + QUANTISED_BYTES_A_WEIGHT)
     return rotations(working_set_bytes(m, k, n, groups), l2_bytes) * groups * buffers
 
