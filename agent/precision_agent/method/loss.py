@@ -52,10 +52,10 @@ def source(vocab_size: int, seed: int) -> Source:
 
 def sequence(chain: Source, length: int, seed: int) -> list[int]:
     """`length` tokens of the chain; equal seeds give equal tokens, so that all recipes see the same ones."""
-    draw = Random(f"tokens/{seed}")
-    state = draw.randrange(len(chain.tokens))
+    chance = Random(f"tokens/{seed}")
+    state = chance.randrange(len(chain.tokens))
     found: list[int] = []
-    for which in draw.choices(range(len(chain.chances)), chain.chances, k=length):
+    for which in chance.choices(range(len(chain.chances)), chain.chances, k=length):
         found.append(chain.tokens[state])
         state = chain.successors[state][which]
     return found

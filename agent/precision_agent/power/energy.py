@@ -121,7 +121,7 @@ class EnergyReading:
         return None if self.joules is None else self.joules / self.seconds
 
 
-def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> EnergyReading:
+def mean_power(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> EnergyReading:
     """One sensor's energy over all windows of a recipe; one bad window voids it, for a sum must not lose a part."""
     ordered = in_order(trace)
     parts = [(window, near(ordered, window, limits)) for window in windows]
@@ -139,9 +139,9 @@ def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = L
 
 
 def without_pauses(found: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
-    """The draw of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
+    """The power of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
 
-    Void where the draw at rest is not known or not below the windows' mean.
+    Void where the power at rest is not known or not below the windows' mean.
     """
     if found.joules is None or paused_seconds <= 0:
         return found

@@ -1,4 +1,4 @@
-"""What a profiled step and a look inside say of an arm: verdict, quantisation tax, was the CPU too slow. Pure."""
+"""What a profiled step and a look inside say of a variant: verdict, quantisation tax, was the CPU too slow. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Warming up until temperature, SM clock and step time have no slope any more (METHOD 4.4). The test is pure.
 
-What drifts during the timed palindromes falls out of paired ratios, but not out of the rates themselves.
+What drifts during the timed ABBA blocks falls out of paired ratios, but not out of the rates themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
@@ -80,19 +80,19 @@ class WarmUp:
 
 
 def warm_up(
-    crew: Devices,
-    arm: Arm,
+    devices: Devices,
+    variant: Variant,
     recorded: Callable[[], Mapping[str, Recording]],
     stop: Stop,
     told: Callable[[float], None],
     plan: WarmUp,
 ) -> Steadiness:
-    """Runs the arm's load until it is steady or the time is over; never fails a run."""
+    """Runs the variant's load until it is steady or the time is over; never fails a run."""
     slices: list[Slice] = []
     spent = 0.0
     while spent < plan.longest_seconds and not stop():
-        answers = crew.all(Call("settle", (arm, plan.slice_seconds), plan.slice_seconds, arm))
-        failure = first_failure(crew.machine().names, answers)
+        answers = devices.all(Call("settle", (variant, plan.slice_seconds), plan.slice_seconds, variant))
+        failure = first_failure(devices.machine().names, answers)
         if failure:
             stopped = failure.reason in STOPPED
             return Steadiness(

@@ -1,6 +1,6 @@
 """Tier A: the GEMMs of one linear layer, forward and backward, through the module that training uses.
 
-One unit is one layer in one arm: forward, data gradient (with the quantisation of the incoming gradient) and weight
+One unit is one layer in one variant: forward, data gradient (with the quantisation of the incoming gradient) and weight
 gradient are three regions of its program, so that one loop gives the samples of all its cases.
 """
 
@@ -86,7 +86,7 @@ def sample_of(case: GemmCase, timings: Timings, told: ProfiledUnit, program: Pro
 
 @dataclass(slots=True)
 class Unit:
-    """One layer in one arm. Owns its modules, its recipe object and its part of Transformer Engine's global state.
+    """One layer in one variant. Owns its modules, its recipe object and its part of Transformer Engine's global state.
 
     Where one call's buffers would stay in the cache there are several equal modules, called in turn, as the layers of a
     model are: inside one autocast, so that delayed scaling updates all of them once.

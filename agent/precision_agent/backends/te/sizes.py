@@ -11,7 +11,7 @@ MOST_ROTATIONS = 32
 BYTES_A_WEIGHT = 2 + 2 + 4 + 4 + 4
 """BF16 weight and gradient, FP32 master weight and Adam's two moments."""
 QUANTISED_BYTES_A_WEIGHT = 2
-"""FP8 weights in both directions: what each arm keeps of its own; FP4 keeps less."""
+"""FP8 weights in both directions: what each variant keeps of its own; FP4 keeps less."""
 MEMORY_SHARE = 0.85
 """Of the device's memory for the short model [try]: the rest is the context's, the libraries' and fragmentation."""
 
@@ -59,8 +59,9 @@ def head_weights(model: ModelSpec, split: Split) -> int:
     return (model.vocab_size or 0) * model.hidden_size // split.tensor
 
 
-def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms: int) -> int:
-    """A guess of the memory that a short model takes with `arms` arms, which share weights, gradients and optimizer.
+def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, variants: int) -> int:
+    """A guess of the memory that a short model takes with `variants` variants, which share weights, gradients and
+    optimizer.
 
     Activations as flash attention leaves them; the logits in FP32, three times over, are the head's.
     """
@@ -72,7 +73,7 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms
     logits = tokens * (model.vocab_size or 0) // split.tensor * (3 * 4 + 2 * 2) if trial.head else 0
     own = QUANTISED_BYTES_A_WEIGHT * trial.layers * layer_weights(model, split)
     states = BYTES_A_WEIGHT if trial.optimizer else 4
-    return weights * states + arms * own + activations + logits
+    return weights * states + variants * own + activations + logits
 
 
 def unit_bytes(m: int, k: int, n: int, groups: int, l2_bytes: int) -> int:
@@ -85,7 +86,7 @@ def first_trial(
     model: ModelSpec,
     tokens: int,
     split: Split,
-    arms: int,
+    variants: int,
     memory_bytes: int,
     trials: tuple[Trial, ...],
     beside_bytes: int = 0,
@@ -96,7 +97,7 @@ def first_trial(
     """
     kept = MEMORY_SHARE * memory_bytes
     whole = [trial for trial in trials if trial.optimizer]
-    needs = [needed_bytes(model, tokens, split, trial, arms) for trial in trials]
+    needs = [needed_bytes(model, tokens, split, trial, variants) for trial in trials]
     alone = next((at for at, need in enumerate(needs) if need <= kept), len(trials) - 1)
     beside = next((at for at, need in enumerate(needs) if need <= kept - beside_bytes), len(trials) - 1)
     return trials[max(alone, min(beside, len(whole) - 1))]

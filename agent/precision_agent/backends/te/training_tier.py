@@ -1,8 +1,8 @@
 """Tier B: a short model at true width, its step cut into layers forward, head, layers backward and optimizer.
 
-The arms have modules, quantizers and graphs of their own, and share weights, gradients, head and optimizer: what a
-recipe costs does not depend on them, and so a model of several arms fits. Recomputation is not run but computed from
-the forward time; communication does not happen.
+The variants have modules, quantizers and graphs of their own, and share weights, gradients, head and optimizer: what a
+recipe costs does not depend on them, and so a model of several variants fits. Recomputation is not run but computed
+from the forward time; communication does not happen.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEARNING_RATE = 1e-6
 
 @dataclass(slots=True)
 class Shared:
-    """What all arms have in common: weights (in the first arm's layers), head, gradients, data, optimizer."""
+    """What all variants have in common: weights (in the first variant's layers), head, gradients, data, optimizer."""
 
     api: Api
     engine: Engine
@@ -78,7 +78,7 @@ class Shared:
         self.rotary = rotary(self.api, model, problem.sequence, device)
 
     def adopt(self, layers: Stack) -> None:
-        """The first arm's layers give their weights to all; gradients and optimizer are made for them."""
+        """The first variant's layers give their weights to all; gradients and optimizer are made for them."""
         if self.owner is not None:
             for mine, theirs in zip(layers.layers, self.owner.layers, strict=True):
                 share_weights(mine, theirs)
@@ -88,7 +88,7 @@ class Shared:
             weight.grad = torch.zeros_like(weight)
         if self.trial.optimizer:
             made = self.api.pytorch.optimizers.FusedAdam(params=self.weights, lr=LEARNING_RATE, master_weights=True)
-            made.step()  # makes its state, outside of any arm's memory
+            made.step()  # makes its state, outside of any variant's memory
             self.optimizer = made
 
     @property
@@ -114,8 +114,8 @@ class _Flow:
 
 
 @dataclass(slots=True)
-class ArmModel:
-    """One arm's model: its own layers, recipe object and program."""
+class VariantModel:
+    """One variant's model: its own layers, recipe object and program."""
 
     shared: Shared
     recipe: Recipe
@@ -143,7 +143,7 @@ class ArmModel:
             self.own_bytes = max(0, engine.peaks().allocated - before)
 
     def prepare(self) -> Failure | None:
-        """Captures and checks; why this arm can't be timed, or None."""
+        """Captures and checks; why this variant can't be timed, or None."""
         with self._owner.present():
             self.program.capture(self._evidence)
             misfit = self._misfit()
@@ -171,7 +171,7 @@ class ArmModel:
                 self.program.go(("optimizer", "step"))
 
     def refresh(self) -> None:
-        """One run of every region but the optimizer's: what a part reads is this arm's own again."""
+        """One run of every region but the optimizer's: what a part reads is this variant's own again."""
         with self._owner.present():
             self._all_but_optimizer(self.program)
 
@@ -320,7 +320,7 @@ class ArmModel:
         return bool(scales) and any(not torch.equal(a, b) for a, b in zip(scales, now, strict=True))
 
     def _quantising(self) -> list[Any]:
-        """The modules of all layers that hold quantizers of this arm's recipe."""
+        """The modules of all layers that hold quantizers of this variant's recipe."""
         layers = self.stack.layers
         parts = layers if self.shared.problem.scope == "all" else [layer.layernorm_mlp for layer in layers]
         return [
