@@ -1,4 +1,4 @@
-"""What the figures mean: METHOD 6 on figures whose cause is known."""
+"""The rules of docs/development/method.md, "What figures mean", on figures whose cause is known."""
 
 from __future__ import annotations
 

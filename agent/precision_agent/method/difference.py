@@ -1,4 +1,7 @@
-"""Whether a variant differs from the baseline: beyond its interval and the run's noise (METHOD 4.10). Pure."""
+"""Whether a variant differs from the baseline: beyond its own interval and beyond the run's noise. Pure.
+
+docs/development/method.md, "Intervals and noise", has the rule.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Values = Mapping[RegionName, Sequence[float] | Failure]
 """One value an ABBA block of each region. A region that is absent did not fit into memory."""
 MAY_BE_MISSING = frozenset({"out_of_memory", "did_not_fit"})
 DEPTH_TOLERANCE = 0.03
-"""METHOD 4.7: a second depth must be predicted this well."""
+"""docs/development/method.md, "Full depth": a second depth must be predicted this well."""
 
 
 @dataclass(frozen=True, slots=True)

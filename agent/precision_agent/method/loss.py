@@ -70,7 +70,7 @@ class Divergence:
 
 
 def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence | None:
-    """When and why this run diverged, by METHOD 6; None while it is healthy.
+    """When and why this run diverged; None while it is healthy (docs/development/method.md, "What figures mean").
 
     Loss or norm is no finite number; the loss is more than 0.5 nat above its minimum so far; or the gradient norm is
     for the third step in a row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.

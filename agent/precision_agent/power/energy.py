@@ -4,7 +4,8 @@ Pure: samples come in, a figure goes out. Times are monotonic seconds, power is 
 millijoules stay whole numbers until their difference is taken, so that no digit is lost.
 
 Two ways to the same energy: the counter's difference (primary) and the trapezoid over instant power (cross-check). Both
-are read by polling, so a window's edges fall between readings and are interpolated there. METHOD 7 has the rules.
+are read by polling, so a window's edges fall between readings and are interpolated there. The rules are in
+docs/development/method.md, "Power and energy".
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ Curve = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a figure needs, METHOD 7."""
+    """What a figure needs: docs/development/method.md, "Power and energy"."""
 
     updates: int = 60
     seconds: float = 10.0
     disagreement: float = 0.05
     gap_seconds: float = 0.5
-    """[try] Ten samples at 20 Hz, five updates of a sensor: this hole is a third of the shortest power window."""
+    """Assumed, not tried on a GPU: ten samples at 20 Hz, five updates of a sensor. This hole is a third of the shortest
+    power window."""
 
 
 LIMITS = Limits()

@@ -34,7 +34,8 @@ from precision_agent.sampling.sample import PowerWindow
 from precision_api.result import Clocks, PowerScope, PowerTrace, ThrottleShare
 
 PART_LIMITS = Limits(updates=1, seconds=0.0, disagreement=math.inf)
-"""Of one part's windows alone: what METHOD 7 asks for is asked of all windows of the recipe together."""
+"""Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of
+the recipe together."""
 TRACE_POINTS = 600
 
 

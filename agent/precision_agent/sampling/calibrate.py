@@ -1,4 +1,6 @@
-"""What the power sensors are worth (METHOD 4.3): their idle power, how often they are renewed, and a square-wave load.
+"""What the power sensors are worth: their idle power, how often they are renewed, and a square-wave load.
+
+The rules are in docs/development/method.md, "Sensors and idle power".
 
 `calibrated` means that counter and integral agreed within 5 % under a load that goes on and off, on every GPU. Both
 probably share one sensor, so this shows that the two ways of reading it fit, not that the sensor itself is right.

@@ -13,7 +13,8 @@ BYTES_A_WEIGHT = 2 + 2 + 4 + 4 + 4
 QUANTISED_BYTES_A_WEIGHT = 2
 """FP8 weights in both directions: what each variant keeps of its own; FP4 keeps less."""
 MEMORY_SHARE = 0.85
-"""Of the device's memory for the short model [try]: the rest is the context's, the libraries' and fragmentation."""
+"""Of the device's memory for the short model. Assumed, not tried on a GPU: the rest is the context's, the libraries'
+and fragmentation."""
 
 
 def working_set_bytes(m: int, k: int, n: int, groups: int = 1) -> int:
