@@ -137,7 +137,7 @@ def test_a_step_is_repeated_split_and_recomputed_as_asked(more: dict[str, Any], 
 def test_the_step_is_the_designs_sum_whatever_is_asked_for(
     layers: int, accumulation: int, shards: int, recompute: str, kept: int
 ) -> None:
-    """L x layer + head + optimizer / (gradientAccumulation x shards): docs/development/method.md, "Full depth"."""
+    """The full-depth step, written out: L x layer + head + optimizer / (gradientAccumulation x shards)."""
     again = 2 if recompute == "Full" else 1
     low, high = (again * forward + backward for forward, backward in (LAYER["nvfp4"], LAYER["bf16"]))
     optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards

@@ -1,4 +1,4 @@
-"""The rules of docs/development/method.md, "What figures mean", on figures whose cause is known."""
+"""What the figures mean: the rules of `results.meaning` on figures whose cause is known."""
 
 from __future__ import annotations
 

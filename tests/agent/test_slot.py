@@ -11,7 +11,7 @@ from precision_agent.power.energy import LIMITS
 from precision_api.request import TIMINGS, Timing
 
 SLOW_SENSOR_SECONDS = 0.15
-"""The slowest sensor of docs/development/method.md, "Power and energy": 150 ms from one update to the next."""
+"""A slow sensor: 150 ms from one update to the next."""
 LATE_SECONDS = 0.05
 """How much later than the first the last GPU of a node may begin a power window."""
 

@@ -164,7 +164,7 @@ def coverage(found: Ratios) -> Array:
 
 
 def called_different(found: Ratios) -> Array:
-    """(nodes, variants without baseline and control): METHOD 4.10 for all at once."""
+    """(nodes, variants without baseline and control): `stats.differs` for all at once."""
     half = (found.upper - found.lower) / 2
     floor = np.maximum(np.abs(found.value - 1) + half, stats.LEAST_DIFFERENCE)[:, CONTROL : CONTROL + 1]
     excludes = (found.lower > 1) | (found.upper < 1)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from precision_api.request import Timing
 
 POWER_SECONDS = 10.6
-"""Of power windows for each variant: energy needs 10 s of all GPUs at once (docs/development/method.md, "Power and
-energy"), and a window begins with the GPU that is last: 6 % are kept for that."""
+"""Of power windows for each variant: energy needs 10 s of all GPUs at once, and a window begins with the GPU that is
+last: 6 % are kept for that (docs/development/method.md, "Power and energy")."""
 LEAST_POWER_SHARE, MOST_POWER_SHARE = 0.5, 0.8
 """Of a training segment, for its power window: half where time is plenty; never so much that no step can be timed."""
 
