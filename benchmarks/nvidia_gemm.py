@@ -100,7 +100,7 @@ def timed_seconds(rows: Mapping[str, Row], recipe: Recipe, iterations: int = ITE
 
 
 def request_of(shapes: Sequence[Shape], recipe: Recipe, seconds: float, seed: int) -> MeasurementRequest:
-    """Our request: three palindromes of three arms (baseline, recipe, control), all segments together `seconds`."""
+    """Our request: three ABBA blocks of three variants (baseline, recipe, control), all segments together `seconds`."""
     timing = Timing(passes=4, segment_seconds=max(0.05, min(60.0, seconds / 24)), discard_seconds=1.0, seed=seed)
     return MeasurementRequest(
         namespace="benchmark",

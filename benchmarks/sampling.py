@@ -18,12 +18,12 @@ from pathlib import Path
 from precision_agent.power import sensor_sampling
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import SensorRow, recordings
-from precision_agent.results.power_windows import WindowSensors, clocks, held_back, node_draws, power_trace
+from precision_agent.results.power_windows import WindowSensors, clocks, held_back, node_power_by_part, power_trace
 from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 from precision_api.result import Failure
 from tests.support.fake_nvml import FakeNvml, compile_nvml
 
-ARMS = 8
+VARIANTS = 8
 WINDOW_SECONDS = 3.0
 
 
@@ -50,7 +50,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def statistics_cost(gpus: int, seconds: float) -> dict[str, float]:
-    """Seconds of CPU: reading the samples once, and one window's share of the assessment of all arms."""
+    """Seconds of CPU: reading the samples once, and one window's share of the assessment of all variants."""
     rows = [
         SensorRow(tick * 0.05, f"GPU-{gpu}", milliwatts=700_000 + tick % 9, millijoules=round(tick * 35_000),
             throttle_ns={"74": tick * 1000, "269": 0, "270": 0, "271": 0}, celsius=60, sm_mhz=1500)
@@ -58,18 +58,18 @@ def statistics_cost(gpus: int, seconds: float) -> dict[str, float]:
         for gpu in range(gpus)
     ]  # fmt: skip
     count = math.floor(seconds / (WINDOW_SECONDS + 1))
-    arms: list[list[PowerWindow]] = [[] for _ in range(ARMS)]
+    variants: list[list[PowerWindow]] = [[] for _ in range(VARIANTS)]
     for n in range(count):
         window = Window(n * (WINDOW_SECONDS + 1), n * (WINDOW_SECONDS + 1) + WINDOW_SECONDS)
-        part = POWER_PARTS[n // ARMS % len(POWER_PARTS)]
-        arms[n % ARMS].append(PowerWindow(part, window, 0.233, 0.0))
+        part = POWER_PARTS[n // VARIANTS % len(POWER_PARTS)]
+        variants[n % VARIANTS].append(PowerWindow(part, window, 0.233, 0.0))
     began = time.process_time()
     found = recordings(rows)
     read = time.process_time() - began
     began = time.process_time()
-    for windows in arms:
+    for windows in variants:
         spans = [one.window for one in windows]
-        node_draws(found, windows, list(found), WindowSensors({}, 0.1))
+        node_power_by_part(found, windows, list(found), WindowSensors({}, 0.1))
         held_back(found, spans)
         clocks(found, spans)
     assessed = time.process_time() - began

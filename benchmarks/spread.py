@@ -30,12 +30,12 @@ from tests.support.noise import (
     HALF_WIDTH_GOALS,
     KINDS,
     NOISES,
+    abba_order,
     called_different,
     coverage,
     half_width,
-    palindrome_order,
     ratios,
-    seconds_by_arm,
+    seconds_by_variant,
     units_of,
 )
 
@@ -49,9 +49,9 @@ def simulate() -> None:
     print(f"{'NOISE':<30}{'TIMING':<10}{'FIGURE':<10}{'HALF-WIDTH':>11}{'COVERED':>18}{'EQUAL CALLED DIFFERENT':>24}")
     for name, noise in NOISES.items():
         for preset, timing in TIMINGS.items():
-            order = palindrome_order(timing)
-            equal = seconds_by_arm(noise, order, timing, seed=1, equal=True)
-            other = seconds_by_arm(noise, order, timing, seed=2)
+            order = abba_order(timing)
+            equal = seconds_by_variant(noise, order, timing, seed=1, equal=True)
+            other = seconds_by_variant(noise, order, timing, seed=2)
             for kind in KINDS:
                 found, truth = ratios(units_of(equal[kind])), ratios(units_of(other[kind]))
                 held, wrong = coverage(truth), called_different(found).mean(axis=0).max()
@@ -66,7 +66,7 @@ def simulate() -> None:
 def drifting(timing: Timing, own: float) -> float:
     """Median half-width of the training figure under drift, with this much chance in each stretch."""
     noise = replace(NOISES[DRIFT], own=own)
-    found = seconds_by_arm(noise, palindrome_order(timing), timing, seed=1, equal=True)["training"]
+    found = seconds_by_variant(noise, abba_order(timing), timing, seed=1, equal=True)["training"]
     return half_width(ratios(units_of(found)))
 
 

@@ -1,4 +1,4 @@
-"""What is measured: the arms (recipes, baseline, control) and the cases (GEMMs by mode, the training step)."""
+"""What is measured: the variants (recipes, baseline, control) and the cases (GEMMs by mode, the training step)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One contender of a palindrome: a recipe, or the control, a second baseline that shows the noise."""
+class Variant:
+    """A recipe under test, or the control, a second baseline that shows the noise."""
 
     label: str
     recipe: Recipe
@@ -43,9 +43,9 @@ class GemmCase:
     quantized: bool = True
     higher: Recipe | None = None
 
-    def recipe_of(self, arm: Arm) -> Recipe:
-        """The recipe that the arm really runs this GEMM in."""
-        return (self.higher or arm.recipe) if self.quantized else UNQUANTIZED
+    def recipe_of(self, variant: Variant) -> Recipe:
+        """The recipe that the variant really runs this GEMM in."""
+        return (self.higher or variant.recipe) if self.quantized else UNQUANTIZED
 
     @property
     def flops(self) -> int:
@@ -75,20 +75,20 @@ Case = GemmCase | TrainingCase
 class Cases:
     """All that one run measures; an absent training case has its reason."""
 
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     gemms: tuple[GemmCase, ...]
     training: TrainingCase | None
     no_training: Failure | None
 
     @property
-    def baseline(self) -> Arm:
-        """What speedups are held against: the first arm."""
-        return self.arms[0]
+    def baseline(self) -> Variant:
+        """What speedups are held against: the first variant."""
+        return self.variants[0]
 
     @property
-    def control(self) -> Arm:
-        """The second baseline: the last arm."""
-        return self.arms[-1]
+    def control(self) -> Variant:
+        """The second baseline: the last variant."""
+        return self.variants[-1]
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -97,23 +97,23 @@ class Cases:
 
     @property
     def all(self) -> tuple[Case, ...]:
-        """Every case in the order of an arm's segment."""
+        """Every case in the order of a variant's segment."""
         return (*self.gemms, self.training) if self.training else self.gemms
 
 
-def arms_of(request: MeasurementRequest) -> tuple[Arm, ...]:
+def variants_of(request: MeasurementRequest) -> tuple[Variant, ...]:
     """The baseline first, each asked recipe once, the control last."""
     recipes = dict.fromkeys((request.baseline, *request.recipes))
-    return (*(Arm(recipe, recipe) for recipe in recipes), Arm(CONTROL, request.baseline))
+    return (*(Variant(recipe, recipe) for recipe in recipes), Variant(CONTROL, request.baseline))
 
 
 def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
-    """Arms and cases of a request whose workload was resolved to shapes."""
+    """Variants and cases of a request whose workload was resolved to shapes."""
     chosen = distinct(workload.gemms)
     gemms = tuple(_case(gemm, mode, request) for mode in dict.fromkeys(request.gemm_modes) for gemm in chosen)
     training = _training(request, workload)
     return Cases(
-        arms=arms_of(request),
+        variants=variants_of(request),
         gemms=gemms,
         training=training if isinstance(training, TrainingCase) else None,
         no_training=training if isinstance(training, Failure) else None,
@@ -124,11 +124,11 @@ KERNEL_SHARES: frozenset[Backend] = frozenset({"transformer-engine"})
 """Backends that tell kernel-only time by the kernels' share of a whole step: delayed scaling has one there."""
 
 
-def refusal_of(case: Case, arm: Arm, backend: Backend) -> Failure | None:
-    """Why this arm can't take this case on this backend whatever the hardware, or None."""
+def refusal_of(case: Case, variant: Variant, backend: Backend) -> Failure | None:
+    """Why this variant can't take this case on this backend whatever the hardware, or None."""
     if isinstance(case, TrainingCase) or not case.quantized:
         return None
-    recipe = case.recipe_of(arm)
+    recipe = case.recipe_of(variant)
     if case.mode == "prequantized" and recipe == "fp8_delayed" and backend not in KERNEL_SHARES:
         return Failure(reason="no_prequantized_mode", message="delayed scaling learns its scale while it quantises")
     wrong = alignment_error(recipe, {"m": case.m, "k": case.k, "n": case.n})

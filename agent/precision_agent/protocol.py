@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from precision_agent.cases import Arm, Case, GemmCase
+from precision_agent.cases import Case, GemmCase, Variant
 from precision_api.exits import Exit
 from precision_api.recipes import Recipe
 from precision_api.result import (
@@ -36,7 +36,7 @@ PARTS: tuple[Part, ...] = ("layers", "head", "optimizer")
 """What a power window replays: `layers` is one forward and backward pass through the layers that are there."""
 
 FATAL_REASONS = frozenset({"cuda_error", "hung", "worker_died"})
-"""After these the device's context is worth nothing: its process ends, and the arm is not tried again."""
+"""After these the device's context is worth nothing: its process ends, and the variant is not tried again."""
 
 
 def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:
@@ -71,10 +71,10 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ResultProvenance:
     """Where the figures come from; a made-up field makes the whole result simulated."""
 
-    provenance: Provenance
+    kind: Provenance
     sources: tuple[str, ...] = ()
     simulated: tuple[Simulated, ...] = ()
 
@@ -176,7 +176,7 @@ class Backend(Protocol):
     """Takes samples of one device. What can't be had is a Failure, never an exception and never 0.
 
     Out of memory is `out_of_memory`, a CUDA error `cuda_error` (the process is then ended and begun anew for the other
-    arms), an exception of another kind a `failed` that the worker makes of it.
+    variants), an exception of another kind a `failed` that the worker makes of it.
     """
 
     @property
@@ -186,23 +186,23 @@ class Backend(Protocol):
     def device(self) -> Device:
         """The device and the software; raises Refusal where it can't be used."""
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """Where the figures come from; asked after the last sample."""
 
-    def probe(self, arm: Arm) -> Probe:
-        """Runs the arm's recipe once, forward and backward, and checks its numbers."""
+    def probe(self, variant: Variant) -> Probe:
+        """Runs the variant's recipe once, forward and backward, and checks its numbers."""
 
-    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+    def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Builds, checks, captures and warms up all that `measure` needs, so that all GPUs can begin at once."""
 
-    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
-        """Runs the arm's load (training step, else GEMMs) so that clocks and temperature are its own."""
+    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+        """Runs the variant's load (training step, else GEMMs) so that clocks and temperature are its own."""
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         """About `seconds` of calls, at least one."""
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         """Replays one part of the step, with uniform random pauses of 0 to that long after each group of `calls` calls.
 
@@ -210,20 +210,20 @@ class Backend(Protocol):
         left. `no_such_part` where the short model lacks it.
         """
 
-    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
         """A training sample at another depth, to check the full-depth model with."""
 
-    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
         """Kernels of profiled training steps (of GEMMs where there are none); the profiler's trace goes to `trace`."""
 
-    def inspect(self, arm: Arm) -> Inspection:
-        """Flags, errors and saved bytes of the arm, outside all timed windows."""
+    def inspect(self, variant: Variant) -> Inspection:
+        """Flags, errors and saved bytes of the variant, outside all timed windows."""
 
-    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """A short training run of its own."""
 
-    def memory(self, arm: Arm) -> Memory:
-        """Peak memory of the arm, bytes."""
+    def memory(self, variant: Variant) -> Memory:
+        """Peak memory of the variant, bytes."""
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """Mean seconds of a forward call as NVIDIA's benchmark_gemm.py times it: one pair of events around all calls.

@@ -1,4 +1,4 @@
-"""What is looked at after the palindromes: a second depth on every GPU, and nothing that fails in silence."""
+"""What is looked at after the ABBA blocks: a second depth on every GPU, and nothing that fails in silence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from precision_agent.cases import Arm, Case, TrainingCase, cases_of
+from precision_agent.cases import Case, TrainingCase, Variant, cases_of
 from precision_agent.protocol import Inspection, RegionName, Sample
 from precision_agent.results.profiling import look
 from precision_agent.results.train import Measured
@@ -20,20 +20,20 @@ from precision_api.resolution import resolve
 from precision_api.result import Failure, RecipeResult
 from precision_api.workload import SlidingWindow
 from tests.agent.test_node_run import of, on_fakes
-from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import TINY, TINY_WORKLOAD, request
 
 STANDARD = {"timing": Timing(passes=TIMINGS["standard"].passes, segment_seconds=1.0, discard_seconds=0.0)}
 
 
-def deeper(each: float, layers: int = 3) -> Callable[[Arm], Sample | Failure]:
+def deeper(each: float, layers: int = 3) -> Callable[[Variant], Sample | Failure]:
     """Three layers for the two of the model, at these seconds a layer."""
     regions: dict[RegionName, float] = {"layers_forward": layers * each / 3, "layers_backward": layers * each * 2 / 3}
-    return lambda arm: Sample(layers * each, 1, 0.0, 1.0, regions, layers_measured=layers)
+    return lambda variant: Sample(layers * each, 1, 0.0, 1.0, regions, layers_measured=layers)
 
 
-def gpu(name: str, slowness: float, second: Callable[[Arm], Sample | Failure], **more: Any) -> FakeBackend:
-    def seconds(case: Case, arm: Arm) -> float | Failure:
+def gpu(name: str, slowness: float, second: Callable[[Variant], Sample | Failure], **more: Any) -> FakeBackend:
+    def seconds(case: Case, variant: Variant) -> float | Failure:
         return slowness
 
     return FakeBackend(seconds, uuid=name, depths=second, **more)
@@ -56,12 +56,12 @@ def test_a_second_depth_that_is_predicted_right_is_a_check_and_one_that_is_not_i
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_trace_that_was_asked_for_and_is_not_there_is_a_note(tmp_path: Path, asked: bool) -> None:
     silent = Failure(reason="not_available", message="kernel names are not available on the CPU")
-    crew = crew_of(FakeBackend(profiles=lambda arm: silent))
+    devices = devices_of(FakeBackend(profiles=lambda variant: silent))
     small = request(recipes=("bf16",))
     cases = cases_of(small, resolve(small.workload))
-    run = Measured(cases, Samples(0, {}, {}), resolve(small.workload), crew.machine().names)
+    run = Measured(cases, Samples(0, {}, {}), resolve(small.workload), devices.machine().names)
     trace = tmp_path / "traces" if asked else None
-    found = look(crew, small, run, cases.arms, lambda: None, lambda phase, done: None, trace)
+    found = look(devices, small, run, cases.variants, lambda: None, lambda phase, done: None, trace)
     assert found.notes["bf16"] == ((f"no trace was written: {silent.message}",) if asked else ())
 
 
@@ -85,14 +85,14 @@ def test_the_gpu_that_was_predicted_worst_is_told() -> None:
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (lambda arm: Failure(reason="out_of_memory", message="no room"), "out_of_memory: GPU-1: no room"),
+        (lambda variant: Failure(reason="out_of_memory", message="no room"), "out_of_memory: GPU-1: no room"),
         (deeper(0.5, layers=2), "no_other_depth: GPU-1: the second model had 2 layers"),
         (
-            lambda arm: Sample(1.0, 1, 0.0, 1.0, {"layers_forward": 0.5}, layers_measured=1),
+            lambda variant: Sample(1.0, 1, 0.0, 1.0, {"layers_forward": 0.5}, layers_measured=1),
             "region_not_measured: GPU-1: second depth: layers_backward was not timed: no full-depth figure",
         ),
         (
-            lambda arm: Sample(
+            lambda variant: Sample(
                 1.0, 1, 0.0, 1.0, {"layers_forward": 0.5, "layers_backward": 1.0, "head": 0.1}, layers_measured=3
             ),
             "parts_differ: GPU-1: the two depths were measured with different parts",
@@ -121,10 +121,10 @@ def test_depths_with_other_windows_are_not_held_against_each_other(sequence: int
     window = SlidingWindow(size=32, windowed_layers=2)
     model = TINY.model_copy(update={"sliding_window": window})
     workload = TINY_WORKLOAD.model_copy(update={"model": model, "sequence_length": sequence})
-    second = deeper(0.5)(Arm("bf16", "bf16"))
+    second = deeper(0.5)(Variant("bf16", "bf16"))
     assert isinstance(second, Sample)
     first, deep = (partial(replace, windowed_layers=windowed) for windowed in (windows - 1, windows))
-    device = _Windowed(depths=lambda arm: deep(second), windowed=first)
+    device = _Windowed(depths=lambda variant: deep(second), windowed=first)
     found = of(on_fakes(device, workload=workload, **STANDARD), "bf16")
     assert found.training is not None
     told = [
@@ -141,8 +141,8 @@ class _Windowed(FakeBackend):
 
     windowed: Callable[[Sample], Sample] = lambda found: found
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
-        found = super().measure(case, arm, seconds)
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+        found = super().measure(case, variant, seconds)
         return self.windowed(found) if isinstance(found, Sample) and isinstance(case, TrainingCase) else found
 
 
@@ -161,8 +161,8 @@ def test_plain_torch_times_the_same_parts_at_both_depths_and_adams_state_before_
     training = cases_of(asked, resolve(asked.workload)).training
     assert training is not None
     backend = TorchGemm(asked, "cpu")
-    arm = Arm("bf16", "bf16")
-    first, second = backend.measure(training, arm, 0.0), backend.second_depth(arm, 0.0)
+    variant = Variant("bf16", "bf16")
+    first, second = backend.measure(training, variant, 0.0), backend.second_depth(variant, 0.0)
     assert isinstance(first, Sample)
     assert isinstance(second, Sample)
     assert set(first.regions) == set(second.regions) == set(get_args(RegionName))
@@ -170,7 +170,7 @@ def test_plain_torch_times_the_same_parts_at_both_depths_and_adams_state_before_
     assert (second.optimizer_parameters or 0) > (first.optimizer_parameters or 0)
     assert first.windowed_layers == second.windowed_layers == 0, "plain torch has no windows, and says so"
 
-    model = backend._short(arm, 1)
+    model = backend._short(variant, 1)
     assert isinstance(model, ShortModel)
     waits: list[bool] = []
     timed(model, 0.0, lambda: waits.append(bool(model.optimizer.state)))
@@ -180,7 +180,7 @@ def test_plain_torch_times_the_same_parts_at_both_depths_and_adams_state_before_
 
 
 def test_a_look_inside_that_fails_is_a_note() -> None:
-    def inspects(arm: Arm) -> Inspection:
+    def inspects(variant: Variant) -> Inspection:
         return Failure(reason="failed", message="no quantizers")  # type: ignore[return-value]
 
     found = of(on_fakes(FakeBackend(inspects=inspects)), "nvfp4")

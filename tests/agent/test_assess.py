@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, cases_of
+from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.protocol import Probe, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
@@ -18,11 +18,11 @@ from precision_agent.sampling.sample import take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Execution, Failure, RecipeResult
-from tests.support.fake_backend import VERIFIED, FakeBackend, crew_of, one_second
+from tests.support.fake_backend import VERIFIED, FakeBackend, devices_of, one_second
 from tests.support.result_objects import TINY_WORKLOAD, request
 
 TIMING = Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)
-NVFP4 = Arm("nvfp4", "nvfp4")
+NVFP4 = Variant("nvfp4", "nvfp4")
 Stop = Callable[[], Failure | None]
 
 
@@ -31,32 +31,32 @@ def tiny() -> Cases:
     return cases_of(asked, resolve(asked.workload))
 
 
-def twice_as_fast(case: Case, arm: Arm) -> float | Failure:
-    return 0.5 if arm.recipe == "nvfp4" else 1.0
+def twice_as_fast(case: Case, variant: Variant) -> float | Failure:
+    return 0.5 if variant.recipe == "nvfp4" else 1.0
 
 
 def run_of(
-    seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast, stop: Stop = lambda: None, devices: int = 4
+    seconds: Callable[[Case, Variant], float | Failure] = twice_as_fast, stop: Stop = lambda: None, gpus: int = 4
 ) -> Measured:
     """A run of `devices` equal devices."""
     asked = request(recipes=("nvfp4",))
-    crew = crew_of(*(FakeBackend(seconds, uuid=f"GPU-{index}") for index in range(devices)))
+    devices = devices_of(*(FakeBackend(seconds, uuid=f"GPU-{index}") for index in range(gpus)))
     cases = tiny()
-    samples = take(crew, cases, cases.arms, TIMING, stop)
-    return Measured(cases, samples, resolve(asked.workload), crew.machine().names)
+    samples = take(devices, cases, cases.variants, TIMING, stop)
+    return Measured(cases, samples, resolve(asked.workload), devices.machine().names)
 
 
-DRAW = NodePower({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
+POWER = NodePower({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
 
 
 def assessed(
-    seconds: Callable[[Case, Arm], float | Failure] = twice_as_fast,
-    arm: Arm = NVFP4,
-    metering: RecipePower = RecipePower(DRAW, {}),  # noqa: B008 -- frozen
+    seconds: Callable[[Case, Variant], float | Failure] = twice_as_fast,
+    variant: Variant = NVFP4,
+    metering: RecipePower = RecipePower(POWER, {}),  # noqa: B008 -- frozen
     probe: Probe = VERIFIED,
     stop: Stop = lambda: None,
 ) -> RecipeResult:
-    return recipe_result(arm, run_of(seconds, stop), RecipeEvidence(probe, metering))
+    return recipe_result(variant, run_of(seconds, stop), RecipeEvidence(probe, metering))
 
 
 def after(asked: int) -> Stop:
@@ -84,14 +84,14 @@ def test_speedups_are_paired_with_the_baseline_of_the_same_run() -> None:
 
 @pytest.mark.parametrize(("alone", "tax"), [(0.4, pytest.approx(0.2)), (0.6, None)])
 def test_a_tax_below_nothing_is_noise_and_no_measured_zero(alone: float, tax: float | None) -> None:
-    def seconds(case: Case, arm: Arm) -> float | Failure:
+    def seconds(case: Case, variant: Variant) -> float | Failure:
         return alone if isinstance(case, GemmCase) and case.mode == "prequantized" else 0.5
 
     assert assessed(seconds).quantization_tax == tax
 
 
 def test_the_baseline_has_no_speedup_over_itself() -> None:
-    found = assessed(arm=Arm("bf16", "bf16"))
+    found = assessed(variant=Variant("bf16", "bf16"))
     assert found.training is not None
     assert (found.training.speedup, found.sums[0].speedup) == (None, None)
 
@@ -105,7 +105,7 @@ def test_training_rates_are_of_all_devices_together() -> None:
     assert training.energy.tokens_per_joule == pytest.approx(4 * 64 / 0.5 / 2000)
 
 
-def test_without_a_valid_draw_there_is_no_energy_but_its_reason() -> None:
+def test_without_a_valid_power_there_is_no_energy_but_its_reason() -> None:
     training = assessed(metering=RecipePower((COUNTER_DISAGREES,), {})).training
     assert training is not None
     assert training.energy is not None
@@ -116,11 +116,11 @@ def test_without_a_valid_draw_there_is_no_energy_but_its_reason() -> None:
     )
 
 
-def fails_at(name: str, only: str = "nvfp4") -> Callable[[Case, Arm], float | Failure]:
-    def seconds(case: Case, arm: Arm) -> float | Failure:
-        if isinstance(case, GemmCase) and case.name == name and arm.recipe == only and case.mode == "autocast":
+def fails_at(name: str, only: str = "nvfp4") -> Callable[[Case, Variant], float | Failure]:
+    def seconds(case: Case, variant: Variant) -> float | Failure:
+        if isinstance(case, GemmCase) and case.name == name and variant.recipe == only and case.mode == "autocast":
             return Failure(reason="cuda_error", message="misaligned address")
-        return twice_as_fast(case, arm)
+        return twice_as_fast(case, variant)
 
     return seconds
 
@@ -147,7 +147,7 @@ def test_a_failed_baseline_leaves_seconds_without_a_speedup() -> None:
 def test_a_failed_case_is_not_tried_again() -> None:
     cases = tiny()
     backend = FakeBackend(fails_at("qkv"))
-    take(crew_of(backend), cases, cases.arms, TIMING, lambda: None)
+    take(devices_of(backend), cases, cases.variants, TIMING, lambda: None)
     # three passes of qkv, once in autocast where it fails, six times in prequantized
     assert len([asked for asked in backend.asked if asked[0] == "nvfp4" and "qkv" in asked[1]]) == 3 * (1 + 6)
 
@@ -158,19 +158,19 @@ def test_a_recipe_that_does_not_run_has_no_figures_but_its_reason() -> None:
     assert (found.gemms, found.sums, found.training) == ((), (), None)
 
 
-def test_an_unfinished_palindrome_is_thrown_away() -> None:
+def test_an_unfinished_abba_block_is_thrown_away() -> None:
     cases = tiny()
-    per_palindrome = 2 * len(cases.arms) * len(cases.all)
-    samples = run_of(stop=after(2 * per_palindrome + per_palindrome // 2)).samples
+    per_abba_block = 2 * len(cases.variants) * len(cases.all)
+    samples = run_of(stop=after(2 * per_abba_block + per_abba_block // 2)).samples
     assert samples.passes == 2
     assert {len(values) for values in samples.seconds.values()} == {2}
     assert samples.ended is not None
     assert samples.ended.reason == "terminated"
 
 
-def test_a_single_palindrome_gives_no_interval_and_says_so() -> None:
+def test_a_single_abba_block_gives_no_interval_and_says_so() -> None:
     cases = tiny()
-    found = assessed(stop=after(2 * len(cases.arms) * len(cases.all)))
+    found = assessed(stop=after(2 * len(cases.variants) * len(cases.all)))
     assert found.training is not None
     failures = [*(gemm.failure for gemm in found.gemms), *(part.failure for part in found.sums), found.training.failure]
     assert {failure.reason if failure else None for failure in failures} == {"too_few_palindromes"}
@@ -183,21 +183,21 @@ def test_the_control_is_a_ratio_of_two_equal_baselines() -> None:
 
 
 def test_without_training_the_control_is_taken_from_the_gemms() -> None:
-    def seconds(case: Case, arm: Arm) -> float | Failure:
+    def seconds(case: Case, variant: Variant) -> float | Failure:
         if isinstance(case, TrainingCase):
             return Failure(reason="not_available")
-        return 2.0 if arm.label == "control" else 4.0
+        return 2.0 if variant.label == "control" else 4.0
 
     found = control_ratio(run_of(seconds))
     assert found is not None
     assert found.value == pytest.approx(2.0)
 
 
-def test_each_segment_begins_with_the_arms_own_load() -> None:
+def test_each_segment_begins_with_the_variants_own_load() -> None:
     cases = tiny()
     backend = FakeBackend(one_second)
-    take(crew_of(backend), cases, cases.arms, TIMING, lambda: None)
-    assert len(backend.settled) == TIMING.passes * 2 * len(cases.arms)
+    take(devices_of(backend), cases, cases.variants, TIMING, lambda: None)
+    assert len(backend.settled) == TIMING.passes * 2 * len(cases.variants)
     assert {seconds for _, seconds in backend.settled} == {1.0}
 
 
@@ -208,9 +208,9 @@ class _Changed(FakeBackend):
     change: Callable[[Sample], Sample] = lambda found: found
     after: int = 0
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
-        found = super().measure(case, arm, seconds)
-        hit = isinstance(case, TrainingCase) and (not self.after or (arm == NVFP4 and len(self.asked) > self.after))
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+        found = super().measure(case, variant, seconds)
+        hit = isinstance(case, TrainingCase) and (not self.after or (variant == NVFP4 and len(self.asked) > self.after))
         return self.change(found) if hit and isinstance(found, Sample) else found
 
 
@@ -227,16 +227,16 @@ def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but
     change: Callable[[Sample], Sample],
 ) -> None:
     asked, cases = request(recipes=("nvfp4",)), tiny()
-    crew = crew_of(
+    devices = devices_of(
         FakeBackend(twice_as_fast, uuid="GPU-0"), _Changed(twice_as_fast, uuid="GPU-1", change=change, after=30)
     )
-    samples = take(crew, cases, cases.arms, TIMING, lambda: None)
-    run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
-    found = recipe_result(NVFP4, run, RecipeEvidence(VERIFIED, RecipePower(DRAW, {})))
+    samples = take(devices, cases, cases.variants, TIMING, lambda: None)
+    run = Measured(cases, samples, resolve(asked.workload), devices.machine().names)
+    found = recipe_result(NVFP4, run, RecipeEvidence(VERIFIED, RecipePower(POWER, {})))
     assert found.training is not None
     assert found.training.failure is not None
     assert found.training.failure.reason == "depth_changed"
-    baseline = recipe_result(cases.baseline, run, RecipeEvidence(VERIFIED, RecipePower(DRAW, {})))
+    baseline = recipe_result(cases.baseline, run, RecipeEvidence(VERIFIED, RecipePower(POWER, {})))
     assert baseline.training is not None
     assert baseline.training.tokens_per_second is not None
 
@@ -250,8 +250,8 @@ def test_one_gpu_that_ran_eagerly_is_told_though_the_others_replayed_graphs() ->
 
         return _Changed(one_second, change=change)
 
-    crew = crew_of(ran("graph", 0.99), ran("eager", 0.7, "graph_unsupported: refused"))
-    fact = take(crew, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.all[-1]]
+    devices = devices_of(ran("graph", 0.99), ran("eager", 0.7, "graph_unsupported: refused"))
+    fact = take(devices, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.all[-1]]
     assert (fact.execution, fact.execution_reason, fact.busy) == ("eager", "graph_unsupported: refused", 0.7)
 
 
@@ -263,11 +263,11 @@ def whole_step(found: Sample) -> Sample:
     return replace(found, regions={"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.5, "optimizer": 0.8})
 
 
-def quicker_forward(case: Case, arm: Arm) -> float | Failure:
+def quicker_forward(case: Case, variant: Variant) -> float | Failure:
     """GEMMs of a millisecond, NVFP4's forward ones of a quarter."""
     if isinstance(case, TrainingCase):
         return 1.0
-    quick = arm.recipe == "nvfp4" and case.pass_ == "fprop" and case.quantized
+    quick = variant.recipe == "nvfp4" and case.pass_ == "fprop" and case.quantized
     return MILLI / 4 if quick else MILLI
 
 
@@ -276,12 +276,15 @@ def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(r
     workload = TINY_WORKLOAD.model_copy(update={"recompute": recompute})
     asked = request(recipes=("nvfp4",), workload=workload)
     cases = cases_of(asked, resolve(asked.workload))
-    crew = crew_of(_Changed(quicker_forward, uuid="GPU-0", change=whole_step))
+    devices = devices_of(_Changed(quicker_forward, uuid="GPU-0", change=whole_step))
     run = Measured(
-        cases, take(crew, cases, cases.arms, TIMING, lambda: None), resolve(asked.workload), crew.machine().names
+        cases,
+        take(devices, cases, cases.variants, TIMING, lambda: None),
+        resolve(asked.workload),
+        devices.machine().names,
     )
-    evidence = RecipeEvidence(VERIFIED, RecipePower(DRAW, {}))
-    results = tuple(recipe_result(Arm(name, name), run, evidence) for name in ("bf16", "nvfp4"))
+    evidence = RecipeEvidence(VERIFIED, RecipePower(POWER, {}))
+    results = tuple(recipe_result(Variant(name, name), run, evidence) for name in ("bf16", "nvfp4"))
     found = with_meanings(results, run)[1]
     gemms = [case for case in cases.gemms if case.mode == "autocast"]
     layers = sum(case.count for case in gemms if case.pass_ == "fprop" and case.quantized)
@@ -305,11 +308,11 @@ def shared(share: float) -> tuple[RecipeResult, ...]:
         parts = {"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.6, "optimizer": 0.8}
         return replace(found, regions={name: part * gemms / share for name, part in parts.items()})
 
-    crew = crew_of(_Changed(quicker_forward, uuid="GPU-0", change=filled))
-    samples = take(crew, cases, cases.arms, TIMING, lambda: None)
-    run = Measured(cases, samples, resolve(asked.workload), crew.machine().names)
-    evidence = RecipeEvidence(VERIFIED, RecipePower(DRAW, {}))
-    return with_meanings(tuple(recipe_result(Arm(name, name), run, evidence) for name in ("bf16", "nvfp4")), run)
+    devices = devices_of(_Changed(quicker_forward, uuid="GPU-0", change=filled))
+    samples = take(devices, cases, cases.variants, TIMING, lambda: None)
+    run = Measured(cases, samples, resolve(asked.workload), devices.machine().names)
+    evidence = RecipeEvidence(VERIFIED, RecipePower(POWER, {}))
+    return with_meanings(tuple(recipe_result(Variant(name, name), run, evidence) for name in ("bf16", "nvfp4")), run)
 
 
 @pytest.mark.parametrize("share", [0.7, 1.0])
@@ -331,8 +334,8 @@ def test_gemms_that_take_longer_than_the_step_that_holds_them_are_a_reason_and_n
 
 @pytest.mark.parametrize("spent", [0.0, -1.0, math.inf, math.nan])
 def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
-    def seconds(case: Case, arm: Arm) -> float | Failure:
-        odd = isinstance(case, GemmCase) and case.name == "qkv" and case.pass_ == "fprop" and arm.recipe == "nvfp4"
+    def seconds(case: Case, variant: Variant) -> float | Failure:
+        odd = isinstance(case, GemmCase) and case.name == "qkv" and case.pass_ == "fprop" and variant.recipe == "nvfp4"
         return spent if odd else 1.0
 
     found = assessed(seconds)
@@ -344,7 +347,9 @@ def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
 
 def test_a_part_of_the_step_without_a_time_fails_the_training_figure() -> None:
     cases = tiny()
-    crew = crew_of(_Changed(one_second, change=lambda found: replace(found, regions={**found.regions, "head": 0.0})))
-    samples = take(crew, cases, cases.arms, TIMING, lambda: None)
+    devices = devices_of(
+        _Changed(one_second, change=lambda found: replace(found, regions={**found.regions, "head": 0.0}))
+    )
+    samples = take(devices, cases, cases.variants, TIMING, lambda: None)
     failure = samples.failures[NVFP4.label, cases.all[-1]]
     assert (failure.reason, failure.message) == ("no_time", "not a time: head: 0 s")

@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import SensorRow, recordings
 from precision_agent.sampling.calibrate import calibrated, disagrees, idle_watts, square_wave
 from precision_api.result import Failure, Sensor
-from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.fake_backend import FakeBackend, devices_of
 
 WINDOW = Window(1.0, 9.0)
-BF16 = Arm("bf16", "bf16")
+BF16 = Variant("bf16", "bf16")
 
 
 def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) -> list[SensorRow]:
@@ -33,7 +33,7 @@ def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) ->
 
 
 def test_a_square_wave_tells_when_the_gpus_were_at_rest() -> None:
-    found = square_wave(crew_of(FakeBackend()), BF16, lambda: None, 3, lambda seconds: time.sleep(seconds / 100))
+    found = square_wave(devices_of(FakeBackend()), BF16, lambda: None, 3, lambda seconds: time.sleep(seconds / 100))
     assert found is not None
     assert len(found.rests) == 3
     edges = [at for rest in found.rests for at in (rest.start, rest.end)]
@@ -43,7 +43,7 @@ def test_a_square_wave_tells_when_the_gpus_were_at_rest() -> None:
 
 def test_a_square_wave_that_must_end_tells_nothing() -> None:
     told = Failure(reason="terminated", message="the agent was told to stop")
-    assert square_wave(crew_of(FakeBackend()), BF16, lambda: told, 3, lambda seconds: None) is None
+    assert square_wave(devices_of(FakeBackend()), BF16, lambda: told, 3, lambda seconds: None) is None
 
 
 def test_a_counter_that_agrees_under_a_square_wave_is_calibrated() -> None:
@@ -65,14 +65,14 @@ def test_a_gpu_without_a_counter_leaves_the_accuracy_unverified_with_the_reason(
     assert (found.accuracy, found.message, disagrees(found)) == ("unverified", "no_energy_counter", False)
 
 
-def test_idle_draw_adds_up_over_gpus_and_counts_a_module_once() -> None:
+def test_idle_power_adds_up_over_gpus_and_counts_a_module_once() -> None:
     two = recordings([*rows(module=900_000), *rows(uuid="GPU-1", module=900_000)])
     found = idle_watts(two, {"GPU-0": "board", "GPU-1": "board"}, WINDOW)
     assert found["gpu"] == pytest.approx(800, rel=0.05)
     assert found["module"] == pytest.approx(900)
 
 
-def test_a_scope_that_one_gpu_lacks_has_no_idle_draw() -> None:
+def test_a_scope_that_one_gpu_lacks_has_no_idle_power() -> None:
     two = recordings([*rows(module=900_000), *rows(uuid="GPU-1")])
     assert set(idle_watts(two, {}, WINDOW)) == {"gpu"}
 

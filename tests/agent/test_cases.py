@@ -1,4 +1,4 @@
-"""Which arms and cases follow from a request, and in which order they are measured."""
+"""Which variants and cases follow from a request, and in which order they are measured."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.cases import CONTROL, Arm, Cases, GemmCase, TrainingCase, cases_of, refusal_of
-from precision_agent.method.order import palindromes
+from precision_agent.cases import CONTROL, Cases, GemmCase, TrainingCase, Variant, cases_of, refusal_of
+from precision_agent.method.abba_block import abba_blocks
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.resolution import resolve
 from precision_api.workload import Shape, Workload
@@ -30,8 +30,8 @@ def gemm(**changes: object) -> GemmCase:
 
 def test_the_baseline_comes_first_and_a_control_last_even_if_nobody_asked_for_them() -> None:
     found = cases(recipes=("nvfp4", "nvfp4"))
-    assert [arm.label for arm in found.arms] == ["bf16", "nvfp4", CONTROL]
-    assert found.arms[-1].recipe == "bf16"
+    assert [variant.label for variant in found.variants] == ["bf16", "nvfp4", CONTROL]
+    assert found.variants[-1].recipe == "bf16"
 
 
 def test_equal_shapes_are_measured_once_for_each_pass_and_mode() -> None:
@@ -62,8 +62,8 @@ def test_an_absent_training_case_has_its_reason(changes: dict[str, object], reas
 def test_the_head_stays_in_bf16_whatever_the_recipe() -> None:
     heads = [case for case in cases().gemms if case.name == "lm_head"]
     assert heads
-    assert {case.recipe_of(Arm("nvfp4", "nvfp4")) for case in heads} == {"bf16"}
-    assert gemm().recipe_of(Arm("nvfp4", "nvfp4")) == "nvfp4"
+    assert {case.recipe_of(Variant("nvfp4", "nvfp4")) for case in heads} == {"bf16"}
+    assert gemm().recipe_of(Variant("nvfp4", "nvfp4")) == "nvfp4"
 
 
 @pytest.mark.parametrize(
@@ -80,30 +80,32 @@ def test_the_head_stays_in_bf16_whatever_the_recipe() -> None:
 def test_what_no_hardware_could_run_is_refused_with_a_reason(
     recipe: Recipe, case: GemmCase | TrainingCase, reason: str | None
 ) -> None:
-    refused = refusal_of(case, Arm(recipe, recipe), "torch-cuda")
+    refused = refusal_of(case, Variant(recipe, recipe), "torch-cuda")
     assert (refused.reason if refused else None) == reason
 
 
 def test_delayed_scaling_is_prequantized_where_the_backend_knows_the_kernels_share() -> None:
-    case, arm = gemm(mode="prequantized"), Arm("fp8_delayed", "fp8_delayed")
-    assert refusal_of(case, arm, "replay")
-    assert refusal_of(case, arm, "transformer-engine") is None
+    case, variant = gemm(mode="prequantized"), Variant("fp8_delayed", "fp8_delayed")
+    assert refusal_of(case, variant, "replay")
+    assert refusal_of(case, variant, "transformer-engine") is None
 
 
-ARMS = tuple(Arm(recipe, recipe) for recipe in RECIPE_NAMES)
+VARIANTS = tuple(Variant(recipe, recipe) for recipe in RECIPE_NAMES)
 
 
 @given(st.integers(1, 7), st.integers(1, 12), st.integers())
-def test_every_palindrome_reads_the_same_backwards_and_has_each_arm_twice(arms: int, passes: int, seed: int) -> None:
-    drawn = list(palindromes(ARMS[:arms], passes, seed))
-    assert len(drawn) == passes
-    for one in drawn:
+def test_every_abba_block_reads_the_same_backwards_and_has_each_variant_twice(
+    variants: int, passes: int, seed: int
+) -> None:
+    made = list(abba_blocks(VARIANTS[:variants], passes, seed))
+    assert len(made) == passes
+    for one in made:
         assert one == one[::-1]
-        assert Counter(one) == dict.fromkeys(ARMS[:arms], 2)
+        assert Counter(one) == dict.fromkeys(VARIANTS[:variants], 2)
 
 
-def test_the_order_is_drawn_anew_for_each_palindrome_and_again_the_same_from_the_same_seed() -> None:
-    drawn = list(palindromes(ARMS, 8, 1))
-    assert len(set(drawn)) > 4
-    assert drawn == list(palindromes(ARMS, 8, 1))
-    assert drawn != list(palindromes(ARMS, 8, 2))
+def test_the_order_is_drawn_anew_for_each_abba_block_and_again_the_same_from_the_same_seed() -> None:
+    made = list(abba_blocks(VARIANTS, 8, 1))
+    assert len(set(made)) > 4
+    assert made == list(abba_blocks(VARIANTS, 8, 1))
+    assert made != list(abba_blocks(VARIANTS, 8, 2))

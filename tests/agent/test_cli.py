@@ -146,7 +146,7 @@ def test_a_gpu_node_is_never_measured_on_its_cpu_without_a_word(tmp_path: Path) 
 
 
 @pytest.mark.torch
-def test_sigterm_leaves_the_complete_palindromes_as_a_partial_result(tmp_path: Path) -> None:
+def test_sigterm_leaves_the_complete_abba_blocks_as_a_partial_result(tmp_path: Path) -> None:
     asked = ON_CPU | {"timing": Timing(passes=64, segment_seconds=0.02, discard_seconds=0.0)}
     with subprocess.Popen(
         [*AGENT, "run", "--backend", "torch"],
@@ -221,12 +221,12 @@ def test_a_plan_needs_neither_a_gpu_nor_the_word_local() -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "arms"), [("GB200", len(EVERYWHERE) + 1), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)]
+    ("product", "variants"), [("GB200", len(EVERYWHERE) + 1), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)]
 )
-def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, arms: int) -> None:
+def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, variants: int) -> None:
     ran = called("run", "--plan", "--product", product, "--gpus", "4", "--preset", "llama3-8b")
     assert ran.exit_code == 0, ran.stderr
-    assert f"{arms} arms" in ran.stdout, "as many as the product has recipes, and a control"
+    assert f"{variants} arms" in ran.stdout, "as many as the product has recipes, and a control"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Do 95 % intervals hold the truth in 95 of 100 runs? 4,000 simulated nodes for each kind of noise, in seconds.
 
-The order, the visits and the timings are the product's own: each visit has its GEMMs and its training step, and both
+The order, the slots and the timings are the product's own: each slot has its GEMMs and its training step, and both
 figures are held to everything. The pairing is worked out for all nodes at once, and held against the product's own
 arithmetic on a sample of them.
 """
@@ -17,7 +17,6 @@ from precision_api import stats
 from precision_api.request import TIMINGS
 from tests.support import noise as sim
 from tests.support.noise import (
-    ARMS,
     BAND,
     BASELINE,
     CONTROL,
@@ -25,17 +24,18 @@ from tests.support.noise import (
     HALF_WIDTH_GOALS,
     KINDS,
     NOISES,
+    VARIANTS,
     Kind,
     Noise,
     Ratios,
+    abba_order,
     called_different,
     coverage,
     covers,
     half_width,
-    palindrome_order,
     ratios,
     repeated_order,
-    seconds_by_arm,
+    seconds_by_variant,
     units_of,
 )
 
@@ -46,60 +46,63 @@ CASES = [(noise, preset) for noise in NOISES for preset in TIMINGS]
 def found_for(noise: str, preset: str, equal: bool) -> dict[Kind, Ratios]:
     """Intervals of both figures on all nodes."""
     timing = TIMINGS[preset]
-    seconds = seconds_by_arm(NOISES[noise], palindrome_order(timing), timing, seed=1 + equal, equal=equal)
+    seconds = seconds_by_variant(NOISES[noise], abba_order(timing), timing, seed=1 + equal, equal=equal)
     return {kind: ratios(units_of(seconds[kind])) for kind in KINDS}
 
 
 @pytest.mark.parametrize(("noise", "preset"), CASES)
 def test_the_vectorised_pairing_is_the_products_own(noise: str, preset: str) -> None:
     timing = TIMINGS[preset]
-    seconds = seconds_by_arm(NOISES[noise], palindrome_order(timing, 40), timing, seed=5, equal=True)["training"]
+    seconds = seconds_by_variant(NOISES[noise], abba_order(timing, 40), timing, seed=5, equal=True)["training"]
     units = units_of(seconds)
     found, different = ratios(units), called_different(ratios(units))
     for node in range(40):
-        one = [stats.paired_ratio(units[node, :, BASELINE].tolist(), units[node, :, arm].tolist()) for arm in (1, 2, 5)]
-        for interval, arm in zip(one, (1, 2, 5), strict=True):
-            assert interval.value == pytest.approx(found.value[node, arm], rel=1e-12)
-            assert interval.lower == pytest.approx(found.lower[node, arm], rel=1e-12)
-            assert interval.upper == pytest.approx(found.upper[node, arm], rel=1e-12)
+        one = [
+            stats.paired_ratio(units[node, :, BASELINE].tolist(), units[node, :, variant].tolist())
+            for variant in (1, 2, 5)
+        ]
+        for interval, variant in zip(one, (1, 2, 5), strict=True):
+            assert interval.value == pytest.approx(found.value[node, variant], rel=1e-12)
+            assert interval.lower == pytest.approx(found.lower[node, variant], rel=1e-12)
+            assert interval.upper == pytest.approx(found.upper[node, variant], rel=1e-12)
         told = [difference(interval, one[2]) != "no_difference" for interval in one[:2]]
         assert told == different[node, :2].tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("noise", "preset"), CASES)
-def test_intervals_of_palindromes_hold_the_truth_in_93_to_97_of_100_nodes(noise: str, preset: str, kind: Kind) -> None:
+def test_intervals_of_abba_blocks_hold_the_truth_in_93_to_97_of_100_nodes(noise: str, preset: str, kind: Kind) -> None:
     found = found_for(noise, preset, equal=False)[kind]
     assert covers(found), coverage(found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("noise", "preset"), CASES)
-def test_equal_arms_are_called_different_on_at_most_one_node_in_twenty(noise: str, preset: str, kind: Kind) -> None:
+def test_equal_variants_are_called_different_on_at_most_one_node_in_twenty(noise: str, preset: str, kind: Kind) -> None:
     assert called_different(found_for(noise, preset, equal=True)[kind]).mean(axis=0).max() <= 0.05
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("preset", list(TIMINGS))
-def test_half_widths_keep_the_goals_where_clocks_drift_with_both_figures_in_a_visit(preset: str, kind: Kind) -> None:
+def test_half_widths_keep_the_goals_where_clocks_drift_with_both_figures_in_a_slot(preset: str, kind: Kind) -> None:
     assert half_width(found_for(DRIFT, preset, equal=True)[kind]) <= HALF_WIDTH_GOALS[preset]
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
 def test_single_sweeps_as_the_unit_hold_the_truth_too_rarely(preset: str) -> None:
-    """One sweep in one direction, again and again, each a unit: warm-up then always favours the later arm."""
+    """One sweep in one direction, again and again, each a unit: warm-up then always favours the later variant."""
     timing, noise = TIMINGS[preset], NOISES["warm-up 1 % over 120 s"]
-    for seconds in seconds_by_arm(noise, repeated_order(timing), timing, seed=1).values():
+    for seconds in seconds_by_variant(noise, repeated_order(timing), timing, seed=1).values():
         found = ratios(seconds)
         assert not covers(found)
         assert coverage(found).max() < BAND[0], coverage(found)
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
-def test_a_palindromes_two_sweeps_are_not_two_units(preset: str) -> None:
-    """Its halves share what the palindrome takes out of their mean: as units of their own they say too little."""
+def test_an_abba_blocks_two_sweeps_are_not_two_units(preset: str) -> None:
+    """Its halves share what the ABBA block takes out of their mean: as units of their own they say too little."""
     timing, noise = TIMINGS[preset], Noise(sim.warm_up, 0.0003)
-    seconds = seconds_by_arm(noise, palindrome_order(timing), timing, seed=1)["training"]
+    seconds = seconds_by_variant(noise, abba_order(timing), timing, seed=1)["training"]
     whole, halves = ratios(units_of(seconds)), ratios(seconds)
     assert covers(whole), coverage(whole)
     assert not covers(halves), coverage(halves)
@@ -107,10 +110,10 @@ def test_a_palindromes_two_sweeps_are_not_two_units(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
 def test_a_steady_drift_falls_out_of_every_ratio(preset: str) -> None:
-    """What the mirrored half is for: without it, each ratio would keep the drift between its two arms."""
+    """What the mirrored half is for: without it, each ratio would keep the drift between its two variants."""
     timing = TIMINGS[preset]
     drifting = Noise(lambda moments, nodes, chance: np.broadcast_to(1e-5 * moments, (nodes, len(moments))), 0.0)
-    for seconds in seconds_by_arm(drifting, palindrome_order(timing, 100), timing, seed=1, equal=True).values():
+    for seconds in seconds_by_variant(drifting, abba_order(timing, 100), timing, seed=1, equal=True).values():
         found = ratios(units_of(seconds))
         assert np.abs(found.value - 1).max() < 1e-6
         assert (found.upper - found.lower).max() < 1e-5
@@ -118,8 +121,10 @@ def test_a_steady_drift_falls_out_of_every_ratio(preset: str) -> None:
 
 def test_a_true_difference_beyond_the_noise_is_found_on_nearly_every_node() -> None:
     timing = TIMINGS["quick"]
-    seconds = seconds_by_arm(NOISES["white 0.3 %"], palindrome_order(timing), timing, seed=3)["training"]
+    seconds = seconds_by_variant(NOISES["white 0.3 %"], abba_order(timing), timing, seed=3)["training"]
     found = ratios(units_of(seconds))
-    power = dict(zip((arm.label for arm in ARMS[1:CONTROL]), called_different(found).mean(axis=0), strict=True))
+    power = dict(
+        zip((variant.label for variant in VARIANTS[1:CONTROL]), called_different(found).mean(axis=0), strict=True)
+    )
     assert min(power["a"], power["b"], power["d"]) > 0.95
     assert power["c"] < 0.05  # 0.2 % is below the floor of half a per cent

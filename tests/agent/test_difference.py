@@ -1,4 +1,4 @@
-"""Faster, slower, or no difference: beyond the arm's own interval and beyond the run's noise."""
+"""Faster, slower, or no difference: beyond the variant's own interval and beyond the run's noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUIET = ratio(1.0, 0.001)
 
 
 @pytest.mark.parametrize(
-    ("arm", "control", "expected"),
+    ("variant", "control", "expected"),
     [
         (ratio(1.3, 0.01), QUIET, "faster"),
         (ratio(0.8, 0.01), QUIET, "slower"),
@@ -31,15 +31,15 @@ QUIET = ratio(1.0, 0.001)
         (ratio(1.006, 0.0005), None, "faster"),
     ],
 )
-def test_a_difference_needs_both(arm: Interval, control: Interval | None, expected: str) -> None:
-    assert difference(arm, control) == expected
+def test_a_difference_needs_both(variant: Interval, control: Interval | None, expected: str) -> None:
+    assert difference(variant, control) == expected
 
 
 @given(st.floats(0.5, 2.0), st.floats(0, 0.2), st.floats(0.9, 1.1), st.floats(0, 0.1))
 def test_nothing_within_the_noise_floor_is_a_difference(value: float, half: float, other: float, noise: float) -> None:
-    arm, control = ratio(value, half), ratio(other, noise)
-    told = difference(arm, control)
-    if abs(value - 1) <= stats.noise_floor(control) or arm.lower <= 1 <= arm.upper:
+    variant, control = ratio(value, half), ratio(other, noise)
+    told = difference(variant, control)
+    if abs(value - 1) <= stats.noise_floor(control) or variant.lower <= 1 <= variant.upper:
         assert told == "no_difference"
     else:
         assert told == ("faster" if value > 1 else "slower")

@@ -1,4 +1,4 @@
-"""Tokens per joule over the baseline's: paired within palindromes, with an interval that holds the truth."""
+"""Tokens per joule over the baseline's: paired within ABBA blocks, with an interval that holds the truth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.method.full_depth import Depth, full_depth_watts
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.protocol import Part, RegionName
@@ -26,8 +26,8 @@ from tests.support.result_objects import request_text
 DRIFT = (1.0, 1.1, 0.8)
 
 
-def draw(watts: float, factors: Sequence[float] = DRIFT) -> NodePower:
-    """All layers, of three palindromes."""
+def power(watts: float, factors: Sequence[float] = DRIFT) -> NodePower:
+    """All layers, of three ABBA blocks."""
     each = {place: {"layers": watts * factor} for place, factor in enumerate(factors)}
     return NodePower({"layers": watts}, 12.0, 120, "gpu", each)  # type: ignore[arg-type]
 
@@ -35,46 +35,46 @@ def draw(watts: float, factors: Sequence[float] = DRIFT) -> NodePower:
 @cache
 def run() -> Measured:
     """NVFP4 twice as fast as bf16, on one GPU; only read."""
-    return run_of(devices=1)
+    return run_of(gpus=1)
 
 
-def ratio(metering: RecipePower, arm: Arm = NVFP4, on: Measured | None = None) -> Interval | None:
-    energy = training_of(arm, on or run(), metering).energy
+def ratio(metering: RecipePower, variant: Variant = NVFP4, on: Measured | None = None) -> Interval | None:
+    energy = training_of(variant, on or run(), metering).energy
     assert energy is not None
     return energy.tokens_per_joule_ratio
 
 
 def test_a_drift_that_both_share_falls_out() -> None:
-    found = ratio(RecipePower(draw(1100), {}, baseline=draw(1000)))
+    found = ratio(RecipePower(power(1100), {}, baseline=power(1000)))
     assert found is not None
     assert (found.value, found.n) == (pytest.approx(2 / 1.1), 3)
     assert found.upper - found.lower < 1e-9
 
 
-def test_what_the_palindromes_do_not_share_is_the_width() -> None:
+def test_what_the_abba_blocks_do_not_share_is_the_width() -> None:
     apart = (1.02, 0.99, 1.0)
-    found = ratio(RecipePower(draw(1000, apart), {}, baseline=draw(1000, (1.0, 1.0, 1.0))))
+    found = ratio(RecipePower(power(1000, apart), {}, baseline=power(1000, (1.0, 1.0, 1.0))))
     expected = stats.paired_ratio([2 / factor for factor in apart], [1.0] * 3)
     assert found is not None
     assert (found.lower, found.upper) == pytest.approx((expected.lower, expected.upper))
 
 
-def one_palindrome() -> NodePower:
-    return draw(1000, DRIFT[:1])
+def one_abba_block() -> NodePower:
+    return power(1000, DRIFT[:1])
 
 
 @pytest.mark.parametrize(
-    ("metering", "arm"),
+    ("metering", "variant"),
     [
-        (RecipePower(draw(1000), {}, baseline=draw(1000)), Arm("bf16", "bf16")),
-        (RecipePower(draw(1000), {}, baseline=(COUNTER_DISAGREES,)), NVFP4),
-        (RecipePower((COUNTER_DISAGREES,), {}, baseline=draw(1000)), NVFP4),
-        (RecipePower(draw(1000), {}, baseline=one_palindrome()), NVFP4),
+        (RecipePower(power(1000), {}, baseline=power(1000)), Variant("bf16", "bf16")),
+        (RecipePower(power(1000), {}, baseline=(COUNTER_DISAGREES,)), NVFP4),
+        (RecipePower((COUNTER_DISAGREES,), {}, baseline=power(1000)), NVFP4),
+        (RecipePower(power(1000), {}, baseline=one_abba_block()), NVFP4),
     ],
     ids=["the baseline", "no draw of the baseline", "no draw", "one palindrome in common"],
 )
-def test_without_two_pairs_there_is_no_ratio(metering: RecipePower, arm: Arm) -> None:
-    assert ratio(metering, arm) is None
+def test_without_two_pairs_there_is_no_ratio(metering: RecipePower, variant: Variant) -> None:
+    assert ratio(metering, variant) is None
 
 
 def test_steps_with_other_parts_are_not_held_against_each_other() -> None:
@@ -84,7 +84,7 @@ def test_steps_with_other_parts_are_not_held_against_each_other() -> None:
     samples = replace(whole.samples, regions={**whole.samples.regions, "bf16": with_head})
     head: dict[int, Mapping[Part, float]] = {place: {"layers": 1000.0, "head": 900.0} for place in range(3)}
     baseline = NodePower({"layers": 1000.0, "head": 900.0}, 12.0, 120, "gpu", head)
-    assert ratio(RecipePower(draw(1000), {}, baseline=baseline), on=replace(whole, samples=samples)) is None
+    assert ratio(RecipePower(power(1000), {}, baseline=baseline), on=replace(whole, samples=samples)) is None
 
 
 @cache
@@ -116,28 +116,28 @@ DEPTH = Depth(layers=32, measured=4)
 NOISE = 0.02
 
 
-def noisy(chance: Random, palindromes: int) -> NodePower:
-    """Draws of one arm, each window with an error of its own, parts in turn as a run replays them."""
+def noisy(chance: Random, abba_blocks: int) -> NodePower:
+    """Power of one variant, each window with an error of its own, parts in turn as a run replays them."""
     each: dict[int, dict[Part, float]] = {}
-    for visit in range(2 * palindromes):
-        part = POWER_PARTS[visit % len(POWER_PARTS)]
-        each.setdefault(visit // 2, {})[part] = WATTS[part] * chance.lognormvariate(0.0, NOISE)
+    for slot in range(2 * abba_blocks):
+        part = POWER_PARTS[slot % len(POWER_PARTS)]
+        each.setdefault(slot // 2, {})[part] = WATTS[part] * chance.lognormvariate(0.0, NOISE)
     return NodePower(WATTS, 12.0, 120, "gpu", each)
 
 
 @pytest.mark.parametrize(
-    ("palindromes", "head", "least"),
+    ("abba_blocks", "head", "least"),
     [(4, 0.18, 0.93), (12, 0.18, 0.93), (12, 1.6, 0.88)],
     ids=["quick", "standard", "a third of the energy is the head's"],
 )
 def test_the_interval_holds_the_truth_though_head_and_optimizer_are_seldom_replayed(
-    palindromes: int, head: float, least: float
+    abba_blocks: int, head: float, least: float
 ) -> None:
     chance, held, nodes, seconds = Random(3), 0, 500, {**SECONDS, "head": head}
     for _ in range(nodes):
         watts = []
-        for arm in (noisy(chance, palindromes), noisy(chance, palindromes)):
-            found = [full_depth_watts(seconds, arm.of_palindrome(place), DEPTH) for place in range(palindromes)]
+        for variant in (noisy(chance, abba_blocks), noisy(chance, abba_blocks)):
+            found = [full_depth_watts(seconds, variant.of_abba_block(place), DEPTH) for place in range(abba_blocks)]
             watts.append([value for value in found if isinstance(value, float)])
         interval = stats.paired_ratio(*watts)
         held += interval.lower <= 1 <= interval.upper

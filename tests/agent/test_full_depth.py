@@ -38,7 +38,7 @@ LONG = st.floats(min_value=1e-6, max_value=1e3)
 
 
 def short_model(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> Values:
-    """Regions of a synthetic node whose truth is known, for a model of `layers` layers, three palindromes."""
+    """Regions of a synthetic node whose truth is known, for a model of `layers` layers, three ABBA blocks."""
     forward, backward = LAYER[recipe]
     seconds: dict[RegionName, float] = {
         "layers_forward": layers * forward,
@@ -212,14 +212,14 @@ def test_a_failed_baseline_fails_the_layers_that_are_kept_in_it() -> None:
     assert failed.message.startswith("the kept layers: layers_forward: illegal address")
 
 
-def test_regions_of_different_palindromes_are_not_added() -> None:
+def test_regions_of_different_abba_blocks_are_not_added() -> None:
     mixed = {**short_model("bf16", 4), "head": [1.0, 1.0]}
     assert full_depth(mixed, depth(32)) == Failure(
         reason="regions_differ", message="regions were timed in different numbers of palindromes"
     )
 
 
-def test_a_backward_pass_that_lacks_a_palindrome_is_not_cut_to_fit() -> None:
+def test_a_backward_pass_that_lacks_an_abba_block_is_not_cut_to_fit() -> None:
     forward, backward = [0.04, 0.04, 0.04], [0.08, 0.08]
     cut = {"layers_forward": forward, "layers_backward": backward, "head": [0.1, 0.1], "optimizer": [0.1, 0.1]}
     failed = full_depth(cut, depth(32))  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def test_a_backward_pass_that_lacks_a_palindrome_is_not_cut_to_fit() -> None:
     assert failed.reason == "regions_differ"
 
 
-def test_arms_that_lack_different_parts_are_not_compared() -> None:
+def test_variants_that_lack_different_parts_are_not_compared() -> None:
     steps = found(short_model("bf16", 4), depth(32)).values
     failed = speedup(node_rates({"a": steps}, TOKENS, missing=("head",)), node_rates({"a": steps}, TOKENS))
     assert isinstance(failed, Failure)

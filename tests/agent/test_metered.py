@@ -1,4 +1,4 @@
-"""An arm's windows on recordings: draw of each part, pooled validity, the worst GPU's throttling, the thinned trace."""
+"""A variant's windows on recordings: power of each part, pooled validity, the worst GPU's throttling, thinned trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from precision_agent.results.power_windows import (
     WindowSensors,
     clocks,
     held_back,
-    node_draws,
+    node_power_by_part,
     power_trace,
     used_bytes,
 )
@@ -26,11 +26,11 @@ WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
 HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")
 
 
-def windows(seconds: float = 2.0, visits: int = 6, step: float = 0.233) -> list[PowerWindow]:
-    """One window a visit, a second apart, as a quick run has them."""
+def windows(seconds: float = 2.0, slots: int = 6, step: float = 0.233) -> list[PowerWindow]:
+    """One window a slot, a second apart, as a quick run has them."""
     return [
         PowerWindow(POWER_PARTS[n % 6], Window(n * (seconds + 1), n * (seconds + 1) + seconds), step, 0.0)
-        for n in range(visits)
+        for n in range(slots)
     ]
 
 
@@ -55,12 +55,12 @@ def recorded(
     return recordings(rows)
 
 
-def draws(found: dict[str, Recording], made: list[PowerWindow], modules: dict[str, str] | None = None) -> object:
-    return node_draws(found, made, list(found), WindowSensors(modules or {}, 0.1))
+def powers(found: dict[str, Recording], made: list[PowerWindow], modules: dict[str, str] | None = None) -> object:
+    return node_power_by_part(found, made, list(found), WindowSensors(modules or {}, 0.1))
 
 
-def test_each_part_has_its_own_draw_and_validity_is_pooled_over_all_of_them() -> None:
-    found = draws(recorded(windows()), windows())
+def test_each_part_has_its_own_power_and_validity_is_pooled_over_all_of_them() -> None:
+    found = powers(recorded(windows()), windows())
     assert isinstance(found, NodePower)
     assert {part: pytest.approx(watts, rel=0.05) for part, watts in WATTS.items()} == dict(found.watts)
     assert found.seconds == pytest.approx(12.0)
@@ -68,36 +68,36 @@ def test_each_part_has_its_own_draw_and_validity_is_pooled_over_all_of_them() ->
 
 
 def test_the_watts_of_all_gpus_add_up() -> None:
-    found = draws(recorded(windows()) | recorded(windows(), "GPU-1", 2.0), windows())
+    found = powers(recorded(windows()) | recorded(windows(), "GPU-1", 2.0), windows())
     assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx(1800, rel=0.05)
 
 
-def test_each_palindrome_has_the_draw_of_its_own_windows_and_that_of_the_nearest_for_what_it_lacks() -> None:
-    made = [replace(one, palindrome=place // 2) for place, one in enumerate(windows(visits=8))]
-    hot = made[4].window.start - 0.5  # from the third palindrome on all draws are a tenth higher
-    found = draws(recorded(made, later=(hot, 1.1)), made)
+def test_each_abba_block_has_the_power_of_its_own_windows_and_that_of_the_nearest_for_what_it_lacks() -> None:
+    made = [replace(one, abba_block=place // 2) for place, one in enumerate(windows(slots=8))]
+    hot = made[4].window.start - 0.5  # from the third ABBA block on all draws are a tenth higher
+    found = powers(recorded(made, later=(hot, 1.1)), made)
     assert isinstance(found, NodePower)
-    assert {place: set(watts) for place, watts in found.by_palindrome.items()} == {
+    assert {place: set(watts) for place, watts in found.by_abba_block.items()} == {
         0: {"layers", "head"},
         1: {"layers", "optimizer"},
         2: {"layers"},
         3: {"layers", "head"},
     }
-    layers = [found.of_palindrome(place)["layers"] for place in range(4)]
+    layers = [found.of_abba_block(place)["layers"] for place in range(4)]
     assert layers == pytest.approx([600, 600, 660, 660], rel=0.05)
     assert layers[2] / layers[1] > 1.05
-    heads = [found.of_palindrome(place)["head"] for place in range(4)]
-    assert heads[0] == heads[1] != heads[2] == heads[3] == found.by_palindrome[3]["head"]
-    assert {found.of_palindrome(place)["optimizer"] for place in range(4)} == {found.watts["optimizer"]}
-    assert found.palindromes() == {0, 1, 2, 3}
+    heads = [found.of_abba_block(place)["head"] for place in range(4)]
+    assert heads[0] == heads[1] != heads[2] == heads[3] == found.by_abba_block[3]["head"]
+    assert {found.of_abba_block(place)["optimizer"] for place in range(4)} == {found.watts["optimizer"]}
+    assert found.abba_blocks() == {0, 1, 2, 3}
 
 
-def test_samples_in_any_order_give_the_same_draw() -> None:
-    made = [replace(one, palindrome=place // 2) for place, one in enumerate(windows())]
+def test_samples_in_any_order_give_the_same_power() -> None:
+    made = [replace(one, abba_block=place // 2) for place, one in enumerate(windows())]
     found = recorded(made)["GPU-0"]
     shuffled = replace(found, gpu=replace(found.gpu, power=found.gpu.power[::-1], counter=found.gpu.counter[::-1]))
-    assert draws({"GPU-0": shuffled}, made) == draws({"GPU-0": found}, made)
+    assert powers({"GPU-0": shuffled}, made) == powers({"GPU-0": found}, made)
 
 
 def names(found: object) -> list[str]:
@@ -105,41 +105,41 @@ def names(found: object) -> list[str]:
     return [reason.name for reason in found]
 
 
-def test_windows_of_less_than_ten_seconds_together_give_no_draw_at_all() -> None:
+def test_windows_of_less_than_ten_seconds_together_give_no_power_at_all() -> None:
     short = windows(seconds=1.0)
-    assert names(draws(recorded(short), short)) == ["too_short"]
-    assert names(draws(recorded(windows()), [])) == ["too_short"]
+    assert names(powers(recorded(short), short)) == ["too_short"]
+    assert names(powers(recorded(windows()), [])) == ["too_short"]
 
 
-def test_one_part_that_is_locked_to_the_sensor_voids_the_draw() -> None:
+def test_one_part_that_is_locked_to_the_sensor_voids_the_power() -> None:
     made = windows()
     made[1] = PowerWindow(made[1].part, made[1].window, 0.1, 0.0)
-    assert names(draws(recorded(windows()), made)) == ["phase_locked"]
+    assert names(powers(recorded(windows()), made)) == ["phase_locked"]
 
 
-def test_one_gpu_whose_own_steps_are_locked_voids_the_draw_though_the_mean_of_all_is_not() -> None:
+def test_one_gpu_whose_own_steps_are_locked_voids_the_power_though_the_mean_of_all_is_not() -> None:
     made = [replace(one, step_seconds=0.233, steps={"GPU-0": 0.2, "GPU-1": 0.266}) for one in windows()]
     both = recorded(windows()) | recorded(windows(), "GPU-1")
-    assert names(draws(both, made)) == ["phase_locked"]
+    assert names(powers(both, made)) == ["phase_locked"]
 
 
 def test_a_lock_of_the_gpus_mean_alone_voids_nothing() -> None:
     free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
     both = recorded(windows()) | recorded(windows(), "GPU-1")
-    assert isinstance(draws(both, free), NodePower)
+    assert isinstance(powers(both, free), NodePower)
 
 
-def test_a_gpu_without_recording_or_with_another_scope_voids_the_draw() -> None:
+def test_a_gpu_without_recording_or_with_another_scope_voids_the_power() -> None:
     both = recorded(windows())
-    assert names(node_draws(both, windows(), ["GPU-0", "GPU-1"], WindowSensors({}, 0.1))) == ["no_sampler"]
+    assert names(node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], WindowSensors({}, 0.1))) == ["no_sampler"]
     mixed = both | recorded(windows(), "GPU-1", module=True)
-    assert names(draws(mixed, windows())) == ["module_shared"]
+    assert names(powers(mixed, windows())) == ["module_shared"]
 
 
 def test_a_module_counts_once_for_its_two_gpus() -> None:
     made = windows()
     both = recorded(made, module=True) | recorded(made, "GPU-1", module=True)
-    found = draws(both, made, {"GPU-0": "board", "GPU-1": "board"})
+    found = powers(both, made, {"GPU-0": "board", "GPU-1": "board"})
     assert isinstance(found, NodePower)
     assert (found.scope, found.watts["layers"]) == ("module", pytest.approx(600, rel=0.05))
 

@@ -14,7 +14,7 @@ import pytest
 from precision_agent.backends.replay import Replay
 from precision_agent.backends.replay_sensors import ReplaySensors, sensing
 from precision_agent.backends.replay_tables import ReplayOptions
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power.preflight import Health
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings, SensorRow, recordings
@@ -25,7 +25,7 @@ from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.request import LossRuns, MeasurementRequest
 from precision_api.result import Failure, MeasurementResult, RecipeResult, Sensor
 from precision_api.wire import read_message
-from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request_text
 
 MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)
@@ -52,21 +52,21 @@ def on_fakes(
     """A run on these devices; each opening gives the same ones."""
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crew_of(*devices), sensing or SensorFacts())
+        return Opened(devices_of(*devices), sensing or SensorFacts())
 
     text = request_text(gpus=len(devices), recipes=("bf16", "nvfp4"), **changes)
     return run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
 
 
-def test_a_run_that_is_ended_after_its_palindromes_is_partial_too() -> None:
+def test_a_run_that_is_ended_after_its_abba_blocks_is_partial_too() -> None:
     ended: list[bool] = []
 
-    def profiled(arm: Arm) -> Failure:
+    def profiled(variant: Variant) -> Failure:
         ended.append(True)
         return Failure(reason="terminated", message="the agent was told to stop")
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crew_of(FakeBackend(profiles=profiled)), SensorFacts())
+        return Opened(devices_of(FakeBackend(profiles=profiled)), SensorFacts())
 
     text = request_text(gpus=1, recipes=("bf16", "nvfp4"), loss=LossRuns(steps=10))
     around = Surroundings(clock=MOMENT, opener=opener, terminated=lambda: bool(ended))
@@ -108,8 +108,8 @@ def test_a_sound_node_has_no_slow_gpu_to_speak_of() -> None:
 
 
 def test_the_nodes_rate_is_the_sum_over_its_gpus_and_speedups_are_of_the_node() -> None:
-    def seconds(slowness: float) -> Callable[[Case, Arm], float | Failure]:
-        return lambda case, arm: slowness * (0.5 if arm.recipe == "nvfp4" else 1.0)
+    def seconds(slowness: float) -> Callable[[Case, Variant], float | Failure]:
+        return lambda case, variant: slowness * (0.5 if variant.recipe == "nvfp4" else 1.0)
 
     training = of(on_fakes(*(FakeBackend(seconds(s), uuid=f"GPU-{s}") for s in (1.0, 2.0))), "nvfp4").training
     assert training is not None
@@ -126,10 +126,10 @@ def test_the_nodes_rate_is_the_sum_over_its_gpus_and_speedups_are_of_the_node() 
 def broken(where: str, only_gpu: int | None = None) -> list[FakeBackend]:
     """Four devices on which NVFP4 fails somewhere: at a GEMM, or at its training step, on all or on one of them."""
 
-    def seconds(index: int) -> Callable[[Case, Arm], float | Failure]:
-        def one(case: Case, arm: Arm) -> float | Failure:
+    def seconds(index: int) -> Callable[[Case, Variant], float | Failure]:
+        def one(case: Case, variant: Variant) -> float | Failure:
             name = case.name if isinstance(case, GemmCase) else "training"
-            hit = arm.recipe == "nvfp4" and name == where and only_gpu in (None, index)
+            hit = variant.recipe == "nvfp4" and name == where and only_gpu in (None, index)
             return Failure(reason="cuda_error", message="misaligned address") if hit else 1.0
 
         return one
@@ -157,8 +157,8 @@ def test_a_failed_part_leaves_no_sum_that_is_smaller_anywhere(where: str, only_g
 
 
 def test_a_failed_baseline_leaves_no_speedup_and_no_recommendation() -> None:
-    def seconds(case: Case, arm: Arm) -> float | Failure:
-        return Failure(reason="failed") if arm.recipe == "bf16" else 1.0
+    def seconds(case: Case, variant: Variant) -> float | Failure:
+        return Failure(reason="failed") if variant.recipe == "bf16" else 1.0
 
     found = result(on_fakes(FakeBackend(seconds)))
     assert found.control_ratio is None
@@ -175,10 +175,10 @@ def test_a_result_tells_what_each_phase_took_and_all_of_them_are_the_run() -> No
     assert sum(told.phase_seconds.values()) == told.duration_seconds - 1  # a tick until the first phase begins
 
 
-def test_the_models_of_all_arms_are_built_before_any_gemm_takes_their_room() -> None:
+def test_the_models_of_all_variants_are_built_before_any_gemm_takes_their_room() -> None:
     asked: list[bool] = []
 
-    def prepares(case: Case, arm: Arm) -> Failure | None:
+    def prepares(case: Case, variant: Variant) -> Failure | None:
         asked.append(isinstance(case, TrainingCase))
 
     on_fakes(FakeBackend(prepares=prepares))
@@ -187,8 +187,8 @@ def test_the_models_of_all_arms_are_built_before_any_gemm_takes_their_room() -> 
 
 
 def test_what_fails_while_it_is_prepared_is_never_timed() -> None:
-    def prepares(case: Case, arm: Arm) -> Failure | None:
-        bad = arm.recipe == "nvfp4" and isinstance(case, TrainingCase)
+    def prepares(case: Case, variant: Variant) -> Failure | None:
+        bad = variant.recipe == "nvfp4" and isinstance(case, TrainingCase)
         return Failure(reason="numerical_error", message="dw") if bad else None
 
     device = FakeBackend(prepares=prepares)
@@ -202,7 +202,7 @@ def test_what_fails_while_it_is_prepared_is_never_timed() -> None:
 # --- out of memory
 
 
-def full(case: Case, arm: Arm) -> Failure | None:
+def full(case: Case, variant: Variant) -> Failure | None:
     big = isinstance(case, TrainingCase) and case.tokens > 64
     return Failure(reason="out_of_memory", message="2 GiB") if big else None
 
@@ -227,7 +227,7 @@ def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
     said: list[str] = []
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crew_of(FakeBackend(prepares=full)), SensorFacts())
+        return Opened(devices_of(FakeBackend(prepares=full)), SensorFacts())
 
     text = request_text(gpus=1, recipes=("bf16", "nvfp4"), may_halve_micro_batch=True, **BIG)
     run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener, note=said.append))
@@ -247,12 +247,12 @@ def test_a_halved_run_answers_the_request_as_it_came_with_the_workload_as_it_ran
 
 
 def test_a_loss_that_is_no_number_is_a_divergence_and_its_recipe_is_not_recommended() -> None:
-    def losses(arm: Arm, plan: LossPlan) -> LossTrack | Failure:
-        bad = arm.recipe == "nvfp4"
+    def losses(variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+        bad = variant.recipe == "nvfp4"
         return LossTrack((6.0, 5.0, math.nan if bad else 4.0), (1.0, 1.0, 1.0))
 
-    def seconds(case: Case, arm: Arm) -> float | Failure:
-        return 0.5 if arm.recipe == "nvfp4" else 1.0
+    def seconds(case: Case, variant: Variant) -> float | Failure:
+        return 0.5 if variant.recipe == "nvfp4" else 1.0
 
     outcome = on_fakes(FakeBackend(seconds, losses=losses), loss=LossRuns(steps=10))
     found = of(outcome, "nvfp4").loss
@@ -407,8 +407,8 @@ def test_fewer_gpus_than_promised_is_no_result() -> None:
 
 
 def test_what_a_profiled_step_shows_is_the_verdict_and_a_failed_one_is_a_note() -> None:
-    def profiles(arm: Arm) -> Profile | Failure:
-        if arm.recipe == "bf16":
+    def profiles(variant: Variant) -> Profile | Failure:
+        if variant.recipe == "bf16":
             return Failure(reason="failed", message="CUPTI is in use")
         return Profile((ProfiledKernel("nvjet_tst_128x256_64x4_2x1_v_bz_TNT", 1.0),), 2.0, 10, busy=0.5)
 
@@ -422,10 +422,10 @@ def test_what_a_profiled_step_shows_is_the_verdict_and_a_failed_one_is_a_note() 
 # --- the noise floor
 
 
-def test_equal_arms_are_no_difference_and_the_floor_is_in_the_result() -> None:
+def test_equal_variants_are_no_difference_and_the_floor_is_in_the_result() -> None:
     chance = Random(5)
 
-    def seconds(case: Case, arm: Arm) -> float | Failure:
+    def seconds(case: Case, variant: Variant) -> float | Failure:
         return 1.0 + 0.003 * chance.gauss()
 
     outcome = on_fakes(FakeBackend(seconds))

@@ -33,7 +33,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_falls_back_to_torch_and_quotes_the_error() -> None:
     opened = open_node(Wanted("auto", "cuda", places=PLACES), request(gpus=1, product="H200"), lambda: None)
     try:
-        assert opened.crew.all(Call("name")) == ("replay",), "the stand-in for torch"
+        assert opened.devices.all(Call("name")) == ("replay",), "the stand-in for torch"
         (note,) = opened.notes
         assert note.startswith("measured by torch-cuda: loading Transformer Engine: OSError: libcudart.so.13")
     finally:
@@ -46,7 +46,7 @@ def test_transformer_engine_asked_for_by_name_is_refused_where_it_cannot_be_load
     opened = open_node(wanted, request(gpus=1, product="H200"), lambda: None)
     try:
         with pytest.raises(Refusal, match=r"OSError: libcudart\.so\.13") as refused:
-            opened.crew.machine()
+            opened.devices.machine()
         assert refused.value.exit == BACKEND_UNAVAILABLE
     finally:
         opened.close()

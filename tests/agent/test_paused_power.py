@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.cases import Arm, cases_of
+from precision_agent.cases import Variant, cases_of
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import (
     LONGEST_PAUSES_SECONDS,
@@ -25,13 +25,13 @@ from precision_agent.power.energy import EnergyReading, PowerSample, Trace, Wind
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Part, Sample
-from precision_agent.results.power_windows import NodePower, WindowSensors, node_draws
+from precision_agent.results.power_windows import NodePower, WindowSensors, node_power_by_part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow, PowerWindowsWanted, take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure
-from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request
 from tests.support.seldom_sensor import FROM, REST_WATTS, SeldomSensor, Steps
 
@@ -48,7 +48,7 @@ def told(step: float, seed: int, busy: float = 0.7) -> tuple[float, float]:
     assert longest, "this step is paused"
     steps = Steps(step, busy, pauses(seed, longest), calls)
     gpu = SeldomSensor(steps)
-    found = node_draws(
+    found = node_power_by_part(
         {"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], WindowSensors({}, 0.1, gpu.rests)
     )
     assert isinstance(found, NodePower), found
@@ -63,22 +63,24 @@ def test_what_a_step_draws_is_right_within_two_percent_though_its_windows_have_p
 
 
 @pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
-def test_the_windows_mean_is_no_steps_draw(step: float) -> None:
+def test_the_windows_mean_is_no_steps_power(step: float) -> None:
     steps = Steps(step, 0.7, pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     [window] = windows(gpu, steps, 0.025)
-    found = node_draws({"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], WindowSensors({}, 0.1))
+    found = node_power_by_part(
+        {"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], WindowSensors({}, 0.1)
+    )
     assert isinstance(found, NodePower)
     assert found.watts["layers"] / steps.watts < 0.97, "this test can tell the two apart"
 
 
-def test_the_draws_of_all_gpus_lose_each_its_own_pauses() -> None:
+def test_the_powers_of_all_gpus_lose_each_its_own_pauses() -> None:
     made = [Steps(0.15, 0.7, pauses(1, 0.025)), Steps(0.15, 0.4, pauses(2, 0.05))]
     gpus = {f"GPU-{n}": SeldomSensor(steps) for n, steps in enumerate(made)}
     running = {name: gpu.running(SEEN) for name, gpu in gpus.items()}
     window = PowerWindow("layers", SEEN, 0.15, 0.025, running)
     recorded = {name: gpu.recording() for name, gpu in gpus.items()}
-    found = node_draws(recorded, [window], list(gpus), WindowSensors({}, 0.1, gpus["GPU-0"].rests))
+    found = node_power_by_part(recorded, [window], list(gpus), WindowSensors({}, 0.1, gpus["GPU-0"].rests))
     assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx(sum(steps.watts for steps in made), rel=0.03)
     assert found.seconds == pytest.approx(12.0), "the windows are as long as they were"
@@ -89,25 +91,25 @@ def names(found: object) -> list[str]:
     return [reason.name for reason in found if isinstance(reason, Reason)]
 
 
-def test_pauses_whose_draw_was_not_measured_leave_no_figure_but_the_reason() -> None:
+def test_pauses_whose_power_was_not_measured_leave_no_figure_but_the_reason() -> None:
     steps = Steps(0.15, 0.7, pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     recorded, made = {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.025)
-    assert names(node_draws(recorded, made, ["GPU-0"], WindowSensors({}, 0.1))) == ["rest_unknown"]
+    assert names(node_power_by_part(recorded, made, ["GPU-0"], WindowSensors({}, 0.1))) == ["rest_unknown"]
     slow = WindowSensors({}, 0.3, gpu.rests)
     assert rest_watts(recorded["GPU-0"].gpu, gpu.rests, 0.3) is None, "no reading is surely free of the load"
-    assert "rest_unknown" in names(node_draws(recorded, made, ["GPU-0"], slow))
+    assert "rest_unknown" in names(node_power_by_part(recorded, made, ["GPU-0"], slow))
 
 
-def test_without_pauses_nothing_is_taken_off_and_the_draw_at_rest_is_not_asked_for() -> None:
+def test_without_pauses_nothing_is_taken_off_and_the_power_at_rest_is_not_asked_for() -> None:
     steps = Steps(0.233, 0.7, repeat(0.0))
     gpu = SeldomSensor(steps)
-    found = node_draws({"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], WindowSensors({}, 0.1))
+    found = node_power_by_part({"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], WindowSensors({}, 0.1))
     assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx(steps.watts, rel=0.02)
 
 
-def test_the_draw_at_rest_is_read_after_the_load_has_left_the_sensor() -> None:
+def test_the_power_at_rest_is_read_after_the_load_has_left_the_sensor() -> None:
     gpu = SeldomSensor(Steps(0.1, 0.7, repeat(0.0)))
     assert rest_watts(gpu.recording().gpu, gpu.rests, 0.1) == pytest.approx(REST_WATTS)
     assert rest_watts(gpu.recording().gpu, gpu.rests[:1], 0.1) is None, "a few readings are no level"
@@ -120,7 +122,7 @@ def test_a_module_loses_the_pauses_of_all_its_gpus_in_the_mean() -> None:
     module = Recording(Trace(), Trace(power, scope="module"), (), (), ())
     window = PowerWindow("layers", Window(8.0, 20.0), 0.233, 0.025, {"GPU-0": 0.9, "GPU-1": 0.7})
     known = WindowSensors({"GPU-0": "board", "GPU-1": "board"}, 0.05, (Window(0.0, 4.0),))
-    found = node_draws({"GPU-0": module, "GPU-1": module}, [window], ["GPU-0", "GPU-1"], known)
+    found = node_power_by_part({"GPU-0": module, "GPU-1": module}, [window], ["GPU-0", "GPU-1"], known)
     assert isinstance(found, NodePower)
     assert found.watts["layers"] == pytest.approx((500 - 0.2 * 200) / 0.8, rel=1e-3)
 
@@ -131,21 +133,21 @@ class Pausing(FakeBackend):
 
     asked_for: list[tuple[float, int]] = field(default_factory=list)
 
-    def power_window(self, arm: Arm, part: Part, *more: Any) -> Sample | Failure:
+    def power_window(self, variant: Variant, part: Part, *more: Any) -> Sample | Failure:
         _, longest, _, calls = more
         self.asked_for.append((longest, calls))
-        found = super().power_window(arm, part, *more)
+        found = super().power_window(variant, part, *more)
         assert isinstance(found, Sample)
         return replace(found, running=0.9)
 
 
 @pytest.mark.parametrize(("step", "calls"), [(0.0111, 10), (0.1, 1), (0.2, 1)])
 def test_a_run_asks_for_pauses_between_groups_and_keeps_what_each_device_says_of_them(step: float, calls: int) -> None:
-    one, other = (Pausing(lambda case, arm: step, uuid=f"GPU-{n}") for n in range(2))
+    one, other = (Pausing(lambda case, variant: step, uuid=f"GPU-{n}") for n in range(2))
     asked = request(recipes=("bf16",), gpus=2)
     cases = cases_of(asked, resolve(asked.workload))
     timing = Timing(passes=2, segment_seconds=1.0, discard_seconds=0.0)
-    samples = take(crew_of(one, other), cases, cases.arms, timing, lambda: None, PowerWindowsWanted(0.1))
+    samples = take(devices_of(one, other), cases, cases.variants, timing, lambda: None, PowerWindowsWanted(0.1))
     assert set(one.asked_for) == set(other.asked_for) == {(0.025, calls)}
     assert {tuple(window.running.items()) for window in samples.windows["bf16"]} == {(("GPU-0", 0.9), ("GPU-1", 0.9))}
 

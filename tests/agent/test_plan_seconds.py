@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.cases import arms_of
+from precision_agent.cases import variants_of
+from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.duration import as_document, as_text, phases, timed_share, total_seconds
-from precision_agent.method.order import palindromes
 from precision_agent.method.slot import BETWEEN_SECONDS
 from precision_api.recipes import Recipe
 from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Timing
@@ -38,15 +38,15 @@ def test_five_recipes_of_an_8b_model_fit_their_time(preset: str, most: float, le
     discard=st.floats(0, 3),
     training=st.booleans(),
 )
-def test_palindromes_take_what_their_order_takes(
+def test_abba_blocks_take_what_their_order_takes(
     recipes: list[Recipe], passes: int, segment: float, discard: float, training: bool
 ) -> None:
     timing = Timing(passes=passes, segment_seconds=segment, discard_seconds=discard)
     one = request(recipes=tuple(recipes), timing=timing, training=training)
-    visits = sum(len(palindrome) for palindrome in palindromes(arms_of(one), passes, 0))
+    slots = sum(len(abba_block) for abba_block in abba_blocks(variants_of(one), passes, 0))
     found = next(phase for phase in phases(one) if phase.name == "measure")
-    assert found.seconds == pytest.approx(visits * (discard + segment * (1 + training) + BETWEEN_SECONDS))
-    assert found.timed_seconds == pytest.approx(visits * segment * (1 + training))
+    assert found.seconds == pytest.approx(slots * (discard + segment * (1 + training) + BETWEEN_SECONDS))
+    assert found.timed_seconds == pytest.approx(slots * segment * (1 + training))
 
 
 def test_loss_runs_and_a_second_depth_take_time_only_where_they_run() -> None:

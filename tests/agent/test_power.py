@@ -25,8 +25,8 @@ from precision_agent.power.energy import (
     Trace,
     Window,
     counted,
-    draw,
     integral,
+    mean_power,
     sensor_period,
     updates,
 )
@@ -92,7 +92,7 @@ def test_the_counter_of_a_known_curve_gives_its_energy_and_both_agree(name: str)
     watts, joules, _ = CURVES[name]
     truth = joules(WINDOW.end) - joules(WINDOW.start)
     assert joules_of(counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
-    found = draw(Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
+    found = mean_power(Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
     assert found.reasons == ()
     assert found.joules == pytest.approx(truth, rel=0.01)
     assert found.watts == pytest.approx(truth / 12, rel=0.01)
@@ -214,20 +214,20 @@ VOID: dict[str, tuple[Trace, list[Window], Load, tuple[Reason, ...]]] = {
 @pytest.mark.parametrize("name", VOID)
 def test_what_can_not_be_trusted_gives_no_figure_but_its_reason(name: str) -> None:
     trace, windows, load, reasons = VOID[name]
-    found = draw(trace, windows, load)
+    found = mean_power(trace, windows, load)
     assert (found.joules, found.watts) == (None, None)
     assert set(found.reasons) == set(reasons)
 
 
 def test_a_counter_4_percent_off_is_within_bounds_and_is_the_figure() -> None:
-    found = draw(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
+    found = mean_power(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
     assert found.reasons == ()
     assert found.joules == pytest.approx(6240.0, rel=1e-3)
 
 
 def test_windows_pool_their_seconds_energy_and_updates() -> None:
     apart = [Window(9.5, 13.0), Window(13.5, 17.0), Window(17.5, 22.0)]
-    found = draw(steady(), apart, QUIET)
+    found = mean_power(steady(), apart, QUIET)
     assert found.reasons == ()
     assert found.seconds == pytest.approx(11.5)
     assert found.joules == pytest.approx(5750.0)
@@ -238,10 +238,12 @@ def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
     chance = Random(1)
     noisy = [1200 + chance.uniform(-1, 1) for _ in range(200)]
     trace = Trace(samples(lambda at: noisy[math.floor(at / 0.1 + 1e-9) - 80]), scope="module")
-    found = draw(trace, [WINDOW], QUIET)
+    found = mean_power(trace, [WINDOW], QUIET)
     assert (found.reasons, found.scope) == ((), "module")
     assert found.watts == pytest.approx(1200, rel=1e-3)
-    assert draw(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (why.TOO_FEW_UPDATES,)
+    assert mean_power(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (
+        why.TOO_FEW_UPDATES,
+    )
 
 
 @pytest.mark.parametrize("period", [0.06, 0.1, 0.137, 0.25])
@@ -269,7 +271,7 @@ def test_a_window_has_a_length(name: str) -> None:
         Window(2.0, 2.0 if name == "start is end" else 1.0)
 
 
-def test_a_draw_is_a_figure_or_reasons_never_both_nor_neither() -> None:
+def test_a_power_is_a_figure_or_reasons_never_both_nor_neither() -> None:
     with pytest.raises(ValueError, match="absent with reasons"):
         EnergyReading(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
     with pytest.raises(ValueError, match="absent with reasons"):
@@ -337,7 +339,7 @@ def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_loc
 
 def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
     assert lock_with_pauses(0.188, 0.1, 0.025) == 2
-    assert draw(steady(), [WINDOW], Load(0.188, longest_pause_seconds=0.025)).reasons == (why.PHASE_LOCKED,)
+    assert mean_power(steady(), [WINDOW], Load(0.188, longest_pause_seconds=0.025)).reasons == (why.PHASE_LOCKED,)
 
 
 @given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
@@ -407,7 +409,7 @@ def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
     step: float, busy: float, phase: float
 ) -> None:
     machine = Machine(step, busy, phase, never())
-    found = draw(machine.trace(), [SEEN], Load(step))
+    found = mean_power(machine.trace(), [SEEN], Load(step))
     truth = machine.joules(SEEN.start, SEEN.end)
     assert found.reasons == (why.PHASE_LOCKED,) or found.joules == pytest.approx(truth, rel=0.02)
 
@@ -416,7 +418,7 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
     worst = 0.0
     for phase in range(20):
         machine = Machine(0.1, 0.5, phase / 20, never())
-        unaware = draw(machine.trace(), [SEEN], Load(0.1, sensor_seconds=0.0137))
+        unaware = mean_power(machine.trace(), [SEEN], Load(0.1, sensor_seconds=0.0137))
         assert unaware.joules is not None
         worst = max(worst, abs(unaware.joules / machine.joules(SEEN.start, SEEN.end) - 1))
     assert worst > 0.2
@@ -426,7 +428,7 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
 @given(st.sampled_from([0.077, 0.12, 0.233, 0.0137]), BUSY, PHASE)
 def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy: float, phase: float) -> None:
     machine = Machine(step, busy, phase, never())
-    found = draw(machine.trace(), [SEEN], Load(step))
+    found = mean_power(machine.trace(), [SEEN], Load(step))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 
@@ -435,7 +437,7 @@ def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy
 @pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
 def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
     machine = Machine(step, 0.7, 0.3, pauses(seed, 0.025))
-    found = draw(machine.trace(), [SEEN], Load(step, longest_pause_seconds=0.025))
+    found = mean_power(machine.trace(), [SEEN], Load(step, longest_pause_seconds=0.025))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 

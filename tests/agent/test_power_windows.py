@@ -1,4 +1,4 @@
-"""Which part of the step a power window replays: in turn by visit, the same again where a palindrome is repeated."""
+"""Which part of the step a power window replays: in turn by slot, the same again where an ABBA block is repeated."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from precision_agent.cases import Arm, Case, TrainingCase, cases_of
+from precision_agent.cases import Case, TrainingCase, Variant, cases_of
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Part, RegionName, Sample
 from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, PowerWindowsWanted, take
 from precision_api.request import Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure
-from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request
 
 TIMING = Timing(passes=4, segment_seconds=1.0, discard_seconds=0.0, seed=100)
@@ -22,46 +22,46 @@ WHOLE: dict[RegionName, float] = {"layers_forward": 0.3, "head": 0.1, "layers_ba
 
 @dataclass
 class Metered(FakeBackend):
-    """Writes down each power window: arm, part, seed."""
+    """Writes down each power window: variant, part, seed."""
 
     regions: dict[RegionName, float] = field(default_factory=lambda: WHOLE)
     replayed: list[tuple[str, Part, int]] = field(default_factory=list)
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
-        found = super().measure(case, arm, seconds)
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+        found = super().measure(case, variant, seconds)
         if isinstance(case, TrainingCase) and isinstance(found, Sample):
             return replace(found, regions=self.regions)
         return found
 
-    def power_window(self, arm: Arm, part: Part, *more: Any) -> Sample | Failure:
-        self.replayed.append((arm.label, part, more[2]))
-        return super().power_window(arm, part, *more)
+    def power_window(self, variant: Variant, part: Part, *more: Any) -> Sample | Failure:
+        self.replayed.append((variant.label, part, more[2]))
+        return super().power_window(variant, part, *more)
 
     def of(self, label: str) -> list[tuple[Part, int]]:
-        return [(part, seed) for arm, part, seed in self.replayed if arm == label]
+        return [(part, seed) for variant, part, seed in self.replayed if variant == label]
 
 
 def taken(device: Metered, hooks: Hooks = HOOKS) -> tuple[str, ...]:
-    """Labels of the arms, after all palindromes on this device."""
+    """Labels of the variants, after all ABBA blocks on this device."""
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    take(crew_of(device), cases, cases.arms, TIMING, lambda: None, PowerWindowsWanted(0.1), hooks)
-    return tuple(arm.label for arm in cases.arms)
+    take(devices_of(device), cases, cases.variants, TIMING, lambda: None, PowerWindowsWanted(0.1), hooks)
+    return tuple(variant.label for variant in cases.variants)
 
 
-def test_an_arms_visits_replay_the_parts_in_turn_each_with_a_seed_of_its_own() -> None:
+def test_a_variants_slots_replay_the_parts_in_turn_each_with_a_seed_of_its_own() -> None:
     device = Metered()
     for label in taken(device):
-        visits = 2 * TIMING.passes
-        assert [part for part, _ in device.of(label)] == [POWER_PARTS[i % len(POWER_PARTS)] for i in range(visits)]
-        assert [seed for _, seed in device.of(label)] == [TIMING.seed + i for i in range(visits)]
+        slots = 2 * TIMING.passes
+        assert [part for part, _ in device.of(label)] == [POWER_PARTS[i % len(POWER_PARTS)] for i in range(slots)]
+        assert [seed for _, seed in device.of(label)] == [TIMING.seed + i for i in range(slots)]
 
 
 def test_every_part_has_a_window_in_the_shortest_run_that_has_an_interval() -> None:
     assert set(POWER_PARTS[: 2 * 3]) == {"layers", "head", "optimizer"}
 
 
-def test_a_palindrome_that_is_measured_again_replays_the_same_parts() -> None:
+def test_an_abba_block_that_is_measured_again_replays_the_same_parts() -> None:
     device = Metered()
     calls: list[Sequence[Sequence[Window]]] = []
 
@@ -75,7 +75,7 @@ def test_a_palindrome_that_is_measured_again_replays_the_same_parts() -> None:
     assert device.of("nvfp4")[4][0] == POWER_PARTS[2]
 
 
-def test_each_window_says_which_palindrome_it_is_of_also_where_one_was_measured_again() -> None:
+def test_each_window_says_which_abba_block_it_is_of_also_where_one_was_measured_again() -> None:
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
     calls: list[Sequence[Sequence[Window]]] = []
@@ -84,9 +84,11 @@ def test_each_window_says_which_palindrome_it_is_of_also_where_one_was_measured_
         calls.append(windows)
         return len(calls) == 2
 
-    found = take(crew_of(Metered()), cases, cases.arms, TIMING, lambda: None, PowerWindowsWanted(0.1), Hooks(hot=hot))
+    found = take(
+        devices_of(Metered()), cases, cases.variants, TIMING, lambda: None, PowerWindowsWanted(0.1), Hooks(hot=hot)
+    )
     assert found.repeated == 1
-    assert [one.palindrome for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [one.abba_block for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:
@@ -101,7 +103,7 @@ def test_each_gpus_own_steps_choose_the_pause_and_stand_in_the_window() -> None:
     node = (Metered(regions=quick), Metered(regions=slow))  # type: ignore[arg-type]
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    found = take(crew_of(*node), cases, cases.arms, TIMING, lambda: None, PowerWindowsWanted(0.1))
+    found = take(devices_of(*node), cases, cases.variants, TIMING, lambda: None, PowerWindowsWanted(0.1))
     window = found.windows["bf16"][0]
     assert window.longest_pause_seconds > 0
     assert len(window.steps) == len(window.running) == 2

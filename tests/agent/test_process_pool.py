@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from precision_agent.backends.factory import Opening
-from precision_agent.cases import Arm, GemmCase
+from precision_agent.cases import GemmCase, Variant
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Probe, Refusal, Sample
 from precision_agent.run.open import Opened, Wanted
@@ -24,7 +24,7 @@ from tests.support.result_objects import request, request_text
 
 PLACE = ("tests.support.worker_backend", "WorkerBackend")
 CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, "autocast")
-BF16, NVFP4 = Arm("bf16", "bf16"), Arm("nvfp4", "nvfp4")
+BF16, NVFP4 = Variant("bf16", "bf16"), Variant("nvfp4", "nvfp4")
 QUICK = Patience(start=120.0, call=1.5)
 Faults = dict[str, str]
 
@@ -41,8 +41,8 @@ class Wish:
         return Failure(reason="terminated", message="told to stop") if self.left < 0 else None
 
 
-class Crews:
-    """Crews of a test, closed at its end."""
+class Pools:
+    """Process pools of a test, closed at its end."""
 
     def __init__(self) -> None:
         self.open: list[ProcessPool] = []
@@ -55,15 +55,15 @@ class Crews:
 
 
 @pytest.fixture
-def crew() -> Iterator[Crews]:
-    crews = Crews()
-    yield crews
-    for one in crews.open:
+def pool() -> Iterator[Pools]:
+    pools = Pools()
+    yield pools
+    for one in pools.open:
         one.close()
 
 
-def measure(arm: Arm) -> Call:
-    return Call("measure", (CASE, arm, 0.01), 0.01, arm)
+def measure(variant: Variant) -> Call:
+    return Call("measure", (CASE, variant, 0.01), 0.01, variant)
 
 
 def reasons(answers: tuple[object, ...]) -> list[str]:
@@ -76,8 +76,10 @@ def pids(found: ProcessPool) -> list[int]:
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("cuda_error", "cuda_error"), ("died", "worker_died"), ("hung", "hung")])
-def test_a_fatal_fault_takes_one_arm_of_one_device_and_the_others_go_on(crew: Crews, fault: str, reason: str) -> None:
-    found = crew({}, {"nvfp4": fault})
+def test_a_fatal_fault_takes_one_variant_of_one_device_and_the_others_go_on(
+    pool: Pools, fault: str, reason: str
+) -> None:
+    found = pool({}, {"nvfp4": fault})
     before = pids(found)
     assert reasons(found.all(measure(NVFP4))) == ["Sample", reason]
     assert reasons(found.all(measure(NVFP4))) == ["Sample", reason], "the arm is withdrawn, not tried again"
@@ -87,25 +89,25 @@ def test_a_fatal_fault_takes_one_arm_of_one_device_and_the_others_go_on(crew: Cr
     assert before[1] != after[1]
 
 
-def test_out_of_memory_is_told_and_keeps_the_process(crew: Crews) -> None:
-    found = crew({"nvfp4": "out_of_memory"})
+def test_out_of_memory_is_told_and_keeps_the_process(pool: Pools) -> None:
+    found = pool({"nvfp4": "out_of_memory"})
     before = pids(found)
     answer = found.all(measure(NVFP4))[0]
     assert (answer.reason, "Tried to allocate" in answer.message) == ("out_of_memory", True)
     assert pids(found) == before
 
 
-def test_single_orders_are_spread_over_the_devices(crew: Crews) -> None:
-    found = crew({}, {})
+def test_single_calls_are_spread_over_the_devices(pool: Pools) -> None:
+    found = pool({}, {})
     answers = found.spread([Call("probe", (BF16,)), Call("probe", (NVFP4,)), Call("probe", (BF16,))])
     assert [type(answer) for answer in answers] == [Probe] * 3
 
 
-def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(crew: Crews) -> None:
+def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(pool: Pools) -> None:
     wish = Wish()
-    found = crew({"nvfp4": "hung"}, stop=wish)
+    found = pool({"nvfp4": "hung"}, stop=wish)
     process = pids(found)[0]
-    wish.left = 3  # the order is out by then
+    wish.left = 3  # the call is out by then
     began = time.monotonic()
     assert reasons(found.all(measure(NVFP4))) == ["terminated"]
     assert time.monotonic() - began < 10
@@ -113,31 +115,31 @@ def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(crew:
         os.kill(process, 0)
 
 
-def test_a_wish_to_stop_before_the_devices_are_known_is_no_missing_backend(crew: Crews) -> None:
+def test_a_wish_to_stop_before_the_devices_are_known_is_no_missing_backend(pool: Pools) -> None:
     wish = Wish()
     wish.left = 0
     with pytest.raises(Refusal, match="no palindrome was complete") as caught:
-        crew({}, stop=wish).machine()
+        pool({}, stop=wish).machine()
     assert caught.value.exit.reason == "NothingFinished"
 
 
-def test_a_backend_that_refuses_is_a_refusal_with_its_words(crew: Crews) -> None:
+def test_a_backend_that_refuses_is_a_refusal_with_its_words(pool: Pools) -> None:
     with pytest.raises(Refusal, match="no Transformer Engine here"):
-        crew({}, refuse="no Transformer Engine here").machine()
+        pool({}, refuse="no Transformer Engine here").machine()
 
 
-def test_a_backend_whose_library_is_missing_is_unavailable_and_named(crew: Crews) -> None:
+def test_a_backend_whose_library_is_missing_is_unavailable_and_named(pool: Pools) -> None:
     missing = Opening(("precision_agent.backends.of_nobody", "Nobody"), request(gpus=1), "cuda")
     found = ProcessPool([missing], 1, lambda: None)
-    crew.open.append(found)
+    pool.open.append(found)
     with pytest.raises(Refusal, match="of_nobody") as caught:
         found.machine()
     assert caught.value.exit.reason == "BackendUnavailable"
 
 
-def ran(crews: Crews, *faults: Faults, text: str | None = None) -> Outcome:
+def ran(pools: Pools, *faults: Faults, text: str | None = None) -> Outcome:
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(crews(*faults, stop=stop), SensorFacts())
+        return Opened(pools(*faults, stop=stop), SensorFacts())
 
     timing = Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0)
     recipes = ("bf16", "fp8_current", "mxfp8", "nvfp4")
@@ -151,8 +153,8 @@ def failure(result: MeasurementResult, recipe: str) -> str | None:
     return found.training.failure.reason if found.training.failure else None
 
 
-def test_a_run_names_each_fault_and_publishes_what_is_good(crew: Crews) -> None:
-    outcome = ran(crew, {}, {"fp8_current": "cuda_error", "mxfp8": "hung"})
+def test_a_run_names_each_fault_and_publishes_what_is_good(pool: Pools) -> None:
+    outcome = ran(pool, {}, {"fp8_current": "cuda_error", "mxfp8": "hung"})
     assert exit_of(outcome.exit_code).reason == "ResultPublished"
     assert outcome.result is not None
     assert [failure(outcome.result, recipe) for recipe in ("bf16", "fp8_current", "mxfp8", "nvfp4")] == [
@@ -173,7 +175,7 @@ def test_a_run_names_each_fault_and_publishes_what_is_good(crew: Crews) -> None:
     assert nvfp4.speedup.value == pytest.approx(2.0)
 
 
-def test_what_a_worker_prints_is_not_in_the_agents_output(crew: Crews, capfd: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(crew({}).all(measure(BF16))[0], Sample)
+def test_what_a_worker_prints_is_not_in_the_agents_output(pool: Pools, capfd: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(pool({}).all(measure(BF16))[0], Sample)
     printed = capfd.readouterr()
     assert printed.out == ""

@@ -98,10 +98,10 @@ def test_an_unknown_backend_or_option_is_refused() -> None:
     assert "scale" in refusal(run_request(request_text(), "replay", ReplayOptions(scale=0)))[1]
 
 
-def samples_in_a_palindrome() -> int:
+def samples_in_an_abba_block() -> int:
     asked = request()
     cases = cases_of(asked, resolve(asked.workload))
-    return 2 * len(cases.arms) * len(cases.all)
+    return 2 * len(cases.variants) * len(cases.all)
 
 
 def ticking(step: float) -> Clock:
@@ -111,7 +111,7 @@ def ticking(step: float) -> Clock:
 
 
 def test_a_deadline_ends_the_run_with_what_is_complete() -> None:
-    clock = ticking(600 / (3.2 * samples_in_a_palindrome()))
+    clock = ticking(600 / (3.2 * samples_in_an_abba_block()))
     outcome = run_request(request_text(deadline_seconds=600), "replay", clock=clock)
     assert outcome.result is not None
     assert outcome.result.partial is not None
@@ -120,7 +120,7 @@ def test_a_deadline_ends_the_run_with_what_is_complete() -> None:
     assert outcome.result.recipes[0].sums[0].seconds.n == 2
 
 
-def test_a_deadline_before_the_first_palindrome_is_no_result() -> None:
+def test_a_deadline_before_the_first_abba_block_is_no_result() -> None:
     found = refusal(run_request(request_text(deadline_seconds=600), "replay", clock=ticking(30)))
     assert found == ("NothingFinished", "the deadline of 600 s was reached; no palindrome was complete")
 
@@ -130,8 +130,8 @@ def after(asked: int) -> Callable[[], bool]:
     return lambda: next(left, None) is None
 
 
-def test_a_terminated_run_publishes_the_palindromes_that_are_complete() -> None:
-    outcome = run_request(request_text(), "replay", clock=MOMENT, terminated=after(samples_in_a_palindrome() * 2))
+def test_a_terminated_run_publishes_the_abba_blocks_that_are_complete() -> None:
+    outcome = run_request(request_text(), "replay", clock=MOMENT, terminated=after(samples_in_an_abba_block() * 2))
     assert outcome.result is not None
     assert outcome.result.partial is not None
     assert outcome.result.partial.reason == "terminated"
@@ -143,7 +143,7 @@ def test_a_run_that_is_terminated_at_once_says_that_nothing_finished() -> None:
     assert found == ("NothingFinished", "the agent was told to stop; no palindrome was complete")
 
 
-def test_each_palindrome_that_allows_intervals_is_kept_before_the_next_begins() -> None:
+def test_each_abba_block_that_allows_intervals_is_kept_before_the_next_begins() -> None:
     kept: list[Outcome] = []
     run_request(
         request_text(timing={"passes": 5, "segment_seconds": 1.0, "discard_seconds": 0.0}),

@@ -17,11 +17,11 @@ import pytest
 
 from precision_agent.power import reasons as why
 from precision_agent.power import sensor_sampling
-from precision_agent.power.energy import Load, Window, draw, sensor_period
+from precision_agent.power.energy import Load, Window, mean_power, sensor_period
 from precision_agent.power.preflight import Health, findings
 from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow, recordings
 from precision_agent.power.throttle import marking, shares
-from precision_agent.power.token_energy import TokenEnergy, meters_of, node_draw, token_energy
+from precision_agent.power.token_energy import TokenEnergy, meters_of, node_power, token_energy
 from precision_api.result import Failure
 from tests.support.eventually import eventually
 from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
@@ -171,7 +171,7 @@ WINDOWS = [Window(2.0, 6.0), Window(6.0, 10.0), Window(10.0, 14.0)]
 @pytest.mark.parametrize("name", CURVES)
 def test_energy_end_to_end_is_the_scripts_own_within_one_percent(scripted: Scripted, name: str) -> None:
     lines, joules = CURVES[name]
-    found = draw(sampled(scripted(f"gpu GPU-0\n{lines}\n"), 15)["GPU-0"].gpu, WINDOWS, QUIET)
+    found = mean_power(sampled(scripted(f"gpu GPU-0\n{lines}\n"), 15)["GPU-0"].gpu, WINDOWS, QUIET)
     assert found.reasons == ()
     assert found.joules == pytest.approx(joules, rel=0.01)
     assert 115 <= found.updates <= 125
@@ -190,7 +190,7 @@ def test_energy_end_to_end_is_the_scripts_own_within_one_percent(scripted: Scrip
 )
 def test_a_sensor_that_fails_gives_no_energy_but_its_reason(scripted: Scripted, lines: str, reason: why.Reason) -> None:
     script = f"gpu GPU-0\npower 0 300\n{lines}\n"
-    found = draw(sampled(scripted(script), 15)["GPU-0"].gpu, WINDOWS, QUIET)
+    found = mean_power(sampled(scripted(script), 15)["GPU-0"].gpu, WINDOWS, QUIET)
     assert found.joules is None
     assert reason in found.reasons
 
@@ -198,8 +198,8 @@ def test_a_sensor_that_fails_gives_no_energy_but_its_reason(scripted: Scripted, 
 def test_a_step_locked_to_the_period_that_the_sensor_shows_is_caught(scripted: Scripted) -> None:
     trace = sampled(scripted("gpu GPU-0\npower 0 500\n"), 15)["GPU-0"].gpu
     assert sensor_period(trace.counter) == pytest.approx(0.1, rel=1e-6)
-    assert draw(trace, WINDOWS, Load(0.2)).reasons == (why.PHASE_LOCKED,)
-    assert draw(trace, WINDOWS, Load(0.2, longest_pause_seconds=0.025)).joules == pytest.approx(6000, rel=0.01)
+    assert mean_power(trace, WINDOWS, Load(0.2)).reasons == (why.PHASE_LOCKED,)
+    assert mean_power(trace, WINDOWS, Load(0.2, longest_pause_seconds=0.025)).joules == pytest.approx(6000, rel=0.01)
 
 
 def test_a_sampler_that_comes_late_makes_no_ticks_up_and_the_energy_stays_right(scripted: Scripted) -> None:
@@ -209,7 +209,7 @@ def test_a_sampler_that_comes_late_makes_no_ticks_up_and_the_energy_stays_right(
     times = [sample.at for sample in trace.power]
     assert min(later - earlier for earlier, later in pairwise(times)) > 0.02
     assert max(later - earlier for earlier, later in pairwise(times)) > 0.22
-    assert draw(trace, WINDOWS, QUIET).joules == pytest.approx(12 * (100 + 40 * 8.0), rel=0.01)
+    assert mean_power(trace, WINDOWS, QUIET).joules == pytest.approx(12 * (100 + 40 * 8.0), rel=0.01)
 
 
 def test_one_lost_gpu_leaves_the_others_measured(scripted: Scripted) -> None:
@@ -218,7 +218,7 @@ def test_one_lost_gpu_leaves_the_others_measured(scripted: Scripted) -> None:
     assert found["GPU-1"].lost == "GPU is lost"
     assert found["GPU-nowhere"].lost is not None
     assert found["GPU-1"].gpu.power[-1].at == pytest.approx(4.95)
-    assert draw(found["GPU-0"].gpu, WINDOWS, QUIET).joules == pytest.approx(4800, rel=0.01)
+    assert mean_power(found["GPU-0"].gpu, WINDOWS, QUIET).joules == pytest.approx(4800, rel=0.01)
 
 
 @pytest.mark.parametrize("lines", ["", "unsupported throttle\n"], ids=["counters", "sampled reasons"])
@@ -265,8 +265,8 @@ def test_a_modules_watts_are_counted_once_against_the_tokens_of_both_its_gpus(sc
     fake = scripted(MODULE)
     found = sampled(fake, 15, "GPU-0", "GPU-1")
     modules = {gpu["uuid"]: gpu["module"] for gpu in fake.run(HEALTH, "GPU-0", "GPU-1")["health"]}
-    draws = {uuid: draw(one.module, WINDOWS, QUIET) for uuid, one in found.items()}
-    node = node_draw(meters_of(draws, modules), modules)
+    energies = {uuid: mean_power(one.module, WINDOWS, QUIET) for uuid, one in found.items()}
+    node = node_power(meters_of(energies, modules), modules)
     assert (node.scope, node.reasons) == ("module", ())
     assert node.watts == pytest.approx(800 + 900 + 300 + 2 * 16, rel=0.01)
     told = token_energy(node, tokens=24_384.0, idle_watts=1016.0)
@@ -278,18 +278,18 @@ def test_a_modules_watts_are_counted_once_against_the_tokens_of_both_its_gpus(sc
 
 def test_half_a_module_has_no_energy_figure(scripted: Scripted) -> None:
     found = sampled(scripted(MODULE), 15, "GPU-0")
-    half = meters_of({"GPU-0": draw(found["GPU-0"].module, WINDOWS, QUIET)}, {"GPU-0": "M1", "GPU-1": "M1"})
-    node = node_draw(half, ["GPU-0"])
+    half = meters_of({"GPU-0": mean_power(found["GPU-0"].module, WINDOWS, QUIET)}, {"GPU-0": "M1", "GPU-1": "M1"})
+    node = node_power(half, ["GPU-0"])
     assert (node.joules, node.reasons) == (None, (why.MODULE_SHARED,))
     assert token_energy(node, 1.0, None) == (why.MODULE_SHARED,)
 
 
 def test_gpu_scope_adds_up_over_gpus_and_a_missing_one_voids_the_sum(scripted: Scripted) -> None:
     found = sampled(scripted(MODULE), 15, "GPU-0", "GPU-1")
-    draws = {uuid: draw(one.gpu, WINDOWS, QUIET) for uuid, one in found.items()}
-    meters = meters_of(draws, {"GPU-0": "M1", "GPU-1": "M1"})
-    assert node_draw(meters, draws).watts == pytest.approx(1700 + 2 * 16, rel=0.01)
-    assert node_draw(meters[:1], draws).reasons == (why.NO_INSTANT_POWER,)
+    energies = {uuid: mean_power(one.gpu, WINDOWS, QUIET) for uuid, one in found.items()}
+    meters = meters_of(energies, {"GPU-0": "M1", "GPU-1": "M1"})
+    assert node_power(meters, energies).watts == pytest.approx(1700 + 2 * 16, rel=0.01)
+    assert node_power(meters[:1], energies).reasons == (why.NO_INSTANT_POWER,)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How the seconds of a visit are shared out, and that energy gets what it needs of them."""
+"""How the seconds of a slot are shared out, and that energy gets what it needs of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATE_SECONDS = 0.05
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
-def test_the_power_windows_of_an_arm_suffice_for_its_energy_where_gpus_begin_apart(preset: str) -> None:
+def test_the_power_windows_of_a_variant_suffice_for_its_energy_where_gpus_begin_apart(preset: str) -> None:
     timing = TIMINGS[preset]
     windows = 2 * timing.passes
     seconds = slot_of(timing, gemms=True, training=True, metered=True).power - LATE_SECONDS
@@ -40,9 +40,9 @@ def test_the_training_step_keeps_time_for_several_micro_batches(preset: str) -> 
 def test_each_kind_of_figure_has_one_segment(
     passes: int, segment: float, gemms: bool, training: bool, metered: bool
 ) -> None:
-    visit = slot_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
-    assert visit.timed == pytest.approx(segment * (gemms + training))
-    assert visit.seconds == pytest.approx(0.5 + visit.timed + visit.between)
-    assert (visit.training > 0) == training
-    assert (visit.power > 0) == (training and metered)
-    assert not visit.power or 0.199 <= visit.training / segment <= 0.501
+    slot = slot_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
+    assert slot.timed == pytest.approx(segment * (gemms + training))
+    assert slot.seconds == pytest.approx(0.5 + slot.timed + slot.between)
+    assert (slot.training > 0) == training
+    assert (slot.power > 0) == (training and metered)
+    assert not slot.power or 0.199 <= slot.training / segment <= 0.501

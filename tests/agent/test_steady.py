@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
 from precision_agent.protocol import Sample
 from precision_agent.sampling.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
 from precision_api.result import Failure
-from tests.support.fake_backend import FakeBackend, crew_of
+from tests.support.fake_backend import FakeBackend, devices_of
 
-BF16 = Arm("bf16", "bf16")
+BF16 = Variant("bf16", "bf16")
 
 
 def slices(celsius: float = 0.0, mhz: float = 0.0, step: float = 0.0, noise: float = 0.001) -> list[Slice]:
@@ -46,7 +46,9 @@ def test_what_a_driver_does_not_tell_holds_nothing_up() -> None:
 
 
 def warmed(device: FakeBackend, recorded: dict[str, Recording] | None = None) -> tuple[str, float]:
-    found = warm_up(crew_of(device), BF16, lambda: recorded or {}, lambda: None, lambda spent: None, WarmUp(60.0, 2.0))
+    found = warm_up(
+        devices_of(device), BF16, lambda: recorded or {}, lambda: None, lambda spent: None, WarmUp(60.0, 2.0)
+    )
     return found.state, found.seconds
 
 
@@ -56,7 +58,7 @@ def test_a_still_device_is_warm_as_soon_as_a_slope_can_be_told() -> None:
 
 def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None:
     class Slowing(FakeBackend):
-        def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
             self.now += seconds
             return self._sample(1.0 + self.now / 100, seconds)
 
@@ -65,10 +67,10 @@ def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None
 
 def test_a_load_that_fails_is_told_and_fails_no_run() -> None:
     class Broken(FakeBackend):
-        def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
             return Failure(reason="cuda_error", message="bad")
 
-    found = warm_up(crew_of(Broken()), BF16, dict, lambda: None, lambda spent: None, WarmUp(10.0, 1.0))
+    found = warm_up(devices_of(Broken()), BF16, dict, lambda: None, lambda spent: None, WarmUp(10.0, 1.0))
     assert (found.state, found.message) == ("not_steady", "cuda_error: bad")
 
 
@@ -86,5 +88,5 @@ def test_the_hottest_gpu_and_the_slowest_clock_are_watched(uuid: str, expected: 
         ]
         return recordings(rows)
 
-    found = warm_up(crew_of(device), BF16, recorded, lambda: None, lambda spent: None, WarmUp(40.0, 2.0))
+    found = warm_up(devices_of(device), BF16, recorded, lambda: None, lambda spent: None, WarmUp(40.0, 2.0))
     assert (found.state, found.message) == ("not_steady", f"still moving: {expected}")

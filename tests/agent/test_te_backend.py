@@ -16,7 +16,7 @@ from precision_agent.backends.te.graphs import declined
 from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.transformer_engine import TransformerEngine
-from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
+from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.full_depth import Depth, depth_check, depth_of, full_depth
 from precision_agent.precision.kernels import classify
 from precision_agent.protocol import (
@@ -70,8 +70,8 @@ class Bench:
         )
         self.cases = cases_of(self.request, resolve(self.request.workload))
 
-    def arm(self, label: str) -> Arm:
-        return next(arm for arm in self.cases.arms if arm.label == label)
+    def variant(self, label: str) -> Variant:
+        return next(variant for variant in self.cases.variants if variant.label == label)
 
     def gemm(self, name: str, pass_: str, mode: str = "autocast") -> GemmCase:
         found = (case for case in self.cases.gemms if (case.name, case.pass_, case.mode) == (name, pass_, mode))
@@ -93,23 +93,23 @@ def us(seconds: float) -> float:
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_all_orders_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None:
+def test_all_calls_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None:
     workload = {"model": MODEL | {"numHiddenLayers": 2}, "gradientAccumulation": 2}
     bench = Bench(tag, request(workload=workload))
     backend = bench.backend
-    for arm in (bench.arm("bf16"), bench.arm("fp8_delayed"), bench.arm("nvfp4")):
+    for variant in (bench.variant("bf16"), bench.variant("fp8_delayed"), bench.variant("nvfp4")):
         for case in (bench.gemm("attn_out", "fprop"), bench.gemm("attn_out", "dgrad"), bench.training):
-            assert backend.prepare(case, arm) is None
-            sample(backend.settle(arm, 0.0))
-            sample(backend.measure(case, arm, 0.0))
+            assert backend.prepare(case, variant) is None
+            sample(backend.settle(variant, 0.0))
+            sample(backend.measure(case, variant, 0.0))
         for part in ("layers", "head", "optimizer"):
-            sample(backend.power_window(arm, part, 0.0, 0.0, 1))  # type: ignore[arg-type]
-        assert isinstance(backend.profile(arm, tmp_path / "trace.json"), Profile)
-        assert isinstance(backend.inspect(arm), Inspection)
-        assert backend.memory(arm).allocated_peak_bytes
-    second = sample(backend.second_depth(bench.arm("nvfp4"), 0.0))
+            sample(backend.power_window(variant, part, 0.0, 0.0, 1))  # type: ignore[arg-type]
+        assert isinstance(backend.profile(variant, tmp_path / "trace.json"), Profile)
+        assert isinstance(backend.inspect(variant), Inspection)
+        assert backend.memory(variant).allocated_peak_bytes
+    second = sample(backend.second_depth(bench.variant("nvfp4"), 0.0))
     assert (second.layers_measured, set(second.regions)) == (1, set(get_args(RegionName)))
-    assert isinstance(backend.loss_run(bench.arm("fp8_delayed"), LossPlan(2, 0)), LossTrack)
+    assert isinstance(backend.loss_run(bench.variant("fp8_delayed"), LossPlan(2, 0)), LossTrack)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     listed = {symbol: set(names) for symbol, names in NEEDS.items()}
     for symbol, names in bench.world.calls:
@@ -118,11 +118,11 @@ def test_all_orders_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> Non
 
 
 def test_a_linear_layers_passes_are_told_apart_and_its_weight_is_quantised_once_an_optimizer_step() -> None:
-    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
+    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
     cases = [bench.gemm("qkv", pass_) for pass_ in ("fprop", "dgrad", "wgrad")]
     for case in cases:
-        assert bench.backend.prepare(case, arm) is None
-    forward, dgrad, wgrad = (sample(bench.backend.measure(case, arm, 1e-4)) for case in cases)
+        assert bench.backend.prepare(case, variant) is None
+    forward, dgrad, wgrad = (sample(bench.backend.measure(case, variant, 1e-4)) for case in cases)
     gemm, cast = GEMM["fp8_current"][1], QUANTISE[1]
     assert us(forward.seconds) == pytest.approx(gemm + cast + cast / 4)
     assert us(dgrad.seconds) == pytest.approx(gemm + cast)
@@ -132,16 +132,16 @@ def test_a_linear_layers_passes_are_told_apart_and_its_weight_is_quantised_once_
 
 
 def test_bf16_goes_through_the_same_module_and_quantises_nothing() -> None:
-    bench, arm = Bench(), Arm("bf16", "bf16")
+    bench, variant = Bench(), Variant("bf16", "bf16")
     for pass_ in ("fprop", "dgrad", "wgrad"):
-        assert us(sample(bench.backend.measure(bench.gemm("qkv", pass_), arm, 0.0)).seconds) == pytest.approx(10.0)
+        assert us(sample(bench.backend.measure(bench.gemm("qkv", pass_), variant, 0.0)).seconds) == pytest.approx(10.0)
     assert bench.world.quantised_weights == 0
     assert not any(call[0] == "common.recipe.DelayedScaling" for call in bench.world.calls)
 
 
 def test_prequantized_is_the_timed_step_times_the_gemms_share_of_its_kernels() -> None:
-    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
-    found = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), arm, 0.0))
+    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
+    found = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), variant, 0.0))
     assert us(found.seconds) == pytest.approx(GEMM["fp8_current"][1])
 
 
@@ -150,34 +150,34 @@ def test_prequantized_is_the_timed_step_times_the_gemms_share_of_its_kernels() -
 def test_prequantized_holds_the_gemm_and_nothing_of_the_weights_cast(recipe: Any, accumulation: int) -> None:
     """The first micro batch quantises the weight, the profiled ones do not: the two must not be mixed."""
     bench = Bench(asked=request(workload={"gradientAccumulation": accumulation}))
-    arm = Arm(recipe, recipe)
+    variant = Variant(recipe, recipe)
     for pass_ in ("fprop", "dgrad", "wgrad"):
-        found = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), arm, 1e-4))
+        found = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), variant, 1e-4))
         assert us(found.seconds) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
 
 
 def test_kernel_only_time_is_not_told_of_a_step_that_the_host_holds_up() -> None:
-    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
+    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
     bench.world.gpu.gap = 5.0
-    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), arm, 0.0)).busy == pytest.approx(0.5, abs=0.1)
-    found = bench.backend.measure(bench.gemm("qkv", "fprop", "prequantized"), arm, 0.0)
+    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), variant, 0.0)).busy == pytest.approx(0.5, abs=0.1)
+    found = bench.backend.measure(bench.gemm("qkv", "fprop", "prequantized"), variant, 0.0)
     assert isinstance(found, Failure)
     assert found.reason == "cpu_bound"
 
 
 def test_what_is_measured_with_an_early_case_is_handed_out_once() -> None:
-    bench, arm = Bench(), Arm("mxfp8", "mxfp8")
+    bench, variant = Bench(), Variant("mxfp8", "mxfp8")
     first, second = bench.gemm("qkv", "fprop"), bench.gemm("qkv", "wgrad")
     for case in (first, second):
-        bench.backend.prepare(case, arm)
-    one = sample(bench.backend.measure(first, arm, 0.0))
-    assert sample(bench.backend.measure(second, arm, 0.0)).start == one.start
-    assert sample(bench.backend.measure(second, arm, 0.0)).start > one.start
+        bench.backend.prepare(case, variant)
+    one = sample(bench.backend.measure(first, variant, 0.0))
+    assert sample(bench.backend.measure(second, variant, 0.0)).start == one.start
+    assert sample(bench.backend.measure(second, variant, 0.0)).start > one.start
 
 
 def test_small_layers_go_round_equal_modules_so_that_the_cache_holds_none_of_them() -> None:
-    bench, arm = Bench(l2_bytes=24_000), Arm("fp8_delayed", "fp8_delayed")
-    found = sample(bench.backend.measure(bench.gemm("qkv", "fprop"), arm, 0.0))
+    bench, variant = Bench(l2_bytes=24_000), Variant("fp8_delayed", "fp8_delayed")
+    found = sample(bench.backend.measure(bench.gemm("qkv", "fprop"), variant, 0.0))
     assert us(found.seconds) == pytest.approx(6.0 + 1.0 + 1.0 / 4)
     built = [call for call in bench.world.calls if call[0] == "pytorch.Linear"]
     assert len(built) == 4  # of 14,336 bytes each: three of them hold less than twice the cache
@@ -191,16 +191,16 @@ def test_small_layers_go_round_equal_modules_so_that_the_cache_holds_none_of_the
     ],
 )
 def test_a_graph_that_bakes_in_what_must_change_is_not_used(recipe: Any, reason: str) -> None:
-    bench, arm = Bench(capture_as="frozen"), Arm(recipe, recipe)
+    bench, variant = Bench(capture_as="frozen"), Variant(recipe, recipe)
     for case in (bench.gemm("qkv", "fprop"), bench.training):
-        found = sample(bench.backend.measure(case, arm, 0.0))
+        found = sample(bench.backend.measure(case, variant, 0.0))
         assert found.execution == "eager"
         assert found.execution_reason.startswith(f"graph_unsupported: {reason}")
 
 
 def test_a_refused_capture_is_measured_eagerly_with_the_error_quoted() -> None:
     bench = Bench(capture_as="refused")
-    found = sample(bench.backend.measure(bench.training, bench.arm("fp8_current"), 0.0))
+    found = sample(bench.backend.measure(bench.training, bench.variant("fp8_current"), 0.0))
     assert found.execution == "eager"
     assert "operation not permitted when stream is capturing" in found.execution_reason
 
@@ -209,7 +209,7 @@ def test_a_quantizer_that_kept_another_recipes_flags_is_no_figure() -> None:
     bench = Bench()
     bench.world.lies = {"with_rht": False}
     for case in (bench.gemm("qkv", "fprop"), bench.training):
-        found = bench.backend.measure(case, bench.arm("nvfp4"), 0.0)
+        found = bench.backend.measure(case, bench.variant("nvfp4"), 0.0)
         assert isinstance(found, Failure)
         assert found.reason == "wrong_quantizer"
         assert "with_rht is False, not True" in found.message
@@ -219,7 +219,7 @@ def test_a_quantizer_that_kept_another_recipes_flags_is_no_figure() -> None:
 def test_numbers_too_far_from_fp32_are_no_figure(error: float) -> None:
     bench = Bench()
     bench.world.garbage = error
-    found = bench.backend.measure(bench.gemm("qkv", "fprop"), bench.arm("fp8_current"), 0.0)
+    found = bench.backend.measure(bench.gemm("qkv", "fprop"), bench.variant("fp8_current"), 0.0)
     assert isinstance(found, Failure)
     assert found.reason == "numerical_error"
     assert "too large for fp8_current" in found.message
@@ -228,15 +228,15 @@ def test_numbers_too_far_from_fp32_are_no_figure(error: float) -> None:
 def test_experts_run_as_one_launch_and_are_told_one_by_one() -> None:
     bench = Bench()
     case = GemmCase("experts_up", "fprop", 32, 64, 128, 8, "autocast", groups=4)
-    grouped = sample(bench.backend.measure(case, Arm("nvfp4", "nvfp4"), 0.0))
+    grouped = sample(bench.backend.measure(case, Variant("nvfp4", "nvfp4"), 0.0))
     assert us(grouped.seconds) == pytest.approx(4.0 + 1.0 + 1.0 / 4)
     assert any(call[0] == "pytorch.GroupedLinear" for call in bench.world.calls)
 
 
-def test_the_head_is_one_unit_for_all_arms() -> None:
+def test_the_head_is_one_unit_for_all_variants() -> None:
     bench = Bench()
     for label in ("bf16", "fp8_current", "nvfp4"):
-        found = bench.backend.measure(bench.gemm("lm_head", "fprop"), bench.arm(label), 0.0)
+        found = bench.backend.measure(bench.gemm("lm_head", "fprop"), bench.variant(label), 0.0)
         assert us(sample(found).seconds) == pytest.approx(10.0)
     assert len([call for call in bench.world.calls if call[0] == "pytorch.Linear"]) == 1
 
@@ -250,7 +250,7 @@ def layer_us(recipe: str, accumulation: int = 4) -> tuple[float, float]:
 @pytest.mark.parametrize("recipe", ["fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"])
 def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> None:
     bench = Bench(asked=request(recipes=("bf16", recipe)))
-    found = sample(bench.backend.measure(bench.training, bench.arm(recipe), 0.0))
+    found = sample(bench.backend.measure(bench.training, bench.variant(recipe), 0.0))
     forward, backward = layer_us(recipe)
     assert found.layers_measured == 4
     assert us(found.regions["layers_forward"]) == pytest.approx(4 * forward)
@@ -264,7 +264,7 @@ def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> Non
 
 def test_the_full_depth_step_from_a_short_model_is_the_deep_models() -> None:
     bench = Bench()
-    found = sample(bench.backend.measure(bench.training, bench.arm("fp8_current"), 0.0))
+    found = sample(bench.backend.measure(bench.training, bench.variant("fp8_current"), 0.0))
     values = {name: [value] for name, value in found.regions.items()}
     told = full_depth(values, Depth(8, found.layers_measured or 0, 4, 1))  # type: ignore[arg-type]
     assert not isinstance(told, Failure)
@@ -274,9 +274,9 @@ def test_the_full_depth_step_from_a_short_model_is_the_deep_models() -> None:
 
 def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_show() -> None:
     bench = Bench(asked=request(recipe_scope="mlp"))
-    arm = bench.arm("nvfp4")
-    bench.backend.prepare(bench.training, arm)
-    profile = bench.backend.profile(arm)
+    variant = bench.variant("nvfp4")
+    bench.backend.prepare(bench.training, variant)
+    profile = bench.backend.profile(variant)
     assert isinstance(profile, Profile)
     classes: dict[str, set[str]] = {}
     for kernel in profile.kernels:
@@ -290,17 +290,17 @@ def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_sh
 
 def test_with_an_fp8_baseline_the_attention_runs_in_that() -> None:
     bench = Bench(asked=request(recipe_scope="mlp", baseline="fp8_current", recipes=("mxfp8",)))
-    bench.backend.prepare(bench.training, bench.arm("mxfp8"))
-    profile = bench.backend.profile(bench.arm("mxfp8"))
+    bench.backend.prepare(bench.training, bench.variant("mxfp8"))
+    profile = bench.backend.profile(bench.variant("mxfp8"))
     assert isinstance(profile, Profile)
     found = {classify(row.name).kernel_class for row in profile.kernels if row.module == "attention"}
     assert found == {"fp8", "not_a_gemm"}
 
 
-def test_all_arms_train_the_same_weights_with_modules_and_recipes_of_their_own() -> None:
+def test_all_variants_train_the_same_weights_with_modules_and_recipes_of_their_own() -> None:
     bench = Bench()
-    for arm in bench.cases.arms:
-        bench.backend.prepare(bench.training, arm)
+    for variant in bench.cases.variants:
+        bench.backend.prepare(bench.training, variant)
     models = list(bench.backend._models.values())
     first, second = models[1].stack, models[2].stack
     assert first.layers[0] is not second.layers[0]
@@ -310,9 +310,9 @@ def test_all_arms_train_the_same_weights_with_modules_and_recipes_of_their_own()
 
 
 def test_a_second_depth_has_all_parts_of_the_first_and_is_predicted_from_it() -> None:
-    bench, arm = Bench(), Arm("fp8_current", "fp8_current")
-    first = sample(bench.backend.measure(bench.training, arm, 0.0))
-    second = sample(bench.backend.second_depth(arm, 0.0))
+    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
+    first = sample(bench.backend.measure(bench.training, variant, 0.0))
+    second = sample(bench.backend.second_depth(variant, 0.0))
     assert set(second.regions) == set(first.regions) == set(get_args(RegionName))
     assert (first.layers_measured, second.layers_measured) == (4, 2)
     workload, held = resolve(bench.request.workload), [found.optimizer_parameters or 0 for found in (first, second)]
@@ -329,17 +329,17 @@ def test_a_second_depth_has_all_parts_of_the_first_and_is_predicted_from_it() ->
 
 
 def test_a_second_depth_that_does_not_fit_says_so() -> None:
-    bench, arm = Bench(asked=request(workload={"model": MODEL})), Arm("bf16", "bf16")
+    bench, variant = Bench(asked=request(workload={"model": MODEL})), Variant("bf16", "bf16")
     bench.world.most_layers = 1
-    assert sample(bench.backend.measure(bench.training, arm, 0.0)).layers_measured == 1
-    found = bench.backend.second_depth(arm, 0.0)
+    assert sample(bench.backend.measure(bench.training, variant, 0.0)).layers_measured == 1
+    found = bench.backend.second_depth(variant, 0.0)
     assert isinstance(found, Failure)
     assert (found.reason, "layer 2" in found.message) == ("out_of_memory", True)
 
 
-def test_where_memory_ends_the_model_is_made_shallower_for_all_arms() -> None:
+def test_where_memory_ends_the_model_is_made_shallower_for_all_variants() -> None:
     bench = Bench()
-    one, two = bench.arm("bf16"), bench.arm("fp8_current")
+    one, two = bench.variant("bf16"), bench.variant("fp8_current")
     assert sample(bench.backend.measure(bench.training, one, 0.0)).layers_measured == 4
     bench.world.most_layers = 2
     assert sample(bench.backend.measure(bench.training, two, 0.0)).layers_measured == 2
@@ -353,7 +353,7 @@ def test_where_memory_ends_the_model_is_made_shallower_for_all_arms() -> None:
 def test_what_does_not_fit_at_all_is_out_of_memory_with_the_error() -> None:
     bench = Bench()
     bench.world.most_layers = 0
-    found = bench.backend.measure(bench.training, bench.arm("bf16"), 0.0)
+    found = bench.backend.measure(bench.training, bench.variant("bf16"), 0.0)
     assert isinstance(found, Failure)
     assert found.reason == "out_of_memory"
     assert "CUDA out of memory at layer 1" in found.message
@@ -361,19 +361,21 @@ def test_what_does_not_fit_at_all_is_out_of_memory_with_the_error() -> None:
 
 def test_gemms_that_were_not_used_for_long_make_room() -> None:
     bench = Bench()
-    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.arm("bf16"))
+    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.variant("bf16"))
     bench.world.most_layers = 0
-    bench.backend.prepare(bench.training, bench.arm("bf16"))
+    bench.backend.prepare(bench.training, bench.variant("bf16"))
     assert not bench.backend._units
-    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.arm("bf16"), 0.0))
+    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.variant("bf16"), 0.0))
 
 
-def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_arms_which_come_back_when_they_are_asked_for() -> None:
+def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_variants_which_come_back_when_they_are_asked_for() -> (
+    None
+):
     bench = Bench()
-    one, two = bench.arm("bf16"), bench.arm("fp8_current")
-    for arm in (one, two):
-        assert bench.backend.prepare(bench.gemm("qkv", "fprop"), arm) is None
-        assert bench.backend.prepare(bench.training, arm) is None
+    one, two = bench.variant("bf16"), bench.variant("fp8_current")
+    for variant in (one, two):
+        assert bench.backend.prepare(bench.gemm("qkv", "fprop"), variant) is None
+        assert bench.backend.prepare(bench.training, variant) is None
     bench.engine.no_room_to_profile = 3  # two GEMMs and a model
     assert isinstance(bench.backend.profile(two), Profile)
     assert (bench.backend._units, list(bench.backend._models)) == ({}, ["fp8_current"])
@@ -385,9 +387,9 @@ def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_arms_which_come_ba
 
 def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_why_not() -> None:
     bench = Bench()
-    one, two = bench.arm("bf16"), bench.arm("fp8_current")
-    for arm in (one, two):
-        assert sample(bench.backend.measure(bench.training, arm, 0.0)).layers_measured == 4
+    one, two = bench.variant("bf16"), bench.variant("fp8_current")
+    for variant in (one, two):
+        assert sample(bench.backend.measure(bench.training, variant, 0.0)).layers_measured == 4
     bench.engine.no_room_to_profile = 1
     assert isinstance(bench.backend.profile(two), Profile)
     bench.world.most_layers = 2
@@ -402,9 +404,9 @@ def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_w
 
 def test_a_step_that_cannot_be_profiled_even_alone_is_out_of_memory() -> None:
     bench = Bench()
-    assert bench.backend.prepare(bench.training, bench.arm("bf16")) is None
+    assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
     bench.engine.no_room_to_profile = 99
-    found = bench.backend.profile(bench.arm("bf16"))
+    found = bench.backend.profile(bench.variant("bf16"))
     assert isinstance(found, Failure)
     assert (found.reason, "to profile" in found.message) == ("out_of_memory", True)
 
@@ -412,7 +414,7 @@ def test_a_step_that_cannot_be_profiled_even_alone_is_out_of_memory() -> None:
 def test_a_mixture_of_experts_has_no_training_figure() -> None:
     moe = MODEL | {"moe": {"numExperts": 4, "topK": 2}}
     bench = Bench(asked=request(workload={"model": moe}))
-    found = bench.backend.measure(bench.training, bench.arm("bf16"), 0.0)
+    found = bench.backend.measure(bench.training, bench.variant("bf16"), 0.0)
     assert isinstance(found, Failure)
     assert (found.reason, "not_available(moe)" in found.message) == ("not_available", True)
 
@@ -420,10 +422,10 @@ def test_a_mixture_of_experts_has_no_training_figure() -> None:
 def test_more_experts_than_transformer_engine_takes_are_not_available_with_its_words() -> None:
     bench = Bench(asked=request(workload={"model": MODEL | {"moe": {"numExperts": 4, "topK": 2}}}))
     bench.world.most_experts = 2
-    found = bench.backend.prepare(bench.gemm("experts_up", "fprop"), bench.arm("nvfp4"))
+    found = bench.backend.prepare(bench.gemm("experts_up", "fprop"), bench.variant("nvfp4"))
     assert found is not None
     assert (found.reason, "Assertion failed: 4 tensors" in found.message) == ("not_available", True)
-    assert Bench(asked=bench.request).backend.prepare(bench.gemm("experts_up", "fprop"), bench.arm("nvfp4")) is None
+    assert Bench(asked=bench.request).backend.prepare(bench.gemm("experts_up", "fprop"), bench.variant("nvfp4")) is None
 
 
 @pytest.mark.parametrize(
@@ -445,15 +447,15 @@ def test_what_transformer_engine_declines_is_told_apart_from_what_fails(error: E
 def test_a_power_window_of_a_part_that_the_short_model_lacks_is_refused() -> None:
     model = {name: value for name, value in MODEL.items() if name != "vocabSize"}
     bench = Bench(asked=request(workload={"model": model}))
-    found = bench.backend.power_window(bench.arm("bf16"), "head", 0.0, 0.0, 0)
+    found = bench.backend.power_window(bench.variant("bf16"), "head", 0.0, 0.0, 0)
     assert isinstance(found, Failure)
     assert found.reason == "no_such_part"
 
 
 def test_a_power_windows_period_is_told_without_its_pauses() -> None:
     bench = Bench()
-    bench.backend.prepare(bench.training, bench.arm("bf16"))
-    found = sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.05, 0.02, 3))
+    bench.backend.prepare(bench.training, bench.variant("bf16"))
+    found = sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.05, 0.02, 3))
     assert found.calls > 1
     assert found.seconds * found.calls < found.end - found.start
     assert found.running == pytest.approx(found.seconds * found.calls / (found.end - found.start))
@@ -461,32 +463,32 @@ def test_a_power_windows_period_is_told_without_its_pauses() -> None:
 
 def test_a_power_window_pauses_after_whole_groups_of_calls_only() -> None:
     bench = Bench()
-    bench.backend.prepare(bench.training, bench.arm("bf16"))
-    found = sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.004, 0.001, 3, 7))
+    bench.backend.prepare(bench.training, bench.variant("bf16"))
+    found = sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.004, 0.001, 3, 7))
     assert found.calls % 7 == 0
     assert found.running < 1.0
-    assert sample(bench.backend.power_window(bench.arm("bf16"), "optimizer", 0.004, 0.0, 3, 7)).running == 1.0
+    assert sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.004, 0.0, 3, 7)).running == 1.0
 
 
 def test_half_as_many_bytes_are_saved_where_fp8_is_kept() -> None:
     bench = Bench()
-    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.arm("fp8_current"))
-    found = bench.backend.inspect(bench.arm("fp8_current"))
+    bench.backend.prepare(bench.gemm("qkv", "fprop"), bench.variant("fp8_current"))
+    found = bench.backend.inspect(bench.variant("fp8_current"))
     assert found.saved_bytes_ratio == pytest.approx(1.0)  # the made-up module keeps its BF16 input
     assert found.errors is not None
     assert found.errors.dx is not None
 
 
-def test_flags_of_the_arms_own_quantizers_are_told() -> None:
+def test_flags_of_the_variants_own_quantizers_are_told() -> None:
     bench = Bench()
     for label, rht in (("nvfp4", True), ("bf16", None)):
-        bench.backend.prepare(bench.training, bench.arm(label))
-        assert bench.backend.inspect(bench.arm(label)).flags.get("input.with_rht") is rht
+        bench.backend.prepare(bench.training, bench.variant(label))
+        assert bench.backend.inspect(bench.variant(label)).flags.get("input.with_rht") is rht
 
 
 def test_the_loss_falls_towards_the_chains_entropy_and_equal_seeds_give_equal_runs() -> None:
     plan = LossPlan(steps=30, seed=5, learning_rate_factor=10)
-    tracks = [bench.backend.loss_run(bench.arm("bf16"), plan) for bench in (Bench(), Bench())]
+    tracks = [bench.backend.loss_run(bench.variant("bf16"), plan) for bench in (Bench(), Bench())]
     first = tracks[0]
     assert isinstance(first, LossTrack)
     assert tracks[0] == tracks[1]
@@ -508,10 +510,10 @@ def test_without_a_gpu_or_transformer_engine_the_backend_is_refused_by_name(devi
     assert refused.value.exit.reason == reason
 
 
-def test_an_arm_whose_process_ended_is_measured_without_having_been_prepared() -> None:
+def test_a_variant_whose_process_ended_is_measured_without_having_been_prepared() -> None:
     bench = Bench()
-    assert sample(bench.backend.measure(bench.gemm("qkv", "wgrad"), bench.arm("nvfp4"), 0.0))
-    assert sample(bench.backend.measure(bench.training, bench.arm("nvfp4"), 0.0))
+    assert sample(bench.backend.measure(bench.gemm("qkv", "wgrad"), bench.variant("nvfp4"), 0.0))
+    assert sample(bench.backend.measure(bench.training, bench.variant("nvfp4"), 0.0))
 
 
 def test_by_nvidias_method_a_recipe_is_a_forward_pass_that_quantises_both_operands_each_time() -> None:

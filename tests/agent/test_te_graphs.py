@@ -40,15 +40,17 @@ def test_a_refused_capture_is_no_fatal_error(message: str, expected: bool) -> No
 
 def program(gpu: FakeGpu, engine: FakeEngine) -> Program:
     regions = tuple(
-        Region(name, variant, lambda name=name, spent=spent: gpu.kernel(name, spent))  # type: ignore[misc]
-        for variant, times in (("first", (30.0, 10.0)), ("rest", (20.0, 10.0)))
+        Region(name, batch_kind, lambda name=name, spent=spent: gpu.kernel(name, spent))  # type: ignore[misc]
+        for batch_kind, times in (("first", (30.0, 10.0)), ("rest", (20.0, 10.0)))
         for name, spent in zip(("forward", "backward"), times, strict=True)
     )
-    cycle = tuple((name, variant) for variant in ("first", "rest", "rest", "rest") for name in ("forward", "backward"))
+    cycle = tuple(
+        (name, batch_kind) for batch_kind in ("first", "rest", "rest", "rest") for name in ("forward", "backward")
+    )
     return Program(engine, regions, cycle)
 
 
-def test_a_regions_mean_has_its_variants_in_the_cycles_proportion() -> None:
+def test_a_regions_mean_has_its_batch_kinds_in_the_cycles_proportion() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu))
     timings = made.measure(200e-6)

@@ -12,7 +12,7 @@ from precision_agent.backends.te import probe as probing
 from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.te.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Profile, Sample
 from precision_agent.run.open import Opened, Wanted
@@ -27,7 +27,7 @@ from tests.support.te_prober import FakeProber
 
 pytestmark = pytest.mark.torch
 
-DELAYED = Arm("fp8_delayed", "fp8_delayed")
+DELAYED = Variant("fp8_delayed", "fp8_delayed")
 QUICK = Timing(passes=2, segment_seconds=0.0005, discard_seconds=0.0)
 THIN = MODEL | {"numHiddenLayers": 1}
 SHORT = {"recipes": ("bf16", "fp8_delayed"), "timing": QUICK}
@@ -69,7 +69,7 @@ def of(outcome: Outcome, recipe: Recipe) -> RecipeResult:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_new_process_builds_what_the_first_order_of_an_arm_needs(training: bool) -> None:
+def test_a_new_process_builds_what_the_first_call_of_a_variant_needs(training: bool) -> None:
     asked = request(training=training, recipes=("bf16", "fp8_delayed"), workload={"model": THIN})
     assert isinstance(Bench(asked=asked).backend.settle(DELAYED, 0.0), Sample)
     profile = Bench(asked=asked).backend.profile(DELAYED)
@@ -82,7 +82,7 @@ def test_a_new_process_builds_what_the_first_order_of_an_arm_needs(training: boo
     assert isinstance(Bench(asked=asked).backend.measure(Bench().training, DELAYED, 0.0), Sample)
 
 
-def test_what_was_tried_and_failed_is_not_built_again_at_each_visit() -> None:
+def test_what_was_tried_and_failed_is_not_built_again_at_each_slot() -> None:
     bench = Bench()
     bench.world.most_layers = 0
     assert isinstance(bench.backend.prepare(bench.training, DELAYED), Failure)

@@ -10,7 +10,7 @@ import pytest
 
 from precision_agent.backends.te.probe import Ended, probe_of
 from precision_agent.backends.te.prober import Prober
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_api.recipes import Recipe
 from tests.agent.test_te_backend import Bench
 
@@ -99,7 +99,7 @@ def test_what_was_ended_begins_anew(prober: Prober) -> None:
 
 def test_no_process_of_the_probes_is_left_when_something_is_prepared() -> None:
     bench = Bench()
-    bench.backend.probe(Arm("bf16", "bf16"))
+    bench.backend.probe(Variant("bf16", "bf16"))
     assert bench.prober.alive
     bench.backend.prepare(bench.cases.gemms[0], bench.cases.baseline)
     assert not bench.prober.alive

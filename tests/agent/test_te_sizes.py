@@ -61,7 +61,7 @@ def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:
     assert ladder(1, head=False) == (Trial(1, head=False), Trial(1, head=False, optimizer=False))
 
 
-def test_an_8b_model_fits_an_80_gb_gpu_with_seven_arms_and_a_405b_one_gives_up_its_depth() -> None:
+def test_an_8b_model_fits_an_80_gb_gpu_with_seven_variants_and_a_405b_one_gives_up_its_depth() -> None:
     trials = ladder(32, head=True)
     assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials) == Trial(4)
     assert first_trial(LARGE, 8192, WHOLE, 7, 180 * GIB, trials).layers == 1
@@ -70,20 +70,20 @@ def test_an_8b_model_fits_an_80_gb_gpu_with_seven_arms_and_a_405b_one_gives_up_i
 
 def test_for_gemms_beside_it_a_model_is_made_shallower_but_keeps_optimizer_and_head() -> None:
     trials = ladder(32, head=True)
-    gemms = 7 * unit_bytes(8192, 4096, 28672, 1, 50 << 20)  # of llama3-8b's widest layer alone, in all arms
+    gemms = 7 * unit_bytes(8192, 4096, 28672, 1, 50 << 20)  # of llama3-8b's widest layer alone, in all variants
     assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials, gemms) == Trial(2)
     assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials, 80 * GIB) == Trial(1)
     assert first_trial(LARGE, 8192, WHOLE, 7, GIB, trials, gemms) == trials[-1]
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
-def test_a_deeper_model_and_more_arms_need_more(layers: int, arms: int) -> None:
+def test_a_deeper_model_and_more_variants_need_more(layers: int, variants: int) -> None:
     def needs(deep: int, many: int) -> int:
         return needed_bytes(LLAMA, 4096, WHOLE, Trial(deep), many)
 
-    assert needs(layers + 1, arms) > needs(layers, arms)
-    assert needs(layers, arms + 1) > needs(layers, arms)
-    assert needed_bytes(LLAMA, 4096, WHOLE, Trial(layers, optimizer=False), arms) < needs(layers, arms)
+    assert needs(layers + 1, variants) > needs(layers, variants)
+    assert needs(layers, variants + 1) > needs(layers, variants)
+    assert needed_bytes(LLAMA, 4096, WHOLE, Trial(layers, optimizer=False), variants) < needs(layers, variants)
 
 
 @pytest.mark.parametrize(("measured", "layers", "other"), [(4, 32, 2), (2, 32, 1), (1, 32, 2), (1, 1, None), (3, 3, 1)])

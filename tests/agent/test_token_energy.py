@@ -6,10 +6,10 @@ import pytest
 
 from precision_agent.power import reasons as why
 from precision_agent.power.energy import EnergyReading
-from precision_agent.power.token_energy import MeteredGpus, TokenEnergy, meters_of, node_draw, token_energy
+from precision_agent.power.token_energy import MeteredGpus, TokenEnergy, meters_of, node_power, token_energy
 
 
-def draw(watts: float = 500.0, **changes: object) -> EnergyReading:
+def reading(watts: float = 500.0, **changes: object) -> EnergyReading:
     return EnergyReading(**({"joules": watts * 12, "seconds": 12.0, "updates": 120} | changes))  # type: ignore[arg-type]
 
 
@@ -18,7 +18,7 @@ def void(reason: why.Reason) -> EnergyReading:
 
 
 def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
-    told = token_energy(draw(500.0), tokens=12_000.0, idle_watts=100.0)
+    told = token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)
     assert told == TokenEnergy(2.0, 0.5, 2.5, 0.4)
 
 
@@ -28,39 +28,39 @@ def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
 def test_idle_that_is_unknown_or_not_below_the_load_leaves_the_gross_figure(
     idle: float | None, reason: why.Reason
 ) -> None:
-    assert token_energy(draw(), 12_000.0, idle) == TokenEnergy(2.0, 0.5, net_reason=reason)
+    assert token_energy(reading(), 12_000.0, idle) == TokenEnergy(2.0, 0.5, net_reason=reason)
 
 
 def test_without_energy_or_tokens_there_are_reasons_instead() -> None:
     assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == (why.SAMPLE_GAP,)
-    assert token_energy(draw(), 0.0, 100.0) == (why.NO_TOKENS,)
+    assert token_energy(reading(), 0.0, 100.0) == (why.NO_TOKENS,)
 
 
 def test_one_void_gpu_voids_the_node_with_all_reasons_told_once() -> None:
-    draws = {"a": draw(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
-    found = node_draw(meters_of(draws, {}), draws)
+    readings = {"a": reading(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
+    found = node_power(meters_of(readings, {}), readings)
     assert (found.joules, found.reasons) == (None, (why.SAMPLE_GAP, why.SENSOR_LOST))
 
 
 def test_the_watts_of_all_gpus_add_up_and_the_fewest_updates_count() -> None:
-    draws = {"a": draw(500.0), "b": draw(700.0, updates=80)}
-    found = node_draw(meters_of(draws, {}), draws)
+    readings = {"a": reading(500.0), "b": reading(700.0, updates=80)}
+    found = node_power(meters_of(readings, {}), readings)
     assert (found.watts, found.updates) == (1200.0, 80)
 
 
 def test_a_gpu_under_two_meters_is_never_counted_twice() -> None:
-    twice = [MeteredGpus(frozenset({"a"}), draw()), MeteredGpus(frozenset({"a", "b"}), draw())]
-    assert node_draw(twice, ["a", "b"]).reasons == (why.MODULE_SHARED,)
+    twice = [MeteredGpus(frozenset({"a"}), reading()), MeteredGpus(frozenset({"a", "b"}), reading())]
+    assert node_power(twice, ["a", "b"]).reasons == (why.MODULE_SHARED,)
 
 
 def test_two_modules_of_two_gpus_are_two_meters() -> None:
-    draws = {uuid: draw(2000.0, scope="module") for uuid in "abcd"}
-    meters = meters_of(draws, {"a": "M1", "b": "M1", "c": "M2", "d": "M2"})
+    readings = {uuid: reading(2000.0, scope="module") for uuid in "abcd"}
+    meters = meters_of(readings, {"a": "M1", "b": "M1", "c": "M2", "d": "M2"})
     assert [meter.gpus for meter in meters] == [{"a", "b"}, {"c", "d"}]
-    assert node_draw(meters, draws).watts == 4000.0
+    assert node_power(meters, readings).watts == 4000.0
 
 
-@pytest.mark.parametrize("meters", [[], [draw(), draw(scope="module")]], ids=["none", "mixed"])
+@pytest.mark.parametrize("meters", [[], [reading(), reading(scope="module")]], ids=["none", "mixed"])
 def test_meters_have_one_scope(meters: list[EnergyReading]) -> None:
     with pytest.raises(ValueError, match="one scope"):
-        node_draw([MeteredGpus(frozenset({str(index)}), one) for index, one in enumerate(meters)], ["0", "1"])
+        node_power([MeteredGpus(frozenset({str(index)}), one) for index, one in enumerate(meters)], ["0", "1"])

@@ -11,7 +11,7 @@ from torch.autograd.profiler import profile
 from precision_agent.backends.profiler import profiled, told_modules
 from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm
 from precision_agent.backends.torch_step import _Multiply
-from precision_agent.cases import Arm, GemmCase, TrainingCase, cases_of
+from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.loss import divergence
 from precision_agent.precision.verification import numeric_verdict
 from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
@@ -26,7 +26,7 @@ from tests.support.result_objects import TINY, request, request_text
 
 pytestmark = pytest.mark.torch
 
-BF16, FP8 = Arm("bf16", "bf16"), Arm("fp8_current", "fp8_current")
+BF16, FP8 = Variant("bf16", "bf16"), Variant("fp8_current", "fp8_current")
 NARROW = Workload(
     name="narrow",
     model=TINY.model_copy(update={"hidden_size": 64, "intermediate_size": 128, "vocab_size": 128}),
@@ -51,9 +51,9 @@ def test_each_pass_multiplies_right_within_its_precision(recipe: Recipe, pass_: 
     assert numeric_verdict(recipe, backend()._error(case(pass_, mode), recipe)) == "within"
 
 
-@pytest.mark.parametrize("arm", [BF16, FP8], ids=lambda arm: arm.label)
-def test_a_probe_verifies_by_numerical_error_and_says_what_it_could_not_see(arm: Arm) -> None:
-    found = backend().probe(arm)
+@pytest.mark.parametrize("variant", [BF16, FP8], ids=lambda variant: variant.label)
+def test_a_probe_verifies_by_numerical_error_and_says_what_it_could_not_see(variant: Variant) -> None:
+    found = backend().probe(variant)
     assert (found.availability, found.verification.verdict) == ("ok", "verified")
     assert "kernel names unavailable on the CPU" in found.verification.message
 
@@ -92,11 +92,11 @@ def step() -> TrainingCase:
     return found
 
 
-@pytest.mark.parametrize("arm", [BF16, FP8], ids=lambda arm: arm.label)
-def test_a_training_step_has_its_four_regions_and_they_add_up(arm: Arm) -> None:
+@pytest.mark.parametrize("variant", [BF16, FP8], ids=lambda variant: variant.label)
+def test_a_training_step_has_its_four_regions_and_they_add_up(variant: Variant) -> None:
     one = backend()
-    assert one.prepare(step(), arm) is None
-    found = one.measure(step(), arm, 0.05)
+    assert one.prepare(step(), variant) is None
+    found = one.measure(step(), variant, 0.05)
     assert isinstance(found, Sample)
     assert list(found.regions) == ["layers_forward", "head", "layers_backward", "optimizer"]
     assert min(found.regions.values()) > 0
@@ -151,10 +151,10 @@ def test_with_the_scope_mlp_the_attention_stays_in_the_baseline() -> None:
     assert backend()._recipes(FP8) == ("fp8_current", "fp8_current")
 
 
-@pytest.mark.parametrize("arm", [BF16, FP8], ids=lambda arm: arm.label)
-def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_diverges(arm: Arm) -> None:
+@pytest.mark.parametrize("variant", [BF16, FP8], ids=lambda variant: variant.label)
+def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_diverges(variant: Variant) -> None:
     one = TorchGemm(request(product="CPU", gpus=1, workload=NARROW), "auto")
-    healthy, planted = (one.loss_run(arm, LossPlan(30, 1, factor)) for factor in (1.0, 100.0))
+    healthy, planted = (one.loss_run(variant, LossPlan(30, 1, factor)) for factor in (1.0, 100.0))
     assert isinstance(healthy, LossTrack)
     assert isinstance(planted, LossTrack)
     assert divergence(healthy.loss, healthy.gradient_norm) is None
@@ -217,9 +217,9 @@ def test_a_gpu_node_needs_cuda_unless_the_cpu_is_asked_for_by_name() -> None:
 
 def test_a_profiled_step_tells_attention_mlp_and_head_forward_and_backward() -> None:
     backend = TorchGemm(request(), "cpu")
-    arm = Arm("bf16", "bf16")
-    assert backend.prepare(step(), arm) is None
-    model = backend._models[arm.label]
+    variant = Variant("bf16", "bf16")
+    assert backend.prepare(step(), variant) is None
+    model = backend._models[variant.label]
     with told_modules(model.told_parts()):
         trace = profiled(lambda: model.step(lambda: None), lambda: None)
     told = Counter(event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith("pp:"))
@@ -232,6 +232,6 @@ def test_a_profiled_step_tells_attention_mlp_and_head_forward_and_backward() -> 
 def test_tensor_parallel_layers_have_no_training_figure_here() -> None:
     asked = request()
     workload = asked.workload.model_copy(update={"tensor_parallel": 2})
-    refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Arm("bf16", "bf16"))
+    refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Variant("bf16", "bf16"))
     assert isinstance(refused, Failure)
     assert (refused.reason, refused.message) == ("not_available", "tensorParallel: plain torch measures whole layers")

@@ -19,8 +19,6 @@ PACKAGES = {"precision_api": ROOT / "crds"}
 UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "%": 1e-2}
 THRESHOLD = re.compile(r"`((?:[a-z_]+\.)+[A-Z_\d]+)`\s+\(([\d.]+)(?: (s|ms|%))?(?: of [^)]*)?\)")
 """A constant of the page with its one value and unit behind it, in parentheses."""
-AGENT_PENDING = ("agent/",)
-"""Folders that still name such documents."""
 OUTSIDE = re.compile(
     r"\b(?:METHOD|OBSERVABILITY|OPERATOR|HOUSE|MODELS|CLUSTER|STYLE|DRA)(?:\.md\b|'s\b| [0-9])|\[try\]"
 )
@@ -59,7 +57,7 @@ def unknown_headings(text: str) -> list[str]:
 
 
 def test_no_file_names_a_document_that_is_not_in_the_repository() -> None:
-    found = {path: outside_references(text) for path, text in texts() if not path.startswith(AGENT_PENDING)}
+    found = {path: outside_references(text) for path, text in texts()}
     assert len(found) > 100
     assert {path: names for path, names in found.items() if names} == {}
 

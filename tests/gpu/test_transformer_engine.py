@@ -21,7 +21,7 @@ from precision_agent.backends.te.engine import CudaEngine
 from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, sample_of
 from precision_agent.backends.te.modules import LinearShape
 from precision_agent.backends.transformer_engine import TransformerEngine
-from precision_agent.cases import Arm, GemmCase, cases_of
+from precision_agent.cases import GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_agrees, depth_check, depth_of
 from precision_agent.method.loss import divergence
 from precision_agent.precision.kernels import classify, share_by_class
@@ -88,7 +88,7 @@ def test_the_installed_transformer_engine_takes_our_calls(te: api.Api) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_every_recipe_is_probed_and_what_the_hardware_has_is_verified(backend: TransformerEngine, recipe: Any) -> None:
-    found = backend.probe(Arm(recipe, recipe))
+    found = backend.probe(Variant(recipe, recipe))
     how = support(recipe, torch.cuda.get_device_capability())
     if how is None:
         assert found.availability in ("unsupported", "probe_failed"), found
@@ -139,7 +139,7 @@ def test_a_graphs_replay_takes_no_longer_than_the_eager_step(te: api.Api, engine
     with engine.stream():
         graph = unit.measure(0.2)
         for region in unit.program.regions:
-            unit.program._run[region.name, region.variant] = region.work
+            unit.program._run[region.name, region.batch_kind] = region.work
         eager = unit.measure(0.2)
     assert sum(graph.seconds.values()) <= 1.05 * sum(eager.seconds.values())
 
@@ -170,29 +170,29 @@ def test_autocast_switched_off_within_another_one_quantises_nothing(te: api.Api,
 def test_a_training_step_is_measured_and_profiled_in_every_recipe(backend: TransformerEngine, tmp_path: Path) -> None:
     cases = cases_of(request(), resolve(request().workload))
     assert cases.training
-    for arm in cases.arms:
-        assert backend.prepare(cases.training, arm) is None
-        found = sample(backend.measure(cases.training, arm, 0.5))
+    for variant in cases.variants:
+        assert backend.prepare(cases.training, variant) is None
+        found = sample(backend.measure(cases.training, variant, 0.5))
         assert set(found.regions) == {"layers_forward", "head", "layers_backward", "optimizer"}
         # A backward pass has twice the matrix products of a forward one.
         ratio = found.regions["layers_backward"] / found.regions["layers_forward"]
         assert 1.2 < ratio < 3.5
         for part in ("layers", "head", "optimizer"):
-            assert sample(backend.power_window(arm, part, 0.2, 0.0, 0)).seconds > 0  # type: ignore[arg-type]
-    profile = backend.profile(cases.arms[0], tmp_path / "trace.json")
+            assert sample(backend.power_window(variant, part, 0.2, 0.0, 0)).seconds > 0  # type: ignore[arg-type]
+    profile = backend.profile(cases.variants[0], tmp_path / "trace.json")
     assert isinstance(profile, Profile)
     assert {"attention", "mlp", "head"} <= {kernel.module for kernel in profile.kernels}
     assert (tmp_path / "trace.json").stat().st_size > 0
-    assert backend.memory(cases.arms[0]).allocated_peak_bytes
+    assert backend.memory(cases.variants[0]).allocated_peak_bytes
 
 
 def test_in_scope_mlp_the_attentions_kernels_are_bf16(te: api.Api) -> None:
     made = TransformerEngine(request(recipe_scope="mlp"), "cuda")
     cases = cases_of(request(), resolve(request().workload))
     assert cases.training
-    arm = Arm("fp8_current", "fp8_current")
-    assert made.prepare(cases.training, arm) is None
-    profile = made.profile(arm)
+    variant = Variant("fp8_current", "fp8_current")
+    assert made.prepare(cases.training, variant) is None
+    profile = made.profile(variant)
     assert isinstance(profile, Profile)
     by_module = {
         module: share_by_class((row.name, row.seconds) for row in profile.kernels if row.module == module)
@@ -228,9 +228,9 @@ def test_a_second_depth_is_predicted_from_the_first(backend: TransformerEngine) 
     workload = resolve(request().workload)
     cases = cases_of(request(), workload)
     assert cases.training
-    arm = Arm("bf16", "bf16")
-    first = sample(backend.measure(cases.training, arm, 1.0))
-    second = sample(backend.second_depth(arm, 1.0))
+    variant = Variant("bf16", "bf16")
+    first = sample(backend.measure(cases.training, variant, 1.0))
+    second = sample(backend.second_depth(variant, 1.0))
     one, two = (
         (
             {name: [value] for name, value in found.regions.items()},
@@ -262,20 +262,20 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
 
 def test_less_is_saved_for_the_backward_pass_in_fp8(backend: TransformerEngine) -> None:
     case = GemmCase("qkv", "fprop", 4096, 2048, 3072, 1, "autocast")
-    arm = Arm("fp8_current", "fp8_current")
-    assert backend.prepare(case, arm) is None
-    ratio = backend.inspect(arm).saved_bytes_ratio
+    variant = Variant("fp8_current", "fp8_current")
+    assert backend.prepare(case, variant) is None
+    ratio = backend.inspect(variant).saved_bytes_ratio
     assert ratio is not None
     assert 0.4 < ratio < 1.1  # half where one direction is kept; on Hopper the transposed copy stays in its place
 
 
 def test_the_loss_falls_in_bf16_and_a_hundredfold_learning_rate_diverges(backend: TransformerEngine) -> None:
-    arm = Arm("bf16", "bf16")
-    healthy = backend.loss_run(arm, LossPlan(50, 0))
+    variant = Variant("bf16", "bf16")
+    healthy = backend.loss_run(variant, LossPlan(50, 0))
     assert isinstance(healthy, LossTrack)
     assert healthy.loss[-1] < healthy.loss[0] - 1
     assert divergence(healthy.loss, healthy.gradient_norm) is None
-    wild = backend.loss_run(arm, LossPlan(50, 0, learning_rate_factor=100.0))
+    wild = backend.loss_run(variant, LossPlan(50, 0, learning_rate_factor=100.0))
     assert isinstance(wild, LossTrack)
     assert divergence(wild.loss, wild.gradient_norm) is not None
 

@@ -1,4 +1,4 @@
-"""The keeper: it ends all that it started, with itself or its owner, and nothing else."""
+"""The supervisor: it ends all that it started, with itself or its owner, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STUBBORN = [
 
 @pytest.fixture
 def processes() -> Iterator[Processes]:
-    """A keeper of our own without children."""
+    """A supervisor of our own without children."""
     mine = launch()
     yield mine
     mine.end()
@@ -57,7 +57,7 @@ import signal
 from precision_lab.processes.processes import launch
 processes = launch()
 pid = processes.start("child", {argv!r})
-print(processes.run_dir, processes.keeper(), pid, flush=True)
+print(processes.run_dir, processes.supervisor(), pid, flush=True)
 {then}
 signal.pause()
 """
@@ -65,13 +65,13 @@ signal.pause()
 
 @contextmanager
 def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identity, int]]:
-    """Another process that has launched a keeper with one child: its handle, run folder, keeper and child."""
+    """Another process that has launched a supervisor with one child: its handle, run folder, supervisor and child."""
     script = OWNER.format(argv=FOREVER, then=then)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        run_dir, keeper, pid = process.stdout.readline().split()
-        identity = Identity.parse(keeper)
+        run_dir, supervisor, pid = process.stdout.readline().split()
+        identity = Identity.parse(supervisor)
         assert identity is not None
         yield process, Path(run_dir), identity, int(pid)
     finally:
@@ -131,16 +131,16 @@ def test_the_end_takes_all_programs_with_their_children_and_the_folder(processes
 
 
 def test_nothing_survives_an_owner_that_is_killed() -> None:
-    with owner() as (process, run_dir, keeper, child):
+    with owner() as (process, run_dir, supervisor, child):
         process.kill()
-        assert gone(keeper.pid)
+        assert gone(supervisor.pid)
         assert gone(child)
         assert not run_dir.exists()
 
 
-def test_nothing_survives_a_keeper_that_is_killed() -> None:
-    with owner() as (_, _, keeper, child):
-        keeper.signal(signal.SIGKILL)
+def test_nothing_survives_a_supervisor_that_is_killed() -> None:
+    with owner() as (_, _, supervisor, child):
+        supervisor.signal(signal.SIGKILL)
         assert gone(child)
 
 
@@ -148,7 +148,7 @@ def test_a_detached_cluster_survives_its_owner_until_it_is_ended() -> None:
     with owner("processes.detach(); processes.disown()\nprint('detached', flush=True)") as (
         process,
         run_dir,
-        keeper,
+        supervisor,
         child,
     ):
         assert process.stdout is not None
@@ -158,7 +158,7 @@ def test_a_detached_cluster_survives_its_owner_until_it_is_ended() -> None:
         processes = Processes(run_dir)
         assert processes.states()["child"].pid == child
         processes.end()
-        assert gone(keeper.pid)
+        assert gone(supervisor.pid)
         assert gone(child)
 
 
@@ -186,11 +186,11 @@ def test_a_demo_at_work_is_left_alone_and_one_that_is_over_makes_room_for_the_ne
         console = Console(file=said, width=120)
         with pytest.raises(ProcessError, match=f"precision-lab down --name {name}"):
             make_room(console, name)
-        assert earlier.keeper() is not None
+        assert earlier.supervisor() is not None
         earlier.detach()
         earlier.disown()
         make_room(console, name)
-        assert earlier.keeper() is None
+        assert earlier.supervisor() is None
         assert said.getvalue() == "The cluster of an earlier demo was still running: it was ended.\n"
         make_room(console, name)  # nobody there: nothing to do
     finally:

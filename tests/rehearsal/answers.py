@@ -58,23 +58,23 @@ def product_answers(module: Any) -> None:
     module.plain_name = lambda label: plain_name(label.removeprefix(PREFIX))
 
 
-def origin_answers(module: Any) -> None:
+def provenance_answers(module: Any) -> None:
     """Simulated, with what is."""
     from precision_api.result import Simulated
 
-    measured = module.ProcessPool.origin
+    measured = module.ProcessPool.provenance
     made_up = tuple(Simulated(field=name, assumption=told) for name, told in SIMULATED.items())
 
-    def simulated(crew: Any) -> Any:
-        return replace(measured(crew), provenance="simulated", sources=(SOURCE,), simulated=made_up)
+    def simulated(pool: Any) -> Any:
+        return replace(measured(pool), kind="simulated", sources=(SOURCE,), simulated=made_up)
 
-    module.ProcessPool.origin = simulated
+    module.ProcessPool.provenance = simulated
 
 
 PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch": torch_answers,
     "precision_agent.backends.te.gemm_tier": gemm_answers,
-    "precision_agent.sampling.process_pool": origin_answers,
+    "precision_agent.sampling.process_pool": provenance_answers,
     "precision_api.products": product_answers,
 }
 

@@ -127,10 +127,10 @@ def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
-    crew = patched("precision_agent.sampling.process_pool").ProcessPool([], 1, lambda: None)
-    origin = crew.origin()
+    pool = patched("precision_agent.sampling.process_pool").ProcessPool([], 1, lambda: None)
+    provenance = pool.provenance()
     told = result().model_dump() | {
-        "provenance": origin.provenance, "sources": origin.sources, "simulated": origin.simulated,
+        "provenance": provenance.kind, "sources": provenance.sources, "simulated": provenance.simulated,
     }  # fmt: skip
     text = as_text(explain(type(result()).model_validate(told)))
     assert "nobody measured this machine: a rehearsal of the agent on a CUDA runtime without a device" in text

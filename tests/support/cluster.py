@@ -53,7 +53,7 @@ def _running(pointer: Path) -> Lab | None:
     try:
         lab = Lab.find(Path(pointer.read_text()))
         lab.processes.own()
-        lab.processes.states()  # an answer after we became an owner: the keeper goes on
+        lab.processes.states()  # an answer after we became an owner: the supervisor goes on
     except (FileNotFoundError, ProcessError):
         return None
     return lab

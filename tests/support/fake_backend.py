@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.protocol import (
     Device,
     Inspection,
     LossPlan,
     LossTrack,
-    Origin,
     Part,
     Probe,
     Profile,
+    ResultProvenance,
     Sample,
 )
 from precision_agent.sampling.devices import LocalDevices
@@ -26,25 +26,25 @@ VERIFIED = Probe("ok", verification=Verification(verdict="verified"))
 NOT_THERE = Failure(reason="not_available")
 
 
-def one_second(case: Case, arm: Arm) -> float | Failure:
+def one_second(case: Case, variant: Variant) -> float | Failure:
     """The simplest device: everything takes a second."""
     return 1.0
 
 
 @dataclass
 class FakeBackend:
-    """Answers from a function of case and arm and writes down what it was asked.
+    """Answers from a function of case and variant and writes down what it was asked.
 
     A training step of s seconds is all layers: a third forward, the rest backward, as deep as the model.
     """
 
-    seconds: Callable[[Case, Arm], float | Failure] = one_second
+    seconds: Callable[[Case, Variant], float | Failure] = one_second
     probes: Mapping[str, Probe] = field(default_factory=dict)
-    prepares: Callable[[Case, Arm], Failure | None] = lambda case, arm: None
-    losses: Callable[[Arm, LossPlan], LossTrack | Failure] = lambda arm, plan: NOT_THERE
-    profiles: Callable[[Arm], Profile | Failure] = lambda arm: NOT_THERE
-    depths: Callable[[Arm], Sample | Failure] = lambda arm: NOT_THERE
-    inspects: Callable[[Arm], Inspection] = lambda arm: Inspection()
+    prepares: Callable[[Case, Variant], Failure | None] = lambda case, variant: None
+    losses: Callable[[Variant, LossPlan], LossTrack | Failure] = lambda variant, plan: NOT_THERE
+    profiles: Callable[[Variant], Profile | Failure] = lambda variant: NOT_THERE
+    depths: Callable[[Variant], Sample | Failure] = lambda variant: NOT_THERE
+    inspects: Callable[[Variant], Inspection] = lambda variant: Inspection()
     uuid: str | None = None
     name: Backend = "replay"
     now: float = 0.0
@@ -56,45 +56,45 @@ class FakeBackend:
         gpu = Gpu(uuid=self.uuid, name="NVIDIA GB200") if self.uuid else None
         return Device("GB200" if gpu else "CPU", Software(agent="0.1.0", stack_hash="0123"), gpu)
 
-    def origin(self) -> Origin:
-        return Origin("measured")
+    def provenance(self) -> ResultProvenance:
+        return ResultProvenance("measured")
 
-    def probe(self, arm: Arm) -> Probe:
-        return self.probes.get(arm.recipe, VERIFIED)
+    def probe(self, variant: Variant) -> Probe:
+        return self.probes.get(variant.recipe, VERIFIED)
 
-    def prepare(self, case: Case, arm: Arm) -> Failure | None:
-        return self.prepares(case, arm)
+    def prepare(self, case: Case, variant: Variant) -> Failure | None:
+        return self.prepares(case, variant)
 
-    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
-        self.settled.append((arm.label, seconds))
+    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+        self.settled.append((variant.label, seconds))
         return self._sample(1.0, seconds)
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
-        self.asked.append((arm.label, f"{case.name}/{case.pass_}" if isinstance(case, GemmCase) else "training"))
-        found = self.seconds(case, arm)
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+        self.asked.append((variant.label, f"{case.name}/{case.pass_}" if isinstance(case, GemmCase) else "training"))
+        found = self.seconds(case, variant)
         if isinstance(found, Failure):
             return found
         return self._sample(found, seconds, case if isinstance(case, TrainingCase) else None)
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
-        self.windows.append((arm.label, part, longest_pause_seconds))
+        self.windows.append((variant.label, part, longest_pause_seconds))
         return self._sample(0.233, seconds)
 
-    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
-        return self.depths(arm)
+    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
+        return self.depths(variant)
 
-    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
-        return self.profiles(arm)
+    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
+        return self.profiles(variant)
 
-    def inspect(self, arm: Arm) -> Inspection:
-        return self.inspects(arm)
+    def inspect(self, variant: Variant) -> Inspection:
+        return self.inspects(variant)
 
-    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
-        return self.losses(arm, plan)
+    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+        return self.losses(variant, plan)
 
-    def memory(self, arm: Arm) -> Memory:
+    def memory(self, variant: Variant) -> Memory:
         return Memory(process_peak_bytes=1)
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
@@ -108,6 +108,6 @@ class FakeBackend:
         return Sample(each, 1, start, self.now, regions, case.layers)  # type: ignore[arg-type]
 
 
-def crew_of(*backends: FakeBackend) -> LocalDevices:
+def devices_of(*backends: FakeBackend) -> LocalDevices:
     """A node of these devices."""
     return LocalDevices(backends, len(backends))

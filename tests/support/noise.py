@@ -1,7 +1,7 @@
-"""Nodes whose truth is known, thousands at once: kinds of noise, the product's order and visits, its pairing as arrays.
+"""Nodes whose truth is known, thousands at once: kinds of noise, the product's order and slots, its pairing as arrays.
 
 Used by the test of coverage and by the benchmark of half-widths. The pairing here is held against the product's own
-arithmetic by that test. Every visit is a whole one: discarded seconds, GEMMs, training step, power window.
+arithmetic by that test. Every slot is a whole one: discarded seconds, GEMMs, training step, power window.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from precision_agent.cases import Arm
-from precision_agent.method.order import palindromes
+from precision_agent.cases import Variant
+from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.slot import slot_of
 from precision_api import stats
 from precision_api.request import Timing
@@ -25,20 +25,20 @@ Array = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]
 Kind = Literal["gemms", "training"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The two figures of a visit, each over its own stretch."""
+"""The two figures of a slot, each over its own stretch."""
 NODES = 4000
 POINTS = 3
-"""Moments at which a stretch meets what all arms share; its figure is their mean."""
-ARMS = tuple(Arm(name, "bf16") for name in ("bf16", "a", "b", "c", "d", "control"))
-BASELINE, CONTROL = 0, len(ARMS) - 1
-NOISY_ARM = 2
+"""Moments at which a stretch meets what all variants share; its figure is their mean."""
+VARIANTS = tuple(Variant(name, "bf16") for name in ("bf16", "a", "b", "c", "d", "control"))
+BASELINE, CONTROL = 0, len(VARIANTS) - 1
+NOISY_VARIANT = 2
 SPEEDUPS = {"a": 1.6, "b": 1.3, "c": 1.002, "d": 0.9}
 BAND = (0.93, 0.97)
 """What 95 % intervals may cover: 4,000 nodes tell 95 % from 93 % with 6 standard deviations."""
 HALF_WIDTH_GOALS = {"quick": 0.003, "standard": 0.0015}
 """Of the median node's 95 % interval, where clocks drift by 0.3 % with a memory of 60 s."""
 Shared = Callable[[Array, int, np.random.Generator], Array]
-"""(moments, nodes): what all arms of each node share at these moments."""
+"""(moments, nodes): what all variants of each node share at these moments."""
 
 
 def drift(moments: Array, nodes: int, chance: np.random.Generator) -> Array:
@@ -62,11 +62,11 @@ def nothing(moments: Array, nodes: int, chance: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class Noise:
-    """What moves a stretch's time: something that all arms share, and chance of its own for each stretch."""
+    """What moves a stretch's time: something that all variants share, and chance of its own for each stretch."""
 
     shared: Shared
     own: float
-    of_noisy_arm: float = 1.0
+    of_noisy_variant: float = 1.0
 
 
 DRIFT = "AR(1) 0.3 % with 60 s memory"
@@ -74,64 +74,68 @@ NOISES = {
     DRIFT: Noise(drift, 0.001),
     "warm-up 1 % over 120 s": Noise(warm_up, 0.001),
     "white 0.3 %": Noise(nothing, 0.003),
-    "recipe noise x3": Noise(nothing, 0.003, of_noisy_arm=3.0),
+    "recipe noise x3": Noise(nothing, 0.003, of_noisy_variant=3.0),
 }
 
 
 @cache
-def palindrome_order(timing: Timing, nodes: int = NODES) -> Order:
-    """(nodes, sweeps, arms): which arm stands where, from the product's own order; two sweeps a palindrome."""
-    place = {arm: index for index, arm in enumerate(ARMS)}
+def abba_order(timing: Timing, nodes: int = NODES) -> Order:
+    """(nodes, sweeps, variants): which variant stands where, from the product's own order; two sweeps an ABBA block."""
+    place = {variant: index for index, variant in enumerate(VARIANTS)}
     drawn = [
-        [place[arm] for palindrome in palindromes(ARMS, timing.passes, seed) for arm in palindrome]
+        [place[variant] for abba_block in abba_blocks(VARIANTS, timing.passes, seed) for variant in abba_block]
         for seed in range(nodes)
     ]
-    order = np.array(drawn).reshape(nodes, 2 * timing.passes, len(ARMS))
+    order = np.array(drawn).reshape(nodes, 2 * timing.passes, len(VARIANTS))
     order.flags.writeable = False
     return order
 
 
 def repeated_order(timing: Timing) -> Order:
-    """One order, drawn once for each node and swept again and again in one direction: no palindromes."""
-    return np.repeat(palindrome_order(timing)[:, :1], 2 * timing.passes, axis=1)
+    """One order, drawn once for each node and swept again and again in one direction: no ABBA blocks."""
+    return np.repeat(abba_order(timing)[:, :1], 2 * timing.passes, axis=1)
 
 
-def moments_of(timing: Timing, visits: int) -> Array:
-    """(visits, kinds, points): seconds from the first visit's begin, for visits that follow each other at once."""
-    visit = slot_of(timing, gemms=True, training=True, metered=True)
-    begins = np.array([visit.discarded, visit.discarded + visit.gemms])
-    lengths = np.array([visit.gemms, visit.training])
+def moments_of(timing: Timing, slots: int) -> Array:
+    """(slots, kinds, points): seconds from the first slot's begin, for slots that follow each other at once."""
+    slot = slot_of(timing, gemms=True, training=True, metered=True)
+    begins = np.array([slot.discarded, slot.discarded + slot.gemms])
+    lengths = np.array([slot.gemms, slot.training])
     within = begins[:, None] + lengths[:, None] * (np.arange(POINTS) + 0.5) / POINTS
-    found: Array = np.arange(visits)[:, None, None] * visit.seconds + within
+    found: Array = np.arange(slots)[:, None, None] * slot.seconds + within
     return found
 
 
-def seconds_by_arm(noise: Noise, order: Order, timing: Timing, seed: int, equal: bool = False) -> Mapping[Kind, Array]:
-    """(nodes, sweeps, arms) of each kind: seconds of each arm in each sweep, as a node with this noise gives them."""
+def seconds_by_variant(
+    noise: Noise, order: Order, timing: Timing, seed: int, equal: bool = False
+) -> Mapping[Kind, Array]:
+    """(nodes, sweeps, variants) of each kind: seconds in each sweep, as a node with this noise gives them."""
     chance = np.random.default_rng(seed)
-    nodes, sweeps, arms = order.shape
-    moments = moments_of(timing, sweeps * arms)
+    nodes, sweeps, variants = order.shape
+    moments = moments_of(timing, sweeps * variants)
     shared = noise.shared(moments.ravel(), nodes, chance).reshape(nodes, *moments.shape).mean(axis=3)
-    truth = np.array([1.0 if equal else SPEEDUPS.get(arm.label, 1.0) for arm in ARMS])
+    truth = np.array([1.0 if equal else SPEEDUPS.get(variant.label, 1.0) for variant in VARIANTS])
     found: dict[Kind, Array] = {}
     for place, kind in enumerate(KINDS):
-        own = noise.own * np.where(order == NOISY_ARM, noise.of_noisy_arm, 1.0) * chance.normal(size=order.shape)
+        own = (
+            noise.own * np.where(order == NOISY_VARIANT, noise.of_noisy_variant, 1.0) * chance.normal(size=order.shape)
+        )
         logs = shared[:, :, place].reshape(order.shape) + own
-        by_arm = np.empty_like(logs)
-        np.put_along_axis(by_arm, order, logs, axis=2)
-        found[kind] = np.exp(by_arm) / truth
+        by_variant = np.empty_like(logs)
+        np.put_along_axis(by_variant, order, logs, axis=2)
+        found[kind] = np.exp(by_variant) / truth
     return found
 
 
 def units_of(seconds: Array) -> Array:
-    """(nodes, palindromes, arms): a palindrome's value is the mean of its two sweeps, as the agent takes it."""
-    nodes, sweeps, arms = seconds.shape
-    return seconds.reshape(nodes, sweeps // 2, 2, arms).mean(axis=2)
+    """(nodes, ABBA blocks, variants): an ABBA block's value is the mean of its two sweeps, as the agent takes it."""
+    nodes, sweeps, variants = seconds.shape
+    return seconds.reshape(nodes, sweeps // 2, 2, variants).mean(axis=2)
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """(nodes, arms): baseline's seconds over each arm's, with the bounds of the 95 % interval."""
+    """(nodes, variants): baseline's seconds over each variant's, with the bounds of the 95 % interval."""
 
     value: Array
     lower: Array
@@ -139,7 +143,7 @@ class Ratios:
 
 
 def ratios(units: Array) -> Ratios:
-    """The product's paired ratio, for all nodes and arms at once."""
+    """The product's paired ratio, for all nodes and variants at once."""
     logs = np.log(units[:, :, BASELINE : BASELINE + 1]) - np.log(units)
     count = logs.shape[1]
     mean = logs.mean(axis=1)
@@ -148,19 +152,19 @@ def ratios(units: Array) -> Ratios:
 
 
 def half_width(found: Ratios) -> float:
-    """The median node's, over all arms but the baseline."""
+    """The median node's, over all variants but the baseline."""
     return float(np.median((found.upper - found.lower)[:, 1:] / 2))
 
 
 def coverage(found: Ratios) -> Array:
-    """Share of nodes whose interval holds the truth, for each arm but the baseline."""
-    truth = np.array([SPEEDUPS.get(arm.label, 1.0) for arm in ARMS])
+    """Share of nodes whose interval holds the truth, for each variant but the baseline."""
+    truth = np.array([SPEEDUPS.get(variant.label, 1.0) for variant in VARIANTS])
     held: Array = ((found.lower <= truth) & (truth <= found.upper))[:, 1:].mean(axis=0)
     return held
 
 
 def called_different(found: Ratios) -> Array:
-    """(nodes, arms without baseline and control): `stats.differs` for all at once."""
+    """(nodes, variants without baseline and control): `stats.differs` for all at once."""
     half = (found.upper - found.lower) / 2
     floor = np.maximum(np.abs(found.value - 1) + half, stats.LEAST_DIFFERENCE)[:, CONTROL : CONTROL + 1]
     excludes = (found.lower > 1) | (found.upper < 1)
@@ -169,7 +173,7 @@ def called_different(found: Ratios) -> Array:
 
 
 def covers(found: Ratios) -> bool:
-    """The acceptance: all arms within the band."""
+    """The acceptance: all variants within the band."""
     low, high = BAND
     shares = coverage(found)
     return bool((low <= shares).all() and (shares <= high).all())

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.protocol import Device, Part, Probe, Refusal, Sample
 from precision_api.exits import BACKEND_UNAVAILABLE
 from precision_api.request import MeasurementRequest
@@ -35,22 +35,22 @@ class WorkerBackend(FakeBackend):
         environment = {"NVTE_EXAMPLE": "1"}
         return Device("H200" if gpu else "CPU", Software(agent="0.1.0", stack_hash="0123"), gpu, environment)
 
-    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
-        return self.measure(PROBE, arm, seconds)
+    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+        return self.measure(PROBE, variant, seconds)
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
-        return self.measure(PROBE, arm, seconds)
+        return self.measure(PROBE, variant, seconds)
 
-    def probe(self, arm: Arm) -> Probe:
+    def probe(self, variant: Variant) -> Probe:
         return VERIFIED
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
-        self.fail(self.faults.get(arm.label, ""))
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+        self.fail(self.faults.get(variant.label, ""))
         start = time.monotonic()
         time.sleep(seconds if self.real_time else min(seconds, 0.002))
-        each = 0.5 if arm.recipe == "nvfp4" else 1.0
+        each = 0.5 if variant.recipe == "nvfp4" else 1.0
         if not isinstance(case, TrainingCase):
             return Sample(each, 1, start, time.monotonic())
         regions = {"layers_forward": each / 3, "layers_backward": each * 2 / 3}
@@ -66,7 +66,7 @@ class WorkerBackend(FakeBackend):
         if fault == "hung":
             time.sleep(3600)
 
-    def memory(self, arm: Arm) -> Memory:
+    def memory(self, variant: Variant) -> Memory:
         return Memory(process_peak_bytes=os.getpid())
 
 
@@ -77,7 +77,7 @@ class ShortOfMemory(WorkerBackend):
         super().__init__(request, device)
         self.fits = (request.workload.micro_batch_size or 1) < 2
 
-    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+    def prepare(self, case: Case, variant: Variant) -> Failure | None:
         if self.fits or not isinstance(case, TrainingCase):
             return None
         with open(os.environ["FAKE_NVML_SCRIPT"], "a", encoding="utf-8") as script:

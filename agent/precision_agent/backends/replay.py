@@ -18,7 +18,7 @@ from random import Random
 from precision_agent import __version__
 from precision_agent.backends import replay_tables as tables
 from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
-from precision_agent.cases import UNQUANTIZED, Arm, Case, GemmCase, TrainingCase
+from precision_agent.cases import UNQUANTIZED, Case, GemmCase, TrainingCase, Variant
 from precision_agent.method.full_depth import Depth, depth_of
 from precision_agent.method.loss import source
 from precision_agent.protocol import (
@@ -26,12 +26,12 @@ from precision_agent.protocol import (
     Inspection,
     LossPlan,
     LossTrack,
-    Origin,
     Part,
     Probe,
     Profile,
     Refusal,
     RegionName,
+    ResultProvenance,
     Sample,
     parts_of,
 )
@@ -88,7 +88,7 @@ class Replay:
         self._faulty = _faulty(request, found)
         self._split: dict[Recipe, Mapping[RegionName, float]] = {}
         self.now = 0.0
-        self.drawn: list[PowerInterval] = []
+        self.power_intervals: list[PowerInterval] = []
 
     @property
     def uuid(self) -> str:
@@ -107,84 +107,84 @@ class Replay:
         stack = digest({"agent": __version__, "replay": tables.data()}, 16)
         return Device(self.part.product, Software(agent=__version__, stack_hash=stack), gpu)
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """Simulated, as long as anything here is assumed; with the sources of what was published."""
         sources = tuple(tables.data()["sources"].values())
         made_up = tables.assumptions(self.part, self._published, self.options, self._request.loss is not None)
-        return Origin("simulated", sources, made_up)
+        return ResultProvenance("simulated", sources, made_up)
 
-    def probe(self, arm: Arm) -> Probe:
+    def probe(self, variant: Variant) -> Probe:
         """What the table of recipes says of this hardware: no kernel runs."""
-        how = support(arm.recipe, self.part.compute)
+        how = support(variant.recipe, self.part.compute)
         if how is None:
-            return Probe("unsupported", f"{self.part.product} has no {arm.recipe}")
-        if self._hits(arm, "probe_failed"):
+            return Probe("unsupported", f"{self.part.product} has no {variant.recipe}")
+        if self._hits(variant, "probe_failed"):
             return Probe("probe_failed", f"replayed fault: {FAULTS['probe_failed']}")
-        if self._hits(arm, "silent_fallback"):
+        if self._hits(variant, "silent_fallback"):
             verdict = Verification(verdict="fallback", share=0.0, message=f"replayed: {FAULTS['silent_fallback']}")
             return Probe("ok", verification=verdict)
         if how == "emulated":
-            reason = f"{self.part.product} runs {arm.recipe} through the kernels of mxfp8"
+            reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
             return Probe("emulated", reason, Verification(verdict="emulated", share=1.0, message="replayed: assumed"))
         return Probe("ok", verification=Verification(verdict="verified", share=1.0, message="replayed: assumed"))
 
-    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+    def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Nothing is to be prepared."""
         return None
 
-    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
         """Lets the drift go on."""
         return Sample(seconds, 1, *self._advance(seconds))
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         """The table's seconds for this GPU, with drift and noise."""
         start, end = self._advance(seconds)
-        recipe = self._recipe(case.recipe_of(arm) if isinstance(case, GemmCase) else arm.recipe, arm)
-        if self._hits(arm, "gemm_failed") and isinstance(case, GemmCase) and case.pass_ == "fprop":
+        recipe = self._recipe(case.recipe_of(variant) if isinstance(case, GemmCase) else variant.recipe, variant)
+        if self._hits(variant, "gemm_failed") and isinstance(case, GemmCase) and case.pass_ == "fprop":
             return Failure(reason="cuda_error", message=f"replayed: {FAULTS['gemm_failed']}")
         ideal = self._published.seconds(case, recipe)
         if ideal is None:
-            return Failure(reason="not_published", message=f"no figure of {arm.recipe} to replay")
+            return Failure(reason="not_published", message=f"no figure of {variant.recipe} to replay")
         factor = self._slowness * (1 + self._drift) * math.exp(tables.SAMPLE_NOISE * self._noise.gauss())
         if isinstance(case, GemmCase):
             return Sample(ideal * factor, max(1, int(seconds / ideal)), start, end)
-        self._log(start, end, arm)
+        self._log(start, end, variant)
         regions = {name: value * factor for name, value in self._regions(case, recipe).items()}
         step = sum(value for name, value in regions.items() if name != "optimizer")
         measured = min(tables.MEASURED_LAYERS, case.layers)
         return Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         """A share of the power limit, whatever the part, without pauses; a slow GPU draws as much as a quick one."""
-        recipe = self._recipe(arm.recipe, arm)
+        recipe = self._recipe(variant.recipe, variant)
         assert recipe in self._split, "power windows come after a timed step"
         start, end = self._advance(seconds)
-        self._log(start, end, arm)
+        self._log(start, end, variant)
         period = parts_of(self._split[recipe])[part] * self._slowness
         return Sample(period, max(1, int(seconds / period)), start, end)
 
-    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
         """None: at any depth it would be the same arithmetic again."""
         return NOT_REPLAYED
 
-    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
         """None: no kernel runs."""
         return NOT_REPLAYED
 
-    def inspect(self, arm: Arm) -> Inspection:
+    def inspect(self, variant: Variant) -> Inspection:
         """Nothing to look into."""
         return Inspection()
 
-    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """A fall towards the tokens' entropy; with the fault `diverged` the narrowest recipe turns round."""
         model = resolve(self._request.workload).model
         if model is None or not model.vocab_size:
             return Failure(reason="no_vocabulary", message="without a vocabulary there is no loss")
         floor, top = source(model.vocab_size, plan.seed).entropy, math.log(model.vocab_size)
-        chance = Random(f"loss/{plan.seed}/{arm.recipe}/{self.options.seed}")
-        wild = self._hits(arm, "diverged") or plan.learning_rate_factor > 30
+        chance = Random(f"loss/{plan.seed}/{variant.recipe}/{self.options.seed}")
+        wild = self._hits(variant, "diverged") or plan.learning_rate_factor > 30
         turns = plan.steps // 2
         loss = [
             floor + (top - floor) * math.exp(-3.0 * step / plan.steps) + 0.01 * chance.gauss()
@@ -193,9 +193,9 @@ class Replay:
         ]  # fmt: skip
         return LossTrack(tuple(loss), tuple(1 + 0.1 * abs(chance.gauss()) for _ in loss))
 
-    def memory(self, arm: Arm) -> Memory:
+    def memory(self, variant: Variant) -> Memory:
         """A share of the device's memory."""
-        used = int(self.part.memory_gb * 1e9 * tables.MEMORY_SHARE[RECIPES[arm.recipe].format])
+        used = int(self.part.memory_gb * 1e9 * tables.MEMORY_SHARE[RECIPES[variant.recipe].format])
         return Memory(allocated_peak_bytes=used, reserved_peak_bytes=int(used * 1.05))
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
@@ -203,8 +203,8 @@ class Replay:
         ideal = self._published.seconds(case, recipe)
         return ideal if ideal is not None else Failure(reason="not_published")
 
-    def _recipe(self, recipe: Recipe, arm: Arm) -> Recipe:
-        return UNQUANTIZED if self._hits(arm, "silent_fallback") else recipe
+    def _recipe(self, recipe: Recipe, variant: Variant) -> Recipe:
+        return UNQUANTIZED if self._hits(variant, "silent_fallback") else recipe
 
     def _regions(self, case: TrainingCase, recipe: Recipe) -> Mapping[RegionName, float]:
         """The parts of a short step that at full depth add up to the published figure."""
@@ -219,12 +219,12 @@ class Replay:
             self._split[recipe] = _regions(whole / share, head, depth)
         return self._split[recipe]
 
-    def _hits(self, arm: Arm, fault: str) -> bool:
-        return self.options.fault == fault and arm.recipe == self._faulty
+    def _hits(self, variant: Variant, fault: str) -> bool:
+        return self.options.fault == fault and variant.recipe == self._faulty
 
-    def _log(self, start: float, end: float, arm: Arm) -> None:
-        share = tables.POWER_SHARE[RECIPES[arm.recipe].format]
-        self.drawn.append(PowerInterval(start, end, self.part.power_limit_watts * share * self._power_factor))
+    def _log(self, start: float, end: float, variant: Variant) -> None:
+        share = tables.POWER_SHARE[RECIPES[variant.recipe].format]
+        self.power_intervals.append(PowerInterval(start, end, self.part.power_limit_watts * share * self._power_factor))
 
     def _advance(self, seconds: float) -> tuple[float, float]:
         """An Ornstein-Uhlenbeck drift of the given size and memory; the window on the replay's clock."""

@@ -62,9 +62,9 @@ class _Tape:
 
     def recording(self) -> Recording:
         """All samples so far; what was made up before stays."""
-        for one in self._gpu.drawn[self._seen :]:
+        for one in self._gpu.power_intervals[self._seen :]:
             self._samples.add(self._window(one))
-        self._seen = len(self._gpu.drawn)
+        self._seen = len(self._gpu.power_intervals)
         return self._samples.recordings().get(self.uuid) or Recording.empty()
 
     def _window(self, one: PowerInterval) -> Iterator[SensorRow]:

@@ -20,7 +20,7 @@ from precision_agent.backends.profiler import profiled, told_modules
 from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, GemmPass, fp8_product
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
 from precision_agent.backends.trace import busy, kernels, launches
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase
+from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
@@ -29,11 +29,11 @@ from precision_agent.protocol import (
     Inspection,
     LossPlan,
     LossTrack,
-    Origin,
     Part,
     Probe,
     Profile,
     Refusal,
+    ResultProvenance,
     Sample,
 )
 from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
@@ -89,44 +89,44 @@ class TorchGemm:
         software = Software(**versions, driver=reading.driver, stack_hash=stack)
         return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, told)
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """Measured, here and now."""
-        return Origin("measured")
+        return ResultProvenance("measured")
 
-    def probe(self, arm: Arm) -> Probe:
+    def probe(self, variant: Variant) -> Probe:
         """One small forward and backward against FP32."""
-        if arm.recipe not in PLAIN_RECIPES:
-            return Probe("unsupported", f"plain torch has no {arm.recipe}: it needs Transformer Engine on a GPU")
+        if variant.recipe not in PLAIN_RECIPES:
+            return Probe("unsupported", f"plain torch has no {variant.recipe}: it needs Transformer Engine on a GPU")
         try:
-            errors = self._small_errors(arm.recipe)
+            errors = self._small_errors(variant.recipe)
         except RuntimeError as error:
-            return Probe("probe_failed", f"{arm.recipe} on {self._device}: {error}"[:500])
-        return _judged(arm.recipe, errors, self._cuda)
+            return Probe("probe_failed", f"{variant.recipe} on {self._device}: {error}"[:500])
+        return _judged(variant.recipe, errors, self._cuda)
 
-    def prepare(self, case: Case, arm: Arm) -> Failure | None:
+    def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Numbers are checked before any time; the short model is built and run once."""
         if isinstance(case, GemmCase):
-            return self._wrong(case, case.recipe_of(arm))
-        model = self._model(arm)
+            return self._wrong(case, case.recipe_of(variant))
+        model = self._model(variant)
         if isinstance(model, Failure):
             return model
         model.step(self._wait)
         self._wait()
         return None
 
-    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
-        """The arm's training step, else small GEMMs of its recipe."""
-        model = self._models.get(arm.label)
+    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+        """The variant's training step, else small GEMMs of its recipe."""
+        model = self._models.get(variant.label)
         if model:
             return timed(model, seconds, self._wait)
-        return self._timed([self._product(*self._operands(SMALL), SMALL, arm.recipe)], seconds)
+        return self._timed([self._product(*self._operands(SMALL), SMALL, variant.recipe)], seconds)
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         """Mean seconds of a call; nothing is timed before its numbers were checked against FP32."""
         if isinstance(case, TrainingCase):
-            model = self._model(arm)
+            model = self._model(variant)
             return model if isinstance(model, Failure) else timed(model, seconds, self._wait)
-        recipe = case.recipe_of(arm)
+        recipe = case.recipe_of(variant)
         try:
             return self._wrong(case, recipe) or self._timed(self._rotation(case, recipe), seconds)
         except (RuntimeError, MemoryError) as error:
@@ -136,10 +136,10 @@ class TorchGemm:
             return Failure(reason=reason, message=f"{case.name} {case.pass_}: {error}"[:500])
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         """One part of the short model's step, again and again."""
-        model = self._model(arm)
+        model = self._model(variant)
         if isinstance(model, Failure):
             return model
         if part not in model.parts:
@@ -147,20 +147,20 @@ class TorchGemm:
         waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
         return replayed(model, part, seconds, self._wait, waits, calls)
 
-    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
         """The same model with one layer more, built for this and given up again."""
-        first = self._model(arm)
+        first = self._model(variant)
         if isinstance(first, Failure):
             return first
-        model = self._short(arm, first.measured + 1)
+        model = self._short(variant, first.measured + 1)
         if model.measured == first.measured:
             return Failure(reason="no_second_depth", message=f"the model has {first.measured} layers in all")
         model.step(self._wait)
         return timed(model, seconds, self._wait)
 
-    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
         """Kernels of training steps on a GPU."""
-        model = self._models.get(arm.label)
+        model = self._models.get(variant.label)
         if not self._cuda or model is None:
             return Failure(reason="not_available", message="kernel names are not available on the CPU")
 
@@ -173,25 +173,25 @@ class TorchGemm:
         step = timed(model, 0.0, self._wait).seconds
         return Profile(kernels(found, PROFILED_STEPS), step, PROFILED_STEPS, busy(found))
 
-    def inspect(self, arm: Arm) -> Inspection:
+    def inspect(self, variant: Variant) -> Inspection:
         """The errors of the probe."""
-        found = self._small_errors(arm.recipe)
+        found = self._small_errors(variant.recipe)
         return Inspection(errors=NumericErrors(y=found["fprop"], dx=found["dgrad"], dw=found["wgrad"]))
 
-    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """Trains the short model on the seeded tokens; short sequences, for a CPU has to get through 50 steps."""
         model = self._workload.model
-        wrong = self._no_training(arm)
+        wrong = self._no_training(variant)
         if wrong or model is None:
             return wrong or Failure(reason="no_model")
         if not model.vocab_size:
             return Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
         length = min(LOSS_TOKENS, self._workload.workload.sequence_length or LOSS_TOKENS)
         layers = min(SHORT_LAYERS, model.num_hidden_layers)
-        return loss_track(model, layers, length, self._recipes(arm), plan, self._device)
+        return loss_track(model, layers, length, self._recipes(variant), plan, self._device)
 
-    def memory(self, arm: Arm) -> Memory:
-        """Peak of the process so far (all arms), and on a GPU the allocator's."""
+    def memory(self, variant: Variant) -> Memory:
+        """Peak of the process so far (all variants), and on a GPU the allocator's."""
         process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if not self._cuda:
             return Memory(process_peak_bytes=process)
@@ -210,37 +210,37 @@ class TorchGemm:
         self._batch([call], warmups)
         return self._batch([call], calls).seconds
 
-    def _no_training(self, arm: Arm) -> Failure | None:
-        """Why the arm has no training step here, or None."""
+    def _no_training(self, variant: Variant) -> Failure | None:
+        """Why the variant has no training step here, or None."""
         model = self._workload.model
-        if arm.recipe not in PLAIN_RECIPES:
-            return Failure(reason="unsupported", message=f"plain torch has no {arm.recipe}")
+        if variant.recipe not in PLAIN_RECIPES:
+            return Failure(reason="unsupported", message=f"plain torch has no {variant.recipe}")
         if model is not None and model.moe:
             return Failure(reason="not_available", message="moe: plain torch has no training step with experts")
-        wrong = [one for one in step_shape_problems(self._workload.gemms, arm.recipe) if one.severity == "error"]
+        wrong = [one for one in step_shape_problems(self._workload.gemms, variant.recipe) if one.severity == "error"]
         return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None
 
-    def _model(self, arm: Arm) -> ShortModel | Failure:
-        if arm.label not in self._models:
+    def _model(self, variant: Variant) -> ShortModel | Failure:
+        if variant.label not in self._models:
             if self._workload.workload.tensor_parallel > 1:
                 return Failure(reason="not_available", message="tensorParallel: plain torch measures whole layers")
-            wrong = self._no_training(arm)
+            wrong = self._no_training(variant)
             if wrong:
                 return wrong
-            self._models[arm.label] = self._short(arm, SHORT_LAYERS)
-        return self._models[arm.label]
+            self._models[variant.label] = self._short(variant, SHORT_LAYERS)
+        return self._models[variant.label]
 
-    def _short(self, arm: Arm, layers: int) -> ShortModel:
+    def _short(self, variant: Variant, layers: int) -> ShortModel:
         model, asked = self._workload.model, self._workload.workload
         assert model is not None
         batch, length = asked.micro_batch_size or 1, asked.sequence_length or 1
         layers = min(layers, model.num_hidden_layers)
-        return ShortModel(model, batch, length, layers, self._recipes(arm), self._seed, self._device)
+        return ShortModel(model, batch, length, layers, self._recipes(variant), self._seed, self._device)
 
-    def _recipes(self, arm: Arm) -> tuple[Recipe, Recipe]:
+    def _recipes(self, variant: Variant) -> tuple[Recipe, Recipe]:
         """Of the attention's projections and of the MLP."""
         kept = self._request.recipe_scope == "mlp"
-        return (self._request.baseline if kept else arm.recipe), arm.recipe
+        return (self._request.baseline if kept else variant.recipe), variant.recipe
 
     def _small_errors(self, recipe: Recipe) -> Mapping[GemmPass, float]:
         if recipe not in self._errors:

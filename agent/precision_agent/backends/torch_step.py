@@ -114,7 +114,7 @@ class _Head(nn.Module):  # type: ignore[misc]
 
 
 class ShortModel:
-    """An arm's own modules, optimizer and data, for life."""
+    """A variant's own modules, optimizer and data, for life."""
 
     def __init__(
         self, model: ModelSpec, batch: int, length: int, layers: int, recipes: tuple[Recipe, Recipe], seed: int,

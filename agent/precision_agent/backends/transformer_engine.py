@@ -27,8 +27,8 @@ from precision_agent.backends.te.prober import Asks, Prober
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.saved import saved_bytes_ratio
 from precision_agent.backends.te.training_runs import profile_of, training_sample, window
-from precision_agent.backends.te.training_tier import ArmModel, Shared
-from precision_agent.cases import Arm, Case, GemmCase, TrainingCase, cases_of, refusal_of
+from precision_agent.backends.te.training_tier import Shared, VariantModel
+from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.protocol import (
@@ -36,11 +36,11 @@ from precision_agent.protocol import (
     Inspection,
     LossPlan,
     LossTrack,
-    Origin,
     Part,
     Probe,
     Profile,
     Refusal,
+    ResultProvenance,
     Sample,
 )
 from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
@@ -51,13 +51,13 @@ from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, Memory
 
 SHARED = "unquantised"
-"""Whose unit the head's is: no recipe touches it, so that all arms may time the same module."""
+"""Whose unit the head's is: no recipe touches it, so that all variants may time the same module."""
 ModuleKey = tuple[str, LinearShape, Recipe]
 T = TypeVar("T")
 
 
 class TransformerEngine:
-    """The backend. Prepares on demand too: after a CUDA error a new process goes on with the other arms."""
+    """The backend. Prepares on demand too: after a CUDA error a new process goes on with the other variants."""
 
     name: BackendName = "transformer-engine"
 
@@ -79,15 +79,15 @@ class TransformerEngine:
         self._units: dict[ModuleKey, Unit | Failure] = {}
         self._cases: dict[ModuleKey, list[GemmCase]] = {}
         self._taken: dict[tuple[str, GemmCase], Sample | Failure] = {}
-        self._models: dict[str, ArmModel] = {}
+        self._models: dict[str, VariantModel] = {}
         self._shared: Shared | None = None
         self._trial: sizes.Trial | None = None
         self._memory: dict[str, Memory] = {}
         self._asked: set[str] = set()
         self._given_up: set[str] = set()
-        """Arms whose models were deeper than what all arms have room for."""
+        """Variants whose models were deeper than what all variants have room for."""
         self._lent: set[str] = set()
-        """Arms whose models, timed already, made room for another's profile."""
+        """Variants whose models, timed already, made room for another's profile."""
 
     def device(self) -> Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
@@ -97,63 +97,65 @@ class TransformerEngine:
         uuid = str(getattr(properties, "uuid", ""))
         return device_of(self._api.version, properties.name, uuid, self._engine.memory_bytes, nvml.read())
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """Measured, here and now."""
-        return Origin("measured")
+        return ResultProvenance("measured")
 
-    def probe(self, arm: Arm) -> Probe:
+    def probe(self, variant: Variant) -> Probe:
         """One forward and backward pass in a process beside this one."""
-        return probing.probe_of(arm.recipe, self._prober.ask(arm.recipe))
+        return probing.probe_of(variant.recipe, self._prober.ask(variant.recipe))
 
-    def prepare(self, case: Case, arm: Arm) -> Failure | None:
-        """The unit or model that the case needs, checked, captured and warm; it stays for the arm's later cases."""
+    def prepare(self, case: Case, variant: Variant) -> Failure | None:
+        """The unit or model that the case needs, checked, captured and warm; it stays for the variant's later cases."""
         self._prober.end()  # all recipes were tried: its memory is needed, and no other process may be seen at work
         with self._engine.stream():
-            if arm.label in self._given_up:
-                self._revived(arm)
-            found = self._model(arm) if isinstance(case, TrainingCase) else self._unit(case, arm)
+            if variant.label in self._given_up:
+                self._revived(variant)
+            found = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
         return found if isinstance(found, Failure) else None
 
-    def settle(self, arm: Arm, seconds: float) -> Sample | Failure:
-        """The arm's training step, else its GEMMs in turn."""
+    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+        """The variant's training step, else its GEMMs in turn."""
         self._taken.clear()
         with self._engine.stream():
-            model = self._made(arm)
+            model = self._made(variant)
             if model:
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
-            units = self._units_of(arm.label, SHARED)
+            units = self._units_of(variant.label, SHARED)
             if not units:
-                return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
+                return Failure(
+                    reason="nothing_prepared", message=f"{variant.label} has neither a model nor a GEMM to run"
+                )
             loops = [unit.measure(seconds / len(units)) for unit in units]
         cycles = sum(loop.cycles for loop in loops)
         spent = sum(sum(loop.seconds[key] * loop.runs[key] for key in loop.seconds) * loop.cycles for loop in loops)
         return Sample(spent / cycles, cycles, loops[0].start, loops[-1].end)
 
-    def measure(self, case: Case, arm: Arm, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         """One loop gives the samples of all cases of a layer: the others are handed out when they are asked for."""
         with self._engine.stream():
             if isinstance(case, TrainingCase):
-                model = self._model(arm)
+                model = self._model(variant)
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
-            taken = self._taken.pop((arm.label, case), None)
+            taken = self._taken.pop((variant.label, case), None)
             if taken is not None:
                 return taken
-            unit = self._unit(case, arm)
+            unit = self._unit(case, variant)
             if isinstance(unit, Failure):
                 return unit
-            cases = self._cases[arm.label, *self._key(case, arm)[1:]]
+            cases = self._cases[variant.label, *self._key(case, variant)[1:]]
             timings = unit.measure(seconds * len(cases))
             for one in cases:
                 found = sample_of(one, timings, unit.told, unit.program, unit.rotated)
-                self._taken[arm.label, one] = found
-            return self._taken.pop((arm.label, case))
+                self._taken[variant.label, one] = found
+            return self._taken.pop((variant.label, case))
 
     def power_window(
-        self, arm: Arm, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> Sample | Failure:
         """Calls of one part until `seconds` are over; what runs before a pause is awaited."""
         with self._engine.stream():
-            model = self._model(arm)
+            model = self._model(variant)
             if isinstance(model, Failure):
                 return model
             if not model.has(part):
@@ -162,10 +164,10 @@ class TransformerEngine:
             waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
             return window(self._engine, model, part, seconds, waits, calls)
 
-    def second_depth(self, arm: Arm, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
         """A model of another depth with the same parts, in place of all that was timed: a deeper one needs the room."""
         with self._engine.stream():
-            first = None if self._trial else self._model(arm)
+            first = None if self._trial else self._model(variant)
             if isinstance(first, Failure):
                 return first
             assert isinstance(self._problem, Problem)
@@ -175,51 +177,53 @@ class TransformerEngine:
                 return Failure(reason="no_other_depth", message="the model has one layer")
             shared = (self._api, self._engine, self._problem, replace(self._trial, layers=depth))
             self._drop_all()
-            made = self._with_room(lambda: ArmModel(Shared(*shared), arm.recipe))
+            made = self._with_room(lambda: VariantModel(Shared(*shared), variant.recipe))
             return made if isinstance(made, Failure) else made.prepare() or training_sample(made, seconds)
 
-    def profile(self, arm: Arm, trace: Path | None = None) -> Profile | Failure:
+    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
         """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
         with self._engine.stream():
-            model = self._made(arm)
+            model = self._made(variant)
             if isinstance(model, Failure):
                 return model
             if model:
                 # Eager steps need memory beside what the graphs hold; nothing but this model is timed any more.
-                return self._with_room(lambda: profile_of(self._engine, model, trace), keep=arm.label)
-            units = self._units_of(arm.label)
+                return self._with_room(lambda: profile_of(self._engine, model, trace), keep=variant.label)
+            units = self._units_of(variant.label)
             if not units:
-                return Failure(reason="nothing_prepared", message=f"{arm.label} has neither a model nor a GEMM to run")
+                return Failure(
+                    reason="nothing_prepared", message=f"{variant.label} has neither a model nor a GEMM to run"
+                )
             rows = tuple(kernel for unit in units for kernel in unit.kernels())
             spent = sum(kernel.seconds for kernel in rows)
             shares = [unit.told.busy for unit in units if unit.told.busy is not None]
             return Profile(rows, spent, PROFILED_STEPS, min(shares, default=None))
 
-    def inspect(self, arm: Arm) -> Inspection:
-        """Flags of the arm's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
+    def inspect(self, variant: Variant) -> Inspection:
+        """Flags of the variant's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
         with self._engine.stream():
-            found = self._made(arm)
-            model = found if isinstance(found, ArmModel) else None
-            units = [unit for unit in self._units_of(arm.label) if unit.recipe == arm.recipe]
+            found = self._made(variant)
+            model = found if isinstance(found, VariantModel) else None
+            units = [unit for unit in self._units_of(variant.label) if unit.recipe == variant.recipe]
             flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
             worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
-            ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, arm.recipe))
+            ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, variant.recipe))
         saved = ratio if isinstance(ratio, float) else None
         left_out = model.shared.plans[0].left_out if model else ()
         return Inspection(flags, worst.errors if worst else None, saved, gradient_share(units), left_out)
 
-    def loss_run(self, arm: Arm, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""
         if isinstance(self._problem, Failure) or self._problem is None:
             return self._problem or Failure(reason="no_model", message="a workload of bare shapes has no training step")
         problem = self._problem
         self._drop_all()
         with self._engine.stream():
-            return self._with_room(lambda: loss_run(self._api, self._engine, problem, arm.recipe, plan))
+            return self._with_room(lambda: loss_run(self._api, self._engine, problem, variant.recipe, plan))
 
-    def memory(self, arm: Arm) -> Memory:
-        """Peaks of the arm's model as it warmed up: its own and the shared part; reserved and used are the process'."""
-        return self._memory.get(arm.label, Memory())
+    def memory(self, variant: Variant) -> Memory:
+        """Peaks of the variant's model as it warmed up: its own and the shared part; reserved, used: the process'."""
+        return self._memory.get(variant.label, Memory())
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """Mean seconds of a forward call by NVIDIA's method."""
@@ -227,47 +231,47 @@ class TransformerEngine:
         with self._engine.stream():
             return self._with_room(lambda: plain(self._api, self._engine, case, recipe, warmups, calls))
 
-    def _made(self, arm: Arm) -> ArmModel | Failure | None:
-        """The arm's model, if it has one, anew where it was given up; a new process builds all that it is asked for."""
-        if arm.label in self._lent:
-            return self._rebuilt(arm)
-        if arm.label in self._given_up:
-            return self._revived(arm)
-        if arm.label not in self._asked:
+    def _made(self, variant: Variant) -> VariantModel | Failure | None:
+        """The variant's model, if it has one, anew where it was given up; a new process builds all it is asked for."""
+        if variant.label in self._lent:
+            return self._rebuilt(variant)
+        if variant.label in self._given_up:
+            return self._revived(variant)
+        if variant.label not in self._asked:
             cases = cases_of(self._request, resolve(self._request.workload))
             for case in cases.all:
-                if isinstance(case, GemmCase) and not refusal_of(case, arm, self.name):
-                    self._unit(case, arm)
+                if isinstance(case, GemmCase) and not refusal_of(case, variant, self.name):
+                    self._unit(case, variant)
             if cases.training:
-                self._model(arm)
-        return self._models.get(arm.label)
+                self._model(variant)
+        return self._models.get(variant.label)
 
-    def _revived(self, arm: Arm) -> ArmModel | Failure:
+    def _revived(self, variant: Variant) -> VariantModel | Failure:
         """A model that gave way to a shallower one, as deep as that is."""
-        self._given_up.discard(arm.label)
-        return self._model(arm)
+        self._given_up.discard(variant.label)
+        return self._model(variant)
 
-    def _rebuilt(self, arm: Arm) -> ArmModel | Failure:
+    def _rebuilt(self, variant: Variant) -> VariantModel | Failure:
         """A model that made room for another's profile: as deep as it was timed, in the room of the others."""
         problem, trial = self._problem, self._trial
         assert isinstance(problem, Problem)
         assert trial is not None
-        made = self._with_room(lambda: self._made_model(problem, trial, arm), keep=arm.label)
-        if isinstance(made, ArmModel):
-            self._lent.discard(arm.label)
-            self._models[arm.label] = made
+        made = self._with_room(lambda: self._made_model(problem, trial, variant), keep=variant.label)
+        if isinstance(made, VariantModel):
+            self._lent.discard(variant.label)
+            self._models[variant.label] = made
         return made
 
     def _units_of(self, *labels: str) -> list[Unit]:
         return [unit for key, unit in self._units.items() if key[0] in labels and isinstance(unit, Unit)]
 
-    def _key(self, case: GemmCase, arm: Arm) -> ModuleKey:
-        return (arm.label if case.quantized else SHARED, shape_of(case), case.recipe_of(arm))
+    def _key(self, case: GemmCase, variant: Variant) -> ModuleKey:
+        return (variant.label if case.quantized else SHARED, shape_of(case), case.recipe_of(variant))
 
-    def _unit(self, case: GemmCase, arm: Arm) -> Unit | Failure:
-        self._asked.add(arm.label)
-        key = self._key(case, arm)
-        known = self._cases.setdefault((arm.label, *key[1:]), [])
+    def _unit(self, case: GemmCase, variant: Variant) -> Unit | Failure:
+        self._asked.add(variant.label)
+        key = self._key(case, variant)
+        known = self._cases.setdefault((variant.label, *key[1:]), [])
         if case not in known:
             known.append(case)
         if key not in self._units:
@@ -287,10 +291,10 @@ class TransformerEngine:
                 raise
             return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
 
-    def _model(self, arm: Arm) -> ArmModel | Failure:
-        self._asked.add(arm.label)
-        if arm.label in self._models:
-            return self._models[arm.label]
+    def _model(self, variant: Variant) -> VariantModel | Failure:
+        self._asked.add(variant.label)
+        if variant.label in self._models:
+            return self._models[variant.label]
         problem = self._problem
         if problem is None:
             return Failure(reason="no_model", message="a workload of bare shapes has no training step")
@@ -298,46 +302,48 @@ class TransformerEngine:
             return problem
         trials = sizes.ladder(problem.model.num_hidden_layers, bool(problem.model.vocab_size))
         if self._trial is None:
-            arms = len(self._request.recipes) + 2
-            memory, beside = self._engine.memory_bytes, self._gemm_bytes(arms)
-            self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, arms, memory, trials, beside)
+            variants = len(self._request.recipes) + 2
+            memory, beside = self._engine.memory_bytes, self._gemm_bytes(variants)
+            self._trial = sizes.first_trial(
+                problem.model, problem.tokens, problem.split, variants, memory, trials, beside
+            )
         for trial in trials[trials.index(self._trial) :]:
             if trial != self._trial:
-                # All arms must have the same depth: the deeper ones are built anew when they are next asked for.
+                # All variants must have the same depth: the deeper ones are built anew when they are next asked for.
                 self._drop_models()
                 self._trial = trial
-            made = self._with_room(lambda trial=trial: self._made_model(problem, trial, arm))  # type: ignore[misc]
+            made = self._with_room(lambda trial=trial: self._made_model(problem, trial, variant))  # type: ignore[misc]
             if not (isinstance(made, Failure) and made.reason == "out_of_memory"):
                 break
-        if isinstance(made, ArmModel):
-            self._models[arm.label] = made
+        if isinstance(made, VariantModel):
+            self._models[variant.label] = made
         return made
 
-    def _gemm_bytes(self, arms: int) -> int:
-        """A guess of what the layers that are timed alone take, of all arms: they stay beside the models."""
+    def _gemm_bytes(self, variants: int) -> int:
+        """A guess of what the layers that are timed alone take, of all variants: they stay beside the models."""
         gemms = cases_of(self._request, resolve(self._request.workload)).gemms
         each = {(shape_of(case), case.quantized) for case in gemms}
         return sum(
             sizes.unit_bytes(shape.m, shape.k, shape.n, shape.groups, self._engine.l2_bytes)
-            * (arms if quantized else 1)
+            * (variants if quantized else 1)
             for shape, quantized in each
         )
 
-    def _made_model(self, problem: Problem, trial: sizes.Trial, arm: Arm) -> ArmModel | Failure:
+    def _made_model(self, problem: Problem, trial: sizes.Trial, variant: Variant) -> VariantModel | Failure:
         before = self._engine.allocated_bytes()
         try:
             if self._shared is None:
                 self._shared = Shared(self._api, self._engine, problem, trial)
                 self._shared_bytes = 0
-            model = ArmModel(self._shared, arm.recipe)
+            model = VariantModel(self._shared, variant.recipe)
             self._shared_bytes = self._shared_bytes or self._engine.allocated_bytes() - before
             failed = model.prepare()
         except Exception as error:  # of any kind: which ones are refusals is told by `declined`
             if not declined(error):
                 raise
-            return Failure(reason="not_available", message=f"{arm.label}: {type(error).__name__}: {error}"[:1000])
+            return Failure(reason="not_available", message=f"{variant.label}: {type(error).__name__}: {error}"[:1000])
         peaks = self._engine.peaks()
-        self._memory[arm.label] = Memory(
+        self._memory[variant.label] = Memory(
             allocated_peak_bytes=model.own_bytes + self._shared_bytes,
             reserved_peak_bytes=peaks.reserved,
             device_used_bytes=peaks.used,
@@ -347,7 +353,7 @@ class TransformerEngine:
     def _with_room(self, make: Callable[[], T], keep: str | None = None) -> T | Failure:
         """What `make` gives; where memory ends, units that were not used for long are dropped until it fits.
 
-        With `keep` the other arms' models may go too, after the units: they are built anew when they are asked for.
+        With `keep` the other variants' models may go too, after the units: they are built anew when they are asked for.
         """
         while True:
             try:

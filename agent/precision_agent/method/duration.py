@@ -1,6 +1,6 @@
 """How long a run takes, phase by phase, before it begins: what `run --plan` prints and the progress bar counts with.
 
-Palindromes are known but for a moment of each visit, for their length is asked for. All else is an allowance: a bound
+ABBA blocks are known but for a moment of each slot, for their length is asked for. All else is an allowance: a bound
 where the phase has a limit of its own, and what one H200 or a like machine is expected to need where it has none. Pure.
 """
 
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from precision_agent.cases import arms_of
+from precision_agent.cases import variants_of
 from precision_agent.method.slot import slot_of
 from precision_api.request import TIMINGS, MeasurementRequest
 
@@ -23,11 +23,11 @@ GPUs side by side."""
 IDLE_SECONDS, SENSOR_SECONDS = 3.0, 8.0
 WARM_UP_SECONDS = 30.0
 """Usual; ended by the slope test, at the latest after 180 s."""
-PREPARE_SECONDS_AN_ARM = 3.0
+PREPARE_SECONDS_A_VARIANT = 3.0
 """Building modules, checking numbers, capturing graphs."""
-VERIFY_SECONDS_AN_ARM = 2.5
+VERIFY_SECONDS_A_VARIANT = 2.5
 """Ten profiled steps and their kernels."""
-SECOND_DEPTH_SECONDS_AN_ARM = 3.0
+SECOND_DEPTH_SECONDS_A_VARIANT = 3.0
 LOSS_SECONDS_A_STEP = 0.25
 PUBLISH_SECONDS = 1.0
 SECOND_DEPTH_FROM_PASSES = TIMINGS["standard"].passes
@@ -46,22 +46,29 @@ class Phase:
 
 def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase, ...]:
     """The phases of the run that `request` asks for, in their order."""
-    arms = arms_of(request)
-    recipes = len(dict.fromkeys(arm.recipe for arm in arms))
+    variants = variants_of(request)
+    recipes = len(dict.fromkeys(variant.recipe for variant in variants))
     probes = PROBES_START_SECONDS + math.ceil(recipes / (gpus or request.node.gpus)) * PROBE_SECONDS
     found = [
         Phase("preflight", PREFLIGHT_SECONDS, 0, "allowance: GPU health, limits, who else is there"),
         Phase("idle", IDLE_SECONDS, 0, "the idle draw, before a context of our own"),
         Phase("start", START_SECONDS, 0, "allowance: imports and CUDA contexts"),
         Phase("probe", probes, 0, f"allowance: {recipes} recipes, each by a pass of its own, spread over the GPUs"),
-        Phase("prepare", len(arms) * PREPARE_SECONDS_AN_ARM, 0, f"allowance: {len(arms)} arms' modules and graphs"),
+        Phase(
+            "prepare",
+            len(variants) * PREPARE_SECONDS_A_VARIANT,
+            0,
+            f"allowance: {len(variants)} arms' modules and graphs",
+        ),
         Phase("sensor", SENSOR_SECONDS, 0, "allowance: a square wave for the power sensor"),
         Phase("warm_up", WARM_UP_SECONDS, 0, "allowance: until temperature, clock and step are steady; at most 180 s"),
-        _palindromes(request, len(arms)),
-        Phase("verify", recipes * VERIFY_SECONDS_AN_ARM, 0, "allowance: profiled steps of each recipe"),
+        _abba_blocks(request, len(variants)),
+        Phase("verify", recipes * VERIFY_SECONDS_A_VARIANT, 0, "allowance: profiled steps of each recipe"),
     ]
     if request.training and request.timing.passes >= SECOND_DEPTH_FROM_PASSES:
-        found.append(Phase("second_depth", recipes * SECOND_DEPTH_SECONDS_AN_ARM, 0, "allowance: one more short model"))
+        found.append(
+            Phase("second_depth", recipes * SECOND_DEPTH_SECONDS_A_VARIANT, 0, "allowance: one more short model")
+        )
     if request.node.product == "CPU":
         found = [phase for phase in found if phase.name not in ("idle", "sensor", "warm_up")]
     if request.loss:
@@ -70,19 +77,19 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
     return (*found, Phase("publish", PUBLISH_SECONDS, 0, "allowance: arithmetic and writing"))
 
 
-def _palindromes(request: MeasurementRequest, arms: int) -> Phase:
-    """Each palindrome has every arm twice: a discarded stretch, a segment of GEMMs, one of training."""
+def _abba_blocks(request: MeasurementRequest, variants: int) -> Phase:
+    """Each ABBA block has every variant twice: a discarded stretch, a segment of GEMMs, one of training."""
     timing = request.timing
     metered = request.training and request.node.product != "CPU"
-    visit = slot_of(timing, bool(request.gemm_modes), request.training, metered)
-    visits = timing.passes * 2 * arms
-    named = ((visit.gemms, "GEMMs"), (visit.training, "training"), (visit.power, "power windows"))
+    slot = slot_of(timing, bool(request.gemm_modes), request.training, metered)
+    slots = timing.passes * 2 * variants
+    named = ((slot.gemms, "GEMMs"), (slot.training, "training"), (slot.power, "power windows"))
     parts = "".join(f" + {seconds:.3g} s {name}" for seconds, name in named if seconds)
     why = (
-        f"{timing.passes} palindromes x 2 x {arms} arms (a control among them) x "
-        f"({visit.discarded:g} s discarded{parts} + an allowance of {visit.between:g} s)"
+        f"{timing.passes} palindromes x 2 x {variants} arms (a control among them) x "
+        f"({slot.discarded:g} s discarded{parts} + an allowance of {slot.between:g} s)"
     )
-    return Phase("measure", visits * visit.seconds, visits * visit.timed, why)
+    return Phase("measure", slots * slot.seconds, slots * slot.timed, why)
 
 
 def total_seconds(found: Sequence[Phase]) -> float:

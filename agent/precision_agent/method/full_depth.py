@@ -6,7 +6,7 @@ Seconds of one micro batch on one GPU, and joules alike:
 
 with layer = (forward + backward [+ forward again where activations are recomputed]) / layers that ran. The short
 model's own rate is no stand-in: at 4 layers of an 8B model the head is a third of the FLOPs, and tokens/s come out 5.6
-times too high. Pure; one value in for each palindrome, one out, so that ratios stay paired and intervals carry over.
+times too high. Pure; one value in for each ABBA block, one out, so that ratios stay paired and intervals carry over.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ PART_OF: Mapping[RegionName, Part] = {
 }
 """Which power window stands for which timed region: the layers' two passes are replayed together."""
 Values = Mapping[RegionName, Sequence[float] | Failure]
-"""One value a palindrome of each region. A region that is absent did not fit into memory."""
+"""One value an ABBA block of each region. A region that is absent did not fit into memory."""
 MAY_BE_MISSING = frozenset({"out_of_memory", "did_not_fit"})
 DEPTH_TOLERANCE = 0.03
-"""METHOD 4.7: a second depth must be predicted this well."""
+"""docs/development/method.md, "Full depth": a second depth must be predicted this well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class FullDepth:
-    """The full-depth value of each palindrome; `missing` names the regions that it is without."""
+    """The full-depth value of each ABBA block; `missing` names the regions that it is without."""
 
     values: tuple[float, ...]
     missing: tuple[RegionName, ...] = ()
@@ -124,9 +124,9 @@ def other_windows(workload: ResolvedWorkload, measured: int, windowed: int) -> s
 
 
 def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> FullDepth | Failure:
-    """The full-depth value of each palindrome from those of the regions, or why there is none.
+    """The full-depth value of each ABBA block from those of the regions, or why there is none.
 
-    `higher`: the baseline's regions of the same palindromes, needed where layers are kept higher. A head or optimizer
+    `higher`: the baseline's regions of the same ABBA blocks, needed where layers are kept higher. A head or optimizer
     that did not fit is named in `missing`; every other failed region fails the whole.
     """
     kept = (higher or {},) if depth.kept_higher else ()
@@ -150,7 +150,7 @@ def _optimizer_weight(depth: Depth) -> float:
 
 
 def _layer(values: Values, depth: Depth) -> tuple[float, ...]:
-    """One layer, forward and backward, in each palindrome."""
+    """One layer, forward and backward, in each ABBA block."""
     forward, backward = values["layers_forward"], values["layers_backward"]
     assert not isinstance(forward, Failure)
     assert not isinstance(backward, Failure)
@@ -179,7 +179,7 @@ def _told(failure: Failure, message: str) -> Failure:
 class NodeRates:
     """Tokens/s of the node's GPUs computing at once. `synchronous` = GPUs x slowest GPU: what a job in step gets."""
 
-    per_palindrome: tuple[float, ...]
+    per_abba_block: tuple[float, ...]
     tokens_per_second: Interval
     synchronous: Interval
     slowest_gpu: str
@@ -195,17 +195,17 @@ def node_rates(
     tensor_parallel: int = 1,
     missing: tuple[RegionName, ...] = (),
 ) -> NodeRates:
-    """The rates from seconds of a full-depth micro batch by GPU (UUID) and palindrome.
+    """The rates from seconds of a full-depth micro batch by GPU (UUID) and ABBA block.
 
     `tokens` are a micro batch's; the GPUs of a tensor-parallel group share them. Raises ValueError where GPUs have
-    different numbers of palindromes or fewer than two.
+    different numbers of ABBA blocks or fewer than two.
     """
     rates = {uuid: [tokens / tensor_parallel / seconds for seconds in values] for uuid, values in steps.items()}
     summed = stats.sums(list(rates.values()), [1.0] * len(rates))
     means = {uuid: fmean(values) for uuid, values in rates.items()}
     slowest = min(means, key=lambda uuid: (means[uuid], uuid))
     return NodeRates(
-        per_palindrome=summed,
+        per_abba_block=summed,
         tokens_per_second=stats.mean_interval(summed),
         synchronous=stats.mean_interval([len(rates) * rate for rate in rates[slowest]]),
         slowest_gpu=slowest,
@@ -215,12 +215,12 @@ def node_rates(
     )
 
 
-def speedup(arm: NodeRates, baseline: NodeRates) -> Interval | Failure:
-    """Rate over the baseline's, paired within palindromes; a Failure where one of them lacks a part the other has."""
-    if set(arm.missing) != set(baseline.missing):
-        lacking = ", ".join(sorted(set(arm.missing) ^ set(baseline.missing)))
+def speedup(variant: NodeRates, baseline: NodeRates) -> Interval | Failure:
+    """Rate over the baseline's, paired within ABBA blocks; a Failure where one of them lacks a part the other has."""
+    if set(variant.missing) != set(baseline.missing):
+        lacking = ", ".join(sorted(set(variant.missing) ^ set(baseline.missing)))
         return Failure(reason="parts_differ", message=f"only one of the two was measured with {lacking}")
-    return stats.paired_ratio(arm.per_palindrome, baseline.per_palindrome)
+    return stats.paired_ratio(variant.per_abba_block, baseline.per_abba_block)
 
 
 def full_depth_watts(
@@ -229,21 +229,21 @@ def full_depth_watts(
     depth: Depth,
     higher: tuple[Mapping[RegionName, float], Mapping[Part, float]] | None = None,
 ) -> float | Failure:
-    """Mean draw of a full-depth step: each part's draw, weighed with the seconds that it lasts at full depth.
+    """Mean power of a full-depth step: each part's power, weighed with the seconds that it lasts at full depth.
 
-    `seconds` are a mean micro batch's by region, `watts` the node's draw while that part was replayed; `higher` the
+    `seconds` are a mean micro batch's by region, `watts` the node's power while that part was replayed; `higher` the
     same two of the baseline where layers are kept higher. Tokens/s over these watts are tokens per joule.
     """
     total = full_depth(_single(seconds), depth, _single(higher[0]) if higher else None)
     without = sorted({PART_OF[name] for name in seconds} - set(watts))
     if without:
         return Failure(reason="power_part_missing", message=f"no draw of {', '.join(without)}")
-    drawn = full_depth(_joules(seconds, watts), depth, _joules(*higher) if higher else None)
+    joules = full_depth(_joules(seconds, watts), depth, _joules(*higher) if higher else None)
     if isinstance(total, Failure):
         return total
-    if isinstance(drawn, Failure):
-        return drawn
-    return drawn.values[0] / total.values[0]
+    if isinstance(joules, Failure):
+        return joules
+    return joules.values[0] / total.values[0]
 
 
 def _single(values: Mapping[RegionName, float]) -> dict[RegionName, Sequence[float] | Failure]:
@@ -255,7 +255,7 @@ def _joules(seconds: Mapping[RegionName, float], watts: Mapping[Part, float]) ->
 
 
 def depth_check(values: Values, depth: Depth, second: Values, second_depth: Depth) -> float | Failure:
-    """Predicted over measured seconds of a micro batch at the second depth, from means over the palindromes.
+    """Predicted over measured seconds of a micro batch at the second depth, from means over the ABBA blocks.
 
     The model that ran at `second_depth.measured` layers is predicted from the first one's regions as any full model is.
     """

@@ -52,10 +52,10 @@ def source(vocab_size: int, seed: int) -> Source:
 
 def sequence(chain: Source, length: int, seed: int) -> list[int]:
     """`length` tokens of the chain; equal seeds give equal tokens, so that all recipes see the same ones."""
-    draw = Random(f"tokens/{seed}")
-    state = draw.randrange(len(chain.tokens))
+    chance = Random(f"tokens/{seed}")
+    state = chance.randrange(len(chain.tokens))
     found: list[int] = []
-    for which in draw.choices(range(len(chain.chances)), chain.chances, k=length):
+    for which in chance.choices(range(len(chain.chances)), chain.chances, k=length):
         found.append(chain.tokens[state])
         state = chain.successors[state][which]
     return found
@@ -70,7 +70,7 @@ class Divergence:
 
 
 def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence | None:
-    """When and why this run diverged, by METHOD 6; None while it is healthy.
+    """When and why this run diverged; None while it is healthy (docs/development/method.md, "What figures mean").
 
     Loss or norm is no finite number; the loss is more than 0.5 nat above its minimum so far; or the gradient norm is
     for the third step in a row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.

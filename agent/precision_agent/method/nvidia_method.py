@@ -174,7 +174,10 @@ def _tax_note(result: RecipeResult) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShapeReading:
-    """METHOD 6's reading of one shape in one recipe: speedups over other recipes, and whether it is worth it."""
+    """What one shape's figures in one recipe mean: speedups over other recipes, and whether it is worth it.
+
+    The rules are in docs/development/method.md, "What figures mean".
+    """
 
     name: str
     pass_: str

@@ -1,4 +1,4 @@
-"""How one visit of an arm is spent: a stretch is discarded, then GEMMs, training step and power window. Pure.
+"""How one slot of a variant is spent: a stretch is discarded, then GEMMs, training step and power window. Pure.
 
 Taking samples, planning a run and simulating its intervals all count with this.
 """
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from precision_api.request import Timing
 
 POWER_SECONDS = 10.6
-"""Of power windows for each arm: energy needs 10 s of all GPUs at once (METHOD 7), and a window begins with the GPU
-that is last: 6 % are kept for that."""
+"""Of power windows for each variant: energy needs 10 s of all GPUs at once, and a window begins with the GPU that is
+last: 6 % are kept for that (docs/development/method.md, "Power and energy")."""
 LEAST_POWER_SHARE, MOST_POWER_SHARE = 0.5, 0.8
 """Of a training segment, for its power window: half where time is plenty; never so much that no step can be timed."""
 
 BETWEEN_SECONDS = 0.4
 """Allowance, not seen on a GPU: each stretch ends with a whole optimizer step (8 micro batches of a short 8B model may
-take an H200 a second), and before a power window the arm's micro batch runs once."""
+take an H200 a second), and before a power window the variant's micro batch runs once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Seconds of the parts of one visit, in their order; 0 for what is not asked for. `between` is an allowance."""
+    """Seconds of the parts of one slot, in their order; 0 for what is not asked for. `between` is an allowance."""
 
     discarded: float
     gemms: float
@@ -37,12 +37,12 @@ class Slot:
 
     @property
     def seconds(self) -> float:
-        """The whole visit."""
+        """The whole slot."""
         return self.discarded + self.timed + self.between
 
 
 def slot_of(timing: Timing, gemms: bool, training: bool, metered: bool) -> Slot:
-    """One visit by these timings: all GEMMs share a segment, the training step shares one with its power window."""
+    """One slot by these timings: all GEMMs share a segment, the training step shares one with its power window."""
     segment = timing.segment_seconds
     power = power_share(timing) * segment if training and metered else 0.0
     return Slot(
@@ -54,6 +54,6 @@ def slot_of(timing: Timing, gemms: bool, training: bool, metered: bool) -> Slot:
 
 
 def power_share(timing: Timing) -> float:
-    """Of a training segment: what gives the arm's windows their seconds, within bounds."""
+    """Of a training segment: what gives the variant's windows their seconds, within bounds."""
     wanted = POWER_SECONDS / (2 * timing.passes * timing.segment_seconds)
     return min(MOST_POWER_SHARE, max(LEAST_POWER_SHARE, wanted))

@@ -18,22 +18,25 @@ from random import Random
 DUTY = 0.25
 """Share of its period that the sensor looks at, where nothing better is known of it (A100, H100)."""
 TOLERANCE = 0.03
-"""METHOD 7 [try]: nearer than this to a ratio counts as locked. At 3 % off, ten seconds drift through three periods."""
+"""Nearer than this to a ratio counts as locked (docs/development/method.md, "Power and energy"). Assumed, not tried on
+a GPU: at 3 % off, ten seconds drift through three periods."""
 UNEVEN_SHARE = 0.05
-"""[try] A lock whose looks are less uneven than this is let pass: it errs by this times the load's swing over its mean,
-2.5 % for a draw that swings by half its mean, less where edges are soft."""
+"""Assumed, not tried on a GPU: a lock whose looks are less uneven than this is let pass: it errs by this times the
+load's swing over its mean, 2.5 % for a power that swings by half its mean, less where edges are soft."""
 PAUSED_UNEVEN_SHARE = 0.15
-"""[try] The same with random pauses, which spread the looks: by simulation, locks weaker than this vanish in them."""
+"""Assumed, not tried on a GPU: the same with random pauses, which spread the looks. By simulation, locks weaker than
+this vanish in them."""
 DRIFT = 0.01
-"""[try] How far a step may drift between the one that pauses are chosen by and those of the window."""
+"""Assumed, not tried on a GPU: how far a step may drift between the one that pauses are chosen by and those of
+the window."""
 UNPAUSED_SECONDS = 0.1
-"""[try] Work between two pauses, at least. What a pause draws is taken off by arithmetic, and that must stay a small
-part: with a pause after each call of 11 ms a window would be half pauses. By simulation (a quarter of the time seen,
-690 W on 120 W at rest, 12 s) the draw of steps of 5 to 700 ms then errs by 0.4 to 1.6 % (root mean square), and by 2 to
-3 % with a pause after each step of less than 50 ms."""
+"""Assumed, not tried on a GPU: work between two pauses, at least. What a pause draws is taken off by arithmetic, and
+that must stay a small part: with a pause after each call of 11 ms a window would be half pauses. By simulation (a
+quarter of the time seen, 690 W on 120 W at rest, 12 s) the power of steps of 5 to 700 ms then errs by 0.4 to 1.6 %
+(root mean square), and by 2 to 3 % with a pause after each step of less than 50 ms."""
 LONGEST_PAUSES_SECONDS = (0.025, 0.05)
-"""METHOD 7's pauses of 0 to 25 ms lengthen what repeats by 12.5 ms. That can lead from one lock into the next (293 ms
-to 305 ms at a sensor of 100 ms, 391 to 403): then twice as long ones don't."""
+"""Pauses of 0 to 25 ms (docs/development/method.md, "Power and energy") lengthen what repeats by 12.5 ms. That can lead
+from one lock into the next (293 ms to 305 ms at a sensor of 100 ms, 391 to 403): then twice as long ones don't."""
 
 
 def lock(

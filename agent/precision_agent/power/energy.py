@@ -4,7 +4,8 @@ Pure: samples come in, a figure goes out. Times are monotonic seconds, power is 
 millijoules stay whole numbers until their difference is taken, so that no digit is lost.
 
 Two ways to the same energy: the counter's difference (primary) and the trapezoid over instant power (cross-check). Both
-are read by polling, so a window's edges fall between readings and are interpolated there. METHOD 7 has the rules.
+are read by polling, so a window's edges fall between readings and are interpolated there. The rules are in
+docs/development/method.md, "Power and energy".
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ Curve = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a figure needs, METHOD 7."""
+    """What a figure needs: docs/development/method.md, "Power and energy"."""
 
     updates: int = 60
     seconds: float = 10.0
     disagreement: float = 0.05
     gap_seconds: float = 0.5
-    """[try] Ten samples at 20 Hz, five updates of a sensor: this hole is a third of the shortest power window."""
+    """Assumed, not tried on a GPU: ten samples at 20 Hz, five updates of a sensor. This hole is a third of the shortest
+    power window."""
 
 
 LIMITS = Limits()
@@ -121,7 +123,7 @@ class EnergyReading:
         return None if self.joules is None else self.joules / self.seconds
 
 
-def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> EnergyReading:
+def mean_power(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> EnergyReading:
     """One sensor's energy over all windows of a recipe; one bad window voids it, for a sum must not lose a part."""
     ordered = in_order(trace)
     parts = [(window, near(ordered, window, limits)) for window in windows]
@@ -139,9 +141,9 @@ def draw(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = L
 
 
 def without_pauses(found: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
-    """The draw of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
+    """The power of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
 
-    Void where the draw at rest is not known or not below the windows' mean.
+    Void where the power at rest is not known or not below the windows' mean.
     """
     if found.joules is None or paused_seconds <= 0:
         return found

@@ -72,7 +72,10 @@ def read(library: Any = None) -> GpuReadings:
 
 
 def refusal(gpus: Sequence[GpuReading], promised: int) -> tuple[exits.Exit, str] | None:
-    """Why these GPUs must not be measured (METHOD 4.1), or None: too few, cut by MIG, or in use."""
+    """Why these GPUs must not be measured, or None: too few, cut by MIG, or in use.
+
+    The rules are in docs/development/method.md, "Preflight".
+    """
     if len(gpus) < promised:
         return exits.DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(gpus)}"
     for gpu in gpus:

@@ -1,5 +1,6 @@
-"""May these GPUs be measured? METHOD 4.1, asked by UUID before our own context is on them.
+"""May these GPUs be measured? Asked by UUID before our own context is on them.
 
+The rules are in docs/development/method.md, "Preflight".
 MIG, a row remap that waits or failed, uncorrectable ECC errors since the last reset, memory or utilisation above idle:
 each is a finding with its name. What the driver does not tell bars nothing, and is told as unknown. The aggregate ECC
 count is recorded only: it would bar a repaired GPU for ever.

@@ -119,7 +119,7 @@ class Sampler:
         return self._found
 
     def _all(self) -> dict[str, Recording]:
-        """All whole rows; only what is new is read, for a run asks after each palindrome."""
+        """All whole rows; only what is new is read, for a run asks after each ABBA block."""
         with self._path.open("rb") as file:
             file.seek(self._read_bytes)
             new = file.read()

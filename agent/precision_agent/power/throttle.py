@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 MARKING_SHARE = 0.001
-"""METHOD 7: above this share of the time in heat or brake a figure is marked `throttled`."""
+"""Above this share of the time in heat or brake a figure is marked `throttled`:
+docs/development/method.md, "Power and energy"."""
 
 
 @dataclass(frozen=True, slots=True)

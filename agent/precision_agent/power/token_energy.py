@@ -1,4 +1,4 @@
-"""Draws of a node's sensors -> tokens per joule and joules per token, gross and with the idle draw taken off.
+"""Power of a node's sensors -> tokens per joule and joules per token, gross and with the idle power taken off.
 
 A module's watts hold two GPUs and a CPU (Grace superchips): they count once, against the tokens of all its GPUs.
 """
@@ -16,15 +16,15 @@ from precision_agent.power.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class MeteredGpus:
-    """One sensor's draw and the GPUs (UUIDs) whose work it pays for: one, or all of a module."""
+    """One sensor's power and the GPUs (UUIDs) whose work it pays for: one, or all of a module."""
 
     gpus: frozenset[str]
-    draw: EnergyReading
+    energy: EnergyReading
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEnergy:
-    """What a token costs. The net figures have the idle draw taken off; absent with `net_reason`."""
+    """What a token costs. The net figures have the idle power taken off; absent with `net_reason`."""
 
     tokens_per_joule: float
     joules_per_token: float
@@ -33,36 +33,36 @@ class TokenEnergy:
     net_reason: Reason | None = None
 
 
-def node_draw(meters: Sequence[MeteredGpus], measured: Iterable[str]) -> EnergyReading:
-    """The draw of all `measured` GPUs (UUIDs) at once: each under exactly one meter, no meter with a foreign GPU.
+def node_power(meters: Sequence[MeteredGpus], measured: Iterable[str]) -> EnergyReading:
+    """The power of all `measured` GPUs (UUIDs) at once: each under exactly one meter, no meter with a foreign GPU.
 
     ValueError where scopes are mixed: watts of a GPU and of a module don't add up to anything.
     """
-    scopes = {meter.draw.scope for meter in meters}
+    scopes = {meter.energy.scope for meter in meters}
     if len(scopes) != 1:
         raise ValueError(f"meters must have one scope, not {sorted(scopes)}")
     metered = [uuid for meter in meters for uuid in meter.gpus]
     wanted = set(measured)
-    reasons = [reason for meter in meters for reason in meter.draw.reasons]
+    reasons = [reason for meter in meters for reason in meter.energy.reasons]
     if len(metered) != len(set(metered)) or set(metered) - wanted:
         reasons.append(why.MODULE_SHARED)
     if wanted - set(metered):
         reasons.append(why.NO_INSTANT_POWER)
     told = tuple(dict.fromkeys(reasons))
     # meters of one run see the same windows; their watts add up
-    seconds = max(meter.draw.seconds for meter in meters)
-    joules = math.fsum((meter.draw.watts or 0.0) * seconds for meter in meters)
-    renewed = min(meter.draw.updates for meter in meters)
+    seconds = max(meter.energy.seconds for meter in meters)
+    joules = math.fsum((meter.energy.watts or 0.0) * seconds for meter in meters)
+    renewed = min(meter.energy.updates for meter in meters)
     return EnergyReading(None if told else joules, seconds, renewed, scopes.pop(), told)
 
 
-def meters_of(draws: Mapping[str, EnergyReading], modules: Mapping[str, str]) -> tuple[MeteredGpus, ...]:
+def meters_of(energies: Mapping[str, EnergyReading], modules: Mapping[str, str]) -> tuple[MeteredGpus, ...]:
     """One meter a GPU, or with module scope one a module; `modules` says where every GPU of the node sits.
 
     Both go by UUID. A GPU of the module that was not measured is in the meter: then the figure is void.
     """
     meters: dict[str, MeteredGpus] = {}
-    for uuid, found in draws.items():
+    for uuid, found in energies.items():
         module = modules.get(uuid, uuid)
         sharing = {other for other, its in modules.items() if its == module} if found.scope == "module" else set()
         meters.setdefault(module if found.scope == "module" else uuid, MeteredGpus(frozenset({uuid, *sharing}), found))
@@ -70,7 +70,7 @@ def meters_of(draws: Mapping[str, EnergyReading], modules: Mapping[str, str]) ->
 
 
 def token_energy(found: EnergyReading, tokens: float, idle_watts: float | None) -> TokenEnergy | tuple[Reason, ...]:
-    """Tokens of the same windows over their joules; without a valid draw its reasons.
+    """Tokens of the same windows over their joules; without a valid power its reasons.
 
     `idle_watts` is what the same sensors drew before the run.
     """

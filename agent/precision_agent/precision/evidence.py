@@ -1,4 +1,4 @@
-"""What a profiled step and a look inside say of an arm: verdict, quantisation tax, was the CPU too slow. Pure."""
+"""What a profiled step and a look inside say of a variant: verdict, quantisation tax, was the CPU too slow. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from precision_api.result import Backend, KernelSeen, Verification
 KERNELS_TOLD = 24
 READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})
 CPU_BOUND = 0.95
-"""METHOD 4.6: below this share of the wall time in which the GPU was busy, the CPU set the pace."""
+"""docs/development/method.md, "Evidence": below this share of the wall time in which the GPU was busy, the CPU set the
+pace."""
 CORE = "core_attention"
 """The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
 _QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from precision_agent.cases import Arm, GemmCase
+from precision_agent.cases import GemmCase, Variant
 from precision_agent.protocol import Probe
 from precision_agent.results.meaning import facts_of, meaning
 from precision_agent.results.power_windows import HeldBack
 from precision_agent.results.train import Measured, RecipePower, steps_of, training_of
-from precision_agent.sampling.sample import LEAST_PALINDROMES
+from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS
 from precision_api import stats
 from precision_api.request import Mode
 from precision_api.result import (
@@ -37,7 +37,7 @@ SHARE_ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RecipeEvidence:
-    """What else is known of one arm, beside its samples."""
+    """What else is known of one variant, beside its samples."""
 
     probe: Probe
     metering: RecipePower
@@ -53,28 +53,28 @@ class RecipeEvidence:
     notes: tuple[str, ...] = ()
 
 
-def recipe_result(arm: Arm, run: Measured, evidence: RecipeEvidence) -> RecipeResult:
+def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> RecipeResult:
     """All that the samples and the evidence say of one recipe; what it means comes after all recipes are known."""
     probe = evidence.probe
     if probe.availability not in ("ok", "emulated"):
         return RecipeResult(
-            recipe=arm.recipe,
+            recipe=variant.recipe,
             availability=probe.availability,
             availability_reason=probe.reason[:1024],
             notes=evidence.notes,
         )
-    sums = tuple(_sum(arm, mode, run) for mode in run.cases.modes)
+    sums = tuple(_sum(variant, mode, run) for mode in run.cases.modes)
     return RecipeResult(
-        recipe=arm.recipe,
+        recipe=variant.recipe,
         availability=probe.availability,
         availability_reason=probe.reason[:1024],
         verification=evidence.verification or probe.verification,
-        gemms=tuple(_gemm(arm, case, run) for case in run.cases.gemms),
+        gemms=tuple(_gemm(variant, case, run) for case in run.cases.gemms),
         sums=sums,
-        quantization_tax=_tax(arm, run) if evidence.quantization_tax is None else evidence.quantization_tax,
+        quantization_tax=_tax(variant, run) if evidence.quantization_tax is None else evidence.quantization_tax,
         gradient_quantization_share=evidence.gradient_quantization_share,
         cpu_bound=evidence.cpu_bound,
-        training=training_of(arm, run, evidence.metering, evidence.depth_check),
+        training=training_of(variant, run, evidence.metering, evidence.depth_check),
         throttle=evidence.held_back.shares,
         throttled=evidence.held_back.marked,
         clocks=evidence.clocks,
@@ -89,7 +89,7 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
     share, floor, baseline = gemm_share(run), stats.noise_floor(run.control), run.cases.baseline.recipe
 
     def told(result: RecipeResult) -> RecipeResult:
-        speedups = gemm_speedups(Arm(result.recipe, result.recipe), run)
+        speedups = gemm_speedups(Variant(result.recipe, result.recipe), run)
         facts = facts_of(result, baseline, share, floor, _kept_share(result, run), speedups)
         doubt = (share.message,) if isinstance(share, Failure) and result.recipe == baseline else ()
         return result.model_copy(update={"meaning": meaning(facts), "notes": (*doubt, *result.notes)[:8]})
@@ -99,7 +99,7 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
 
 def _kept_share(result: RecipeResult, run: Measured) -> float:
     """Share of the model's layers that the recipe leaves to the baseline's."""
-    kept, model = run.kept_by(Arm(result.recipe, result.recipe)), run.workload.model
+    kept, model = run.kept_by(Variant(result.recipe, result.recipe)), run.workload.model
     return kept / model.num_hidden_layers if kept and model else 0.0
 
 
@@ -124,28 +124,28 @@ def gemm_share(run: Measured) -> float | Failure | None:
     return min(1.0, share)
 
 
-def gemm_speedups(arm: Arm, run: Measured) -> dict[Mode, Interval]:
+def gemm_speedups(variant: Variant, run: Measured) -> dict[Mode, Interval]:
     """Baseline over recipe of all GEMMs of a step, by mode: where activations are recomputed, forward ones twice.
 
     A mode in which one of the two has no sum is left out.
     """
     found: dict[Mode, Interval] = {}
     for mode in run.cases.modes:
-        mine, base = (_totals(one, mode, run, in_a_step=True) for one in (arm, run.cases.baseline))
+        mine, base = (_totals(one, mode, run, in_a_step=True) for one in (variant, run.cases.baseline))
         if not isinstance(mine, Failure) and not isinstance(base, Failure):
             found[mode] = stats.paired_ratio(base, mine)
     return found
 
 
-def _tax(arm: Arm, run: Measured) -> float | None:
+def _tax(variant: Variant, run: Measured) -> float | None:
     """Where no kernels were seen: what the GEMMs alone are below the GEMMs with their quantisation, as a share.
 
     None where they are not below it.
     """
     modes: tuple[Mode, Mode] = ("prequantized", "autocast")
-    if arm.recipe == run.cases.baseline.recipe or set(modes) - set(run.cases.modes):
+    if variant.recipe == run.cases.baseline.recipe or set(modes) - set(run.cases.modes):
         return None
-    alone, whole = (_totals(arm, mode, run, in_a_step=True) for mode in modes)
+    alone, whole = (_totals(variant, mode, run, in_a_step=True) for mode in modes)
     if isinstance(alone, Failure) or isinstance(whole, Failure):
         return None
     tax = 1 - fmean(alone) / fmean(whole)
@@ -157,7 +157,7 @@ def control_ratio(run: Measured) -> Interval | None:
     baseline, control = run.cases.baseline, run.cases.control
     first, second = steps_of(baseline, run), steps_of(control, run)
     if not isinstance(first, Failure) and not isinstance(second, Failure):
-        return stats.paired_ratio(second.rates.per_palindrome, first.rates.per_palindrome)
+        return stats.paired_ratio(second.rates.per_abba_block, first.rates.per_abba_block)
     for mode in run.cases.modes:
         one, two = _totals(baseline, mode, run), _totals(control, mode, run)
         if not isinstance(one, Failure) and not isinstance(two, Failure):
@@ -165,17 +165,17 @@ def control_ratio(run: Measured) -> Interval | None:
     return None
 
 
-def _values(arm: Arm, case: GemmCase, run: Measured) -> tuple[float, ...] | Failure:
+def _values(variant: Variant, case: GemmCase, run: Measured) -> tuple[float, ...] | Failure:
     """The samples of one case, or a Failure; also where there are too few of them for an interval."""
-    values = run.samples.of(arm, case)
-    if isinstance(values, Failure) or len(values) >= LEAST_PALINDROMES:
+    values = run.samples.of(variant, case)
+    if isinstance(values, Failure) or len(values) >= LEAST_ABBA_BLOCKS:
         return values
     return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
 
 
-def _gemm(arm: Arm, case: GemmCase, run: Measured) -> GemmResult:
-    values = _values(arm, case, run)
-    fact = run.samples.facts.get((arm.label, case))
+def _gemm(variant: Variant, case: GemmCase, run: Measured) -> GemmResult:
+    values = _values(variant, case, run)
+    fact = run.samples.facts.get((variant.label, case))
     failed = isinstance(values, Failure)
     return GemmResult(
         name=case.name,
@@ -191,15 +191,15 @@ def _gemm(arm: Arm, case: GemmCase, run: Measured) -> GemmResult:
     )
 
 
-def _totals(arm: Arm, mode: Mode, run: Measured, in_a_step: bool = False) -> tuple[float, ...] | Failure:
-    """Seconds of all GEMMs of one mode, one value a palindrome; a Failure as soon as one part has failed.
+def _totals(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False) -> tuple[float, ...] | Failure:
+    """Seconds of all GEMMs of one mode, one value an ABBA block; a Failure as soon as one part has failed.
 
     Each counts as often as the model has it, or as often as a step runs it.
     """
     parts: list[tuple[float, ...]] = []
     chosen = [case for case in run.cases.gemms if case.mode == mode]
     for case in chosen:
-        values = _values(arm, case, run)
+        values = _values(variant, case, run)
         if isinstance(values, Failure):
             message = f"{case.name} {case.pass_}: {values.reason}: {values.message}"[:1024]
             return values if values.reason in NAMED else Failure(reason="part_failed", message=message)
@@ -216,12 +216,12 @@ def _runs(case: GemmCase, run: Measured) -> int:
     return 2 if again else 1
 
 
-def _sum(arm: Arm, mode: Mode, run: Measured) -> GemmSum:
-    totals = _totals(arm, mode, run)
+def _sum(variant: Variant, mode: Mode, run: Measured) -> GemmSum:
+    totals = _totals(variant, mode, run)
     if isinstance(totals, Failure):
         return GemmSum(mode=mode, failure=totals)
     baseline = _totals(run.cases.baseline, mode, run)
-    alike = arm.recipe == run.cases.baseline.recipe or isinstance(baseline, Failure)
+    alike = variant.recipe == run.cases.baseline.recipe or isinstance(baseline, Failure)
     return GemmSum(
         mode=mode,
         seconds=stats.mean_interval(totals),

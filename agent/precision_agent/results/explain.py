@@ -63,7 +63,7 @@ def _run(result: MeasurementResult) -> Iterator[Explanation]:
     of = f"run {result.run} on {result.node}"
     gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
     yield Explanation(of, "machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
-    yield Explanation(of, "provenance", result.provenance, _origin(result))
+    yield Explanation(of, "provenance", result.provenance, _provenance(result))
     for made_up in result.simulated:
         yield Explanation(of, f"simulated {made_up.field}", "not measured", made_up.assumption)
     if result.method == "nvidia":
@@ -100,7 +100,7 @@ def _scope(result: MeasurementResult) -> str:
     return f"{which} ({result.scope})"
 
 
-def _origin(result: MeasurementResult) -> str:
+def _provenance(result: MeasurementResult) -> str:
     if result.provenance == "measured":
         return "taken on this machine"
     return "nobody measured this machine: " + ("; ".join(result.sources) or "see the assumptions")

@@ -1,5 +1,6 @@
-"""What the figures of one recipe mean (METHOD 6), in a word and in a sentence. Pure.
+"""What the figures of one recipe mean, in a word and in a sentence. Pure.
 
+The rules are in docs/development/method.md, "What figures mean".
 With g the GEMMs' share of the baseline's step and S their speedup, a step can be 1 / (1 - g + g / S) times as fast.
 What was measured is held against that: as fast as the GEMMs allow, or slower because something else eats the gain.
 """
@@ -16,7 +17,8 @@ from precision_api.stats import LEAST_DIFFERENCE
 from precision_api.summary import complete
 
 MOST_UNSURE = 1.1
-"""[try] An interval that holds 1 and reaches to more than this says nothing: the GEMMs may gain a tenth or more."""
+"""Assumed, not tried on a GPU: an interval that holds 1 and reaches to more than this says nothing, for the GEMMs may
+gain a tenth or more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,17 +36,17 @@ def probe_notes(probes: Mapping[Recipe, Probe]) -> Iterator[str]:
             yield f"recipe {recipe}: {probe.availability}: {probe.reason}"
 
 
-def failure_note(arm: str, case: Case, failure: Failure) -> str:
-    """One case of an arm that has no figure, with its reason."""
+def failure_note(variant: str, case: Case, failure: Failure) -> str:
+    """One case of a variant that has no figure, with its reason."""
     what = f"{case.name} {case.pass_} {case.mode}" if isinstance(case, GemmCase) else "training"
-    return f"recipe {arm}: {what}: {failure.reason}: {failure.message}"
+    return f"recipe {variant}: {what}: {failure.reason}: {failure.message}"
 
 
 def after_notes(after: After) -> Iterator[str]:
-    """What failed after the palindromes: kernels that were not seen, depths that were not checked, loss runs."""
-    for arm, texts in after.notes.items():
+    """What failed after the ABBA blocks: kernels that were not seen, depths that were not checked, loss runs."""
+    for variant, texts in after.notes.items():
         for text in texts:
-            yield f"recipe {arm}: {text}"
-    for arm, loss in after.losses.items():
+            yield f"recipe {variant}: {text}"
+    for variant, loss in after.losses.items():
         if loss.failure:
-            yield f"recipe {arm}: loss run: {loss.failure.reason}: {loss.failure.message}"
+            yield f"recipe {variant}: loss run: {loss.failure.reason}: {loss.failure.message}"

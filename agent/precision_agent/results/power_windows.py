@@ -1,4 +1,4 @@
-"""An arm's windows on the sensors' recordings: draw of each part of the step, throttling, clocks, memory in use.
+"""A variant's windows on the sensors' recordings: power of each part of the step, throttling, clocks, memory in use.
 
 Pure. One GPU's missing or void samples void the node's figure: a sum must not lose a part.
 """
@@ -19,49 +19,50 @@ from precision_agent.power.energy import (
     Load,
     Trace,
     Window,
-    draw,
     in_order,
+    mean_power,
     near,
     without_pauses,
 )
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.power.throttle import Throttle, ThrottleReading, marking, pooled, shares
-from precision_agent.power.token_energy import meters_of, node_draw
+from precision_agent.power.token_energy import meters_of, node_power
 from precision_agent.protocol import Part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow
 from precision_api.result import Clocks, PowerScope, PowerTrace, ThrottleShare
 
 PART_LIMITS = Limits(updates=1, seconds=0.0, disagreement=math.inf)
-"""Of one part's windows alone: what METHOD 7 asks for is asked of all windows of the recipe together."""
+"""Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of
+the recipe together."""
 TRACE_POINTS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class NodePower:
-    """The node's draw by part of the step, watts while it ran; the windows together, and the fewest updates that a
-    sensor had. `by_palindrome`: the same watts from the windows of each palindrome alone, which has some parts only."""
+    """The node's power by part of the step, watts while it ran; the windows together, and the fewest updates that a
+    sensor had. `by_abba_block`: the same watts from the windows of each ABBA block alone, which has some parts only."""
 
     watts: Mapping[Part, float]
     seconds: float
     updates: int
     scope: PowerScope
-    by_palindrome: Mapping[int, Mapping[Part, float]] = field(default_factory=dict)
+    by_abba_block: Mapping[int, Mapping[Part, float]] = field(default_factory=dict)
 
-    def palindromes(self) -> frozenset[int]:
-        """Those in which the draw of the layers, most of a step's energy, is known by itself."""
-        return frozenset(place for place, watts in self.by_palindrome.items() if "layers" in watts)
+    def abba_blocks(self) -> frozenset[int]:
+        """Those in which the power of the layers, most of a step's energy, is known by itself."""
+        return frozenset(place for place, watts in self.by_abba_block.items() if "layers" in watts)
 
-    def of_palindrome(self, place: int) -> dict[Part, float]:
-        """The draw of each part in this palindrome; of one that was not replayed in it, in the nearest that has it."""
+    def of_abba_block(self, place: int) -> dict[Part, float]:
+        """The power of each part in this ABBA block; of one that was not replayed in it, in the nearest that has it."""
         return {part: self._nearest(part, place) for part in self.watts}
 
     def _nearest(self, part: Part, place: int) -> float:
-        places = [other for other, watts in self.by_palindrome.items() if part in watts]
+        places = [other for other, watts in self.by_abba_block.items() if part in watts]
         if not places:
             return self.watts[part]
-        return self.by_palindrome[min(places, key=lambda other: (abs(other - place), other))][part]
+        return self.by_abba_block[min(places, key=lambda other: (abs(other - place), other))][part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ class WindowSensors:
     rests: tuple[Window, ...] = ()
 
 
-def node_draws(
+def node_power_by_part(
     recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], known: WindowSensors
 ) -> NodePower | tuple[Reason, ...]:
-    """The draw of all GPUs (`names`, UUIDs) while an arm's parts were replayed, or every reason why there is none."""
+    """The power of all GPUs (`names`, UUIDs) while a variant's parts were replayed, or all reasons why not."""
     if not windows:
         return (why.TOO_SHORT,)
     missing = [name for name in names if name not in recordings]
@@ -97,16 +98,16 @@ def node_draws(
         if found.watts is None:
             return found.reasons
         watts[part] = found.watts
-    return NodePower(watts, whole.seconds, whole.updates, whole.scope, _by_palindrome(traces, windows, known))
+    return NodePower(watts, whole.seconds, whole.updates, whole.scope, _by_abba_block(traces, windows, known))
 
 
-def _by_palindrome(
+def _by_abba_block(
     traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors
 ) -> dict[int, dict[Part, float]]:
-    """The draw of each part from the windows of one palindrome; a part whose windows don't stand alone is left out."""
+    """The power of each part from the windows of one ABBA block; a part whose windows don't stand alone is left out."""
     chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
     for one in windows:
-        chosen.setdefault((one.palindrome, one.part), []).append(one)
+        chosen.setdefault((one.abba_block, one.part), []).append(one)
     found: dict[int, dict[Part, float]] = {}
     for (place, part), own in chosen.items():
         watts = _steps(traces, own, known).watts
@@ -122,28 +123,28 @@ def _trace(recording: Recording) -> Trace:
 
 def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
     """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
-    draws = {name: _drawn(name, trace, windows, known, Limits()) for name, trace in traces.items()}
-    return node_draw(meters_of(draws, known.modules), traces)
+    energies = {name: _mean_power(name, trace, windows, known, Limits()) for name, trace in traces.items()}
+    return node_power(meters_of(energies, known.modules), traces)
 
 
 def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
     """The node while the steps of one part's windows ran, its pauses taken off."""
-    draws = {}
+    energies = {}
     for name, trace in traces.items():
         paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
         rest = rest_watts(trace, known.rests, known.sensor_seconds) if paused else None
-        draws[name] = without_pauses(_drawn(name, trace, windows, known, PART_LIMITS), paused, rest)
-    return node_draw(meters_of(draws, known.modules), traces)
+        energies[name] = without_pauses(_mean_power(name, trace, windows, known, PART_LIMITS), paused, rest)
+    return node_power(meters_of(energies, known.modules), traces)
 
 
-def _drawn(
+def _mean_power(
     name: str, trace: Trace, windows: Sequence[PowerWindow], known: WindowSensors, limits: Limits
 ) -> EnergyReading:
     first, last = windows[0], windows[-1]
     cut = near(trace, Window(first.window.start, last.window.end))
     step = first.steps.get(name, first.step_seconds)
     load = Load(step, first.longest_pause_seconds, known.sensor_seconds, first.calls)
-    return draw(cut, [one.window for one in windows], load, limits)
+    return mean_power(cut, [one.window for one in windows], load, limits)
 
 
 def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:
@@ -160,14 +161,14 @@ def _locked(one: PowerWindow, sensor_seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """What held an arm's clocks back on the GPU that was hit most, and what marks its figures."""
+    """What held a variant's clocks back on the GPU that was hit most, and what marks its figures."""
 
     shares: tuple[ThrottleShare, ...] = ()
     marked: ThrottleShare | None = None
 
 
 def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> HeldBack:
-    """Throttling over an arm's windows: of each reason the share on the GPU that it took most of."""
+    """Throttling over a variant's windows: of each reason the share on the GPU that it took most of."""
     worst: dict[str, Throttle] = {}
     for recording in recordings.values():
         at = [reading.at for reading in recording.throttle]
@@ -214,7 +215,7 @@ def _within(points: tuple[tuple[float, int], ...], windows: Sequence[Window]) ->
 
 
 def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:
-    """Draw of all GPUs through the run, at most 600 means; an interval in which one of them has no sample is None.
+    """Power of all GPUs through the run, at most 600 means; an interval in which one of them has no sample is None.
 
     `began` is the moment of `started_at` on the samples' clock. A module counts once for all its GPUs' samples, so only
     traces of the GPUs' own sensors are drawn.

@@ -1,4 +1,4 @@
-"""What is found out after the timed palindromes, outside all timed windows: kernels, flags, second depth, loss runs."""
+"""What is found out after the timed ABBA blocks, outside all timed windows: kernels, flags, second depth, loss runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.method.full_depth import Values, depth_check, depth_of, window_of
 from precision_agent.method.loss import loss_of, loss_run, source
 from precision_agent.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName, Sample
@@ -22,14 +22,14 @@ LOSS_SECONDS = 120.0
 SECOND_DEPTH_SECONDS = 1.0
 """Of timed steps at the second depth: enough for a check that allows 3 %."""
 Notes = Mapping[str, tuple[str, ...]]
-"""By an arm's label, what its reader must know."""
+"""By a variant's label, what its reader must know."""
 ReportProgress = Callable[[str, float], None]
 """Hears a phase's name and the share of it that is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """By an arm's label; what could not be had is left out, or is its Failure."""
+    """By a variant's label; what could not be had is left out, or is its Failure."""
 
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     inspections: Mapping[str, Inspection] = field(default_factory=dict)
@@ -41,35 +41,37 @@ class After:
 
 
 def look(
-    crew: Devices,
+    devices: Devices,
     request: MeasurementRequest,
     run: Measured,
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     stop: Stop,
     told: ReportProgress,
     trace: Path | None,
 ) -> After:
-    """All of it for the arms that run, the control left out; a stop ends it with what is there."""
-    chosen = [arm for arm in arms if arm != run.cases.control]
-    profiles, inspections, unseen = _verified(crew, chosen, stop, told, trace)
-    checks, unchecked = _second_depths(crew, request, run, chosen, told)
-    losses = {} if stop() else _losses(crew, request, run, chosen, told)
-    notes = {arm.label: (*unseen.get(arm.label, ()), *unchecked.get(arm.label, ())) for arm in chosen}
+    """All of it for the variants that run, the control left out; a stop ends it with what is there."""
+    chosen = [variant for variant in variants if variant != run.cases.control]
+    profiles, inspections, unseen = _verified(devices, chosen, stop, told, trace)
+    checks, unchecked = _second_depths(devices, request, run, chosen, told)
+    losses = {} if stop() else _losses(devices, request, run, chosen, told)
+    notes = {variant.label: (*unseen.get(variant.label, ()), *unchecked.get(variant.label, ())) for variant in chosen}
     return After(profiles, inspections, losses, checks, notes)
 
 
 def _verified(
-    crew: Devices, arms: Sequence[Arm], stop: Stop, told: ReportProgress, trace: Path | None
+    devices: Devices, variants: Sequence[Variant], stop: Stop, told: ReportProgress, trace: Path | None
 ) -> tuple[dict[str, Profile], dict[str, Inspection], Notes]:
     told("verify", 0.0)
     if stop():
         return {}, {}, {}
-    places = [trace and trace / f"trace-{arm.label}.json" for arm in arms]
-    profiles = crew.spread([Call("profile", (arm, place), arm=arm) for arm, place in zip(arms, places, strict=True)])
+    places = [trace and trace / f"trace-{variant.label}.json" for variant in variants]
+    profiles = devices.spread(
+        [Call("profile", (variant, place), variant=variant) for variant, place in zip(variants, places, strict=True)]
+    )
     told("verify", 0.5)
-    inspections = crew.spread([Call("inspect", (arm,), arm=arm) for arm in arms])
+    inspections = devices.spread([Call("inspect", (variant,), variant=variant) for variant in variants])
     told("verify", 1.0)
-    labels = [arm.label for arm in arms]
+    labels = [variant.label for variant in variants]
     notes = {
         label: (
             *_note("no kernels were seen", seen),
@@ -100,57 +102,57 @@ def _note(what: str, found: object) -> tuple[str, ...]:
 
 
 def _second_depths(
-    crew: Devices, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: ReportProgress
+    devices: Devices, request: MeasurementRequest, run: Measured, variants: Sequence[Variant], told: ReportProgress
 ) -> tuple[dict[str, float], Notes]:
-    """Predicted over measured step at a second depth, in `standard` and longer; why an arm has none is a note.
+    """Predicted over measured step at a second depth, in `standard` and longer; why a variant has none is a note.
 
-    As the palindromes were: all GPUs at once, each held against its own first depth; the worst one is told.
+    As the ABBA blocks were: all GPUs at once, each held against its own first depth; the worst one is told.
     """
     checks: dict[str, float] = {}
     notes: dict[str, tuple[str, ...]] = {}
     if run.cases.training is None or request.timing.passes < TIMINGS["standard"].passes:
         return checks, notes
     seconds = SECOND_DEPTH_SECONDS
-    for place, arm in enumerate(arms):
-        told("second_depth", place / len(arms))
-        steps = steps_of(arm, run)
+    for place, variant in enumerate(variants):
+        told("second_depth", place / len(variants))
+        steps = steps_of(variant, run)
         if isinstance(steps, Failure):
             continue  # told already, and nothing to check
-        answers = crew.all(Call("second_depth", (arm, seconds), seconds, arm))
-        found = first_failure(run.names, answers) or _worst(arm, steps, run, answers)
+        answers = devices.all(Call("second_depth", (variant, seconds), seconds, variant))
+        found = first_failure(run.names, answers) or _worst(variant, steps, run, answers)
         if isinstance(found, Failure):
-            notes[arm.label] = _note("a second depth was not checked", found)
+            notes[variant.label] = _note("a second depth was not checked", found)
         else:
-            checks[arm.label] = found
+            checks[variant.label] = found
     return checks, notes
 
 
-def _worst(arm: Arm, steps: Steps, run: Measured, samples: Sequence[Sample]) -> float | Failure:
+def _worst(variant: Variant, steps: Steps, run: Measured, samples: Sequence[Sample]) -> float | Failure:
     """The ratio that is furthest from 1 among the devices; a Failure as soon as one of them has none."""
-    ratios = [_checked(arm, steps, run, place, sample) for place, sample in enumerate(samples)]
+    ratios = [_checked(variant, steps, run, place, sample) for place, sample in enumerate(samples)]
     failed = first_failure(run.names, ratios)
     known = [ratio for ratio in ratios if not isinstance(ratio, Failure)]
     return failed or max(known, key=lambda ratio: abs(ratio - 1))
 
 
-def _checked(arm: Arm, steps: Steps, run: Measured, place: int, sample: Sample) -> float | Failure:
-    """One device's ratio, from its own palindromes' means."""
+def _checked(variant: Variant, steps: Steps, run: Measured, place: int, sample: Sample) -> float | Failure:
+    """One device's ratio, from its own ABBA blocks' means."""
     if not sample.layers_measured or sample.layers_measured == steps.depth.measured:
         told = f"the second model had {sample.layers_measured or 'no known number of'} layers"
         return Failure(reason="no_other_depth", message=told)
-    mixed = _other_mix(arm, run, sample)
+    mixed = _other_mix(variant, run, sample)
     if mixed:
         return mixed
-    passes = [devices[place] for devices in run.samples.regions[arm.label]]
+    passes = [devices[place] for devices in run.samples.regions[variant.label]]
     first: Values = {name: (fmean(one[name] for one in passes),) for name in passes[0]}
     second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
     depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
     return depth_check(first, steps.depth, second, depth)
 
 
-def _other_mix(arm: Arm, run: Measured, sample: Sample) -> Failure | None:
+def _other_mix(variant: Variant, run: Measured, sample: Sample) -> Failure | None:
     """Why the two depths can't be compared: their layers have sliding windows by different shares."""
-    first = run.samples.facts[arm.label, run.cases.training] if run.cases.training else sample
+    first = run.samples.facts[variant.label, run.cases.training] if run.cases.training else sample
     if window_of(run.workload) is None or first.windowed_layers is None or sample.windowed_layers is None:
         return None
     depths = [(one.windowed_layers or 0, one.layers_measured or 1) for one in (first, sample)]
@@ -161,26 +163,26 @@ def _other_mix(arm: Arm, run: Measured, sample: Sample) -> Failure | None:
 
 
 def _losses(
-    crew: Devices, request: MeasurementRequest, run: Measured, arms: Sequence[Arm], told: ReportProgress
+    devices: Devices, request: MeasurementRequest, run: Measured, variants: Sequence[Variant], told: ReportProgress
 ) -> dict[str, Loss]:
-    """Loss runs of every arm and seed; one failed seed fails the arm's verdict, with its reason."""
+    """Loss runs of every variant and seed; one failed seed fails the variant's verdict, with its reason."""
     model = run.workload.model
     if request.loss is None:
         return {}
     if model is None or not model.vocab_size:
         failure = Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
-        return {arm.label: Loss(failure=failure) for arm in arms}
+        return {variant.label: Loss(failure=failure) for variant in variants}
     told("loss", 0.0)
     seeds = [request.timing.seed + number for number in range(request.loss.seeds)]
-    wanted = [(arm, seed) for arm in arms for seed in seeds]
+    wanted = [(variant, seed) for variant in variants for seed in seeds]
     steps, factor = request.loss.steps, request.loss.learning_rate_factor
-    plans = [(arm, LossPlan(steps, seed, factor)) for arm, seed in wanted]
-    tracks = crew.spread([Call("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
+    plans = [(variant, LossPlan(steps, seed, factor)) for variant, seed in wanted]
+    tracks = devices.spread([Call("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
     told("loss", 1.0)
     entropy = source(model.vocab_size, seeds[0]).entropy
     return {
-        arm.label: _loss(seeds, [t for (a, _), t in zip(wanted, tracks, strict=True) if a == arm], entropy)
-        for arm in arms
+        variant.label: _loss(seeds, [t for (a, _), t in zip(wanted, tracks, strict=True) if a == variant], entropy)
+        for variant in variants
     }
 
 

@@ -13,8 +13,8 @@ from precision_api.summary import USABLE, complete
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
 LEAST_ENERGY_DIFFERENCE = 0.03
-"""[try] In simulation the draw of paused steps errs by up to 2.8 %, and not all of it shows in an interval. Less than
-this is never called a gain."""
+"""Assumed, not tried on a GPU: in simulation the power of paused steps errs by up to 2.8 %, and not all of it shows in
+an interval. Less than this is never called a gain."""
 
 
 def recommend(

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.method.full_depth import depth_agrees, other_windows
 from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.precision.evidence import UNFUSED, cpu_bound, quantization_tax, unfused_attention, verification_of
-from precision_agent.protocol import Inspection, Origin, Probe, Profile, Sample
+from precision_agent.protocol import Inspection, Probe, Profile, ResultProvenance, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.power_windows import (
     NodePower,
     WindowSensors,
     clocks,
     held_back,
-    node_draws,
+    node_power_by_part,
     power_trace,
     used_bytes,
 )
@@ -37,7 +37,7 @@ from precision_api.result import Failure, GpuHealth, MeasurementResult, Memory, 
 
 MOST_NOTES = 8
 PowerOrReason = NodePower | tuple[Reason, ...] | Failure
-"""An arm's draw, or why there is none."""
+"""A variant's power, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Found:
     run: Measured
     backend: BackendName
     machine: Machine
-    origin: Origin
-    probes: Mapping[Arm, Probe]
+    provenance: ResultProvenance
+    probes: Mapping[Variant, Probe]
     sensing: SensorFacts
     recordings: Recordings
     began: float
@@ -67,9 +67,9 @@ class Found:
 def result_of(found: Found, finished_at: float) -> MeasurementResult:
     """The result; `finished_at` is seconds since 1970."""
     run = replace(found.run, control=control_ratio(found.run))
-    arms = [arm for arm in found.probes if arm != run.cases.control]
-    draws = {arm: _draw(arm, found) for arm in arms}
-    made = (recipe_result(arm, run, _evidence(arm, found, draws)) for arm in arms)
+    variants = [variant for variant in found.probes if variant != run.cases.control]
+    powers = {variant: _power(variant, found) for variant in variants}
+    made = (recipe_result(variant, run, _evidence(variant, found, powers)) for variant in variants)
     recipes = with_meanings(tuple(made), run)
     request, workload, formula = found.asked, run.workload, run.workload.formula
     started = _timestamp(found.started_at)
@@ -79,9 +79,9 @@ def result_of(found: Found, finished_at: float) -> MeasurementResult:
         node=request.node.name,
         attempt=request.attempt,
         backend=found.backend,
-        provenance=found.origin.provenance,
-        sources=found.origin.sources,
-        simulated=found.origin.simulated,
+        provenance=found.provenance.kind,
+        sources=found.provenance.sources,
+        simulated=found.provenance.simulated,
         partial=run.samples.ended,
         product=found.machine.product,
         gpus=found.machine.gpus,
@@ -104,7 +104,7 @@ def result_of(found: Found, finished_at: float) -> MeasurementResult:
         noise_floor=stats.noise_floor(run.control),
         control_ratio=run.control,
         recipes=recipes,
-        recommendation=recommend(recipes, run.control, found.origin.provenance, request.baseline),
+        recommendation=recommend(recipes, run.control, found.provenance.kind, request.baseline),
     )
 
 
@@ -121,70 +121,70 @@ def partial_of(found: Found, samples: Samples) -> Found:
     return replace(found, run=replace(found.run, samples=samples.so_far()))
 
 
-def _evidence(arm: Arm, found: Found, draws: Mapping[Arm, PowerOrReason]) -> RecipeEvidence:
-    probe, samples = found.probes[arm], found.run.samples
-    windows = samples.timed.get(arm.label, ())
+def _evidence(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrReason]) -> RecipeEvidence:
+    probe, samples = found.probes[variant], found.run.samples
+    windows = samples.timed.get(variant.label, ())
     recordings = found.recordings.gpus
-    profile = found.after.profiles.get(arm.label)
-    inside = found.after.inspections.get(arm.label, Inspection())
+    profile = found.after.profiles.get(variant.label)
+    inside = found.after.inspections.get(variant.label, Inspection())
     used = used_bytes(recordings, windows)
-    memory = found.memory.get(arm.label, Memory())
+    memory = found.memory.get(variant.label, Memory())
     return RecipeEvidence(
         probe=probe,
-        metering=_metering(arm, found, draws),
+        metering=_metering(variant, found, powers),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
-        verification=verification_of(arm.recipe, found.request, probe, profile, inside, found.backend),
+        verification=verification_of(variant.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
-        quantization_tax=_tax(arm, found.run, profile) if profile else None,
+        quantization_tax=_tax(variant, found.run, profile) if profile else None,
         gradient_quantization_share=inside.gradient_quantization_share,
-        cpu_bound=cpu_bound(profile) if profile else _busy(arm, found.run),
-        loss=found.after.losses.get(arm.label),
-        depth_check=found.after.depth_checks.get(arm.label),
-        notes=_notes(arm, found),
+        cpu_bound=cpu_bound(profile) if profile else _busy(variant, found.run),
+        loss=found.after.losses.get(variant.label),
+        depth_check=found.after.depth_checks.get(variant.label),
+        notes=_notes(variant, found),
     )
 
 
-def _tax(arm: Arm, run: Measured, profile: Profile) -> float | None:
+def _tax(variant: Variant, run: Measured, profile: Profile) -> float | None:
     """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
-    fact, model = _training_fact(arm, run), run.workload.model
+    fact, model = _training_fact(variant, run), run.workload.model
     depth = model.num_hidden_layers / fact.layers_measured if fact and fact.layers_measured and model else 1.0
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
-    return quantization_tax(arm.recipe, profile.kernels, forwards, depth)
+    return quantization_tax(variant.recipe, profile.kernels, forwards, depth)
 
 
-def _training_fact(arm: Arm, run: Measured) -> Sample | None:
-    return run.samples.facts.get((arm.label, run.cases.training)) if run.cases.training else None
+def _training_fact(variant: Variant, run: Measured) -> Sample | None:
+    return run.samples.facts.get((variant.label, run.cases.training)) if run.cases.training else None
 
 
-def _busy(arm: Arm, run: Measured) -> bool | None:
-    fact = run.samples.facts.get((arm.label, run.cases.training)) if run.cases.training else None
+def _busy(variant: Variant, run: Measured) -> bool | None:
+    fact = run.samples.facts.get((variant.label, run.cases.training)) if run.cases.training else None
     return None if fact is None or fact.busy is None else fact.busy < 0.95
 
 
-def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
+def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
     """What else a reader must know; eager execution where a graph was tried has its reason."""
     run = found.run
     reasons = {
         fact.execution_reason
         for (label, _), fact in run.samples.facts.items()
-        if label == arm.label and fact.execution_reason
+        if label == variant.label and fact.execution_reason
     }
     repeated = (
         (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     )
-    kept = found.run.kept_by(arm)
+    kept = found.run.kept_by(variant)
     base = found.run.cases.baseline.recipe
-    profile = found.after.profiles.get(arm.label)
+    profile = found.after.profiles.get(variant.label)
     told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
     notes = (
         *((told,) if kept else ()),
-        *_windows(arm, run),
+        *_windows(variant, run),
         *found.notes,
         *repeated,
-        *_doubts(found.after.depth_checks.get(arm.label)),
-        *found.after.notes.get(arm.label, ()),
-        *_without(found.after.inspections.get(arm.label)),
+        *_doubts(found.after.depth_checks.get(variant.label)),
+        *found.after.notes.get(variant.label, ()),
+        *_without(found.after.inspections.get(variant.label)),
         *((UNFUSED,) if profile and unfused_attention(profile) else ()),
         *sorted(reasons),
     )
@@ -194,9 +194,9 @@ def _notes(arm: Arm, found: Found) -> tuple[str, ...]:
     return tuple(note[:1024] for note in notes)
 
 
-def _windows(arm: Arm, run: Measured) -> tuple[str, ...]:
+def _windows(variant: Variant, run: Measured) -> tuple[str, ...]:
     """That the short model has another mix of windowed layers than the full one."""
-    fact = _training_fact(arm, run)
+    fact = _training_fact(variant, run)
     if fact is None or fact.windowed_layers is None or not fact.layers_measured:
         return ()
     told = other_windows(run.workload, fact.layers_measured, fact.windowed_layers)
@@ -216,25 +216,25 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
 
 
-def _metering(arm: Arm, found: Found, draws: Mapping[Arm, PowerOrReason]) -> RecipePower:
+def _metering(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrReason]) -> RecipePower:
     sensing = found.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
-    return RecipePower(draws[arm], sensing.idle_watts, accuracy, draws[found.run.cases.baseline])
+    return RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[found.run.cases.baseline])
 
 
-def _draw(arm: Arm, found: Found) -> PowerOrReason:
+def _power(variant: Variant, found: Found) -> PowerOrReason:
     sensing, samples = found.sensing, found.run.samples
     if sensing.sensors is None:
         return sensing.failure
     if found.recordings.failure:
         return (found.recordings.failure,)
-    if arm.label in samples.power_failures:
-        return samples.power_failures[arm.label]
+    if variant.label in samples.power_failures:
+        return samples.power_failures[variant.label]
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
-    windows = samples.windows.get(arm.label, ())
+    windows = samples.windows.get(variant.label, ())
     known = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests)
-    return node_draws(found.recordings.gpus, windows, found.run.names, known)
+    return node_power_by_part(found.recordings.gpus, windows, found.run.names, known)
 
 
 def _health(sensing: SensorFacts) -> tuple[GpuHealth, ...]:

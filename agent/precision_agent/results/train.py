@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from precision_agent.cases import Arm, Cases
+from precision_agent.cases import Cases, Variant
 from precision_agent.method.difference import difference
 from precision_agent.method.full_depth import (
     REGIONS,
@@ -27,7 +27,7 @@ from precision_agent.power.reasons import Reason
 from precision_agent.power.token_energy import token_energy
 from precision_agent.protocol import RegionName
 from precision_agent.results.power_windows import NodePower
-from precision_agent.sampling.sample import LEAST_PALINDROMES, Samples
+from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, Samples
 from precision_api import stats
 from precision_api.products import Part
 from precision_api.recipes import RECIPES
@@ -57,14 +57,14 @@ class Measured:
     kept_higher: int = 0
     """Layers that stay in the baseline's recipe: computed from its layer times, not run."""
 
-    def kept_by(self, arm: Arm) -> int:
-        """Layers that the arm keeps higher; the baseline has nothing to keep them in but itself."""
-        return 0 if arm.recipe == self.cases.baseline.recipe else self.kept_higher
+    def kept_by(self, variant: Variant) -> int:
+        """Layers that the variant keeps higher; the baseline has nothing to keep them in but itself."""
+        return 0 if variant.recipe == self.cases.baseline.recipe else self.kept_higher
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """An arm's full-depth micro batches: the node's rates, each GPU's seconds by palindrome."""
+    """A variant's full-depth micro batches: the node's rates, each GPU's seconds by ABBA block."""
 
     rates: NodeRates
     seconds: Mapping[str, tuple[float, ...]]
@@ -74,29 +74,29 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class RecipePower:
-    """An arm's draw, or why there is none; `idle_watts` by scope, of all sensors together.
+    """A variant's power, or why there is none; `idle_watts` by scope, of all sensors together.
 
-    `baseline` is the baseline's draw: for the ratio to it, and for layers that are kept in its recipe.
+    `baseline` is the baseline's power: for the ratio to it, and for layers that are kept in its recipe.
     """
 
-    draw: NodePower | tuple[Reason, ...] | Failure
+    power: NodePower | tuple[Reason, ...] | Failure
     idle_watts: Mapping[PowerScope, float]
     accuracy: SensorAccuracy = "unverified"
     baseline: NodePower | tuple[Reason, ...] | Failure = ()
 
 
-def steps_of(arm: Arm, run: Measured) -> Steps | Failure:
-    """The arm's full-depth steps on every GPU; a Failure where one of them has none, or palindromes are too few."""
+def steps_of(variant: Variant, run: Measured) -> Steps | Failure:
+    """The variant's full-depth steps on every GPU; a Failure where one of them has none, or ABBA blocks are too few."""
     case = run.cases.training
     if case is None:
         return run.cases.no_training or Failure(reason="not_requested")
-    values = run.samples.by_device(arm, case)
+    values = run.samples.by_device(variant, case)
     if isinstance(values, Failure):
         return values
-    if len(values) < LEAST_PALINDROMES:
+    if len(values) < LEAST_ABBA_BLOCKS:
         return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
-    fact = run.samples.facts[arm.label, case]
-    kept, base = run.kept_by(arm), run.cases.baseline
+    fact = run.samples.facts[variant.label, case]
+    kept, base = run.kept_by(variant), run.cases.baseline
     depth = depth_of(
         run.workload,
         fact.layers_measured or case.layers,
@@ -107,7 +107,7 @@ def steps_of(arm: Arm, run: Measured) -> Steps | Failure:
     missing: tuple[RegionName, ...] = ()
     for place, name in enumerate(run.names):
         higher = _regions(base, run.samples, place) if kept else None
-        found = full_depth(_regions(arm, run.samples, place), depth, higher)
+        found = full_depth(_regions(variant, run.samples, place), depth, higher)
         if isinstance(found, Failure):
             return found.model_copy(update={"message": f"{name}: {found.message}"[:1024]})
         seconds[name] = found.values
@@ -122,22 +122,22 @@ def _left_out(found: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName,
     return tuple(name for name in found.missing if name != "head" or has_head)
 
 
-def _regions(arm: Arm, samples: Samples, place: int) -> dict[RegionName, tuple[float, ...]]:
-    """Seconds of each region on one device, a value a palindrome; a region that one palindrome lacks is left out."""
-    passes = [devices[place] for devices in samples.regions.get(arm.label, ())]
+def _regions(variant: Variant, samples: Samples, place: int) -> dict[RegionName, tuple[float, ...]]:
+    """Seconds of each region on one device, a value an ABBA block; a region that one ABBA block lacks is left out."""
+    passes = [devices[place] for devices in samples.regions.get(variant.label, ())]
     return {
         name: tuple(one[name] for one in passes) for name in REGIONS if passes and all(name in one for one in passes)
     }
 
 
-def training_of(arm: Arm, run: Measured, metering: RecipePower, depth_check: float | None = None) -> Training:
-    """The training figure of one arm."""
-    steps, case = steps_of(arm, run), run.cases.training
+def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_check: float | None = None) -> Training:
+    """The training figure of one variant."""
+    steps, case = steps_of(variant, run), run.cases.training
     if isinstance(steps, Failure) or case is None:
         failure = steps if isinstance(steps, Failure) else run.cases.no_training
         return Training(failure=failure)
     rates, slowest = steps.rates, steps.rates.slowest_gpu
-    ratio = training_speedup(steps, arm, run)
+    ratio = training_speedup(steps, variant, run)
     flops = rates.tokens_per_second.value * case.flops_per_token
     several = len(run.names) > 1
     return Training(
@@ -148,48 +148,48 @@ def training_of(arm: Arm, run: Measured, metering: RecipePower, depth_check: flo
         tokens_per_second_by_gpu=rates.by_gpu if several else {},
         step_seconds=stats.mean_interval(steps.seconds[slowest]),
         model_flops_per_second=flops,
-        mfu=_mfu(arm, flops / len(run.names), run.part),
+        mfu=_mfu(variant, flops / len(run.names), run.part),
         speedup=ratio,
         difference=difference(ratio, run.control) if ratio else None,
-        regions=_told_regions(arm, run, run.names.index(slowest)),
+        regions=_told_regions(variant, run, run.names.index(slowest)),
         layers=steps.depth.layers,
         layers_measured=steps.depth.measured,
-        trial_tokens_per_second=_trial_rate(arm, run),
+        trial_tokens_per_second=_trial_rate(variant, run),
         missing=steps.missing,
         depth_check=depth_check,
-        energy=_energy(arm, run, steps, metering),
+        energy=_energy(variant, run, steps, metering),
     )
 
 
-def training_speedup(steps: Steps, arm: Arm, run: Measured) -> Interval | None:
+def training_speedup(steps: Steps, variant: Variant, run: Measured) -> Interval | None:
     """The node's rate over the baseline's, paired; None for the baseline and where the two have no like figures."""
-    if arm == run.cases.baseline:
+    if variant == run.cases.baseline:
         return None
     baseline = steps_of(run.cases.baseline, run)
     ratio = baseline if isinstance(baseline, Failure) else speedup(steps.rates, baseline.rates)
     return None if isinstance(ratio, Failure) else ratio
 
 
-def _trial_rate(arm: Arm, run: Measured) -> float | None:
+def _trial_rate(variant: Variant, run: Measured) -> float | None:
     """Tokens/s of the short model as it ran, of all devices: shown, never planned with."""
     case = run.cases.training
     assert case is not None
-    values = run.samples.by_device(arm, case)
+    values = run.samples.by_device(variant, case)
     assert not isinstance(values, Failure)
     each = [fmean(passes) for passes in zip(*values, strict=True)]
     return sum(case.tokens / seconds for seconds in each) / run.workload.workload.tensor_parallel
 
 
-def _told_regions(arm: Arm, run: Measured, place: int) -> tuple[Region, ...]:
-    found = _regions(arm, run.samples, place)
+def _told_regions(variant: Variant, run: Measured, place: int) -> tuple[Region, ...]:
+    found = _regions(variant, run.samples, place)
     return tuple(Region(name=name, seconds=stats.mean_interval(values)) for name, values in found.items())
 
 
-def _mfu(arm: Arm, flops: float, part: Part | None) -> Utilisation | None:
+def _mfu(variant: Variant, flops: float, part: Part | None) -> Utilisation | None:
     """Of one GPU, over the dense peak of the recipe's number format; None where no peak is known."""
     if part is None:
         return None
-    kind = RECIPES[arm.recipe].format
+    kind = RECIPES[variant.recipe].format
     peak = {"bf16": part.bf16_flops, "fp8": part.fp8_flops, "fp4": part.fp4_flops}[kind]
     if not peak:
         return None
@@ -203,16 +203,16 @@ def _void(found: NodePower | tuple[Reason, ...] | Failure, metering: RecipePower
     return Energy(valid=False, reasons=reasons[:8], sensor_accuracy=metering.accuracy)
 
 
-def _mean_regions(arm: Arm, run: Measured, palindrome: int | None = None) -> dict[RegionName, float]:
-    """Seconds of each region, the mean of all devices and of all palindromes, or in one of them."""
-    devices = [_regions(arm, run.samples, place) for place in range(len(run.names))]
-    chosen = slice(None) if palindrome is None else slice(palindrome, palindrome + 1)
+def _mean_regions(variant: Variant, run: Measured, abba_block: int | None = None) -> dict[RegionName, float]:
+    """Seconds of each region, the mean of all devices and of all ABBA blocks, or in one of them."""
+    devices = [_regions(variant, run.samples, place) for place in range(len(run.names))]
+    chosen = slice(None) if abba_block is None else slice(abba_block, abba_block + 1)
     return {name: fmean(value for device in devices for value in device[name][chosen]) for name in devices[0]}
 
 
-def _energy(arm: Arm, run: Measured, steps: Steps, metering: RecipePower) -> Energy:
-    """Joules of full-depth steps, from each part's draw and its seconds at full depth."""
-    found = metering.draw
+def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> Energy:
+    """Joules of full-depth steps, from each part's power and its seconds at full depth."""
+    found = metering.power
     if not isinstance(found, NodePower):
         return _void(found, metering)
     higher = None
@@ -220,7 +220,7 @@ def _energy(arm: Arm, run: Measured, steps: Steps, metering: RecipePower) -> Ene
         if not isinstance(metering.baseline, NodePower):
             return _void(metering.baseline, metering)
         higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
-    watts = full_depth_watts(_mean_regions(arm, run), found.watts, steps.depth, higher)
+    watts = full_depth_watts(_mean_regions(variant, run), found.watts, steps.depth, higher)
     if isinstance(watts, Failure):
         return _void(watts, metering)
     rate = steps.rates.tokens_per_second.value
@@ -239,36 +239,38 @@ def _energy(arm: Arm, run: Measured, steps: Steps, metering: RecipePower) -> Ene
         tokens_per_joule_net=told.net_tokens_per_joule,
         net_reason=told.net_reason.name if told.net_reason else None,
         idle_watts=idle,
-        tokens_per_joule_ratio=_energy_ratio(arm, run, steps, metering),
+        tokens_per_joule_ratio=_energy_ratio(variant, run, steps, metering),
         updates=found.updates,
         seconds=found.seconds,
         sensor_accuracy=metering.accuracy,
     )
 
 
-def _energy_ratio(arm: Arm, run: Measured, steps: Steps, metering: RecipePower) -> Interval | None:
-    """Tokens per joule over the baseline's, paired within palindromes; None where the two have no like figures."""
-    own, its, theirs = metering.draw, metering.baseline, steps_of(run.cases.baseline, run)
-    if arm == run.cases.baseline or not isinstance(own, NodePower) or not isinstance(its, NodePower):
+def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> Interval | None:
+    """Tokens per joule over the baseline's, paired within ABBA blocks; None where the two have no like figures."""
+    own, its, theirs = metering.power, metering.baseline, steps_of(run.cases.baseline, run)
+    if variant == run.cases.baseline or not isinstance(own, NodePower) or not isinstance(its, NodePower):
         return None
     if isinstance(theirs, Failure) or set(steps.missing) != set(theirs.missing):
         return None
-    mine = _tokens_per_joule(arm, run, steps, own, its)
+    mine = _tokens_per_joule(variant, run, steps, own, its)
     base = _tokens_per_joule(run.cases.baseline, run, theirs, its, its)
     both = sorted(mine.keys() & base.keys())
-    if len(both) < LEAST_PALINDROMES:
+    if len(both) < LEAST_ABBA_BLOCKS:
         return None
     return stats.paired_ratio([mine[place] for place in both], [base[place] for place in both])
 
 
-def _tokens_per_joule(arm: Arm, run: Measured, steps: Steps, draw: NodePower, baseline: NodePower) -> dict[int, float]:
-    """Of full-depth steps, by palindrome: those in which the layers' draw is known by itself."""
+def _tokens_per_joule(
+    variant: Variant, run: Measured, steps: Steps, power: NodePower, baseline: NodePower
+) -> dict[int, float]:
+    """Of full-depth steps, by ABBA block: those in which the layers' power is known by itself."""
     found: dict[int, float] = {}
-    for place in draw.palindromes() & baseline.palindromes():
+    for place in power.abba_blocks() & baseline.abba_blocks():
         higher = None
         if steps.depth.kept_higher:
-            higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_palindrome(place))
-        watts = full_depth_watts(_mean_regions(arm, run, place), draw.of_palindrome(place), steps.depth, higher)
+            higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_abba_block(place))
+        watts = full_depth_watts(_mean_regions(variant, run, place), power.of_abba_block(place), steps.depth, higher)
         if not isinstance(watts, Failure):
-            found[place] = steps.rates.per_palindrome[place] / watts
+            found[place] = steps.rates.per_abba_block[place] / watts
     return found

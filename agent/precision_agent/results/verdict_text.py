@@ -15,7 +15,8 @@ WIDTH = 110
 NOT_ASKED = frozenset({"not_requested", "no_model"})
 """Reasons that a reader knows of, since it was asked so."""
 SLOW_GPU = 0.97
-"""[try] A GPU below this share of the node's mean is named: those of one node usually differ by 1 or 2 %."""
+"""Assumed, not tried on a GPU: a GPU below this share of the node's mean is named, for those of one node usually differ
+by 1 or 2 %."""
 WIDE = 0.1
 """From here on an interval, which is as far from its figure on a scale of ratios, is told by both of its ends."""
 MEASURED = frozenset({"ok", "emulated"})

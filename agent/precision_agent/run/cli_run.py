@@ -130,7 +130,7 @@ def run(
         loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
     )  # fmt: skip
     options = ReplayOptions(replay_scale, replay_seed, replay_fault, replay_pace)
-    order = _Order(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
+    command = _Command(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
     try:
         described = _described(context, here)
         text = (
@@ -146,12 +146,12 @@ def run(
         if here or plan:
             _say(f"{refusal.exit.reason}: {refusal.message}")
             raise typer.Exit(outcome.exit_code) from None
-        raise typer.Exit(_leave(outcome, order)) from None
-    raise typer.Exit(_leave(_outcome(text, order), order))
+        raise typer.Exit(_leave(outcome, command)) from None
+    raise typer.Exit(_leave(_outcome(text, command), command))
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _Command:
     """What was asked of this process, beside the request."""
 
     wanted: Wanted
@@ -247,15 +247,15 @@ def _plan(text: str, form: Form) -> str:
     return canonical(duration.as_document(found)) if form is Form.json else duration.as_text(found)
 
 
-def _outcome(text: str, order: _Order) -> Outcome:
+def _outcome(text: str, command: _Command) -> Outcome:
     """The outcome; a crash becomes one too, so that the operator reads more than an exit code."""
-    terminated = _on_signals(order.here)
-    if order.wanted.device == "cpu":
+    terminated = _on_signals(command.here)
+    if command.wanted.device == "cpu":
         # Cores that others use too: OpenMP threads that spin while they wait for each other crawl there.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        with _progress(text, order) as progress:
-            return _measured(text, order, terminated, progress)
+        with _progress(text, command) as progress:
+            return _measured(text, command, terminated, progress)
     except Refusal as refusal:
         return refused(refusal.exit, refusal.message)
     except Exception as error:
@@ -263,36 +263,36 @@ def _outcome(text: str, order: _Order) -> Outcome:
         return refused(CRASHED, f"{type(error).__name__}: {error}")
 
 
-def _phases(text: str, order: _Order) -> tuple[duration.Phase, ...]:
+def _phases(text: str, command: _Command) -> tuple[duration.Phase, ...]:
     request: MeasurementRequest = read_request(text)
-    return duration.phases(request, 1 if order.wanted.gpu else None)
+    return duration.phases(request, 1 if command.wanted.gpu else None)
 
 
-def _progress(text: str, order: _Order) -> Bar | Lines:
+def _progress(text: str, command: _Command) -> Bar | Lines:
     """A bar for the person at a terminal who measures this box, else lines for whoever follows the log."""
-    phases = _phases(text, order)
+    phases = _phases(text, command)
     console = Console(stderr=True)
-    if order.here and console.is_terminal:
+    if command.here and console.is_terminal:
         return Bar(phases, console)
-    timed = order.wanted.backend != "replay" and order.method is Way.agent
+    timed = command.wanted.backend != "replay" and command.method is Way.agent
     return Lines(phases if timed else (), sys.stderr)
 
 
-def _measured(text: str, order: _Order, terminated: threading.Event, progress: Bar | Lines) -> Outcome:
+def _measured(text: str, command: _Command, terminated: threading.Event, progress: Bar | Lines) -> Outcome:
     def keep(outcome: Outcome) -> None:
         try:
-            checkpoint(outcome, order.where)
+            checkpoint(outcome, command.where)
         except OSError as error:
             _say(f"writing the partial result: {error}")
-        if outcome.result and outcome.result.partial and not order.here:
+        if outcome.result and outcome.result.partial and not command.here:
             progress.note(outcome.result.partial.message)
 
     around = Surroundings(
-        terminated=terminated.is_set, checkpoint=keep, progress=progress, note=progress.note, trace=order.trace
+        terminated=terminated.is_set, checkpoint=keep, progress=progress, note=progress.note, trace=command.trace
     )
-    if order.method is Way.nvidia:
-        return run_nvidia(text, order.wanted, around, order.repeats)
-    return run_wanted(text, order.wanted, around)
+    if command.method is Way.nvidia:
+        return run_nvidia(text, command.wanted, around, command.repeats)
+    return run_wanted(text, command.wanted, around)
 
 
 def _on_signals(person: bool) -> threading.Event:
@@ -315,22 +315,22 @@ def _on_signals(person: bool) -> threading.Event:
     return event
 
 
-def _leave(outcome: Outcome, order: _Order) -> int:
+def _leave(outcome: Outcome, command: _Command) -> int:
     """Publishes and returns the exit code; says on stderr how it ended, in a log before the lines of the result."""
-    if outcome.result and not order.here:
+    if outcome.result and not command.here:
         _say(outcome.result.recommendation.sentence)
     try:
-        publish(outcome, order.where, sys.stdout.buffer, order.lines and not order.here)
+        publish(outcome, command.where, sys.stdout.buffer, command.lines and not command.here)
     except OSError as error:
         _say(f"publishing the result: {error}; check --output and that its folder can be written")
         return PUBLISH_FAILED.code
     if outcome.result is None:
-        _say(_refusal_text(outcome) if order.here else outcome.message.decode())
-    elif order.here and order.form is Form.json:
+        _say(_refusal_text(outcome) if command.here else outcome.message.decode())
+    elif command.here and command.form is Form.json:
         typer.echo(outcome.result.model_dump_json(by_alias=True, exclude_none=True, indent=2))
-    elif order.here:
+    elif command.here:
         typer.echo(verdict_text(outcome.result))
-        _say(_next_step(order.output))
+        _say(_next_step(command.output))
     return outcome.exit_code
 
 

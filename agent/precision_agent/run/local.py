@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from precision_agent.cases import arms_of
+from precision_agent.cases import variants_of
 from precision_agent.method.duration import phases, total_seconds
 from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
@@ -225,10 +225,10 @@ def _refuse_too_long_for_a_cpu(request: MeasurementRequest) -> None:
     longest = max(resolve(request.workload).gemms, key=lambda gemm: gemm.flops)
     seconds = longest.flops / CPU_FLOPS_PER_SECOND
     if seconds > LONGEST_CPU_CALL_SECONDS:
-        visits = 2 * request.timing.passes * len(arms_of(request))
+        slots = 2 * request.timing.passes * len(variants_of(request))
         raise Refusal(
             INVALID_REQUEST,
-            f"on a CPU one call of {longest.name} may take {seconds:.0f} s, and each is made at least {visits} times: "
+            f"on a CPU one call of {longest.name} may take {seconds:.0f} s, and each is made at least {slots} times: "
             "give a smaller one, for example --shape 256x512x1024",
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from precision_agent.cases import Arm, GemmCase
+from precision_agent.cases import GemmCase, Variant
 from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, measure, result_of
 from precision_agent.protocol import Refusal
 from precision_agent.run.open import Opened, Wanted
@@ -74,8 +74,8 @@ def _rows(
         if stop():
             raise Refusal(NOTHING_FINISHED, "the agent was told to stop; NVIDIA's method has no partial result")
         seconds = (warmups + calls) * case.flops / SLOWEST_FLOPS_PER_SECOND
-        order = Call("plain", (case, recipe, warmups, calls), seconds, Arm(recipe, recipe))
-        (answer,) = opened.crew.spread([order])
+        call = Call("plain", (case, recipe, warmups, calls), seconds, Variant(recipe, recipe))
+        (answer,) = opened.devices.spread([call])
         return answer if isinstance(answer, float | Failure) else Failure(reason="failed", message=str(answer)[:1024])
 
     try:
@@ -85,15 +85,15 @@ def _rows(
 
 
 def _published(job: _Job, opened: Opened, rows: Sequence[ShapeRow], started: float, around: Surroundings) -> Outcome:
-    machine, origin, finished = opened.crew.machine(), opened.crew.origin(), around.clock.wall()
+    machine, provenance, finished = opened.devices.machine(), opened.devices.provenance(), around.clock.wall()
     basis: dict[str, Any] = {
         "run": job.asked.run,
         "request_hash": request_hash(job.asked),
         "node": job.asked.node.name,
         "attempt": job.asked.attempt,
-        "backend": opened.crew.name,
-        "provenance": origin.provenance,
-        "simulated": origin.simulated,
+        "backend": opened.devices.name,
+        "provenance": provenance.kind,
+        "simulated": provenance.simulated,
         "product": machine.product,
         "gpus": machine.gpus[:1],
         "software": machine.software,
@@ -101,7 +101,7 @@ def _published(job: _Job, opened: Opened, rows: Sequence[ShapeRow], started: flo
         "finished_at": _timestamp(finished),
         "duration_seconds": round(max(0.0, finished - started), 3),
         "sources": (
-            *origin.sources,
+            *provenance.sources,
             *job.notes,
             f"{WARMUPS} warm-ups and {CALLS} calls a shape, as benchmark_gemm.py has them",
         ),

@@ -36,7 +36,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class Wanted:
     """What to open. `gpu` is the UUID of one GPU to measure alone; None means all that the request names.
 
-    `sensing`: sensors of these GPUs that run already. What health and idle draw they had before any context of ours
+    `sensing`: sensors of these GPUs that run already. What health and idle power they had before any context of ours
     stays; asked again right after our own processes, the GPUs would look as if somebody else were on them.
     """
 
@@ -52,9 +52,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The crew and what is known of its sensors; `close` ends processes and sampling."""
+    """The devices and what is known of its sensors; `close` ends processes and sampling."""
 
-    crew: Devices
+    devices: Devices
     sensing: SensorFacts
     closers: tuple[Callable[[], None], ...] = ()
     notes: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Opened:
 
     def close(self) -> None:
         """Ends all that was begun."""
-        self.crew.close()
+        self.devices.close()
         for close in self.closers:
             close()
 
@@ -97,37 +97,37 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     if reading.failure or os.environ.get(VISIBLE) == "":
         # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
         failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
-        crew, notes = _crew(wanted, request, [None], promised, stop)
-        return Opened(crew, SensorFacts(failure=failure), notes=notes)
+        devices, notes = _open_devices(wanted, request, [None], promised, stop)
+        return Opened(devices, SensorFacts(failure=failure), notes=notes)
     uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
     if len(uuids) < promised:
         raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
     uuids = uuids[:promised]
     sensing, closers = (wanted.sensing, ()) if wanted.sensing else _looked_at(uuids, wanted.idle_seconds, stop)
-    crew, notes = _crew(wanted, request, uuids, promised, stop)
-    return Opened(crew, sensing, closers, notes)
+    devices, notes = _open_devices(wanted, request, uuids, promised, stop)
+    return Opened(devices, sensing, closers, notes)
 
 
-def _crew(
+def _open_devices(
     wanted: Wanted, request: MeasurementRequest, uuids: Sequence[str | None], promised: int, stop: Stop
 ) -> tuple[Devices, tuple[str, ...]]:
     """A process a GPU, and what to note. Where `auto` finds a Transformer Engine that can't be loaded, torch's."""
 
-    def crew_of(name: str) -> ProcessPool:
+    def pool_of(name: str) -> ProcessPool:
         openings = [Opening(wanted.places[name], request, "cuda", uuid) for uuid in uuids]
         return ProcessPool(openings, promised, stop, wanted.patience)
 
     name = backend_of(wanted.backend)
-    crew = crew_of(name)
+    devices = pool_of(name)
     if wanted.backend != "auto" or name == "torch":
-        return crew, ()
+        return devices, ()
     try:
-        crew.machine()
+        devices.machine()
     except Refusal as refusal:
-        crew.close()  # its processes begin anew when the run asks: another refusal is told there
+        devices.close()  # its processes begin anew when the run asks: another refusal is told there
         if refusal.exit == BACKEND_UNAVAILABLE and not stop():
-            return crew_of("torch"), (f"measured by torch-cuda: {refusal.message}"[:1024],)
-    return crew, ()
+            return pool_of("torch"), (f"measured by torch-cuda: {refusal.message}"[:1024],)
+    return devices, ()
 
 
 def chosen(uuids: Sequence[str], visible: str | None, gpu: str | None) -> list[str]:
@@ -155,7 +155,7 @@ def _one(uuids: Sequence[str], entry: str) -> str | None:
 def _looked_at(
     uuids: Sequence[str], idle_seconds: float, stop: Stop
 ) -> tuple[SensorFacts, tuple[Callable[[], None], ...]]:
-    """A running sampler, and the idle draw while nothing of ours is on the GPUs; Refusal where they are not healthy."""
+    """A running sampler, and the idle power while nothing of ours is on the GPUs; Refusal where one is not healthy."""
     health = preflight.read_health(uuids)
     refused = preflight.refusal(health)
     if refused:

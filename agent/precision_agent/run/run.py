@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from precision_agent.backends.replay_tables import ReplayOptions
-from precision_agent.cases import Arm, Case, TrainingCase, cases_of, refusal_of
+from precision_agent.cases import Case, TrainingCase, Variant, cases_of, refusal_of
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.protocol import Probe, Refusal
@@ -30,7 +30,7 @@ from precision_agent.run.trial import fitted, on_cpu
 from precision_agent.sampling.calibrate import WAVES, calibrated, square_wave
 from precision_agent.sampling.devices import Call, Stop
 from precision_agent.sampling.sample import (
-    LEAST_PALINDROMES,
+    LEAST_ABBA_BLOCKS,
     STOPPED,
     CaseKey,
     Hooks,
@@ -89,7 +89,7 @@ Opener = Callable[[Wanted, MeasurementRequest, Stop], Opened]
 class Surroundings:
     """What a run is told from outside, beside its request.
 
-    `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each palindrome that allows
+    `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each ABBA block that allows
     intervals, so that a killed run leaves a partial result; `trace` is the folder for profiled steps. `warm_up` and
     `waves` say how long the GPUs are warmed and their sensors calibrated. `progress` and `note` are called between
     samples, never within a timed window.
@@ -142,7 +142,7 @@ def refused(exit_: exits.Exit, message: str) -> Outcome:
 
 
 class _OutOfMemory(Exception):
-    """The training step of an arm does not fit, and the request allows a smaller micro batch."""
+    """The training step of a variant does not fit, and the request allows a smaller micro batch."""
 
 
 class _Run:
@@ -175,7 +175,7 @@ class _Run:
     def outcome(self) -> Outcome:
         """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed.
 
-        Anew is a new crew; the sensors go on, with the health and the idle draw from before the first one.
+        Anew is a new set of devices; the sensors go on, with the health and the idle power from before the first one.
         """
         wanted = self.wanted
         self.around.note(request_note(self.asked))
@@ -192,28 +192,28 @@ class _Run:
                     self.request = smaller
                     self.notes = (f"the micro batch was halved to {smaller.workload.micro_batch_size}: {error}"[:1024],)
                     self.around.note(self.notes[0])
-                opened.crew.close()
+                opened.devices.close()
                 wanted = replace(wanted, sensing=opened.sensing)
 
     def _measured(self, opened: Opened) -> Outcome:
         found = self._prepared(opened)
-        arms = tuple(arm for arm, probe in found.probes.items() if probe.availability in RUNS)
-        failures = self._rehearsed(opened, found, arms)
-        found = self._warmed(opened, found, arms)
-        samples = self._sampled(opened, found, arms, failures)
+        variants = tuple(variant for variant, probe in found.probes.items() if probe.availability in RUNS)
+        failures = self._rehearsed(opened, found, variants)
+        found = self._warmed(opened, found, variants)
+        samples = self._sampled(opened, found, variants, failures)
         if samples.ended:
             self.around.note(f"ends early: {samples.ended.message}")
-        if arms and not samples.passes:
+        if variants and not samples.passes:
             ended = samples.ended or Failure(reason="nothing_measured")
             raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
-        found = self._up_to_now(opened, measured(found, samples), arms)
+        found = self._up_to_now(opened, measured(found, samples), variants)
         if not samples.ended:
             told: Callable[[str, float], None] = lambda phase, done: self.around.progress(phase, done, math.nan)  # noqa: E731
-            after = look(opened.crew, self.request, found.run, arms, self.stop, told, self.around.trace)
+            after = look(opened.devices, self.request, found.run, variants, self.stop, told, self.around.trace)
             self._note(*after_notes(after))
             # what was cut off here has no figure of its own to tell: the whole is a partial result
             found = measured(replace(found, after=after), replace(samples, ended=self.stop()))
-            found = self._up_to_now(opened, found, arms)
+            found = self._up_to_now(opened, found, variants)
         return self._ended(found)
 
     def _prepared(self, opened: Opened) -> Found:
@@ -221,12 +221,12 @@ class _Run:
         workload = _resolved(lambda: resolve(self.request.workload))
         cases = cases_of(self.request, workload)
         self.around.progress("start", 0.0, math.nan)
-        machine = opened.crew.machine()
-        self._note(machine_note(machine, opened.crew.name), *opened.notes)
+        machine = opened.devices.machine()
+        self._note(machine_note(machine, opened.devices.name), *opened.notes)
         self.around.progress("probe", 0.0, math.nan)
-        by_recipe = {arm.recipe: arm for arm in reversed(cases.arms)}
-        orders = [Call("probe", (arm,), PROBE_SECONDS, arm) for arm in by_recipe.values()]
-        answers = opened.crew.spread(orders)
+        by_recipe = {variant.recipe: variant for variant in reversed(cases.variants)}
+        calls = [Call("probe", (variant,), PROBE_SECONDS, variant) for variant in by_recipe.values()]
+        answers = opened.devices.spread(calls)
         probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
         self._note(*probe_notes(probes))
         names = machine.names
@@ -237,10 +237,10 @@ class _Run:
             run=Measured(
                 cases, Samples(0, {}, {}), workload, names, product, kept_higher=self.request.kept_higher_layers
             ),
-            backend=opened.crew.name,
+            backend=opened.devices.name,
             machine=machine,
-            origin=opened.crew.origin(),
-            probes={arm: probes[arm.recipe] for arm in cases.arms},
+            provenance=opened.devices.provenance(),
+            probes={variant: probes[variant.recipe] for variant in cases.variants},
             sensing=opened.sensing,
             recordings=Recordings({}),
             began=opened.sensing.began,
@@ -248,39 +248,41 @@ class _Run:
             notes=(*opened.notes, *self.notes),
         )
 
-    def _rehearsed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> dict[CaseKey, Failure]:
+    def _rehearsed(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> dict[CaseKey, Failure]:
         """Everything built, checked and captured once before anything is timed; what fails is not tried again.
 
-        The models of all arms first: GEMMs that had their room would have to give way, and be built again.
+        The models of all variants first: GEMMs that had their room would have to give way, and be built again.
         """
         failures: dict[CaseKey, Failure] = {}
         training, gemms = found.run.cases.training, found.run.cases.gemms
-        rounds: list[tuple[Arm, Sequence[Case]]] = [(arm, [training]) for arm in arms] if training else []
-        rounds += [(arm, gemms) for arm in arms]
-        for place, (arm, cases) in enumerate(rounds):
+        rounds: list[tuple[Variant, Sequence[Case]]] = (
+            [(variant, [training]) for variant in variants] if training else []
+        )
+        rounds += [(variant, gemms) for variant in variants]
+        for place, (variant, cases) in enumerate(rounds):
             self.around.progress("prepare", place / len(rounds), math.nan)
             for case in cases:
-                if self.stop() or refusal_of(case, arm, found.backend):
+                if self.stop() or refusal_of(case, variant, found.backend):
                     continue
-                answers = opened.crew.all(Call("prepare", (case, arm), arm=arm))
+                answers = opened.devices.all(Call("prepare", (case, variant), variant=variant))
                 failure = first_failure(found.run.names, answers)
                 if not failure or failure.reason in STOPPED:
                     continue
                 if failure.reason == "out_of_memory" and isinstance(case, TrainingCase) and halved(self.request):
-                    raise _OutOfMemory(f"{arm.label}: {failure.message}")
-                failures[arm.label, case] = failure
-                self.around.note(failure_note(arm.label, case, failure))
+                    raise _OutOfMemory(f"{variant.label}: {failure.message}")
+                failures[variant.label, case] = failure
+                self.around.note(failure_note(variant.label, case, failure))
         return failures
 
-    def _warmed(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
+    def _warmed(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Found:
         """Sensors calibrated by a square-wave load, then clocks and temperature made steady: where there are such."""
         sensing, sensors = opened.sensing, opened.sensing.sensors
-        if not sensing.warms_up or sensors is None or not arms:
+        if not sensing.warms_up or sensors is None or not variants:
             message = "a replay has no clocks to wait for" if found.backend == "replay" else "no clocks to watch"
             return replace(found, steadiness=Steadiness(state="not_checked", message=message))
-        arm = found.run.cases.baseline if found.run.cases.baseline in arms else arms[0]
+        variant = found.run.cases.baseline if found.run.cases.baseline in variants else variants[0]
         self.around.progress("sensor", 0.0, math.nan)
-        wave = square_wave(opened.crew, arm, self.stop, self.around.waves)
+        wave = square_wave(opened.devices, variant, self.stop, self.around.waves)
         if wave:
             sensor = calibrated(sensors.recordings().gpus, wave.window)
             seconds = sensor.counter_update_seconds or sensor.power_update_seconds or sensing.sensor_seconds
@@ -291,13 +293,12 @@ class _Run:
         def told(spent: float) -> None:
             self.around.progress("warm_up", spent / longest, math.nan)  # nobody knows when: the plan's time is likelier
 
-        steadiness = warm_up(
-            opened.crew, arm, lambda: sensors.recordings().gpus, self.stop, told, replace(plan, longest_seconds=longest)
-        )
+        plan = replace(plan, longest_seconds=longest)
+        steadiness = warm_up(opened.devices, variant, lambda: sensors.recordings().gpus, self.stop, told, plan)
         return replace(found, sensing=sensing, steadiness=steadiness)
 
     def _sampled(
-        self, opened: Opened, found: Found, arms: tuple[Arm, ...], failures: dict[CaseKey, Failure]
+        self, opened: Opened, found: Found, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
     ) -> Samples:
         sensors = opened.sensing.sensors
         began = self.around.clock.monotonic()
@@ -305,37 +306,43 @@ class _Run:
         keep = self.around.checkpoint
 
         def after_pass(samples: Samples) -> None:
-            if keep and LEAST_PALINDROMES <= samples.passes < self.request.timing.passes:
-                so_far = self._up_to_now(opened, partial_of(found, samples), arms)
+            if keep and LEAST_ABBA_BLOCKS <= samples.passes < self.request.timing.passes:
+                so_far = self._up_to_now(opened, partial_of(found, samples), variants)
                 keep(self._ended(so_far))
 
-        def hot(by_arm: Sequence[Sequence[Window]]) -> bool:
+        def hot(by_variant: Sequence[Sequence[Window]]) -> bool:
             recorded = sensors.recordings().gpus if sensors else {}
-            return any(held_back(recorded, windows).marked for windows in by_arm)
+            return any(held_back(recorded, windows).marked for windows in by_variant)
 
-        def before_visit(done: int, of: int) -> None:
+        def before_slot(done: int, of: int) -> None:
             spent = self.around.clock.monotonic() - began
-            left = spent * max(0, of - done) / done if done else math.nan  # a repeated palindrome comes on top
+            left = spent * max(0, of - done) / done if done else math.nan  # a repeated ABBA block comes on top
             self.around.progress("measure", min(1.0, done / of), left)
 
         metering = PowerWindowsWanted(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
 
-        def failed(arm: Arm, case: Case, failure: Failure) -> None:
-            self.around.note(failure_note(arm.label, case, failure))
+        def failed(variant: Variant, case: Case, failure: Failure) -> None:
+            self.around.note(failure_note(variant.label, case, failure))
 
-        hooks = Hooks(after_pass if keep else None, hot, before_visit, failed)
-        return take(opened.crew, found.run.cases, arms, self.request.timing, self.stop, metering, hooks, failures)
+        hooks = Hooks(after_pass if keep else None, hot, before_slot, failed)
+        return take(
+            opened.devices, found.run.cases, variants, self.request.timing, self.stop, metering, hooks, failures
+        )
 
-    def _up_to_now(self, opened: Opened, found: Found, arms: Sequence[Arm]) -> Found:
-        """With the samples of the sensors and each arm's peak memory as they are now."""
+    def _up_to_now(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Found:
+        """With the samples of the sensors and each variant's peak memory as they are now."""
         if not self.stop():
-            for arm in arms:
-                known = [one for one in opened.crew.all(Call("memory", (arm,), arm=arm)) if isinstance(one, Memory)]
+            for variant in variants:
+                known = [
+                    one
+                    for one in opened.devices.all(Call("memory", (variant,), variant=variant))
+                    if isinstance(one, Memory)
+                ]
                 if known:
-                    self.memory[arm.label] = _most(known)
+                    self.memory[variant.label] = _most(known)
         sensors = opened.sensing.sensors
         recordings = sensors.recordings() if sensors else Recordings({})
-        return replace(found, memory=dict(self.memory), recordings=recordings, origin=opened.crew.origin())
+        return replace(found, memory=dict(self.memory), recordings=recordings, provenance=opened.devices.provenance())
 
 
 _T = TypeVar("_T")

@@ -1,4 +1,6 @@
-"""What the power sensors are worth (METHOD 4.3): their idle draw, how often they are renewed, and a square-wave load.
+"""What the power sensors are worth: their idle power, how often they are renewed, and a square-wave load.
+
+The rules are in docs/development/method.md, "Sensors and idle power".
 
 `calibrated` means that counter and integral agreed within 5 % under a load that goes on and off, on every GPU. Both
 probably share one sensor, so this shows that the two ways of reading it fit, not that the sensor itself is right.
@@ -15,7 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.power import reasons as why
 from precision_agent.power.energy import (
     LIMITS,
@@ -53,9 +55,9 @@ def rest_watts(trace: Trace, rests: Iterable[Window], sensor_seconds: float) -> 
     """What a GPU draws when it has nothing to do for a moment: the median reading of `rests`, their first readings left
     out; None below five readings.
 
-    It is warm, our context is on it and its clocks are up, so this is above its idle draw, by tens of watts. In a pause
-    of some milliseconds it may draw a little more still, which no sensor of 100 ms can show; with pauses of a ninth of
-    the time 30 W of it are 4 W of the step's draw.
+    It is warm, our context is on it and its clocks are up, so this is above its idle power, by tens of watts. In a
+    pause of some milliseconds it may draw a little more still, which no sensor of 100 ms can show; with pauses of a
+    ninth of the time 30 W of it are 4 W of the step's power.
     """
     watts: list[float] = []
     for rest in rests:
@@ -71,7 +73,7 @@ def _at(sample: PowerSample) -> float:
 def idle_watts(
     recordings: Mapping[str, Recording], modules: Mapping[str, str], window: Window
 ) -> dict[PowerScope, float]:
-    """Mean draw of all sensors of each scope together; a scope that one GPU lacks is left out."""
+    """Mean power of all sensors of each scope together; a scope that one GPU lacks is left out."""
     found: dict[PowerScope, float] = {}
     own = {uuid: one.gpu for uuid, one in recordings.items()}
     boards = {modules.get(uuid, uuid): one.module for uuid, one in recordings.items()}
@@ -85,8 +87,8 @@ def idle_watts(
 
 
 def square_wave(
-    crew: Devices,
-    arm: Arm,
+    devices: Devices,
+    variant: Variant,
     stop: Stop,
     waves: int = WAVES,
     sleep: Callable[[float], None] = time.sleep,
@@ -95,7 +97,7 @@ def square_wave(
     start = time.monotonic()
     rests: list[Window] = []
     for _ in range(waves):
-        answers = crew.all(Call("settle", (arm, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, arm))
+        answers = devices.all(Call("settle", (variant, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, variant))
         if stop() or any(not hasattr(answer, "seconds") for answer in answers):
             return None
         ended = time.monotonic()

@@ -1,6 +1,6 @@
-"""All devices of a node as one: each order goes to every device at once, and an answer comes back from each.
+"""All devices of a node as one: each call goes to every device at once, and an answer comes back from each.
 
-The next order is given when every device has answered the last one: that is the barrier which keeps them in step.
+The next call is made when every device has answered the last one: that is the barrier which keeps them in step.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from precision_agent.cases import Arm
-from precision_agent.protocol import Backend, Device, Origin, Refusal
+from precision_agent.cases import Variant
+from precision_agent.protocol import Backend, Device, Refusal, ResultProvenance
 from precision_api.exits import DEVICE_MISSING
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, Gpu, Software
@@ -42,8 +42,8 @@ class Call:
     method: str
     arguments: tuple[Any, ...] = ()
     seconds: float = 0.0
-    arm: Arm | None = None
-    """Whose call it is: after a fatal failure the arm is not tried again on that device."""
+    variant: Variant | None = None
+    """Whose call it is: after a fatal failure the variant is not tried again on that device."""
 
 
 class Devices(Protocol):
@@ -56,14 +56,14 @@ class Devices(Protocol):
     def machine(self) -> Machine:
         """The devices and the software; raises Refusal where they are not what the request promised."""
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """Where the figures of this run come from; asked after the last sample."""
 
-    def all(self, order: Call) -> tuple[Any, ...]:
-        """The same order for every device at once; an answer of each, in the order of `Machine.names`."""
+    def all(self, call: Call) -> tuple[Any, ...]:
+        """The same call for every device at once; an answer of each, in the order of `Machine.names`."""
 
-    def spread(self, orders: Sequence[Call]) -> tuple[Any, ...]:
-        """Orders that one device each is enough for, spread over all of them; an answer to each."""
+    def spread(self, calls: Sequence[Call]) -> tuple[Any, ...]:
+        """Calls that one device each is enough for, spread over all of them; an answer to each."""
 
     def close(self) -> None:
         """Ends what was begun."""
@@ -87,7 +87,7 @@ class LocalDevices:
     def __init__(self, backends: Sequence[Backend], promised: int = 1) -> None:
         self._backends = tuple(backends)
         self._promised = promised
-        self._withdrawn: dict[tuple[int, Arm], Failure] = {}
+        self._withdrawn: dict[tuple[int, Variant], Failure] = {}
 
     @property
     def name(self) -> BackendName:
@@ -98,20 +98,20 @@ class LocalDevices:
         """What the backends say of themselves."""
         return machine_of([backend.device() for backend in self._backends], self._promised)
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """The first device's: all play from the same data."""
-        return self._backends[0].origin()
+        return self._backends[0].provenance()
 
-    def all(self, order: Call) -> tuple[Any, ...]:
+    def all(self, call: Call) -> tuple[Any, ...]:
         """Each device's answer."""
-        return tuple(self._answer(index, order) for index in range(len(self._backends)))
+        return tuple(self._answer(index, call) for index in range(len(self._backends)))
 
-    def spread(self, orders: Sequence[Call]) -> tuple[Any, ...]:
+    def spread(self, calls: Sequence[Call]) -> tuple[Any, ...]:
         """In turn on each device."""
-        return tuple(self._answer(index % len(self._backends), order) for index, order in enumerate(orders))
+        return tuple(self._answer(index % len(self._backends), call) for index, call in enumerate(calls))
 
     def close(self) -> None:
         """Nothing was begun."""
 
-    def _answer(self, index: int, order: Call) -> Any:
-        return getattr(self._backends[index], order.method)(*order.arguments)
+    def _answer(self, index: int, call: Call) -> Any:
+        return getattr(self._backends[index], call.method)(*call.arguments)

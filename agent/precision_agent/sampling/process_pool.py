@@ -1,4 +1,4 @@
-"""A process for each device: a CUDA error takes one arm of one device, a hung kernel is killed at its deadline.
+"""A process for each device: a CUDA error takes one variant of one device, a hung kernel is killed at its deadline.
 
 The parent never has a CUDA context. It waits in short turns, so that a wish to stop is heard within moments.
 """
@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from precision_agent.backends.factory import Opening
-from precision_agent.cases import Arm
-from precision_agent.protocol import FATAL_REASONS, Device, Origin, Refusal
+from precision_agent.cases import Variant
+from precision_agent.protocol import FATAL_REASONS, Device, Refusal, ResultProvenance
 from precision_agent.sampling.devices import Call, Machine, Stop, machine_of
 from precision_agent.sampling.sample import STOPPED
 from precision_api.exits import BACKEND_UNAVAILABLE, NOTHING_FINISHED
@@ -32,7 +32,7 @@ TURN_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds before a silent process counts as hung, beyond what its order is expected to take."""
+    """Seconds before a silent process counts as hung, beyond what its call is expected to take."""
 
     start: float = 300.0
     """Importing torch and Transformer Engine from a cold image layer takes a minute and more."""
@@ -94,7 +94,7 @@ class ProcessPool:
     def __init__(self, openings: Sequence[Opening], promised: int, stop: Stop, patience: Patience = PATIENCE) -> None:
         self._workers = [Worker(opening) for opening in openings]
         self._promised, self._stop, self._patience = promised, stop, patience
-        self._withdrawn: dict[tuple[int, Arm], Failure] = {}
+        self._withdrawn: dict[tuple[int, Variant], Failure] = {}
         self._name: BackendName | None = None
         self._machine: Machine | None = None
 
@@ -112,20 +112,20 @@ class ProcessPool:
             self._machine = machine_of(devices, self._promised)
         return self._machine
 
-    def origin(self) -> Origin:
+    def provenance(self) -> ResultProvenance:
         """Measured, here and now: what replays has no process."""
-        return Origin("measured")
+        return ResultProvenance("measured")
 
-    def all(self, order: Call) -> tuple[Any, ...]:
+    def all(self, call: Call) -> tuple[Any, ...]:
         """Each device's answer; all work at the same time."""
-        return self._ask([(index, order) for index in range(len(self._workers))])
+        return self._ask([(index, call) for index in range(len(self._workers))])
 
-    def spread(self, orders: Sequence[Call]) -> tuple[Any, ...]:
-        """As many orders at a time as there are devices."""
+    def spread(self, calls: Sequence[Call]) -> tuple[Any, ...]:
+        """As many calls at a time as there are devices."""
         answers: list[Any] = []
         width = len(self._workers)
-        for start in range(0, len(orders), width):
-            answers += self._ask(list(enumerate(orders[start : start + width])))
+        for start in range(0, len(calls), width):
+            answers += self._ask(list(enumerate(calls[start : start + width])))
         return tuple(answers)
 
     def close(self) -> None:
@@ -133,9 +133,9 @@ class ProcessPool:
         for worker in self._workers:
             worker.end()
 
-    def _must(self, order: Call) -> tuple[Any, ...]:
+    def _must(self, call: Call) -> tuple[Any, ...]:
         """Answers without which there is no run; raises Refusal."""
-        answers = self.all(order)
+        answers = self.all(call)
         for answer in answers:
             if isinstance(answer, Refusal):
                 raise answer
@@ -151,23 +151,23 @@ class ProcessPool:
         ended = self._stop()
         if ended:
             return (ended,) * len(asked)
-        for index, order in asked:
-            withdrawn = order.arm and self._withdrawn.get((index, order.arm))
+        for index, call in asked:
+            withdrawn = call.variant and self._withdrawn.get((index, call.variant))
             if withdrawn:
                 answers[index] = withdrawn
             else:
-                todo[index] = order
+                todo[index] = call
         self._begin(todo, answers)
-        for index, order in todo.items():
+        for index, call in todo.items():
             if index not in answers:
-                self._send(index, order, answers)
+                self._send(index, call, answers)
         waiting = [index for index in todo if index not in answers]
         seconds = max((todo[index].seconds for index in waiting), default=0.0)
         self._collect(waiting, answers, 3 * seconds + self._patience.call)
-        for index, order in todo.items():
+        for index, call in todo.items():
             answer = answers[index]
-            if order.arm and isinstance(answer, Failure) and answer.reason in FATAL_REASONS:
-                self._withdrawn[index, order.arm] = answer
+            if call.variant and isinstance(answer, Failure) and answer.reason in FATAL_REASONS:
+                self._withdrawn[index, call.variant] = answer
                 self._workers[index].end()
         return tuple(answers[index] for index, _ in asked)
 
@@ -183,11 +183,11 @@ class ProcessPool:
                 answers[index] = answer
                 self._workers[index].end()
 
-    def _send(self, index: int, order: Call, answers: dict[int, Any]) -> None:
+    def _send(self, index: int, call: Call, answers: dict[int, Any]) -> None:
         wire = self._workers[index].wire
         assert wire is not None
         try:
-            wire.send((order.method, order.arguments))
+            wire.send((call.method, call.arguments))
         except OSError:
             answers[index] = Failure(reason="worker_died", message=self._workers[index].died())
 

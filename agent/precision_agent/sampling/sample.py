@@ -1,4 +1,4 @@
-"""Takes the samples of a run: palindrome after palindrome, until all are done or somebody says stop."""
+"""Takes the samples of a run: ABBA block after ABBA block, until all are done or somebody says stop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from precision_agent.cases import Arm, Case, Cases, GemmCase, TrainingCase, refusal_of
-from precision_agent.method.order import palindromes
+from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, refusal_of
+from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.slot import slot_of
 from precision_agent.power.aliasing import sure_pause
 from precision_agent.power.energy import Window
@@ -19,20 +19,20 @@ from precision_api.request import Timing
 from precision_api.result import Backend, Failure
 
 CaseKey = tuple[str, Case]
-"""An arm's label and a case."""
-LEAST_PALINDROMES = 2
-"""One palindrome has no spread, so no interval, and a number without an interval is not a result."""
+"""A variant's label and a case."""
+LEAST_ABBA_BLOCKS = 2
+"""One ABBA block has no spread, so no interval, and a number without an interval is not a result."""
 STOPPED = frozenset({"terminated", "deadline"})
 POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "layers", "layers")
-"""Which part of the step an arm's visits replay in turn: the layers are most of a full-depth step."""
+"""Which part of the step a variant's slots replay in turn: the layers are most of a full-depth step."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerWindow:
-    """One part of an arm's step replayed on all GPUs at once; the window is the intersection of theirs.
+    """One part of a variant's step replayed on all GPUs at once; the window is the intersection of theirs.
 
     By device: `steps`, the period of its own steps (left out: `step_seconds`, which is their mean), and `running`, the
-    share of the window in which steps ran; the rest were pauses, one after each group of `calls` steps. `palindrome` is
+    share of the window in which steps ran; the rest were pauses, one after each group of `calls` steps. `abba_block` is
     the place, from 0, of the one that the window belongs to.
     """
 
@@ -43,7 +43,7 @@ class PowerWindow:
     running: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
     calls: int | None = None
-    palindrome: int = 0
+    abba_block: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ DEPTH_CHANGED = Failure(
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What the complete palindromes gave: for each palindrome one value a device, in the order of the crew's names.
+    """What the complete ABBA blocks gave: for each ABBA block one value a device, in the order of the devices' names.
 
-    `seconds` are of one call, by arm and case; `regions` of the training step's parts, by arm. A failed case has its
-    reason instead, also where it failed on one device only: a sum of the others would be too small. `windows` are the
-    power windows, `timed` all windows in which an arm was measured. `ended` tells why there are fewer palindromes than
-    asked for, `repeated` how many were measured twice because a GPU was held back by heat or brake.
+    `seconds` are of one call, by variant and case; `regions` of the training step's parts, by variant. A failed case
+    has its reason instead, also where it failed on one device only: a sum of the others would be too small. `windows`
+    are the power windows, `timed` all windows in which a variant was measured. `ended` tells why there are fewer ABBA
+    blocks than asked for, `repeated` how many were measured twice because a GPU was held back by heat or brake.
     """
 
     passes: int
@@ -81,17 +81,17 @@ class Samples:
     ended: Failure | None = None
     repeated: int = 0
 
-    def of(self, arm: Arm, case: Case) -> tuple[float, ...] | Failure:
-        """The devices' mean in each palindrome, or why there is none."""
-        values = self.by_device(arm, case)
+    def of(self, variant: Variant, case: Case) -> tuple[float, ...] | Failure:
+        """The devices' mean in each ABBA block, or why there is none."""
+        values = self.by_device(variant, case)
         return values if isinstance(values, Failure) else tuple(fmean(devices) for devices in values)
 
-    def by_device(self, arm: Arm, case: Case) -> tuple[tuple[float, ...], ...] | Failure:
-        """The values of one arm and case, or why there are none."""
-        failure = self.failures.get((arm.label, case))
+    def by_device(self, variant: Variant, case: Case) -> tuple[tuple[float, ...], ...] | Failure:
+        """The values of one variant and case, or why there are none."""
+        failure = self.failures.get((variant.label, case))
         if failure:
             return failure
-        values = self.seconds.get((arm.label, case), ())
+        values = self.seconds.get((variant.label, case), ())
         return values or self.ended or Failure(reason="not_measured", message="no complete palindrome")
 
     def so_far(self) -> Samples:
@@ -100,18 +100,18 @@ class Samples:
 
 
 @dataclass(slots=True)
-class _Pass:
-    """What one palindrome gave."""
+class _AbbaBlock:
+    """What one ABBA block gave."""
 
-    visits: dict[CaseKey, list[tuple[Sample, ...]]] = field(default_factory=dict)
+    slots: dict[CaseKey, list[tuple[Sample, ...]]] = field(default_factory=dict)
     windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
     ended: Failure | None = None
 
     def timed(self) -> dict[str, list[Window]]:
-        """All windows of each arm, power windows too."""
+        """All windows of each variant, power windows too."""
         found: dict[str, list[Window]] = {}
-        for (label, _), visits in self.visits.items():
-            found.setdefault(label, []).extend(window for visit in visits if (window := intersection(visit)))
+        for (label, _), slots in self.slots.items():
+            found.setdefault(label, []).extend(window for slot in slots if (window := intersection(slot)))
         for label, windows in self.windows.items():
             found.setdefault(label, []).extend(one.window for one in windows)
         return found
@@ -119,32 +119,32 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the run does between palindromes: `hot` says of the arms' windows that a figure of them would be marked."""
+    """What the run does between ABBA blocks: `hot` says of the variants' windows that their figure would be marked."""
 
     after_pass: Callable[[Samples], None] | None = None
     hot: Callable[[Sequence[Sequence[Window]]], bool] = lambda windows: False
-    before_visit: Callable[[int, int], None] = lambda done, of: None
-    failed: Callable[[Arm, Case, Failure], None] = lambda arm, case, failure: None
+    before_slot: Callable[[int, int], None] = lambda done, of: None
+    failed: Callable[[Variant, Case, Failure], None] = lambda variant, case, failure: None
 
 
 HOOKS = Hooks()
 
 
 def take(
-    crew: Devices,
+    devices: Devices,
     cases: Cases,
-    arms: tuple[Arm, ...],
+    variants: tuple[Variant, ...],
     timing: Timing,
     stop: Stop,
     metering: PowerWindowsWanted | None = None,
     hooks: Hooks = HOOKS,
     failures: Mapping[CaseKey, Failure] | None = None,
 ) -> Samples:
-    """Measures `cases` for `arms`; an unfinished palindrome is thrown away, for its pairs are incomplete.
+    """Measures `cases` for `variants`; an unfinished ABBA block is thrown away, for its pairs are incomplete.
 
     `failures` are known before: what failed while it was prepared is not tried again.
     """
-    return _Taking(crew, cases, timing, stop, metering, hooks, arms).run(dict(failures or {}))
+    return _Taking(devices, cases, timing, stop, metering, hooks, variants).run(dict(failures or {}))
 
 
 def intersection(samples: Sequence[Sample]) -> Window | None:
@@ -168,33 +168,33 @@ class _Taking:
 
     def __init__(
         self,
-        crew: Devices,
+        devices: Devices,
         cases: Cases,
         timing: Timing,
         stop: Stop,
         metering: PowerWindowsWanted | None,
         hooks: Hooks,
-        arms: tuple[Arm, ...],
+        variants: tuple[Variant, ...],
     ) -> None:
-        self.crew, self.cases, self.timing, self.stop = crew, cases, timing, stop
-        self.metering, self.hooks, self.arms = metering, hooks, arms
-        self.visit = slot_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
-        self.names = crew.machine().names
-        self.passes: list[_Pass] = []
+        self.devices, self.cases, self.timing, self.stop = devices, cases, timing, stop
+        self.metering, self.hooks, self.variants = metering, hooks, variants
+        self.slot = slot_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
+        self.names = devices.machine().names
+        self.passes: list[_AbbaBlock] = []
         self.failures: dict[CaseKey, Failure] = {}
         self.power_failures: dict[str, Failure] = {}
         self.repeated = 0
         self.done = 0
 
     def run(self, known: dict[CaseKey, Failure]) -> Samples:
-        """All palindromes; one in which heat or brake held a GPU back is measured once more, then it stands."""
-        self.failures = {**_impossible(self.cases, self.arms, self.crew.name), **known}
+        """All ABBA blocks; one in which heat or brake held a GPU back is measured once more, then it stands."""
+        self.failures = {**_impossible(self.cases, self.variants, self.devices.name), **known}
         chronic = False
-        for palindrome in palindromes(self.arms, self.timing.passes, self.timing.seed):
-            taken = self._palindrome(palindrome)
+        for abba_block in abba_blocks(self.variants, self.timing.passes, self.timing.seed):
+            taken = self._abba_block(abba_block)
             if not taken.ended and not chronic and self._hot(taken):
                 self.repeated += 1
-                again = self._palindrome(palindrome)
+                again = self._abba_block(abba_block)
                 # where the second is cut off, the first stands: a marked figure is better than none
                 taken = taken if again.ended else again
                 chronic = self._hot(taken)
@@ -205,70 +205,70 @@ class _Taking:
                 self.hooks.after_pass(self._frozen(None))
         return self._frozen(None)
 
-    def _hot(self, taken: _Pass) -> bool:
+    def _hot(self, taken: _AbbaBlock) -> bool:
         return self.hooks.hot(tuple(taken.timed().values()))
 
-    def _palindrome(self, palindrome: tuple[Arm, ...]) -> _Pass:
-        taken = _Pass()
-        for arm in palindrome:
-            self.hooks.before_visit(self.done, 2 * len(self.arms) * self.timing.passes)
+    def _abba_block(self, abba_block: tuple[Variant, ...]) -> _AbbaBlock:
+        taken = _AbbaBlock()
+        for variant in abba_block:
+            self.hooks.before_slot(self.done, 2 * len(self.variants) * self.timing.passes)
             self.done += 1
-            if self.visit.discarded:
-                self._settle(arm)
+            if self.slot.discarded:
+                self._settle(variant)
             for case in self.cases.all:
-                taken.ended = self.stop() or self._case(case, arm, taken)
+                taken.ended = self.stop() or self._case(case, variant, taken)
                 if taken.ended:
                     return taken
         return taken
 
-    def _settle(self, arm: Arm) -> None:
-        seconds = self.visit.discarded
-        self.crew.all(Call("settle", (arm, seconds), seconds, arm))
+    def _settle(self, variant: Variant) -> None:
+        seconds = self.slot.discarded
+        self.devices.all(Call("settle", (variant, seconds), seconds, variant))
 
-    def _case(self, case: Case, arm: Arm, taken: _Pass) -> Failure | None:
-        """Measures one case of one visit; why the run must end, or None."""
-        key = (arm.label, case)
+    def _case(self, case: Case, variant: Variant, taken: _AbbaBlock) -> Failure | None:
+        """Measures one case of one slot; why the run must end, or None."""
+        key = (variant.label, case)
         if key in self.failures:
             return None
         seconds = self._seconds(case)
-        answers = tuple(map(_timed, self.crew.all(Call("measure", (case, arm, seconds), seconds, arm))))
+        answers = tuple(map(_timed, self.devices.all(Call("measure", (case, variant, seconds), seconds, variant))))
         failure = first_failure(self.names, answers)
         if failure:
             if failure.reason in STOPPED:
                 return failure
             self.failures[key] = failure
-            self.hooks.failed(arm, case, failure)
+            self.hooks.failed(variant, case, failure)
             return None
-        taken.visits.setdefault(key, []).append(answers)
+        taken.slots.setdefault(key, []).append(answers)
         if isinstance(case, TrainingCase) and self.metering:
-            # by complete palindromes: one that is measured again replays the same parts
-            number = 2 * len(self.passes) + len(taken.visits[key]) - 1
-            return self._power(arm, answers, taken, self.metering, number)
+            # by complete ABBA blocks: one that is measured again replays the same parts
+            number = 2 * len(self.passes) + len(taken.slots[key]) - 1
+            return self._power(variant, answers, taken, self.metering, number)
         return None
 
     def _seconds(self, case: Case) -> float:
-        """Of one case in one visit: the GEMMs share a segment, the training step has one with its power window."""
+        """Of one case in one slot: the GEMMs share a segment, the training step has one with its power window."""
         if isinstance(case, GemmCase):
-            return self.visit.gemms / len(self.cases.gemms)
-        return self.visit.training
+            return self.slot.gemms / len(self.cases.gemms)
+        return self.slot.training
 
     def _power(
-        self, arm: Arm, step: Sequence[Sample], taken: _Pass, metering: PowerWindowsWanted, number: int
+        self, variant: Variant, step: Sequence[Sample], taken: _AbbaBlock, metering: PowerWindowsWanted, number: int
     ) -> Failure | None:
-        """The power window of the arm's visit `number`; why the run must end, or None."""
+        """The power window of the variant's slot `number`; why the run must end, or None."""
         part = POWER_PARTS[number % len(POWER_PARTS)]
-        seconds = self.visit.power
+        seconds = self.slot.power
         if part not in parts_of(step[0].regions):
             part = "layers"
         periods = [parts_of(sample.regions).get(part, sample.seconds) for sample in step]
         pause, calls = sure_pause(periods, metering.sensor_seconds)
-        arguments = (arm, part, seconds, pause, self.timing.seed + number, calls)
-        answers = self.crew.all(Call("power_window", arguments, seconds, arm))
+        arguments = (variant, part, seconds, pause, self.timing.seed + number, calls)
+        answers = self.devices.all(Call("power_window", arguments, seconds, variant))
         failure = first_failure(self.names, answers)
         if failure:
             if failure.reason in STOPPED:
                 return failure
-            self.power_failures.setdefault(arm.label, failure)
+            self.power_failures.setdefault(variant.label, failure)
             return None
         window = intersection(answers)
         if window:
@@ -276,12 +276,12 @@ class _Taking:
             running = {name: answer.running for name, answer in zip(self.names, answers, strict=True)}
             period, place = fmean(steps.values()), len(self.passes)
             made = PowerWindow(part, window, period, pause, running, steps, calls, place)
-            taken.windows.setdefault(arm.label, []).append(made)
+            taken.windows.setdefault(variant.label, []).append(made)
         return None
 
     def _frozen(self, ended: Failure | None) -> Samples:
-        keys = {key for taken in self.passes for key in taken.visits} - self.failures.keys()
-        whole = {key: [taken.visits[key] for taken in self.passes if key in taken.visits] for key in keys}
+        keys = {key for taken in self.passes for key in taken.slots} - self.failures.keys()
+        whole = {key: [taken.slots[key] for taken in self.passes if key in taken.slots] for key in keys}
         failures = self.failures | {key: DEPTH_CHANGED for key, passes in whole.items() if _depth_changed(passes)}
         whole = {key: passes for key, passes in whole.items() if key not in failures}
         timed: dict[str, list[Window]] = {}
@@ -290,10 +290,10 @@ class _Taking:
                 timed.setdefault(label, []).extend(windows)
         return Samples(
             passes=len(self.passes),
-            seconds={key: tuple(_device_means(visits) for visits in passes) for key, passes in whole.items()},
+            seconds={key: tuple(_device_means(slots) for slots in passes) for key, passes in whole.items()},
             failures=failures,
             regions={
-                key[0]: tuple(_device_regions(visits) for visits in passes)
+                key[0]: tuple(_device_regions(slots) for slots in passes)
                 for key, passes in whole.items()
                 if isinstance(key[1], TrainingCase)
             },
@@ -319,40 +319,40 @@ def _timed(answer: object) -> Any:
 
 
 def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
-    """Whether the short model was another one on some device or in some visit: its regions can't be put together."""
+    """Whether the short model was another one on some device or in some slot: its regions can't be put together."""
     found = {
         (sample.layers_measured, sample.optimizer_parameters, frozenset(sample.regions))
-        for visits in passes
-        for visit in visits
-        for sample in visit
+        for slots in passes
+        for slot in slots
+        for sample in slot
     }
     return len(found) > 1
 
 
 def _fact(passes: Sequence[Sequence[Sequence[Sample]]]) -> Sample:
     """What stands for all samples of a case: the first, but eager where one of them was, and as busy as the least."""
-    samples = [sample for visits in passes for visit in visits for sample in visit]
+    samples = [sample for slots in passes for slot in slots for sample in slot]
     ran = next((sample for sample in samples if sample.execution == "eager"), samples[0])
     busy = min((sample.busy for sample in samples if sample.busy is not None), default=None)
     return replace(samples[0], execution=ran.execution, execution_reason=ran.execution_reason, busy=busy)
 
 
-def _device_means(visits: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
-    """Seconds of a call on each device, mean of a palindrome's visits."""
-    return tuple(fmean(sample.seconds for sample in device) for device in zip(*visits, strict=True))
+def _device_means(slots: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
+    """Seconds of a call on each device, mean of an ABBA block's slots."""
+    return tuple(fmean(sample.seconds for sample in device) for device in zip(*slots, strict=True))
 
 
-def _device_regions(visits: Sequence[Sequence[Sample]]) -> tuple[Mapping[RegionName, float], ...]:
-    """The regions that all visits have, mean of the visits, for each device."""
-    return tuple(dict(_shared_regions(device)) for device in zip(*visits, strict=True))
+def _device_regions(slots: Sequence[Sequence[Sample]]) -> tuple[Mapping[RegionName, float], ...]:
+    """The regions that all slots have, mean of the slots, for each device."""
+    return tuple(dict(_shared_regions(device)) for device in zip(*slots, strict=True))
 
 
-def _shared_regions(visits: Sequence[Sample]) -> Iterator[tuple[RegionName, float]]:
-    for name in visits[0].regions:
-        if all(name in visit.regions for visit in visits):
-            yield name, fmean(visit.regions[name] for visit in visits)
+def _shared_regions(slots: Sequence[Sample]) -> Iterator[tuple[RegionName, float]]:
+    for name in slots[0].regions:
+        if all(name in slot.regions for slot in slots):
+            yield name, fmean(slot.regions[name] for slot in slots)
 
 
-def _impossible(cases: Cases, arms: tuple[Arm, ...], backend: Backend) -> dict[CaseKey, Failure]:
-    refused = {(arm.label, case): refusal_of(case, arm, backend) for arm in arms for case in cases.all}
+def _impossible(cases: Cases, variants: tuple[Variant, ...], backend: Backend) -> dict[CaseKey, Failure]:
+    refused = {(variant.label, case): refusal_of(case, variant, backend) for variant in variants for case in cases.all}
     return {key: failure for key, failure in refused.items() if failure}

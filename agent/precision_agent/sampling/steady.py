@@ -1,6 +1,7 @@
-"""Warming up until temperature, SM clock and step time have no slope any more (METHOD 4.4). The test is pure.
+"""Warming up until temperature, SM clock and step time have no slope any more. The test is pure.
 
-What drifts during the timed palindromes falls out of paired ratios, but not out of the rates themselves.
+The rules are in docs/development/method.md, "Warm-up".
+What drifts during the timed ABBA blocks falls out of paired ratios, but not out of the rates themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from precision_agent.cases import Arm
+from precision_agent.cases import Variant
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
@@ -19,10 +20,11 @@ from precision_api.result import Failure, Steadiness
 LONGEST_SECONDS = 180.0
 SLICE_SECONDS = 2.0
 LEAST_POINTS = 8
-"""[try] Slices that a slope is taken over, 16 s: clocks follow a load within seconds, heat within tens."""
+"""Assumed, not tried on a GPU: slices that a slope is taken over, 16 s. Clocks follow a load within seconds, heat
+within tens."""
 TOLERANCE = {"celsius": 1.0, "sm_mhz": 10.0, "step": 0.003}
-"""[try] Change over those slices that counts as none: one step of the thermometer, less than one step of the clock
-(15 MHz), 0.3 % of the step time."""
+"""Assumed, not tried on a GPU: change over those slices that counts as none: one step of the thermometer, less than one
+step of the clock (15 MHz), 0.3 % of the step time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +75,26 @@ def _change(times: Sequence[float], values: Sequence[float]) -> tuple[float, flo
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """How to warm up; `longest_seconds` is less than METHOD's 180 s where the deadline is near."""
+    """How to warm up; `longest_seconds` is less than 180 s where the deadline is near."""
 
     longest_seconds: float = LONGEST_SECONDS
     slice_seconds: float = SLICE_SECONDS
 
 
 def warm_up(
-    crew: Devices,
-    arm: Arm,
+    devices: Devices,
+    variant: Variant,
     recorded: Callable[[], Mapping[str, Recording]],
     stop: Stop,
     told: Callable[[float], None],
     plan: WarmUp,
 ) -> Steadiness:
-    """Runs the arm's load until it is steady or the time is over; never fails a run."""
+    """Runs the variant's load until it is steady or the time is over; never fails a run."""
     slices: list[Slice] = []
     spent = 0.0
     while spent < plan.longest_seconds and not stop():
-        answers = crew.all(Call("settle", (arm, plan.slice_seconds), plan.slice_seconds, arm))
-        failure = first_failure(crew.machine().names, answers)
+        answers = devices.all(Call("settle", (variant, plan.slice_seconds), plan.slice_seconds, variant))
+        failure = first_failure(devices.machine().names, answers)
         if failure:
             stopped = failure.reason in STOPPED
             return Steadiness(

@@ -1,4 +1,4 @@
-"""The process of one device: obeys one order after the other, and ends after a CUDA error, which poisons its context.
+"""The process of one device: makes one call after the other, and ends after a CUDA error, which poisons its context.
 
 `python -m precision_agent.sampling.worker FD`, spoken to over that file descriptor in pickled frames. Its stdout is
 stderr: the agent's stdout ends with the lines of the result, and libraries print.

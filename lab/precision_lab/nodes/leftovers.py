@@ -24,13 +24,13 @@ from precision_lab.lab import LabSettings
 from precision_lab.nodes.cluster import start_real_lab
 from precision_lab.nodes.sandbox import KERNEL_SETTINGS
 from precision_lab.nodes.support import missing
-from precision_lab.processes.processes import PREFIX, ProcessError, keeper_of
+from precision_lab.processes.processes import PREFIX, ProcessError, supervisor_of
 
 NAME = "leftovers"
 MODULE = "precision_lab.nodes.leftovers"
 VICTIMS = ("keeper", "owner", "both")
 SETTLE_SECONDS = 20.0
-"""How long the kernel and the keeper may take to clear up after the end."""
+"""How long the kernel and the supervisor may take to clear up after the end."""
 LONGEST_SECONDS = 15.0
 """A lab is up after some ten seconds on two quiet cores: kills come while it starts, and after."""
 
@@ -104,22 +104,22 @@ def _settled(before: Snapshot) -> list[str]:
 
 
 def _kill_one(victim: str, seconds: float) -> None:
-    """Starts a lab in a process of its own and kills that process, its keeper, or both, after so many seconds."""
+    """Starts a lab in a process of its own and kills that process, its supervisor, or both, after so many seconds."""
     owner = subprocess.Popen([sys.executable, "-m", MODULE, "--hold"], stdout=subprocess.DEVNULL)
     time.sleep(seconds)
-    keeper = keeper_of(Path(tempfile.gettempdir()) / f"{PREFIX}{os.getuid()}-{NAME}")
-    if victim != "owner" and keeper:
-        keeper.signal(signal.SIGKILL)
+    supervisor = supervisor_of(Path(tempfile.gettempdir()) / f"{PREFIX}{os.getuid()}-{NAME}")
+    if victim != "owner" and supervisor:
+        supervisor.signal(signal.SIGKILL)
     if victim != "keeper":
         owner.kill()
     owner.wait(60)
     deadline = time.monotonic() + SETTLE_SECONDS
-    while keeper and keeper.alive() and time.monotonic() < deadline:  # its owner is gone: it ends by itself
+    while supervisor and supervisor.alive() and time.monotonic() < deadline:  # its owner is gone: it ends by itself
         time.sleep(0.1)
 
 
 def _hold() -> None:
-    """A lab until this process is killed or its keeper is gone."""
+    """A lab until this process is killed or its supervisor is gone."""
     with start_real_lab({}, settings=LabSettings(simulate=False, name=NAME)) as real:
         while True:
             real.lab.processes.states()

@@ -1,9 +1,9 @@
 """The sandbox of a cluster with real nodes: process ids, mounts, interfaces and IPC of its own, gone with its init.
 
-The keeper of a run folder starts `python -m precision_lab.nodes.sandbox RUN_DIR` as a child of `unshare`. That
-process, number 1 of its namespaces, sets the rooms up and is then a keeper itself: every program of the cluster is its
-child, and sees the same process ids and mounts. When it dies, for whatever reason, the kernel kills all that is left,
-containers too, and takes mounts and interfaces away.
+The supervisor of a run folder starts `python -m precision_lab.nodes.sandbox RUN_DIR` as a child of `unshare`. That
+process, number 1 of its namespaces, sets the rooms up and is then a supervisor itself: every program of the cluster is
+its child, and sees the same process ids and mounts. When it dies, for whatever reason, the kernel kills all that is
+left, containers too, and takes mounts and interfaces away.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ kubelet that reads it then ends.
 """
 
 
-class SandboxKeeper(Supervisor):
-    """The keeper inside: it lives until it is told to end, and leaves the run folder to the one outside."""
+class SandboxSupervisor(Supervisor):
+    """The supervisor inside: it lives until it is told to end, and leaves the run folder to the one outside."""
 
     socket_name = SOCKET
 
@@ -144,13 +144,13 @@ def _run(*command: str) -> None:
 def main() -> None:
     """Sets the sandbox up and serves the run folder given as the first argument, until SIGTERM."""
     run_dir, interfaces = Path(sys.argv[1]), json.loads(sys.argv[2])
-    keeper = SandboxKeeper(run_dir)
-    signal.signal(signal.SIGTERM, keeper.end)
+    supervisor = SandboxSupervisor(run_dir)
+    signal.signal(signal.SIGTERM, supervisor.end)
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     _set_up(run_dir, interfaces)
     os.chdir("/")
-    keeper.serve()
+    supervisor.serve()
 
 
 if __name__ == "__main__":

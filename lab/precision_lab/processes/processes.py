@@ -1,4 +1,4 @@
-"""Processes of one cluster: started, asked and ended through the keeper of their run folder."""
+"""Processes of one cluster: started, asked and ended through the supervisor of their run folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProcessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """One process as the keeper sees it: `exit` is None while it runs."""
+    """One process as the supervisor sees it: `exit` is None while it runs."""
 
     name: str
     pid: int
@@ -45,7 +45,7 @@ class Processes:
 
     run_dir: Path
     socket_name: str = SOCKET
-    """Which keeper of the folder starts and stops them: the one outside, or the one inside of its sandbox."""
+    """Which supervisor of the folder starts and stops them: the one outside, or the one inside of its sandbox."""
 
     def start(
         self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None, grace_seconds: float = 3.0
@@ -106,16 +106,16 @@ class Processes:
         owners = [Identity.parse(path.name) for path in (self.run_dir / OWNERS).glob("*")]
         return any(owner is not None and owner.alive() for owner in owners)
 
-    def keeper(self) -> Identity | None:
-        """The keeper's process, or None before it has started and after it has gone."""
-        return keeper_of(self.run_dir)
+    def supervisor(self) -> Identity | None:
+        """The supervisor's process, or None before it has started and after it has gone."""
+        return supervisor_of(self.run_dir)
 
     def end(self) -> None:
-        """Stops everything that the keeper started, and removes the run folder. Returns when all is gone."""
-        keeper = self.keeper()
-        if keeper:
-            keeper.signal(signal.SIGTERM)
-            _wait_until_gone(keeper)
+        """Stops everything that the supervisor started, and removes the run folder. Returns when all is gone."""
+        supervisor = self.supervisor()
+        if supervisor:
+            supervisor.signal(signal.SIGTERM)
+            _wait_until_gone(supervisor)
         _remove(self.run_dir)
 
     def _ask(self, do: str, **request: Any) -> dict[str, ProcessState]:
@@ -128,7 +128,7 @@ class Processes:
                     stream.flush()
                     answer = json.loads(stream.readline())
         except (OSError, ValueError) as problem:
-            if self.keeper() is None:
+            if self.supervisor() is None:
                 raise ProcessError(f"The cluster of {self.run_dir} is gone: another command has ended it.") from problem
             raise ProcessError(f"asking the keeper of {self.run_dir}: {problem}") from problem
         if "error" in answer:
@@ -136,17 +136,17 @@ class Processes:
         return {name: ProcessState(name, state["pid"], state["exit"]) for name, state in answer["processes"].items()}
 
 
-def keeper_of(run_dir: Path) -> Identity | None:
-    """The living keeper of a run folder."""
+def supervisor_of(run_dir: Path) -> Identity | None:
+    """The living supervisor of a run folder."""
     try:
-        keeper = Identity.parse((run_dir / IDENTITY).read_text())
+        supervisor = Identity.parse((run_dir / IDENTITY).read_text())
     except FileNotFoundError:
         return None
-    return keeper if keeper and keeper.alive() else None
+    return supervisor if supervisor and supervisor.alive() else None
 
 
 def launch(name: str = "") -> Processes:
-    """A new run folder with its keeper, owned by this process.
+    """A new run folder with its supervisor, owned by this process.
 
     A named folder can be found again by `named`; ProcessError when one of that name is alive.
     """
@@ -160,7 +160,7 @@ def launch(name: str = "") -> Processes:
         command = [sys.executable, "-m", "precision_lab.processes.supervisor", str(run_dir)]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=True)
     deadline = time.monotonic() + START_SECONDS
-    while processes.keeper() is None:
+    while processes.supervisor() is None:
         if time.monotonic() > deadline:
             raise ProcessError(f"the keeper did not start within {START_SECONDS:.0f} s: {processes.log('keeper')}")
         time.sleep(0.01)
@@ -170,7 +170,7 @@ def launch(name: str = "") -> Processes:
 def named(name: str) -> Processes | None:
     """The living cluster of this name, if there is one."""
     run_dir = _named_folder(name)
-    return Processes(run_dir) if keeper_of(run_dir) else None
+    return Processes(run_dir) if supervisor_of(run_dir) else None
 
 
 def end_named(name: str) -> bool:
@@ -183,7 +183,7 @@ def end_named(name: str) -> bool:
 
 
 def sweep() -> None:
-    """Removes run folders of this user whose keeper and owners are gone (a keeper that was killed can't)."""
+    """Removes run folders of this user whose supervisor and owners are gone (a supervisor that was killed can't)."""
     for run_dir in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         if run_dir.is_dir() and run_dir.stat().st_uid == os.getuid() and _abandoned(run_dir):
             _remove(run_dir)
@@ -196,8 +196,8 @@ def _remove(run_dir: Path) -> None:
 
 
 def _abandoned(run_dir: Path) -> bool:
-    """True when nobody is behind a folder any more; a fresh one without a keeper may be starting just now."""
-    if keeper_of(run_dir):
+    """True when nobody is behind a folder any more; a fresh one without a supervisor may be starting just now."""
+    if supervisor_of(run_dir):
         return False
     if (run_dir / IDENTITY).exists():
         return True
@@ -221,13 +221,13 @@ def _named_folder(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"{PREFIX}{os.getuid()}-{name}"
 
 
-def _wait_until_gone(keeper: Identity) -> None:
+def _wait_until_gone(supervisor: Identity) -> None:
     for _ in _ticks(END_SECONDS):
-        if not keeper.alive():
+        if not supervisor.alive():
             return
-    keeper.signal(signal.SIGKILL)
+    supervisor.signal(signal.SIGKILL)
     for _ in _ticks(5.0):
-        if not keeper.alive():
+        if not supervisor.alive():
             return
 
 

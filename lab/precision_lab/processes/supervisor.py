@@ -1,9 +1,9 @@
-"""The keeper: a small process that owns every other process of one cluster, and ends them with itself.
+"""The supervisor: a small process that owns every other process of one cluster, and ends them with itself.
 
-Each child gets SIGKILL from the kernel when the keeper dies (PR_SET_PDEATHSIG), so a crash leaves nothing behind. The
-keeper ends, and takes the run folder with it, when it is told to, on SIGTERM, or when the last owner (a test run, a
-command) is gone, unless the folder was detached. It signals its own children only. One thread, because the kernel ties
-a child's death signal to the thread that started it.
+Each child gets SIGKILL from the kernel when the supervisor dies (PR_SET_PDEATHSIG), so a crash leaves nothing behind.
+The supervisor ends, and takes the run folder with it, when it is told to, on SIGTERM, or when the last owner (a test
+run, a command) is gone, unless the folder was detached. It signals its own children only. One thread, because the
+kernel ties a child's death signal to the thread that started it.
 
 The run folder is its state: `keeper` (its identity), `owners/<identity>`, `detached`, `logs/`.
 """
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True)
 class Child:
-    """A process that the keeper started, alone in its process group."""
+    """A process that the supervisor started, alone in its process group."""
 
     process: subprocess.Popen[bytes]
     grace_seconds: float
@@ -178,11 +178,11 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
-    keeper = Supervisor(Path(sys.argv[1]))
-    signal.signal(signal.SIGTERM, keeper.end)
+    supervisor = Supervisor(Path(sys.argv[1]))
+    signal.signal(signal.SIGTERM, supervisor.end)
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    keeper.serve()
+    supervisor.serve()
 
 
 if __name__ == "__main__":

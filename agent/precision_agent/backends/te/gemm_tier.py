@@ -1,6 +1,6 @@
 """Tier A: the GEMMs of one linear layer, forward and backward, through the module that training uses.
 
-One unit is one layer in one arm: forward, data gradient (with the quantisation of the incoming gradient) and weight
+One unit is one layer in one variant: forward, data gradient (with the quantisation of the incoming gradient) and weight
 gradient are three regions of its program, so that one loop gives the samples of all its cases.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
-from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name, of_variant
+from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name, of_batch_kind
 from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear, linear, weights_of
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
@@ -46,13 +47,13 @@ def shape_of(case: GemmCase) -> LinearShape:
 class ProfiledUnit:
     """What the profiler showed of a unit: kernel seconds of each pass, and how busy the GPU was in the timed mode.
 
-    `variant` is the one that was profiled: of the micro batches that find their weights quantised already, where there
-    are such.
+    `batch_kind` is the kind that was profiled: of the micro batches that find their weights quantised already, where
+    there are such.
     """
 
     kernels: Mapping[Pass, Shares]
     busy: float | None
-    variant: str
+    batch_kind: str
 
 
 def sample_of(case: GemmCase, timings: Timings, told: ProfiledUnit, program: Program, rotated: int) -> Sample | Failure:
@@ -62,7 +63,7 @@ def sample_of(case: GemmCase, timings: Timings, told: ProfiledUnit, program: Pro
     micro batches, applied to the time of the same kind: the first one's time would bring its cast of the weight along.
     """
     if case.mode == "prequantized":
-        timings = of_variant(timings, told.variant)
+        timings = of_batch_kind(timings, told.batch_kind)
     seconds = by_name(timings, (case.pass_,))[case.pass_] / rotated / case.groups
     if case.mode == "prequantized":
         share = told.kernels[case.pass_].gemm_share
@@ -85,7 +86,7 @@ def sample_of(case: GemmCase, timings: Timings, told: ProfiledUnit, program: Pro
 
 @dataclass(slots=True)
 class Unit:
-    """One layer in one arm. Owns its modules, its recipe object and its part of Transformer Engine's global state.
+    """One layer in one variant. Owns its modules, its recipe object and its part of Transformer Engine's global state.
 
     Where one call's buffers would stay in the cache there are several equal modules, called in turn, as the layers of a
     model are: inside one autocast, so that delayed scaling updates all of them once.
@@ -140,7 +141,7 @@ class Unit:
                 misfit = recipes.wrong_quantizers(self.recipe, recipes.quantizers(module))
                 if misfit:
                     return Failure(reason="wrong_quantizer", message=f"{self._title}: {misfit}")
-            self.told = ProfiledUnit(traced, self._busy(), self._variants[-1][0])
+            self.told = ProfiledUnit(traced, self._busy(), self._batch_kinds[-1][0])
             self.program.pace()
         return None
 
@@ -167,7 +168,7 @@ class Unit:
         return f"{self.shape.m}x{self.shape.k}x{self.shape.n}"
 
     @property
-    def _variants(self) -> tuple[tuple[str, bool | None], ...]:
+    def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
         """Weights are quantised in the first micro batch of an optimizer step and kept for the others."""
         if self.recipe == "bf16" or self.accumulation == 1:
             return (("only", None),)
@@ -175,28 +176,29 @@ class Unit:
 
     def _regions(self) -> tuple[Region, ...]:
         made = []
-        for variant, first in self._variants:
+        for batch_kind, first in self._batch_kinds:
             made += [
-                Region("fprop", variant, lambda variant=variant, first=first: self._forward(variant, first)),  # type: ignore[misc]
-                Region("dgrad", variant, lambda variant=variant: self._backward(variant)),  # type: ignore[misc]
-                Region("wgrad", variant, lambda variant=variant: self._weight_gradients()),  # type: ignore[misc]
+                Region("fprop", batch_kind, partial(self._forward, batch_kind, first)),
+                Region("dgrad", batch_kind, partial(self._backward, batch_kind)),
+                Region("wgrad", batch_kind, self._weight_gradients),
             ]
         return tuple(made)
 
     def _cycle(self) -> tuple[tuple[str, str], ...]:
-        names = [variant for variant, _ in self._variants]
+        names = [batch_kind for batch_kind, _ in self._batch_kinds]
         order = names if len(names) == 1 else ["first", *["rest"] * (self.accumulation - 1)]
-        return tuple((pass_, variant) for variant in order for pass_ in PASSES)
+        return tuple((pass_, batch_kind) for batch_kind in order for pass_ in PASSES)
 
-    def _forward(self, variant: str, first: bool | None) -> None:
+    def _forward(self, batch_kind: str, first: bool | None) -> None:
         for x in self._x:
             x.grad = None
         with self.api.autocast(self._te_recipe):
             pairs = zip(self.modules, self._x, strict=True)
-            self._y[variant] = [call_linear(module, self.shape, x, first) for module, x in pairs]
+            self._y[batch_kind] = [call_linear(module, self.shape, x, first) for module, x in pairs]
 
-    def _backward(self, variant: str) -> None:
-        for y in reversed(self._y.pop(variant)):  # as in a model: the first module's comes last, and updates the scales
+    def _backward(self, batch_kind: str) -> None:
+        # as in a model: the first module's comes last, and updates the scales
+        for y in reversed(self._y.pop(batch_kind)):
             y.backward(self._dy)
 
     def _weight_gradients(self) -> None:
@@ -258,12 +260,12 @@ class Unit:
         """Launches of ten eager steps of the cycle's common kind; must run before the program is captured."""
 
         def steps() -> None:
-            variant = self._variants[-1][0]
+            batch_kind = self._batch_kinds[-1][0]
             for _ in range(PROFILED_STEPS):
                 for pass_ in PASSES:
                     name = range_name("forward" if pass_ == "fprop" else "backward", region=pass_)
                     with self.engine.annotate(name):
-                        self.program.go((pass_, variant))
+                        self.program.go((pass_, batch_kind))
 
         return launches(self.engine.profile(steps))
 
@@ -277,11 +279,11 @@ class Unit:
     def _errors(self) -> dict[str, float]:
         """Errors of y, dx and dW against FP32, of the first rows of the first module's first group; may be NaN."""
         shape, x, dy = self.shape, self._x[0], self._dy
-        variant = self._variants[0][0]
-        self.program.go(("fprop", variant))
-        y = self._y[variant][0].detach()
-        self.program.go(("dgrad", variant))
-        self.program.go(("wgrad", variant))
+        batch_kind = self._batch_kinds[0][0]
+        self.program.go(("fprop", batch_kind))
+        y = self._y[batch_kind][0].detach()
+        self.program.go(("dgrad", batch_kind))
+        self.program.go(("wgrad", batch_kind))
         weight = weights_of(self.modules[0])[0]
         rows = min(CHECKED_ROWS, shape.m)
         exact_weight = weight.detach().float()

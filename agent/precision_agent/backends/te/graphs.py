@@ -18,10 +18,13 @@ WARM_UPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Work that is timed as one: its name, and how it is told apart from the same one of another variant."""
+    """Work that is timed as one: its name, and the kind of micro batch it is part of.
+
+    `batch_kind` is `only`, `first` or `rest`, and `step` for the optimizer, which comes once for all micro batches.
+    """
 
     name: str
-    variant: str
+    batch_kind: str
     work: Work
 
 
@@ -69,7 +72,7 @@ class Program:
     _run: dict[tuple[str, str], Work] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._run = {(region.name, region.variant): region.work for region in self.regions}
+        self._run = {(region.name, region.batch_kind): region.work for region in self.regions}
 
     def go(self, key: tuple[str, str]) -> None:
         """Runs one region."""
@@ -78,7 +81,7 @@ class Program:
     def once(self) -> None:
         """Runs every region once, in order."""
         for region in self.regions:
-            self.go((region.name, region.variant))
+            self.go((region.name, region.batch_kind))
 
     def warm_up(self, times: int = WARM_UPS) -> None:
         """Eager runs: workspaces, caches and heuristics are there afterwards, outside of any graph's memory."""
@@ -91,7 +94,7 @@ class Program:
         eager = dict(self._run)
         try:
             for region in self.regions:
-                key = (region.name, region.variant)
+                key = (region.name, region.batch_kind)
                 self._run[key] = self.engine.capture(region.work)
             self.execution, self.reason = "graph", ""
             fault = graph_fault(check(self))
@@ -187,7 +190,7 @@ def declined(error: BaseException) -> bool:
 
 
 def by_name(timings: Timings, names: Sequence[str]) -> dict[str, float]:
-    """Mean seconds of one run of each region, over its variants in the proportion in which the cycle has them."""
+    """Mean seconds of one run of each region, kinds of micro batch weighed as the cycle has them."""
     found = {}
     for name in names:
         rows = [(timings.seconds[key], timings.runs[key]) for key in timings.seconds if key[0] == name]
@@ -196,9 +199,9 @@ def by_name(timings: Timings, names: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def of_variant(timings: Timings, variant: str) -> Timings:
-    """The same timings, of the regions of one variant alone."""
-    keys = [key for key in timings.seconds if key[1] == variant]
+def of_batch_kind(timings: Timings, batch_kind: str) -> Timings:
+    """The same timings, of the regions of one kind of micro batch alone."""
+    keys = [key for key in timings.seconds if key[1] == batch_kind]
     return replace(
         timings, seconds={key: timings.seconds[key] for key in keys}, runs={key: timings.runs[key] for key in keys}
     )

@@ -29,7 +29,7 @@ INIT_STD = 0.02
 
 @dataclass(slots=True)
 class LossModel:
-    """Embedding, two layers in the arm's recipe, norm and head in BF16, FusedAdam with master weights."""
+    """Embedding, two layers in the variant's recipe, norm and head in BF16, FusedAdam with master weights."""
 
     api: Api
     engine: Engine

@@ -120,7 +120,7 @@ def transformer_layer(api: Api, plan: LayerPlan, device: torch.device) -> Any:
 
 
 def share_weights(module: Any, owner: Any) -> None:
-    """Gives `module` the very parameters of `owner`, an equal module: arms differ in recipe, not in weights."""
+    """Gives `module` the very parameters of `owner`, an equal module: variants differ in recipe, not in weights."""
     for (name, mine), (other, theirs) in zip(module.named_modules(), owner.named_modules(), strict=True):
         assert name == other, f"modules differ: {name} and {other}"
         for key in list(mine._parameters):
@@ -140,7 +140,7 @@ def keep_attention(api: Api, layer: Any, recipe: Any | None) -> None:
 
 @dataclass(slots=True)
 class Stack:
-    """The layers of one arm, with the recipe that it owns for life."""
+    """The layers of one variant, with the recipe that it owns for life."""
 
     api: Api
     layers: tuple[Any, ...]

@@ -11,9 +11,10 @@ MOST_ROTATIONS = 32
 BYTES_A_WEIGHT = 2 + 2 + 4 + 4 + 4
 """BF16 weight and gradient, FP32 master weight and Adam's two moments."""
 QUANTISED_BYTES_A_WEIGHT = 2
-"""FP8 weights in both directions: what each arm keeps of its own; FP4 keeps less."""
+"""FP8 weights in both directions: what each variant keeps of its own; FP4 keeps less."""
 MEMORY_SHARE = 0.85
-"""Of the device's memory for the short model [try]: the rest is the context's, the libraries' and fragmentation."""
+"""Of the device's memory for the short model. Assumed, not tried on a GPU: the rest is the context's, the libraries'
+and fragmentation."""
 
 
 def working_set_bytes(m: int, k: int, n: int, groups: int = 1) -> int:
@@ -59,8 +60,9 @@ def head_weights(model: ModelSpec, split: Split) -> int:
     return (model.vocab_size or 0) * model.hidden_size // split.tensor
 
 
-def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms: int) -> int:
-    """A guess of the memory that a short model takes with `arms` arms, which share weights, gradients and optimizer.
+def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, variants: int) -> int:
+    """A guess of the memory that a short model takes with `variants` variants, which share weights, gradients and
+    optimizer.
 
     Activations as flash attention leaves them; the logits in FP32, three times over, are the head's.
     """
@@ -72,11 +74,11 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, arms
     logits = tokens * (model.vocab_size or 0) // split.tensor * (3 * 4 + 2 * 2) if trial.head else 0
     own = QUANTISED_BYTES_A_WEIGHT * trial.layers * layer_weights(model, split)
     states = BYTES_A_WEIGHT if trial.optimizer else 4
-    return weights * states + arms * own + activations + logits
+    return weights * states + variants * own + activations + logits
 
 
 def unit_bytes(m: int, k: int, n: int, groups: int, l2_bytes: int) -> int:
-    """A guess of what a linear layer that is timed alone holds: x, dx, y of two variants, dy, weight and gradient."""
+    """A guess of what a linear layer that is timed alone holds: x, dx, y of two micro batches, dy, weight, gradient."""
     buffers = 2 * m * (2 * k + 3 * n) + k * n * (2 + 2 + QUANTISED_BYTES_A_WEIGHT)
     return rotations(working_set_bytes(m, k, n, groups), l2_bytes) * groups * buffers
 
@@ -85,7 +87,7 @@ def first_trial(
     model: ModelSpec,
     tokens: int,
     split: Split,
-    arms: int,
+    variants: int,
     memory_bytes: int,
     trials: tuple[Trial, ...],
     beside_bytes: int = 0,
@@ -96,7 +98,7 @@ def first_trial(
     """
     kept = MEMORY_SHARE * memory_bytes
     whole = [trial for trial in trials if trial.optimizer]
-    needs = [needed_bytes(model, tokens, split, trial, arms) for trial in trials]
+    needs = [needed_bytes(model, tokens, split, trial, variants) for trial in trials]
     alone = next((at for at, need in enumerate(needs) if need <= kept), len(trials) - 1)
     beside = next((at for at, need in enumerate(needs) if need <= kept - beside_bytes), len(trials) - 1)
     return trials[max(alone, min(beside, len(whole) - 1))]

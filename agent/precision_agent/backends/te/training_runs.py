@@ -1,4 +1,4 @@
-"""What is done with an arm's model once it stands: a timed sample, a window under power, profiled steps."""
+"""What is done with a variant's model once it stands: a timed sample, a window under power, profiled steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from precision_agent.backends.profiler import told_modules
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.graphs import fatal
 from precision_agent.backends.te.modules import told_parts
-from precision_agent.backends.te.training_tier import ArmModel, regions_of
+from precision_agent.backends.te.training_tier import VariantModel, regions_of
 from precision_agent.backends.trace import busy, kernels, launches
 from precision_agent.protocol import Part, Profile, Sample
 
 STEPS_PROFILED = 3
 
 
-def training_sample(model: ArmModel, seconds: float) -> Sample:
+def training_sample(model: VariantModel, seconds: float) -> Sample:
     """Whole optimizer steps for about so many seconds: seconds of a micro batch, and of each region."""
     timings = model.measure(seconds)
     regions = regions_of(timings)
@@ -36,7 +36,7 @@ def training_sample(model: ArmModel, seconds: float) -> Sample:
 
 
 def window(
-    engine: Engine, model: ArmModel, part: Part, seconds: float, waits: Iterator[float] | None, paused_calls: int
+    engine: Engine, model: VariantModel, part: Part, seconds: float, waits: Iterator[float] | None, paused_calls: int
 ) -> Sample:
     """Calls of a part until `seconds` are over; with `waits`, one such pause after each `paused_calls` calls."""
     group = paused_calls if waits else model.calls_in(part, min(0.25, seconds))
@@ -60,7 +60,7 @@ def window(
     )  # fmt: skip
 
 
-def profile_of(engine: Engine, model: ArmModel, trace: Path | None) -> Profile:
+def profile_of(engine: Engine, model: VariantModel, trace: Path | None) -> Profile:
     """Kernels of three eager steps by pass and module, and how busy the GPU is in the timed ones; trace kept there."""
 
     def steps() -> None:

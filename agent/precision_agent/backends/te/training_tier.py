@@ -1,8 +1,8 @@
 """Tier B: a short model at true width, its step cut into layers forward, head, layers backward and optimizer.
 
-The arms have modules, quantizers and graphs of their own, and share weights, gradients, head and optimizer: what a
-recipe costs does not depend on them, and so a model of several arms fits. Recomputation is not run but computed from
-the forward time; communication does not happen.
+The variants have modules, quantizers and graphs of their own, and share weights, gradients, head and optimizer: what a
+recipe costs does not depend on them, and so a model of several variants fits. Recomputation is not run but computed
+from the forward time; communication does not happen.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEARNING_RATE = 1e-6
 
 @dataclass(slots=True)
 class Shared:
-    """What all arms have in common: weights (in the first arm's layers), head, gradients, data, optimizer."""
+    """What all variants have in common: weights (in the first variant's layers), head, gradients, data, optimizer."""
 
     api: Api
     engine: Engine
@@ -78,7 +78,7 @@ class Shared:
         self.rotary = rotary(self.api, model, problem.sequence, device)
 
     def adopt(self, layers: Stack) -> None:
-        """The first arm's layers give their weights to all; gradients and optimizer are made for them."""
+        """The first variant's layers give their weights to all; gradients and optimizer are made for them."""
         if self.owner is not None:
             for mine, theirs in zip(layers.layers, self.owner.layers, strict=True):
                 share_weights(mine, theirs)
@@ -88,7 +88,7 @@ class Shared:
             weight.grad = torch.zeros_like(weight)
         if self.trial.optimizer:
             made = self.api.pytorch.optimizers.FusedAdam(params=self.weights, lr=LEARNING_RATE, master_weights=True)
-            made.step()  # makes its state, outside of any arm's memory
+            made.step()  # makes its state, outside of any variant's memory
             self.optimizer = made
 
     @property
@@ -106,7 +106,7 @@ class Shared:
 
 @dataclass(slots=True)
 class _Flow:
-    """The tensors between the regions of one variant. Kept for ever: a graph reads where they lay when it was made."""
+    """Tensors between the regions of one kind of micro batch. Kept: a graph reads where they lay when it was made."""
 
     y: torch.Tensor | None = None
     leaf: torch.Tensor | None = None
@@ -114,8 +114,8 @@ class _Flow:
 
 
 @dataclass(slots=True)
-class ArmModel:
-    """One arm's model: its own layers, recipe object and program."""
+class VariantModel:
+    """One variant's model: its own layers, recipe object and program."""
 
     shared: Shared
     recipe: Recipe
@@ -143,7 +143,7 @@ class ArmModel:
             self.own_bytes = max(0, engine.peaks().allocated - before)
 
     def prepare(self) -> Failure | None:
-        """Captures and checks; why this arm can't be timed, or None."""
+        """Captures and checks; why this variant can't be timed, or None."""
         with self._owner.present():
             self.program.capture(self._evidence)
             misfit = self._misfit()
@@ -160,18 +160,18 @@ class ArmModel:
 
     def run(self, part: Part) -> None:
         """One call of a part, as power windows replay it."""
-        variant = self._variants[-1][0]
+        batch_kind = self._batch_kinds[-1][0]
         with self._owner.present():
             if part == "layers":
-                self.program.go(("layers_forward", variant))
-                self.program.go(("layers_backward", variant))
+                self.program.go(("layers_forward", batch_kind))
+                self.program.go(("layers_backward", batch_kind))
             elif part == "head":
-                self.program.go(("head", variant))
+                self.program.go(("head", batch_kind))
             else:
                 self.program.go(("optimizer", "step"))
 
     def refresh(self) -> None:
-        """One run of every region but the optimizer's: what a part reads is this arm's own again."""
+        """One run of every region but the optimizer's: what a part reads is this variant's own again."""
         with self._owner.present():
             self._all_but_optimizer(self.program)
 
@@ -187,14 +187,14 @@ class ArmModel:
 
     def eager_step(self) -> None:
         """One micro batch of the common kind, eager, region by region, told by name in the profiler's trace."""
-        variant = self._variants[-1][0]
-        flow = self._flows[variant]
+        batch_kind = self._batch_kinds[-1][0]
+        flow = self._flows[batch_kind]
         kept = flow.y, flow.leaf, flow.dx
         passes = {"layers_forward": "forward", "layers_backward": "backward"}
         try:
             with self._owner.present():
                 for region in self.program.regions:
-                    if region.variant != variant:
+                    if region.batch_kind != batch_kind:
                         continue
                     module = "head" if region.name == "head" else ""
                     name = range_name(passes.get(region.name, "other"), module, region.name)
@@ -209,32 +209,32 @@ class ArmModel:
         return recipes.flags_of(self.stack.layers[0].layernorm_mlp)
 
     @property
-    def _variants(self) -> tuple[tuple[str, bool | None], ...]:
+    def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
         if self.shared.problem.accumulation == 1:
             return (("only", None),)
         return (("first", True), ("rest", False))
 
     def _regions(self) -> tuple[Region, ...]:
         made = []
-        for variant, first in self._variants:
-            self._flows[variant] = _Flow()
-            made.append(Region("layers_forward", variant, self._forward(variant, first)))
+        for batch_kind, first in self._batch_kinds:
+            self._flows[batch_kind] = _Flow()
+            made.append(Region("layers_forward", batch_kind, self._forward(batch_kind, first)))
             if self.shared.head is not None:
-                made.append(Region("head", variant, self._head(variant)))
-            made.append(Region("layers_backward", variant, self._backward(variant)))
+                made.append(Region("head", batch_kind, self._head(batch_kind)))
+            made.append(Region("layers_backward", batch_kind, self._backward(batch_kind)))
         if self.shared.optimizer is not None:
             made.append(Region("optimizer", "step", self._step))
         return tuple(made)
 
     def _cycle(self) -> tuple[tuple[str, str], ...]:
-        names = [variant for variant, _ in self._variants]
+        names = [batch_kind for batch_kind, _ in self._batch_kinds]
         order = names if len(names) == 1 else ["first", *["rest"] * (self.shared.problem.accumulation - 1)]
         micro = ["layers_forward", *(["head"] if self.shared.head is not None else []), "layers_backward"]
-        cycle = [(name, variant) for variant in order for name in micro]
+        cycle = [(name, batch_kind) for batch_kind in order for name in micro]
         return (*cycle, *([("optimizer", "step")] if self.shared.optimizer is not None else []))
 
-    def _forward(self, variant: str, first: bool | None) -> Any:
-        flow = self._flows[variant]
+    def _forward(self, batch_kind: str, first: bool | None) -> Any:
+        flow = self._flows[batch_kind]
 
         def work() -> None:
             self.shared.x.grad = None
@@ -243,8 +243,8 @@ class ArmModel:
 
         return work
 
-    def _head(self, variant: str) -> Any:
-        flow, shared = self._flows[variant], self.shared
+    def _head(self, batch_kind: str) -> Any:
+        flow, shared = self._flows[batch_kind], self.shared
 
         def work() -> None:
             assert flow.leaf is not None
@@ -255,8 +255,8 @@ class ArmModel:
 
         return work
 
-    def _backward(self, variant: str) -> Any:
-        flow = self._flows[variant]
+    def _backward(self, batch_kind: str) -> Any:
+        flow = self._flows[batch_kind]
 
         def work() -> None:
             assert flow.y is not None
@@ -292,7 +292,7 @@ class ArmModel:
         """Without the optimizer: it would change the weights from one run to the next."""
         for region in program.regions:
             if region.name != "optimizer":
-                program.go((region.name, region.variant))
+                program.go((region.name, region.batch_kind))
 
     def _scales(self) -> list[torch.Tensor]:
         states: list[Any] = [getattr(module, "fp8_meta", {}).get("scaling_fwd") for module in self._quantising()]
@@ -320,7 +320,7 @@ class ArmModel:
         return bool(scales) and any(not torch.equal(a, b) for a, b in zip(scales, now, strict=True))
 
     def _quantising(self) -> list[Any]:
-        """The modules of all layers that hold quantizers of this arm's recipe."""
+        """The modules of all layers that hold quantizers of this variant's recipe."""
         layers = self.stack.layers
         parts = layers if self.shared.problem.scope == "all" else [layer.layernorm_mlp for layer in layers]
         return [
