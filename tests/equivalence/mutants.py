@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         "power counts although its counter disagrees",
-        "draw",
+        "mean_power",
         "reasons.append(why.COUNTER_DISAGREES)",
         "pass",
         ("test_power.py",),

@@ -122,7 +122,7 @@ class PoolFigures:
         )
 
     @property
-    def thriftiest(self) -> PoolRow | None:
+    def most_energy_efficient(self) -> PoolRow | None:
         """The recipe with the most tokens per joule."""
         known = [row for row in self.rows if row.tokens_per_joule]
         return max(known, key=lambda row: row.tokens_per_joule.value if row.tokens_per_joule else 0, default=None)

@@ -40,7 +40,7 @@ def verdict(given: Given) -> tuple[Said, ...]:
 
 def _of_pool(pool: PoolFigures) -> Iterator[Said]:
     where = f"On {pool.name} ({_count(pool)})"
-    best, thrifty = pool.best, pool.thriftiest
+    best, thrifty = pool.best, pool.most_energy_efficient
     if best is None:
         yield Said("answer", f"{where} no recipe has a training figure that stands.")
         return
