@@ -102,7 +102,7 @@ async def run(options: argparse.Namespace) -> None:
         holding = asyncio.create_task(elector.run())
         deciding = asyncio.create_task(reconciler.run(elector))
         stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(watches.run())
+        watching = asyncio.create_task(_watch(elector, watches))
         leaving = asyncio.create_task(
             own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
         )
@@ -119,6 +119,12 @@ async def run(options: argparse.Namespace) -> None:
         finally:
             await _cancel(*working, stopping, leaving)
             await probes.cleanup()
+
+
+async def _watch(elector: LeaderElector, watches: Watches) -> None:
+    """Watch for ever. Who leads at the first attempt decides by lists that began after it."""
+    await elector.first_attempt_done.wait()
+    await watches.run()
 
 
 @asynccontextmanager

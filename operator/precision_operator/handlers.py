@@ -12,6 +12,7 @@ from typing import Any
 import kopf
 
 from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watching import WatchTarget
 from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.gather import SELECTORS
@@ -51,7 +52,8 @@ def _sees(cache: Cache, kind: ObjectKind, namespace: str | None) -> Callable[...
     async def see(event: Any, **_: Any) -> None:
         cache.touch(kind, namespace)
         if event["type"] == "DELETED":
-            cache.drop(kind, event["object"]["metadata"]["uid"])
+            gone = identity(event["object"])
+            cache.drop(kind, gone.uid, gone.version)
         else:
             cache.put(kind, event["object"])
 

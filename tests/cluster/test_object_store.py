@@ -54,7 +54,7 @@ def state(history: list[Event], version: int) -> dict[str, Event]:
 
 def deliver(store: ObjectStore[int], delivery: Event | Listing, history: list[Event]) -> bool:
     if isinstance(delivery, Event):
-        return store.delete(delivery.uid) if delivery.deleted else put(store, delivery)
+        return store.delete(delivery.uid, delivery.version) if delivery.deleted else put(store, delivery)
     found = [e for e in state(history, delivery.version).values() if delivery.namespace in (None, e.namespace)]
     changed = [put(store, event) for event in found]
     ended = store.delete_unlisted({event.uid for event in found}, str(delivery.version), delivery.namespace)
@@ -95,4 +95,23 @@ def test_what_is_no_resource_version_is_older_than_any(value: object) -> None:
 def test_an_object_without_metadata_has_no_identity_and_is_not_taken() -> None:
     store: ObjectStore[int] = ObjectStore()
     assert not store.put(identity({}), 1)
+    assert store.objects == {}
+
+
+def test_an_object_whose_label_was_taken_off_comes_back_with_the_label() -> None:
+    """To a watch by label, the end of a label is the end of the object."""
+    store: ObjectStore[int] = ObjectStore()
+    assert store.put(Identity("u1", "a", 5), 5)
+    assert store.delete("u1", 7)
+    assert not store.put(Identity("u1", "a", 6), 6), "a late event of the time before"
+    assert store.put(Identity("u1", "a", 9), 9)
+    assert not store.put(Identity("u1", "a", 8), 8)
+    assert store.objects == {"u1": 9}
+
+
+def test_an_object_that_we_have_deleted_ourselves_does_not_come_back() -> None:
+    store: ObjectStore[int] = ObjectStore()
+    store.put(Identity("u1", "a", 5), 5)
+    store.delete("u1")
+    assert not store.put(Identity("u1", "a", 9), 9), "an event of its end, with another version"
     assert store.objects == {}

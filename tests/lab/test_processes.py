@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from rich.console import Console
 from precision_lab.demo.demo import make_room
 from precision_lab.processes.identity import Identity
 from precision_lab.processes.processes import ProcessError, Processes, launch
+from precision_lab.processes.supervisor import SOCKET
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 STUBBORN = [
@@ -170,6 +172,15 @@ def test_a_second_owner_keeps_the_cluster_when_the_first_is_gone() -> None:
         process.wait()
         assert processes.states()["child"].exit is None
         assert alive(child)
+
+
+def test_somebody_who_asks_and_does_not_wait_for_the_answer_ends_nothing(processes: Processes) -> None:
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX) as asker:
+            asker.connect(str(processes.run_dir / SOCKET))
+            asker.sendall(b'{"do": "list"}\n')
+    assert processes.states() == {}
+    assert processes.supervisor() is not None
 
 
 def test_who_asks_a_cluster_that_is_gone_learns_that_another_command_has_ended_it(processes: Processes) -> None:

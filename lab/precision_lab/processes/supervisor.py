@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,17 +103,15 @@ class Supervisor:
             for child in self.children.values():
                 child.process.poll()
             return
-        with connection, connection.makefile("rw") as stream:
+        with connection:
             connection.settimeout(REQUEST_SECONDS)
             try:
-                answer = self._answer(json.loads(stream.readline()))
+                with connection.makefile("r") as stream:
+                    answer = self._answer(json.loads(stream.readline()))
             except (OSError, ValueError, KeyError) as problem:
                 answer = {"error": f"{type(problem).__name__}: {problem}"}
-            try:
-                stream.write(json.dumps(answer) + "\n")
-                stream.flush()
-            except OSError:
-                return  # the asker is gone: nobody to tell
+            with suppress(OSError):  # who asked may be gone
+                connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request["do"]:

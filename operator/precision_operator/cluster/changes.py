@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from precision_operator.cluster.client import Cluster, Json
 from precision_operator.cluster.errors import ApiError
 
 PAUSE_SECONDS = 0.5
-"""Between an error and the next list."""
+"""Between an error, or a watch that ended at once, and the next list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ async def list_and_watch(cluster: Cluster, path: str, label_selector: str | None
     """
     known: dict[str, Json] = {}
     while True:
+        began = time.monotonic()
         try:
             items, version = await cluster.list_all(path, label_selector)
             listed = {item["metadata"]["uid"]: item for item in items}
@@ -42,6 +44,8 @@ async def list_and_watch(cluster: Cluster, path: str, label_selector: str | None
                 _apply(known, change)
                 yield change
         except ApiError:
+            began = time.monotonic()
+        if time.monotonic() - began < PAUSE_SECONDS:  # a proxy may end each watch at once
             await asyncio.sleep(PAUSE_SECONDS)
 
 

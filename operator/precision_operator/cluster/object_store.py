@@ -6,6 +6,7 @@ neither a slow watch nor an old list brings a past state back.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -47,23 +48,30 @@ class ObjectStore(Generic[Kept]):
     def __init__(self) -> None:
         self.objects: dict[str, Kept] = {}
         self._identities: dict[str, Identity] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, float] = OrderedDict()
+        """Of objects that ended: the version up to which nothing of them is taken any more."""
 
     def put(self, identity: Identity, kept: Kept) -> bool:
         """Take what is kept of an object, unless a newer version is held or its end was seen."""
         uid = identity.uid
         held = self._identities.get(uid)
-        if not uid or uid in self._deleted or (held is not None and identity.version < held.version):
+        if not uid or identity.version <= self._deleted.get(uid, -math.inf):
             return False
+        if held is not None and identity.version < held.version:
+            return False
+        self._deleted.pop(uid, None)
         self._identities[uid] = identity
         if uid in self.objects and self.objects[uid] == kept:
             return False
         self.objects[uid] = kept
         return True
 
-    def delete(self, uid: str) -> bool:
-        """Take the end of an object; UIDs don't come back."""
-        self._deleted[uid] = None
+    def delete(self, uid: str, version: int | None = None) -> bool:
+        """Take the end of an object, as seen at `version`; None: it is deleted for good, and UIDs don't come back.
+
+        To a watch by label an object that loses its label has ended as well, and comes back, younger, with the label.
+        """
+        self._deleted[uid] = math.inf if version is None or version < 0 else version
         while len(self._deleted) > TOMBSTONES:
             self._deleted.popitem(last=False)
         return self._remove(uid)
@@ -79,7 +87,7 @@ class ObjectStore(Generic[Kept]):
             for held in self._identities.values()
             if held.uid not in listed and namespace in (None, held.namespace) and held.version <= at
         ]
-        changed = [self.delete(uid) for uid in gone]
+        changed = [self.delete(uid, at) for uid in gone]
         return any(changed)
 
     def clear(self, namespace: str) -> bool:

@@ -89,6 +89,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 async def run(options: argparse.Namespace) -> None:
     """Serve and watch until a signal comes. Raises ConnectionProblem when there is no cluster to talk to."""
+    stop = asyncio.Event()
+    on_signals = partial(_on_signals, stop)
+    on_signals()
     store, own = Store(options.metrics_level), OwnMetrics()
     async with Cluster.connect(options.kubeconfig) as cluster:
         shards = 0 if options.metrics_level == "pool" else options.shards
@@ -96,9 +99,6 @@ async def run(options: argparse.Namespace) -> None:
         _log.info("serving http://%s:%d/metrics", options.host, port)
         _log.info("metrics level %s: node series on %d /metrics/shard endpoints", options.metrics_level, shards)
         lists = Lists(cluster, store, own, options.watch_namespaces, options.gemm_samples)
-        stop = asyncio.Event()
-        on_signals = partial(_on_signals, stop)
-        on_signals()
         watches = Watches(
             targets(options.watch_namespaces), lists.take_one, register(store, lists), options.kubeconfig, on_signals
         )

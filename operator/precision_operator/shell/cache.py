@@ -41,9 +41,9 @@ class Cache:
         if self._stores[kind].put(identity(raw), TRIM[kind](raw)):
             self.changed.set()
 
-    def drop(self, kind: ObjectKind, uid: str) -> None:
-        """Take the end of an object."""
-        if self._stores[kind].delete(uid):
+    def drop(self, kind: ObjectKind, uid: str, version: int | None = None) -> None:
+        """Take the end of an object, as a watch saw it at `version`; None: we have deleted it."""
+        if self._stores[kind].delete(uid, version):
             self.changed.set()
 
     def take_list(self, kind: ObjectKind, items: Iterable[Raw], version: str, namespace: str | None = None) -> None:
