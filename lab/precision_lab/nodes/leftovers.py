@@ -17,10 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from precision_lab.lab import LabSettings
+from precision_lab.lab import KubectlError, LabSettings
 from precision_lab.nodes.cluster import start_real_lab
 from precision_lab.nodes.sandbox import KERNEL_SETTINGS
 from precision_lab.nodes.support import missing
@@ -175,7 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"leftovers: {' '.join(lacking)}", file=sys.stderr)
         return 1
     if options.hold:
-        _hold()
+        with suppress(ProcessError, KubectlError):  # its keeper was killed: that is the round
+            _hold()
+        return 0
     seed = random.SystemRandom().randrange(10_000) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     try:
