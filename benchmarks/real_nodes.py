@@ -52,13 +52,13 @@ def measure_gpu_node(installed: Installed, number: int) -> float:
 
 def change_leader(installed: Installed, kill: bool) -> float:
     """Seconds from the end of the leading operator until the other one leads."""
-    former = installed.leader()
-    (pod,) = [pod for pod in installed.pods("operator") if pod["metadata"]["name"] == former]
+    former = installed.holder()
+    (pod,) = [pod for pod in installed.pods("operator") if former.startswith(pod["metadata"]["name"])]
     began = time.monotonic()
     if kill:
         installed.kill_processes(pod)
     else:
-        installed.kubectl("delete", "pod", former, "--wait=false")
+        installed.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
     installed.another_leads(former)
     seconds = time.monotonic() - began
     installed.ready()

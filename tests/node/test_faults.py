@@ -29,8 +29,8 @@ def test_an_agent_outlives_a_kubelet_that_restarts_and_a_leader_that_is_killed(i
     with installed.paced(PACE):
         profile = installed.apply("restarts", target=ONLY_GPU_NODE)
         agent = profile.running_agent()
-    former = installed.leader()
-    (leader,) = [pod for pod in installed.pods("operator") if pod["metadata"]["name"] == former]
+    former = installed.holder()
+    (leader,) = [pod for pod in installed.pods("operator") if former.startswith(pod["metadata"]["name"])]
     installed.lab.processes.stop(node.kubelet, signal.SIGKILL)
     installed.kill_processes(leader)
     node.start_kubelet()
@@ -45,8 +45,8 @@ def test_an_agent_outlives_a_kubelet_that_restarts_and_a_leader_that_is_killed(i
 
 
 def test_a_leader_that_is_asked_to_end_hands_over_at_once(installed: Installed) -> None:
-    former = installed.leader()
-    installed.kubectl("delete", "pod", former, "--wait=false")
+    former = installed.holder()
+    installed.kubectl("delete", "pod", installed.leader(), "--wait=false")
     assert installed.another_leads(former, seconds=10) != former
     installed.ready()
 

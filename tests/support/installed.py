@@ -65,14 +65,18 @@ class Installed:
         found = self.lab.get("pods", "--namespace", self.release.namespace, "--selector", selector)["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def holder(self) -> str:
+        """Who holds the Lease: the pod's name and what each start of its container has anew; empty where nobody does."""
+        lease = self.lab.get("lease", OPERATOR, "--namespace", self.release.namespace)
+        return str(lease["spec"].get("holderIdentity", ""))
+
     def leader(self) -> str:
         """The name of the pod that holds the Lease; empty where nobody does."""
-        lease = self.lab.get("lease", OPERATOR, "--namespace", self.release.namespace)
-        return str(lease["spec"].get("holderIdentity", "")).rpartition("_")[0]
+        return self.holder().rpartition("_")[0]
 
     def another_leads(self, former: str, seconds: float = 40) -> str:
-        """Returns the next leader's pod as soon as there is one."""
-        return eventually(lambda: (leader := self.leader()) and leader != former and leader, seconds)
+        """Returns the next holder as soon as it is not `former`; a killed container may win again when it is back."""
+        return eventually(lambda: (holder := self.holder()) and holder != former and holder, seconds)
 
     def kill_processes(self, pod: Object) -> None:
         """SIGKILL for all processes of a pod's program, as an out-of-memory killer or an operator's debugger does."""
