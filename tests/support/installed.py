@@ -66,7 +66,7 @@ class Installed:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def holder(self) -> str:
-        """Who holds the Lease: the pod's name and what each start of its container has anew; empty where nobody does."""
+        """Who holds the Lease: the pod, and what each start of its container has anew; empty where nobody does."""
         lease = self.lab.get("lease", OPERATOR, "--namespace", self.release.namespace)
         return str(lease["spec"].get("holderIdentity", ""))
 
