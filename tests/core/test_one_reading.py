@@ -184,7 +184,7 @@ def in_metrics(nodes: Sequence[Drawn]) -> Figures:
         sample.name: sample.value
         for family in families
         for sample in family.samples
-        if sample.labels.get("recipe") == "mxfp8" and sample.labels.get("quantile") in (None, "0.5")
+        if sample.labels.get("recipe") == "mxfp8" and sample.labels.get("stat") in (None, "p50")
         if sample.labels.get("power_scope") in (None, power_scope(nodes))
     }
     prefix = "precision_pool_training"

@@ -19,7 +19,6 @@ from tests.dashboards.promql import Selector, chosen, expressions, selectors
 UIDS = ("precision-fleet", "precision-pools", "precision-node", "precision-recipes", "precision-operator")
 PROCESSES = ("precision_agent_", "precision_operator_", "precision_exporter_")
 """Families of the processes themselves; counters of replicas are added, not taken together."""
-PARTS = ("_bucket", "_sum", "_count")
 FAMILY_UNITS = {family.name: family.unit for family in FAMILIES}
 RECORDED_UNITS = {rule.record: rule.unit for group in GROUPS for rule in group.rules}
 SHOWN_AS = {
@@ -150,7 +149,7 @@ def test_a_value_is_shown_in_the_unit_of_its_series(dashboard: Dashboard, panel:
 @panels
 def test_a_panel_says_from_which_metrics_level_on_it_sees(dashboard: Dashboard, panel: Panel) -> None:
     levels = {family.name: family.level for family in FAMILIES} | {"precision:node_fault": "node"}
-    needed = [levels.get(_family(selector.metric), "pool") for selector in _selectors(dashboard, panel)]
+    needed = [levels.get(selector.metric, "pool") for selector in _selectors(dashboard, panel)]
     assert panel.level == max(needed, key=("pool", "node", "detail").index, default="pool")
 
 
@@ -185,15 +184,11 @@ def _selectors(dashboard: Dashboard, panel: Panel, **choices: str) -> list[Selec
 def _known(metric: str) -> bool:
     if metric.startswith("precision:"):
         return metric in RECORDED_UNITS
-    return metric == "ALERTS" or _family(metric) in FAMILY_UNITS or metric.startswith(PROCESSES)
-
-
-def _family(metric: str) -> str:
-    return next((metric.removesuffix(part) for part in PARTS if metric.endswith(part)), metric)
+    return metric == "ALERTS" or metric in FAMILY_UNITS or metric.startswith(PROCESSES)
 
 
 def _unit(metric: str) -> str:
-    return RECORDED_UNITS.get(metric, "") if metric.startswith("precision:") else FAMILY_UNITS.get(_family(metric), "")
+    return RECORDED_UNITS.get(metric, "") if metric.startswith("precision:") else FAMILY_UNITS.get(metric, "")
 
 
 def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from precision_lab.builds.binaries import binaries
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.families.family import Level
+from precision_operator.exporter.families.family import Family, Level
 from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools
 from precision_operator.exporter.families.table import (
@@ -30,9 +30,11 @@ from precision_operator.exporter.families.table import (
     STANDING_FAMILIES,
 )
 from precision_operator.exporter.reading import read_profile, read_report
+from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import escape, sample_template, samples
 from tests.exporter.test_plans import plan_object
+from tests.monitoring.replay import PROMTOOLS
 from tests.support.golden import FOLDER, assert_golden
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 
@@ -63,6 +65,7 @@ def pool_of(*reports: dict[str, Any]) -> PoolNodes:
 def fleet() -> list[dict[str, Any]]:
     """Reports of all sorts: simulated, measured, without energy, failed before any result, and of two profiles."""
     measured = report_status(MIXED, backend="transformer-engine", provenance="measured", simulated=[])
+    measured["hardware"]["slowestGPU"] = "GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"
     return [
         report_object("gb200-0001"),
         report_object("gb200-0002", status=measured),
@@ -111,11 +114,12 @@ def test_the_whole_text_is_the_golden_one() -> None:
 
 
 @pytest.mark.cluster
-def test_promtool_finds_nothing_wrong_with_the_golden_text() -> None:
-    promtool = binaries(["promtool"])["promtool"]
-    golden = (FOLDER / "metrics.txt").read_text(encoding="utf-8")
-    found = subprocess.run([promtool, "check", "metrics"], input=golden, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+@pytest.mark.parametrize("promtool", PROMTOOLS)
+def test_promtool_finds_nothing_wrong_with_the_golden_text(promtool: str) -> None:
+    program = binaries([promtool])[promtool]
+    text = (FOLDER / "metrics.txt").read_bytes() + OwnMetrics().text()
+    found = subprocess.run([program, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (found.returncode, found.stdout + found.stderr) == (0, b"")
 
 
 def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> None:
@@ -243,6 +247,44 @@ def test_info_names_the_nvlink_domain_and_nothing_else_does() -> None:
     told = {sample.name for sample in parsed(body) if sample.labels.get("nvlink_domain")}
     assert told == {"precision_node_info"}
     assert values(body, "precision_node_info", "nvlink_domain") == {"5f1e9f9c.2": 1.0, "": 1.0}
+
+
+def test_the_slowest_gpu_has_the_label_that_dcgm_exporter_gives_it_and_is_absent_where_none_was_compared() -> None:
+    compared = report_status()
+    compared["hardware"]["slowestGPU"] = "GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"
+    body = body_of([report_object("n1", status=compared), report_object("n2")])
+    (sample,) = [sample for sample in parsed(body) if sample.name == "precision_node_slowest_gpu_info"]
+    assert (sample.labels["node"], sample.labels["UUID"]) == ("n1", compared["hardware"]["slowestGPU"])
+
+
+def test_no_name_or_label_is_one_that_histograms_and_summaries_have_for_themselves() -> None:
+    for family in FAMILIES:
+        assert not family.name.endswith(("_sum", "_count", "_bucket", "_total")), family.name
+        assert not {"le", "quantile"} & set(family.labels), family.name
+
+
+UNITS = {
+    "tokens/s": "_tokens_per_second",
+    "tokens/J": "_tokens_per_joule",
+    "W": "_watts",
+    "J": "_joules",
+    "bytes": "_bytes",
+    "seconds": "_seconds",
+    "ratio": "_ratio",
+    "nodes": "_nodes",
+    "GPUs": "_gpus",
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_unit_stands_last_in_a_name(family: Family[Any]) -> None:
+    assert not family.unit or family.name.endswith(UNITS[family.unit])
+
+
+def test_a_former_name_is_no_name_of_today() -> None:
+    former = [family.formerly for family in FAMILIES if family.formerly]
+    assert len(set(former)) == len(former) > 0
+    assert not {*former} & {family.name for family in FAMILIES}
 
 
 def test_a_failed_first_attempt_shows_its_time_and_no_success() -> None:

@@ -15,7 +15,7 @@ from precision_api.report import ReportStatus
 from precision_operator.core.rollout.node_state import draft
 from precision_operator.core.status.profile_status import standings
 from precision_operator.exporter.body import build
-from precision_operator.exporter.families.pool import driver_order
+from precision_operator.exporter.families.pool import TAIL_STATS, driver_order
 from precision_operator.exporter.store import Store
 from tests.support import world
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
@@ -103,8 +103,8 @@ def test_a_throttled_node_is_out_of_the_reference_but_not_out_of_the_tail() -> N
     hot = [node(f"hot{i}", 0.9, throttledShare="0.2", throttleReason="software_thermal") for i in range(7)]
     found = shown([*fleet(), *hot])
     assert found["precision_pool_training_reference_tokens_per_second", "bf16"] == pytest.approx(95332.5, abs=1)
-    assert found["precision_pool_training_tokens_per_second", "0.0/bf16"] == 85500
-    assert found["precision_pool_training_tokens_per_second_count", "bf16"] == 15
+    assert found["precision_pool_training_tokens_per_second", "bf16/min"] == 85500
+    assert found["precision_pool_training_nodes", "bf16"] == 15
     assert found["precision_node_slow", "hot0"] == 1
     assert found["precision_node_throttled_ratio", "hot0/software_thermal/bf16"] == 0.2
     assert found["precision_pool_marked_nodes", "throttled"] == 7
@@ -114,8 +114,8 @@ def test_what_did_not_run_in_its_precision_is_in_no_median() -> None:
     fell = report_object("fell", status=report_status([recipe_row("mxfp8", 0.5, verdict="fallback")]))
     good = [report_object(f"n{i}", status=report_status([recipe_row("mxfp8", 1.3)])) for i in range(3)]
     found = shown([*good, fell])
-    assert found["precision_pool_training_tokens_per_second_count", "mxfp8"] == 3
-    assert found["precision_pool_training_tokens_per_second", "0.0/mxfp8"] == 123500
+    assert found["precision_pool_training_nodes", "mxfp8"] == 3
+    assert found["precision_pool_training_tokens_per_second", "mxfp8/min"] == 123500
     assert found["precision_pool_marked_nodes", "fallback"] == 1
 
 
@@ -124,7 +124,7 @@ def test_energy_of_a_pool_is_the_tokens_over_the_watts_of_the_same_nodes() -> No
     found = shown([*fleet(3), blind])
     assert found["precision_pool_training_powered_tokens_per_second", "bf16"] == 95000 + 95095 + 95190
     assert found["precision_pool_training_power_watts", "bf16"] == pytest.approx(3 * 4870.5)
-    assert found["precision_pool_training_tokens_per_second_sum", "bf16"] == 95000 + 95095 + 95190 + 190000
+    assert found["precision_pool_training_total_tokens_per_second", "bf16"] == 95000 + 95095 + 95190 + 190000
     assert found["precision_pool_marked_nodes", "power_invalid"] == 1
 
 
@@ -150,11 +150,13 @@ def test_nodes_of_two_drivers_are_not_held_against_each_other() -> None:
     assert found["precision_pool_marked_nodes", "slow"] == 0
 
 
-def test_the_histogram_is_cumulative_and_counts_every_compared_node() -> None:
+def test_the_bands_are_cumulative_and_count_every_compared_node() -> None:
     found = shown([*fleet(), node("late", 0.8)])
-    buckets = [value for (name, _), value in found.items() if name == "precision_pool_relative_performance_bucket"]
-    assert buckets == sorted(buckets)
-    assert buckets[-1] == found["precision_pool_relative_performance_count", ""] == 9
+    bands = {
+        band: value for (name, band), value in found.items() if name == "precision_pool_relative_performance_nodes"
+    }
+    assert list(bands.values()) == sorted(bands.values())
+    assert (bands["0.7"], bands["0.85"], bands["+Inf"]) == (0, 1, 9)
     assert found["precision_pool_slowest_ratio", "all"] == pytest.approx(0.8, abs=0.01)
     assert found["precision_pool_slowest_ratio", "not_slow"] > 0.99
 
@@ -172,8 +174,10 @@ def test_a_newer_driver_has_a_higher_number(older: str, newer: str) -> None:
 def test_the_figures_of_a_pool_lie_within_those_of_its_nodes(rates: list[float]) -> None:
     found = shown([node(f"n{number}", rate) for number, rate in enumerate(rates)])
     low, high = min(rates) * 95000 - 1, max(rates) * 95000 + 1
-    for quantile in ("0.0", "0.01", "0.1", "0.5", "0.9"):
-        assert low <= found["precision_pool_training_tokens_per_second", f"{quantile}/bf16"] <= high
+    stats = [found["precision_pool_training_tokens_per_second", f"bf16/{stat}"] for stat in TAIL_STATS]
+    assert stats == sorted(stats)
+    assert low <= stats[0]
+    assert stats[-1] <= high
     assert found["precision_pool_nodes", "fresh"] == len(rates)
 
 

@@ -49,11 +49,7 @@ def test_every_raw_series_is_read_once_however_many_exporters_are_scraped(name: 
 
 def test_every_raw_series_is_one_that_the_exporter_gives() -> None:
     own = re.findall(r"^# TYPE (\S+)", OwnMetrics().text().decode(), re.MULTILINE)
-    suffixes = {"gauge": ("",), "summary": ("", "_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
-    known = {f.name + suffix for f in FAMILIES for suffix in suffixes[f.type]} | {
-        *own,
-        "precision_exporter_shard_series",
-    }
+    known = {*(family.name for family in FAMILIES), *own, "precision_exporter_shard_series"}
     read = {found for _, expr in ALL for found in re.findall(r"precision_\w+", expr)}
     assert read - known == set()
 
@@ -100,6 +96,39 @@ def test_the_page_lists_every_metric_every_recorded_series_and_every_alert() -> 
         assert f"| `{name}" in text, name
     for alert in ALERTS:
         assert f"| [{alert.name}](runbooks.md#" in text, alert.name
+
+
+def joins() -> list[str]:
+    """The queries that the page gives as examples."""
+    return re.findall(r"```promql\n(.*?)```", metrics_page.page(), re.DOTALL)
+
+
+NODE_OF_A_JOIN = 'node="n1", pool="p", profile="nightly", profile_namespace="ml", workload="w"'
+JOINED = {
+    f"precision_node_slow{{{NODE_OF_A_JOIN}}}": "1",
+    f'precision_node_slowest_gpu_info{{{NODE_OF_A_JOIN}, UUID="GPU-1"}}': "1",
+    'kube_node_labels{node="n1", label_topology_kubernetes_io_zone="z2", instance="kube-state-metrics"}': "1",
+    'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-1", gpu="0", Hostname="n1"}': "84",
+    'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-2", gpu="1", Hostname="n1"}': "60",
+}
+ANSWERS = (
+    [{"labels": f'{{{NODE_OF_A_JOIN}, label_topology_kubernetes_io_zone="z2"}}', "value": 1}],
+    [{"labels": '{UUID="GPU-1", gpu="0", Hostname="n1", node="n1"}', "value": 84}],
+)
+
+
+@pytest.mark.cluster
+def test_the_joins_of_the_page_give_what_it_says(tmp_path: Path, promtool: Path) -> None:
+    test = {
+        "interval": STEP,
+        "input_series": [{"series": series, "values": f"{value}x20"} for series, value in JOINED.items()],
+        "promql_expr_test": [
+            {"expr": join, "eval_time": "5m", "exp_samples": list(answer)}
+            for join, answer in zip(joins(), ANSWERS, strict=True)
+        ],
+    }
+    code, told = check(promtool, tmp_path, [test], STEP)
+    assert code == 0, told
 
 
 @pytest.mark.cluster

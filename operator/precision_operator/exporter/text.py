@@ -6,9 +6,8 @@ TYPE lines without a gap; label values escape backslash, quote and line feed, HE
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from prometheus_client.utils import floatToGoString
@@ -16,52 +15,8 @@ from prometheus_client.utils import floatToGoString
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """The value of a row of a summary (`quantile` to value) or of a histogram (`le` to cumulative count)."""
-
-    by: str
-    """quantile or le."""
-    parts: tuple[tuple[float, float], ...]
-    sum: float | None = None
-    count: int | None = None
-
-
-SampleRow = tuple[tuple[str, ...], "float | Distribution"]
+SampleRow = tuple[tuple[str, ...], float]
 """One sample: the values of its labels, in the family's order, and its value."""
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """Writes the lines of one family: those of a spread are several, each with a name or label of its own."""
-
-    name: str
-    labels: tuple[str, ...]
-
-    def lines(self, rows: Iterable[SampleRow]) -> bytes:
-        """The lines of one family and one object; empty when there is no row."""
-        return b"".join(self._of(rows))
-
-    def _of(self, rows: Iterable[SampleRow]) -> Iterator[bytes]:
-        plain: list[tuple[tuple[str, ...], float]] = []
-        for labels, value in rows:
-            if isinstance(value, Distribution):
-                yield from self._spread(labels, value)
-            else:
-                plain.append((labels, value))
-        yield samples(self._template, plain)
-
-    @cached_property
-    def _template(self) -> Template:
-        return sample_template(self.name, self.labels)
-
-    def _spread(self, labels: tuple[str, ...], value: Distribution) -> Iterator[bytes]:
-        name = f"{self.name}_bucket" if value.by == "le" else self.name
-        parts = [((*labels, number(bound)), found) for bound, found in value.parts]
-        yield samples(sample_template(name, (*self.labels, value.by)), parts)
-        for suffix, total in (("sum", value.sum), ("count", value.count)):
-            if total is not None:
-                yield samples(sample_template(f"{self.name}_{suffix}", self.labels), [(labels, float(total))])
 
 
 def header(name: str, help_text: str, kind: str) -> bytes:
@@ -89,7 +44,7 @@ def sample_template(name: str, labels: Sequence[str]) -> Template:
     return Template(f"{name}{{{pairs}}} %s\n", tuple(map(labels.index, ordered)))
 
 
-def samples(template: Template, rows: Iterable[tuple[tuple[str, ...], float]]) -> bytes:
+def samples(template: Template, rows: Iterable[SampleRow]) -> bytes:
     """The lines of one family, in the order of the rows; empty when there is none."""
     line, order = template
     lines = [line % (*[escape(labels[at]) for at in order], number(value)) for labels, value in rows]

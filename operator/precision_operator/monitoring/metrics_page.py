@@ -10,6 +10,7 @@ from typing import Any
 from precision_operator.exporter.families.family import NODE, POOL_OF, PROFILE, Family
 from precision_operator.exporter.families.plan import PLAN
 from precision_operator.exporter.families.table import (
+    FAMILIES,
     NODE_FAMILIES,
     PLAN_FAMILIES,
     POOL_FAMILIES,
@@ -35,7 +36,10 @@ are tokens per second per watt (times 1,000,000: tokens per second per megawatt)
 
 - **Absent is not zero.** A figure that was not measured, or is not valid, has no sample. Energy is absent where the
   power reading failed its checks.
-- **Intervals are families of their own** (`_lower`, `_upper`): a label would let `avg()` mix them with the figure.
+- **Every metric is a gauge**, also those over several nodes: nodes come and go, so their sums and counts fall. Such a
+  metric has the label `stat`: `min`, `p01`, `p10`, `p50` (the median) or `p90` over the nodes.
+- **Intervals are metrics of their own** (`_lower_ratio`, `_upper_ratio`): a label would let `avg()` mix them with the
+  figure.
 - **Versions stand on `precision_node_info` only.** Join it where you need one; a driver upgrade then breaks no series.
 - **Simulated figures say so**: `data` on `precision_node_info`, and the mark `simulated` in
   `precision_pool_marked_nodes`.
@@ -45,7 +49,7 @@ are tokens per second per watt (times 1,000,000: tokens per second per megawatt)
 
 `/metrics` holds the exporter itself, pools, profiles and plans. Nodes are on `/metrics/shard/0` and on, one endpoint
 for each of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrapers take: a node with seven recipes has
-59 series and 11.3 kB, and 16 MiB hold 1,490 such nodes. Count one shard for 1,000 nodes. Each node is on one of
+some 60 series and 11.5 kB, and 16 MiB hold 1,460 such nodes. Count one shard for 1,000 nodes. Each node is on one of
 them; a further shard moves few.
 `precision_exporter_body_bytes` and a warning in the log tell before a body is too large, and how many shards it takes.
 Until everything has been listed once the endpoints answer 503.
@@ -58,6 +62,39 @@ single matrix multiplications. It needs the right to get ConfigMaps for that.
 
 Two exporters may be scraped at once, in a rolling update for example. Begin every query of a raw family with
 `max without(instance, pod, endpoint, container) (...)`, or read the recorded series, which do.
+
+## What may change
+
+- **stable**: name, unit, meaning and labels stay within a major version; a label may be added.
+- **alpha**: may change or go in any release.
+
+A name that changes is listed under [Former names](#former-names), and in the changelog.
+
+## Joins with other exporters
+
+kube-state-metrics names nodes by `node`, as here. With a label of the node that its `--metric-labels-allowlist` names:
+
+```promql
+precision_node_slow
+  * on(node) group_left(label_topology_kubernetes_io_zone)
+  max by(node, label_topology_kubernetes_io_zone) (kube_node_labels)
+```
+
+dcgm-exporter names GPUs by `UUID`. The temperature of each node's slowest GPU, with the node's name:
+
+```promql
+DCGM_FI_DEV_GPU_TEMP
+  * on(UUID) group_left(node)
+  max by(UUID, node) (precision_node_slowest_gpu_info)
+```
+
+Both read raw series of nodes: ask for one moment, not for a range. Where one Prometheus holds several clusters, add
+their label to each `by` and `on`.
+"""
+_FORMER = """\
+## Former names
+
+What was called otherwise in an earlier version, for queries of your own. The recorded series keep their names.
 """
 _RECORDED = """\
 ## Recorded series
@@ -87,6 +124,8 @@ def page() -> str:
     parts.append(_RECORDED + "\n" + table(("Series", "Unit", "Made of"), map(_recorded, rules)))
     heads = ("Alert", "Severity", "After", "What it says")
     parts.append(_ALERTS + "\n" + table(heads, map(_alert, ALERTS)))
+    former = ((family.formerly, f"`{_renamed(family)}`") for family in FAMILIES if family.formerly)
+    parts.append(_FORMER + "\n" + table(("Former name", "Now"), former))
     return "\n".join(parts)
 
 
@@ -98,12 +137,17 @@ def files() -> dict[str, str]:
 def _section(title: str, introduction: str, base: Sequence[str], families: Sequence[Family[Any]]) -> str:
     """The families of one kind of object, with the labels that each has beyond `base`."""
     rows = [
-        (f"`{f.name}`", f.type, f.level, _labels(x for x in f.all_labels if x not in base), f.unit, _cell(f.help))
+        (f"`{f.name}`", f.stability, f.level, _labels(x for x in f.labels if x not in base), f.unit, _cell(f.help))
         for f in families
     ]
-    head = ("Metric", "Type", "Level", "Further labels", "Unit", "What it is")
+    head = ("Metric", "Stability", "Level", "Further labels", "Unit", "What it is")
     said = fill(f"{introduction} All have the labels {_labels(base)}.", LINE, break_on_hyphens=False)
     return f"## {title}\n\n{said}\n\n{table(head, rows)}"
+
+
+def _renamed(family: Family[Any]) -> str:
+    """The name, with the label that took another's place."""
+    return family.name + "".join(f"{{{label}}}" for label in family.labels if label in ("stat", "at_most"))
 
 
 def _labels(names: Iterable[str]) -> str:
@@ -120,8 +164,7 @@ def _own(text: bytes) -> str:
 def _recorded(rule: Recording) -> tuple[str, ...]:
     reads = dict.fromkeys(re.findall(r"precision[_:][\w:]+", rule.expr))
     name = rule.record + "".join(f'{{{label}="{value}"}}' for label, value in rule.labels.items())
-    known = (re.sub(r"(?<=[a-z])_(bucket|sum|count)$", "", read) if "pool_" in read else read for read in reads)
-    return f"`{name}`", rule.unit, ", ".join(f"`{each}`" for each in known)
+    return f"`{name}`", rule.unit, ", ".join(f"`{each}`" for each in reads)
 
 
 def _alert(alert: Alert) -> tuple[str, ...]:

@@ -54,15 +54,22 @@ def matched(family: str, operator: str = "=", **labels: str) -> str:
     return f"{family}{{{matchers}}}"
 
 
-def _quantile(record: str, family: str, quantile: str, unit: str) -> Recording:
-    return Recording(record, f"max without(quantile) ({one(matched(family, quantile=quantile))})", unit)
+def _stat(record: str, family: str, stat: str, unit: str) -> Recording:
+    return Recording(record, f"max without(stat) ({one(matched(family, stat=stat))})", unit)
 
 
-def _quantiles(record: str, family: str, unit: str, **names: str) -> tuple[Recording, ...]:
-    return tuple(_quantile(f"{record}:{name}", family, quantile, unit) for name, quantile in names.items())
+def _stats(record: str, family: str, unit: str, **names: str) -> tuple[Recording, ...]:
+    """A rule for each statistic over nodes: its name in the record, and the value of the family's label `stat`."""
+    return tuple(_stat(f"{record}:{name}", family, stat, unit) for name, stat in names.items())
+
+
+def _as_buckets(family: str) -> str:
+    """The cumulative counts of a family under the label that heatmaps read."""
+    return f'sum without(at_most) (label_replace({one(family)}, "le", "$1", "at_most", "(.*)"))'
 
 
 _RATE = "precision_pool_training_tokens_per_second"
+_TOTAL_RATE = "precision_pool_training_total_tokens_per_second"
 
 POOLS: tuple[Recording, ...] = (
     Recording("precision:pool_nodes", one("precision_pool_nodes"), "nodes"),
@@ -72,12 +79,14 @@ POOLS: tuple[Recording, ...] = (
         one("precision_pool_training_reference_tokens_per_second"),
         "tokens/s",
     ),
-    *_quantiles("precision:pool_tokens_per_second", _RATE, "tokens/s", slowest="0.0", p01="0.01", p10="0.1", p90="0.9"),
-    Recording("precision:pool_tokens_per_second:sum", one(f"{_RATE}_sum"), "tokens/s"),
-    Recording("precision:pool_tokens_per_second:nodes", one(f"{_RATE}_count"), "nodes"),
+    *_stats("precision:pool_tokens_per_second", _RATE, "tokens/s", slowest="min", p01="p01", p10="p10", p90="p90"),
+    Recording(
+        "precision:pool_tokens_per_second:sum", one("precision_pool_training_total_tokens_per_second"), "tokens/s"
+    ),
+    Recording("precision:pool_tokens_per_second:nodes", one("precision_pool_training_nodes"), "nodes"),
     Recording(
         "precision:pool_tokens_per_second_per_gpu",
-        f"{one(f'{_RATE}_sum')} / {one('precision_pool_training_gpus')}",
+        f"{one(_TOTAL_RATE)} / {one('precision_pool_training_gpus')}",
         "tokens/s",
     ),
     Recording("precision:pool_power_watts:sum", one("precision_pool_training_power_watts"), "W"),
@@ -86,27 +95,27 @@ POOLS: tuple[Recording, ...] = (
         f"{one('precision_pool_training_powered_tokens_per_second')} / {one('precision_pool_training_power_watts')}",
         "tokens/J",
     ),
-    *_quantiles(
+    *_stats(
         "precision:pool_tokens_per_joule",
         "precision_pool_training_tokens_per_joule",
         "tokens/J",
-        median="0.5",
-        p10="0.1",
-        p90="0.9",
+        median="p50",
+        p10="p10",
+        p90="p90",
     ),
-    *_quantiles(
+    *_stats(
         "precision:pool_speedup_ratio",
         "precision_pool_training_speedup_ratio",
         "ratio",
-        median="0.5",
-        p10="0.1",
-        p90="0.9",
+        median="p50",
+        p10="p10",
+        p90="p90",
     ),
-    *_quantiles("precision:pool_gemm_speedup_ratio", "precision_pool_gemm_speedup_ratio", "ratio", median="0.5"),
-    *_quantiles(
-        "precision:pool_quantization_tax_ratio", "precision_pool_quantization_tax_ratio", "ratio", median="0.5"
+    *_stats("precision:pool_gemm_speedup_ratio", "precision_pool_gemm_speedup_ratio", "ratio", median="p50"),
+    *_stats("precision:pool_quantization_tax_ratio", "precision_pool_quantization_tax_ratio", "ratio", median="p50"),
+    Recording(
+        "precision:pool_relative_performance:bucket", _as_buckets("precision_pool_relative_performance_nodes"), "nodes"
     ),
-    Recording("precision:pool_relative_performance:bucket", one("precision_pool_relative_performance_bucket"), "nodes"),
     Recording("precision:pool_slowest_ratio", one("precision_pool_slowest_ratio"), "ratio"),
     Recording("precision:pool_driver_nodes", one("precision_pool_driver_nodes"), "nodes"),
 )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Literal, TypeVar, get_args
 
-from precision_operator.exporter.text import Sampler, SampleRow, header
+from precision_operator.exporter.text import SampleRow, Template, header, sample_template, samples
 
 Subject = TypeVar("Subject")
 Level = Literal["pool", "node", "detail"]
 LEVELS: tuple[Level, ...] = get_args(Level)
+Stability = Literal["stable", "alpha"]
 
 PROFILE = ("profile_namespace", "profile")
 POOL_OF = (*PROFILE, "pool")
@@ -23,9 +24,11 @@ RECIPE = (*NODE, "recipe")
 
 @dataclass(frozen=True)
 class Family(Generic[Subject]):
-    """One metric family. `level` says from which metricsLevel on it is shown.
+    """One metric family, a gauge. `level` says from which metricsLevel on it is shown.
 
-    A row of a summary or histogram holds a `Spread` as its value; `unit` is told to readers of docs and dashboards.
+    A figure over several nodes has the label `stat` (min, p10, p50 ...): promlint leaves `quantile` to summaries, whose
+    sums and counts never fall. `unit`, `stability` and `formerly` (its old name, with the labels that are gone) are
+    for the readers of docs and dashboards.
     """
 
     name: str
@@ -34,26 +37,21 @@ class Family(Generic[Subject]):
     level: Level
     rows: Callable[[Subject], Iterable[SampleRow]]
     unit: str = ""
-    type: Literal["gauge", "summary", "histogram"] = "gauge"
+    stability: Stability = "alpha"
+    formerly: str = ""
 
     @cached_property
     def head(self) -> bytes:
         """The HELP and TYPE lines."""
-        return header(self.name, self.help, self.type)
+        return header(self.name, self.help, "gauge")
 
     @cached_property
-    def all_labels(self) -> tuple[str, ...]:
-        """The labels, with the one that the type adds."""
-        added = {"gauge": (), "summary": ("quantile",), "histogram": ("le",)}[self.type]
-        return (*self.labels, *added)
-
-    @cached_property
-    def _sampler(self) -> Sampler:
-        return Sampler(self.name, self.labels)
+    def _template(self) -> Template:
+        return sample_template(self.name, self.labels)
 
     def render(self, *subjects: Subject) -> bytes:
         """This family's lines of some objects; empty when they have none. Raises ValueError for what is no time."""
-        return self._sampler.lines(row for subject in subjects for row in self.rows(subject))
+        return samples(self._template, (row for subject in subjects for row in self.rows(subject)))
 
 
 def shown_at(level: Level, family_level: Level) -> bool:

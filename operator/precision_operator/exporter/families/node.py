@@ -97,6 +97,11 @@ def _info(result: NodeResult) -> Iterator[SampleRow]:
     yield (*node_labels(result), *values), 1.0
 
 
+def _slowest_gpu(result: NodeResult) -> Iterator[SampleRow]:
+    if result.hardware and result.hardware.slowest_gpu:
+        yield (*node_labels(result), result.hardware.slowest_gpu), 1.0
+
+
 def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterator[SampleRow]]:
     def rows(standing: RelativeRate) -> Iterator[SampleRow]:
         yield node_labels(standing.result), figure(standing)
@@ -113,6 +118,15 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         (*NODE, *INFO),
         "node",
         _info,
+        stability="stable",
+    ),
+    Family(
+        "precision_node_slowest_gpu_info",
+        "Always 1; the UUID of the GPU that falls behind the most. Absent where a run did not compare the GPUs. The "
+        "label is written as dcgm-exporter writes it.",
+        (*NODE, "UUID"),
+        "node",
+        _slowest_gpu,
     ),
     Family(
         "precision_node_training_tokens_per_second",
@@ -121,6 +135,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _by_recipe(lambda recipe: recipe.tokens_per_second),
         "tokens/s",
+        stability="stable",
     ),
     Family(
         "precision_node_training_power_watts",
@@ -129,6 +144,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _by_recipe(lambda recipe: recipe.watts, _power_scope),
         "W",
+        stability="stable",
     ),
     Family(
         "precision_node_training_tokens_per_joule",
@@ -137,6 +153,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _by_recipe(lambda recipe: recipe.tokens_per_joule, _power_scope),
         "tokens/J",
+        stability="stable",
     ),
     Family(
         "precision_node_training_speedup_ratio",
@@ -146,22 +163,27 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _speedup(lambda recipe: recipe.speedup),
         "ratio",
+        stability="stable",
     ),
     Family(
-        "precision_node_training_speedup_ratio_lower",
+        "precision_node_training_speedup_lower_ratio",
         "Lower end of the 95 % interval of the training speedup.",
         SPEEDUP,
         "node",
         _speedup(lambda recipe: recipe.speedup_lower),
         "ratio",
+        stability="stable",
+        formerly="precision_node_training_speedup_ratio_lower",
     ),
     Family(
-        "precision_node_training_speedup_ratio_upper",
+        "precision_node_training_speedup_upper_ratio",
         "Upper end of the 95 % interval of the training speedup.",
         SPEEDUP,
         "node",
         _speedup(lambda recipe: recipe.speedup_upper),
         "ratio",
+        stability="stable",
+        formerly="precision_node_training_speedup_ratio_upper",
     ),
     Family(
         "precision_node_verification",
@@ -170,6 +192,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         (*RECIPE, "verdict"),
         "node",
         _by_recipe(lambda recipe: None if recipe.availability == "unsupported" else 1.0, lambda recipe: recipe.verdict),
+        stability="stable",
     ),
     Family(
         "precision_node_power_valid",
@@ -177,6 +200,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         (*RECIPE, "reason"),
         "node",
         _by_recipe(_power_valid, lambda recipe: next(iter(recipe.power_reasons), "")),
+        stability="stable",
     ),
     Family(
         "precision_node_throttled_ratio",
@@ -186,6 +210,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _by_recipe(lambda recipe: recipe.throttled_share, _throttle_reason),
         "ratio",
+        stability="stable",
     ),
     Family(
         "precision_node_last_success_timestamp_seconds",
@@ -194,6 +219,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _of_run(lambda run: seconds(run.finished_at)),
         "seconds",
+        stability="stable",
     ),
     Family(
         "precision_node_last_attempt_timestamp_seconds",
@@ -202,6 +228,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _of_attempt(lambda attempt: seconds(attempt.finished_at)),
         "seconds",
+        stability="stable",
     ),
     Family(
         "precision_node_last_duration_seconds",
@@ -210,6 +237,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "node",
         _of_run(lambda run: run.duration_seconds),
         "seconds",
+        stability="stable",
     ),
     Family(
         "precision_node_gemm_speedup_ratio",
@@ -262,6 +290,7 @@ STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
         NODE,
         "node",
         _judged(lambda standing: float(standing.slow)),
+        stability="stable",
     ),
     Family(
         "precision_node_relative_performance_ratio",
@@ -271,6 +300,7 @@ STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
         "node",
         _judged(lambda standing: standing.relative),
         "ratio",
+        stability="stable",
     ),
 )
 """What a node is beside its like: known only when all reports of its pool are looked at together."""

@@ -6,17 +6,19 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family
 from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
 from precision_operator.exporter.families.pools import PoolNodes
-from precision_operator.exporter.text import Distribution, SampleRow
+from precision_operator.exporter.text import SampleRow, number
 
-QUANTILES = (0.1, 0.5, 0.9)
-TAIL_QUANTILES = (0.0, 0.01, *QUANTILES)
+STATS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+"""Quantiles over nodes by the values of the label `stat`."""
+TAIL_STATS = {"min": 0.0, "p01": 0.01, **STATS}
+MEDIAN = {"p50": 0.5}
 BOUNDS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.05, 1.1)
 """Of the rate over the pool's: fine around 1, where a healthy fleet lies within 1 to 2 %."""
 LEAST_NODES_OF_A_DRIVER = 5
@@ -25,8 +27,8 @@ STATES = ("fresh", "stale", "failed")
 MARKS = ("slow", "fallback", "throttled", "power_invalid", "simulated")
 
 PoolRows = Callable[[PoolNodes], Iterator[SampleRow]]
-Fold = Callable[[Sequence[float]], float | Distribution | None]
-"""What a family shows of all nodes' values, which are in ascending order and at least one; None: nothing."""
+Fold = Callable[[Sequence[float]], Iterable[tuple[Labels, float]]]
+"""What a family shows of all nodes' values, which are in ascending order and at least one: figures by labels."""
 
 
 def _each(measure: Measure, fold: Fold) -> PoolRows:
@@ -35,9 +37,8 @@ def _each(measure: Measure, fold: Fold) -> PoolRows:
     def rows(pool: PoolNodes) -> Iterator[SampleRow]:
         found = pool.figures[measure]
         for labels in sorted(found):
-            value = fold(found[labels])
-            if value is not None:
-                yield (*pool.labels, *labels), value
+            for further, value in fold(found[labels]):
+                yield (*pool.labels, *labels, *further), value
 
     return rows
 
@@ -57,9 +58,8 @@ def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> P
             shown, of, mark = _split(labels)
             if of != group or (mark != FREE and (*shown[:2], *group, FREE) in there):
                 continue
-            value = fold(found[labels])
-            if value is not None:
-                yield (*pool.labels, *shown), value
+            for further, value in fold(found[labels]):
+                yield (*pool.labels, *shown, *further), value
 
     return rows
 
@@ -73,9 +73,8 @@ def _free_of_drivers(pool: PoolNodes) -> Iterator[SampleRow]:
         if mark == FREE or shown[:2] not in free:
             values[shown] += figures
     for shown in sorted(values):
-        value = _driver_median(values[shown])
-        if value is not None:
-            yield (*pool.labels, *shown), value
+        if len(values[shown]) >= LEAST_NODES_OF_A_DRIVER:
+            yield from (((*pool.labels, *shown), value) for _, value in _median(values[shown]))
 
 
 def _split(labels: Labels) -> tuple[Labels, Labels, str]:
@@ -83,35 +82,38 @@ def _split(labels: Labels) -> tuple[Labels, Labels, str]:
     return labels[: -GROUP_LABELS - 1], labels[-GROUP_LABELS - 1 : -1], labels[-1]
 
 
-def _quantiles(values: Sequence[float], quantiles: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    ordered = list(values)
-    return tuple((share, value) for share in quantiles if (value := quantile(ordered, share)) is not None)
+def _stats(stats: Mapping[str, float]) -> Fold:
+    def fold(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
+        for stat, share in stats.items():
+            value = quantile(values, share)
+            if value is not None:
+                yield (stat,), value
+
+    return fold
 
 
-def _spread(values: Sequence[float]) -> Distribution:
-    return Distribution("quantile", _quantiles(values, QUANTILES))
+def _median(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
+    value = median(values)
+    if value is not None:
+        yield (), value
 
 
-def _tail_spread(values: Sequence[float]) -> Distribution:
-    return Distribution("quantile", _quantiles(values, TAIL_QUANTILES), math.fsum(values), len(values))
+def _total(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
+    yield (), math.fsum(values)
 
 
-def _driver_median(values: Sequence[float]) -> float | None:
-    return median(values) if len(values) >= LEAST_NODES_OF_A_DRIVER else None
-
-
-def _count(values: Sequence[float]) -> float:
-    return float(len(values))
+def _count(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
+    yield (), float(len(values))
 
 
 def _states(pool: PoolNodes) -> Iterator[SampleRow]:
     found = pool.figures[measures.state]
-    yield from (((*pool.labels, state), _count(found.get((state,), ()))) for state in STATES)
+    yield from (((*pool.labels, state), float(len(found.get((state,), ())))) for state in STATES)
 
 
 def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
     found = pool.figures[measures.mark]
-    counts = {mark: _count(found.get((mark,), ())) for mark in MARKS}
+    counts = {mark: float(len(found.get((mark,), ()))) for mark in MARKS}
     counts["slow"] = float(sum(standing.slow for standing in pool.standings.values()))
     yield from (((*pool.labels, mark), counts[mark]) for mark in MARKS)
 
@@ -123,7 +125,7 @@ def _gemm_seconds(pool: PoolNodes) -> Iterator[SampleRow]:
         for each in gemms:
             times[workloads[node], each.recipe, each.gemm, each.pass_, each.mode].append(each.seconds)
     for key in sorted(times):
-        yield (*pool.labels, *key), Distribution("quantile", _quantiles(times[key], (0.5,)))
+        yield from (((*pool.labels, *key, *stat), value) for stat, value in _stats(MEDIAN)(times[key]))
 
 
 def _by_workload(pool: PoolNodes) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
@@ -136,9 +138,8 @@ def _by_workload(pool: PoolNodes) -> Iterator[tuple[str, list[tuple[float, bool]
 def _relative(pool: PoolNodes) -> Iterator[SampleRow]:
     for workload, found in _by_workload(pool):
         ratios = sorted(ratio for ratio, _ in found)
-        parts = tuple((bound, float(bisect_right(ratios, bound))) for bound in BOUNDS)
-        whole = (*parts, (float("inf"), float(len(ratios))))
-        yield (*pool.labels, workload), Distribution("le", whole, math.fsum(ratios), len(ratios))
+        for bound in (*BOUNDS, math.inf):
+            yield (*pool.labels, workload, number(bound)), float(bisect_right(ratios, bound))
 
 
 def _slowest(pool: PoolNodes) -> Iterator[SampleRow]:
@@ -168,6 +169,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "pool",
         _states,
         "nodes",
+        stability="stable",
     ),
     Family(
         "precision_pool_marked_nodes",
@@ -177,16 +179,38 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "pool",
         _marked,
         "nodes",
+        stability="stable",
     ),
     Family(
         "precision_pool_training_tokens_per_second",
-        "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; quantile "
-        "0 is the slowest node. _sum is what the nodes give together, without communication.",
+        "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; stat min "
+        "is the slowest node, p50 the median.",
+        (*POOL_RECIPE, "stat"),
+        "pool",
+        _each(measures.rate, _stats(TAIL_STATS)),
+        "tokens/s",
+        stability="stable",
+        formerly="precision_pool_training_tokens_per_second{quantile}",
+    ),
+    Family(
+        "precision_pool_training_total_tokens_per_second",
+        "Training tokens per second of the same nodes together, without communication between them.",
         POOL_RECIPE,
         "pool",
-        _each(measures.rate, _tail_spread),
+        _each(measures.rate, _total),
         "tokens/s",
-        "summary",
+        stability="stable",
+        formerly="precision_pool_training_tokens_per_second_sum",
+    ),
+    Family(
+        "precision_pool_training_nodes",
+        "Nodes behind precision_pool_training_tokens_per_second.",
+        POOL_RECIPE,
+        "pool",
+        _each(measures.rate, _count),
+        "nodes",
+        stability="stable",
+        formerly="precision_pool_training_tokens_per_second_count",
     ),
     Family(
         "precision_pool_training_reference_tokens_per_second",
@@ -195,24 +219,27 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "there are others.",
         POOL_RECIPE,
         "pool",
-        _free(measures.free_rate, median),
+        _free(measures.free_rate, _median),
         "tokens/s",
+        stability="stable",
     ),
     Family(
         "precision_pool_training_gpus",
         "GPUs of the nodes behind precision_pool_training_tokens_per_second.",
         POOL_RECIPE,
         "pool",
-        _each(measures.gpus, math.fsum),
+        _each(measures.gpus, _total),
         "GPUs",
+        stability="stable",
     ),
     Family(
         "precision_pool_training_powered_tokens_per_second",
         "Training tokens per second of the nodes with a valid power reading, together.",
         (*POOL_RECIPE, "power_scope"),
         "pool",
-        _each(measures.powered_rate, math.fsum),
+        _each(measures.powered_rate, _total),
         "tokens/s",
+        stability="stable",
     ),
     Family(
         "precision_pool_training_power_watts",
@@ -220,66 +247,70 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "precision_pool_training_powered_tokens_per_second over this, never a mean of ratios.",
         (*POOL_RECIPE, "power_scope"),
         "pool",
-        _each(measures.powered_watts, math.fsum),
+        _each(measures.powered_watts, _total),
         "W",
+        stability="stable",
     ),
     Family(
         "precision_pool_training_tokens_per_joule",
         "Training tokens per joule of a node, over the nodes on which the recipe was not throttled and has a valid "
         "power reading.",
-        (*POOL_RECIPE, "power_scope"),
+        (*POOL_RECIPE, "power_scope", "stat"),
         "pool",
-        _free(measures.free_tokens_per_joule, _spread),
+        _free(measures.free_tokens_per_joule, _stats(STATS)),
         "tokens/J",
-        "summary",
+        stability="stable",
+        formerly="precision_pool_training_tokens_per_joule{quantile}",
     ),
     Family(
         "precision_pool_training_speedup_ratio",
         "Training speedup of a node over the baseline recipe, over the nodes on which neither was throttled.",
-        (*POOL_RECIPE, "scope", "baseline"),
+        (*POOL_RECIPE, "scope", "baseline", "stat"),
         "pool",
-        _free(measures.free_speedup, _spread, measures.ratio_member),
+        _free(measures.free_speedup, _stats(STATS), measures.ratio_member),
         "ratio",
-        "summary",
+        stability="stable",
+        formerly="precision_pool_training_speedup_ratio{quantile}",
     ),
     Family(
         "precision_pool_gemm_speedup_ratio",
         "Speedup of all matrix multiplications over the baseline, over the nodes on which neither was throttled; mode "
         "autocast includes quantisation, prequantized does not.",
-        (*POOL_RECIPE, "mode"),
+        (*POOL_RECIPE, "mode", "stat"),
         "pool",
-        _free(measures.free_gemm_speedup, _spread, measures.ratio_member),
+        _free(measures.free_gemm_speedup, _stats(STATS), measures.ratio_member),
         "ratio",
-        "summary",
+        formerly="precision_pool_gemm_speedup_ratio{quantile}",
     ),
     Family(
         "precision_pool_gemm_seconds",
-        "Median time of one matrix multiplication of the workload, over a sample of the pool's nodes; pass is fprop, "
+        "Time of one matrix multiplication of the workload, over a sample of the pool's nodes; pass is fprop, "
         "dgrad or wgrad. Only where the exporter reads full results (--gemm-samples).",
-        (*POOL_RECIPE, "gemm", "pass", "mode"),
+        (*POOL_RECIPE, "gemm", "pass", "mode", "stat"),
         "pool",
         _gemm_seconds,
         "seconds",
-        "summary",
+        formerly="precision_pool_gemm_seconds{quantile}",
     ),
     Family(
         "precision_pool_quantization_tax_ratio",
         "Quantisation kernels' share of the time of GEMM and quantisation kernels, over the nodes on which the recipe "
         "was not throttled.",
-        POOL_RECIPE,
+        (*POOL_RECIPE, "stat"),
         "pool",
-        _free(measures.free_tax, _spread),
+        _free(measures.free_tax, _stats(STATS)),
         "ratio",
-        "summary",
+        formerly="precision_pool_quantization_tax_ratio{quantile}",
     ),
     Family(
-        "precision_pool_relative_performance",
-        "A node's synchronous rate over the median of the nodes of its kind, best recipe, fresh figures.",
-        POOL,
+        "precision_pool_relative_performance_nodes",
+        "Nodes whose synchronous rate is at most at_most times the median of the nodes of its kind, best recipe, fresh "
+        "figures. Each band includes those below it; +Inf: all that can be compared.",
+        (*POOL, "at_most"),
         "pool",
         _relative,
-        "ratio",
-        "histogram",
+        "nodes",
+        formerly="precision_pool_relative_performance_bucket{le}",
     ),
     Family(
         "precision_pool_slowest_ratio",

@@ -68,6 +68,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _phases,
         "nodes",
+        stability="stable",
     ),
     Family(
         "precision_profile_phase",
@@ -75,6 +76,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         (*PROFILE, "phase"),
         "pool",
         _phase,
+        stability="stable",
     ),
     Family(
         "precision_profile_slow_nodes",
@@ -83,6 +85,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _count("slow"),
         "nodes",
+        stability="stable",
     ),
     Family(
         "precision_profile_simulated_nodes",
@@ -91,6 +94,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _count("simulated"),
         "nodes",
+        stability="stable",
     ),
     Family(
         "precision_profile_progress_ratio",
@@ -99,6 +103,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _progress,
         "ratio",
+        stability="stable",
     ),
     Family(
         "precision_profile_eta_timestamp_seconds",
@@ -107,6 +112,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _eta,
         "seconds",
+        stability="stable",
     ),
     Family(
         "precision_profile_last_completion_timestamp_seconds",
@@ -115,6 +121,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _completed,
         "seconds",
+        stability="stable",
     ),
     Family(
         "precision_profile_last_result_timestamp_seconds",
@@ -123,5 +130,6 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "pool",
         _newest,
         "seconds",
+        stability="stable",
     ),
 )

@@ -81,7 +81,7 @@ def _recipes() -> tuple[Panel, ...]:
     by = "max by (recipe)"
     rate = f"{by} ({one('precision_node_training_tokens_per_second', ONE_NODE)})"
     speedup = [
-        f"{by} ({one(f'precision_node_training_speedup_ratio{end}', ONE_NODE)})" for end in ("", "_lower", "_upper")
+        f"{by} ({one(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
     ]
     return (
         Panel(
