@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,6 +74,29 @@ async def test_a_list_is_complete_over_all_its_pages_and_names_its_version(tmp_p
     assert [one["n"] for one in items] == [0, 1, 2, 3, 4, 5]
     assert version == "77"
     assert asked[1] == {"limit": "2", "labelSelector": "a=b,c", "fieldSelector": "spec.nodeName=n1", "continue": "2"}
+
+
+async def test_a_list_that_is_trimmed_holds_no_page_when_it_asks_for_the_next_one(tmp_path: Path) -> None:
+    class Item(dict[str, Any]):
+        """An item whose life can be followed."""
+
+    held: list[weakref.ref[Item]] = []
+    alive: list[int] = []
+
+    async def pages(request: web.Request) -> web.Response:
+        alive.append(sum(ref() is not None for ref in held))
+        start = int(request.query.get("continue", "0"))
+        more = {"continue": str(start + 1)} if start < 2 else {}
+        return web.json_response({"metadata": {"resourceVersion": "7", **more}, "items": [{"n": start}]})
+
+    def trim(item: dict[str, Any]) -> int:
+        item["self"] = Item(item)  # goes with the item alone
+        held.append(weakref.ref(item["self"]))
+        return int(item["n"])
+
+    async with facing(pages, tmp_path) as cluster:
+        assert await cluster.list_trimmed("/api/v1/nodes", trim) == ([0, 1, 2], "7")
+    assert alive == [0, 0, 0]
 
 
 async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ def taken(cache: Cache) -> bool:
     return changed
 
 
+def take_list(cache: Cache, items: list[dict[str, Any]], version: str) -> None:
+    """A complete list of Jobs, as it comes: its objects, then its end."""
+    for raw in items:
+        cache.put("jobs", raw)
+    cache.end_list("jobs", [raw["metadata"]["uid"] for raw in items], version)
+
+
 def known(cache: Cache) -> frozenset[str]:
     return frozenset(cache.all("jobs"))
 
@@ -60,7 +67,7 @@ def test_what_was_deleted_does_not_come_back_through_a_late_event_or_list() -> N
     cache.put("jobs", seen(version=5))
     cache.drop("jobs", "u1")
     cache.put("jobs", seen(version=6))
-    cache.take_list("jobs", [seen(version=6)], "6")
+    take_list(cache, [seen(version=6)], "6")
     assert known(cache) == frozenset()
 
 
@@ -76,14 +83,14 @@ def test_a_list_ends_what_it_does_not_show() -> None:
     cache = Cache()
     cache.put("jobs", seen("u1", 5))
     cache.put("jobs", seen("u2", 6))
-    cache.take_list("jobs", [seen("u2", 6)], "7")
+    take_list(cache, [seen("u2", 6)], "7")
     assert known(cache) == {"u2"}
 
 
 def test_a_list_leaves_what_came_after_it_was_read() -> None:
     cache = Cache()
     cache.put("jobs", seen("born-during-the-list", 9))
-    cache.take_list("jobs", [], "8")
+    take_list(cache, [], "8")
     assert known(cache) == {"born-during-the-list"}, "it is newer than the list"
 
 

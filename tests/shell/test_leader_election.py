@@ -453,7 +453,7 @@ def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None
     states = {target: WatchState(watched=target.namespace != "blue", ends=2) for target in kinds}
     telemetry.follow(lambda: True, cache, kinds, states)
     cache.put("nodes", {"metadata": {"uid": "1"}})  # our own writes are no sign that a watch lives
-    cache.take_list("jobs", [], "1", "red")  # a complete list is one
+    cache.end_list("jobs", [], "1", "red")  # a complete list is one
     age = "precision_operator_watch_age_seconds"
     red = value_of(telemetry, f'{age}{{kind="jobs",namespace="red"}}')
     blue = value_of(telemetry, f'{age}{{kind="jobs",namespace="blue"}}')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from precision_operator.cluster import ApiError
@@ -71,6 +71,12 @@ class FakeCluster:
             and (node is None or body["spec"].get("nodeName") == node)
         ]
         return found, str(self.version)
+
+    async def list_trimmed(
+        self, path: str, view: Callable[[Json], Any], *told: Any, **more: Any
+    ) -> tuple[list[Any], str]:
+        items, version = await self.list_all(path, *told, **more)
+        return [seen for item in items if (seen := view(item)) is not None], version
 
     async def create(self, path: str, body: Json, query: object = None) -> Json:
         where = f"{path}/{body['metadata']['name']}"

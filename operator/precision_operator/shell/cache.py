@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from precision_api.names import ANNOTATION_RERUN
@@ -46,20 +47,25 @@ class Cache:
         if self._stores[kind].delete(uid, version):
             self.changed.set()
 
-    def take_list(self, kind: ObjectKind, items: Iterable[Raw], version: str, namespace: str | None = None) -> None:
-        """Take a complete list of one namespace (None: of all), read at resourceVersion `version`."""
+    def end_list(self, kind: ObjectKind, listed: Collection[str], version: str, namespace: str | None = None) -> None:
+        """A complete list of one namespace (None: of all) has ended, read at resourceVersion `version`.
+
+        Its objects, of which these are the UIDs, were put page by page as they came; what it lacks has gone.
+        """
         self.touch(kind, namespace)
-        listed = set()
-        for raw in items:
-            listed.add(identity(raw).uid)
-            self.put(kind, raw)
-        if self._stores[kind].delete_unlisted(listed, version, namespace):
+        if self._stores[kind].delete_unlisted(frozenset(listed), version, namespace):
             self.changed.set()
 
 
 def _meta(raw: Raw, *keys: str) -> dict[str, Any]:
     meta = raw.get("metadata") or {}
     return {key: meta[key] for key in ("name", "namespace", "uid", "deletionTimestamp", *keys) if key in meta}
+
+
+def _labels(raw: Raw) -> dict[str, Any]:
+    """All labels, each text held once: a fleet's nodes share nearly all of them, up to two hundred a node."""
+    labels = (raw.get("metadata") or {}).get("labels")
+    return {"labels": {sys.intern(key): sys.intern(text) for key, text in labels.items()}} if labels else {}
 
 
 def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def _node(raw: Raw) -> Raw:
     status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready]
     status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k == "architecture"}
     return {
-        "metadata": _meta(raw, "labels"),
+        "metadata": _meta(raw) | _labels(raw),
         "spec": _pick(raw, "spec", "taints", "unschedulable", "providerID"),
         "status": status,
     }

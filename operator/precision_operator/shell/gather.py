@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.object_store import Identity, identity
+from precision_operator.core.observe.gpu_labels import DRA_DRIVER
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
@@ -40,6 +42,8 @@ class Reader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._slices: dict[Identity, Raw] = {}
+        """What was kept of each ResourceSlice when they were last listed."""
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """The data of a ConfigMap; None where there is none."""
@@ -56,13 +60,26 @@ class Reader:
         return await self._get_or_none(paths.item(paths.collection(KUEUE, "localqueues", namespace), name)) is not None
 
     async def resource_slices(self) -> tuple[Raw, ...]:
-        """ResourceSlices, which name GPUs where labels don't; a cluster without DRA (before 1.34) has none."""
+        """ResourceSlices of GPUs, which name them where labels don't; a cluster without DRA (before 1.34) has none."""
+        kept: dict[Identity, Raw] = {}
+
+        def trim(raw: Raw) -> Raw:
+            """The same object as before for the same version: what was worked out of it holds."""
+            spec = raw.get("spec") or {}
+            found: Raw = {"spec": {key: spec[key] for key in ("driver", "nodeName", "devices") if key in spec}}
+            which = identity(raw)
+            if which.version < 0:
+                return found
+            return kept.setdefault(which, self._slices.get(which, found))
+
+        collection, chosen = paths.collection("resource.k8s.io/v1", "resourceslices"), f"spec.driver={DRA_DRIVER}"
         try:
-            slices, _ = await self._cluster.list_all(paths.collection("resource.k8s.io/v1", "resourceslices"))
+            slices, _ = await self._cluster.list_trimmed(collection, trim, field_selector=chosen)
         except ApiError as error:
             if error.status != 404:
                 raise
             return ()
+        self._slices = kept
         return tuple(slices)
 
     async def creation_problem(self, job: JobView) -> str:
@@ -88,9 +105,14 @@ class Reader:
 
 
 async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:
-    """A complete list of one kind in one namespace (None: in all) into the cache. Raises ApiError."""
-    items, version = await cluster.list_all(_path(kind, namespace), SELECTORS.get(kind))
-    cache.take_list(kind, items, version, namespace)
+    """A complete list of one kind in one namespace (None: in all) into the cache, page by page. Raises ApiError."""
+
+    def take(raw: dict[str, Any]) -> str:
+        cache.put(kind, raw)
+        return identity(raw).uid
+
+    listed, version = await cluster.list_trimmed(_path(kind, namespace), take, SELECTORS.get(kind))
+    cache.end_list(kind, listed, version, namespace)
 
 
 class Gatherer:
