@@ -1,12 +1,13 @@
 """What one pass of the operator costs on a large fleet, stage by stage, and for how long it holds the loop.
 
-    python -m benchmarks.reconcile [--nodes 10000]
+    python -m benchmarks.reconcile [--nodes 10000] [--memory]
 
 Two profiles want the same fleet; one of them limits each rack and has a power budget. Most nodes are measured, some
 agents run, some nodes wait, the rest is queued. The first world is worked through stage by stage. The second one is
 the operator's own loop on an API server in memory: what holds the loop holds probes and the lease too. Once as it is
 with Python's ordinary garbage collection, once as the operator does it: what the first pass has read is kept out. Each
-runs in a process of its own, so that its memory is its own. Seconds are of CPU unless they are called wall.
+runs in a process of its own, so that its memory is its own. Last an operator's own process lists nodes of the size of
+real ones through its real client. Seconds are of CPU unless they are called wall.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from benchmarks import large_nodes
 from benchmarks.exporter import RECIPES, peak_mib
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
 from precision_lab.fleet.fleet import NodeSpec, manifests
@@ -56,6 +58,7 @@ SPECS: Mapping[str, tuple[dict[str, Any], float]] = {
     ),
 }
 """Each profile's spec, and the share of the nodes that it has measured."""
+MEMORY_GOAL_MIB = 600
 STATES = ("nothing", "one node", "one report", "1 % of reports")
 """What has changed since the pass before."""
 
@@ -344,16 +347,41 @@ def show_passes(name: str, found: Passes) -> None:
     print()
 
 
+def listed(count: int) -> large_nodes.Memory:
+    """An operator's own process, which lists large nodes and the reports of two profiles that rest."""
+    nodes = tuple(fleet(count))
+    profiles = [profile(name, spec | {"suspend": True}) for name, (spec, _) in SPECS.items()]
+    reports = [
+        report(node["metadata"], name, index)
+        for name, (_, share) in SPECS.items()
+        for index, node in enumerate(nodes)
+        if index * 7919 % 1000 < share * 1000
+    ]
+    return asyncio.run(large_nodes.measure(nodes, profiles, reports))
+
+
+def show_listed(found: large_nodes.Memory) -> None:
+    """The last lines."""
+    print(f"an operator's own process, {found.lists} complete lists of nodes of {found.node_kib:.0f} KiB:")
+    print(f"peak {found.peak_mib:.0f} MiB, at the end {found.last_mib:.0f} MiB; goal: below {MEMORY_GOAL_MIB} MiB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=10_000)
-    count = parser.parse_args().nodes
+    parser.add_argument("--memory", action="store_true", help="only the operator's own process and its memory")
+    options = parser.parse_args()
+    count = options.nodes
+    if options.memory:
+        show_listed(apart(listed, count))
+        return
     print(f"{count} nodes, {len(SPECS)} profiles; goal for observing and planning: 0.2 s\n")
     show_stages(apart(run_staged, count))
     plain, spared = (apart(run_passed, count, spares) for spares in (False, True))
     show_passes("the loop with ordinary garbage collection", plain)
     show_passes("the operator's loop", spared)
-    print(f"a full collection takes {spared.collection / plain.collection:.0%} of the time")
+    print(f"a full collection takes {spared.collection / plain.collection:.0%} of the time\n")
+    show_listed(apart(listed, count))
 
 
 if __name__ == "__main__":
