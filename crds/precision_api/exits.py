@@ -41,6 +41,8 @@ UNKNOWN_PRODUCT = Exit(18, "UnknownProduct", "The replay has no figures of this 
 GPU_UNHEALTHY = Exit(
     19, "GPUUnhealthy", "A GPU must be reset or replaced before it can be measured: see its ECC errors and row remaps."
 )
+CLAIM_NOT_PROVED = Exit(20, "ClaimNotProved", "verify-trace: the trace does not prove the precision that was claimed.")
+"""Of a command that a person or a CI job runs; no measurement ends with it, so it is not in the table below."""
 CRASHED = Exit(1, "AgentCrashed", "The agent crashed: its log says where.")
 
 EXITS: tuple[Exit, ...] = (

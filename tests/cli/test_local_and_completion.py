@@ -1,4 +1,4 @@
-"""`run --local` hands over to the agent's program; completion answers as kubectl asks; the table of exit codes."""
+"""What hands over to the agent's program; completion answers as kubectl asks; the table of exit codes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_run_is_for_this_machine_only() -> None:
     assert (done.exit_code, "run measures this machine, with --local" in done.stderr) == (2, True)
 
 
-def run_elsewhere(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`kubectl-precision run WORDS` by a Python in whose folder nothing else is installed, with `folder` as PATH."""
+def run_elsewhere(folder: Path, *words: str, command: str = "run") -> subprocess.CompletedProcess[str]:
+    """`kubectl-precision COMMAND WORDS` by a Python with nothing else in its folder, and `folder` as PATH."""
     program = (
         f"import sys; sys.executable = {str(folder / 'python')!r}; from precision_operator.cli import main; main()"
     )
     env = {"PATH": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", program, "run", *words]
-    return subprocess.run(command, env=env, text=True, capture_output=True, check=False, timeout=60)
+    called = [sys.executable, "-c", program, command, *words]
+    return subprocess.run(called, env=env, text=True, capture_output=True, check=False, timeout=60)
 
 
 def test_without_the_agents_program_it_says_how_to_install_it(tmp_path: Path) -> None:
@@ -69,6 +69,15 @@ def test_help_of_a_local_run_is_the_agents_wherever_it_stands(tmp_path: Path) ->
     for words in (("--local", "--help"), ("--help", "--local")):
         done = run_elsewhere(tmp_path, *words)
         assert (done.returncode, done.stdout) == (0, "run --local --help\n")
+
+
+def test_verify_trace_is_the_agents_with_all_its_options_and_its_help(tmp_path: Path) -> None:
+    agent = tmp_path / "precision-agent"
+    agent.write_text('#!/bin/sh\necho "$@"\nexit 20\n')
+    agent.chmod(0o755)
+    for words in (("t.json.gz", "--claims", "mxfp8", "-o", "json"), ("--help",)):
+        done = run_elsewhere(tmp_path, *words, command="verify-trace")
+        assert (done.returncode, done.stdout) == (20, " ".join(("verify-trace", *words)) + "\n")
 
 
 def test_help_of_run_itself_says_that_further_options_are_the_agents() -> None:

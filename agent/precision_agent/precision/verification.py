@@ -61,14 +61,19 @@ def numeric_verdict(recipe: Recipe, error: float) -> NumericVerdict:
 
 
 def verdict(
-    claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bool = False, errors: Iterable[float] = ()
+    claimed: Recipe,
+    shares: Mapping[KernelClass, float],
+    emulated: bool = False,
+    errors: Iterable[float] = (),
+    full_share: float = FULL_SHARE,
 ) -> Verification:
     """The verdict on one recipe's GEMMs, from `shares` of their time by class and, where measured, numerical errors.
 
     `emulated`: a kernel of the emulation was seen. Errors only ever lower a verdict: names are the stronger proof of
     what ran, but a product more exact than its format can be, or wrong, is no pass whatever the names say.
+    `full_share`: from which share of the GEMMs' time on the recipe counts as run in full.
     """
-    by_names = _by_names(claimed, shares, emulated)
+    by_names = _by_names(claimed, shares, emulated, full_share)
     fits = {numeric_verdict(claimed, error) for error in errors}
     if by_names.verdict not in ("verified", "emulated", "partial") or fits <= {"within"}:
         return by_names
@@ -81,16 +86,16 @@ def verdict(
     )
 
 
-def _by_names(claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bool) -> Verification:
+def _by_names(claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bool, full_share: float) -> Verification:
     message = ", ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items(), key=lambda row: -row[1]))
     if not shares:
         return _told("unknown", None, "no GEMM kernel was seen")
     told = f"GEMM time by kernel class: {message}"
     share = shares.get(EXPECTED_CLASS[claimed], 0.0)
     through = EMULATED_THROUGH.get(claimed)
-    if share >= FULL_SHARE:
+    if share >= full_share:
         return _told("verified", share, told)
-    if emulated and through and share + shares.get(through, 0.0) >= FULL_SHARE:
+    if emulated and through and share + shares.get(through, 0.0) >= full_share:
         return _told("emulated", share + shares[through], f"{told}; {claimed} runs through {through}'s kernels")
     if share > 1 - FULL_SHARE:
         return _told("partial", share, told)

@@ -15,10 +15,12 @@ from precision_agent import __version__
 from precision_agent.precision.kernels import classify
 from precision_agent.results import explain as words
 from precision_agent.run.cli_run import run
+from precision_agent.run.cli_trace import verify_trace
 from precision_api.result import RESULT_VERSION, MeasurementResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(run)
+app.command("verify-trace")(verify_trace)
 
 
 class Shown(StrEnum):

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "precision_operator.cli.commands.plan:plan_jobs",
     "fleet": "precision_operator.cli.commands.fleet:fleet",
     "run": "precision_operator.cli.commands.local:run",
+    "verify-trace": "precision_operator.cli.commands.local:verify_trace",
 }
 """Name of the command -> module:function."""
 

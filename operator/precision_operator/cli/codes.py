@@ -1,4 +1,4 @@
-"""How commands end: one table of exit codes, stable, for scripts; `run --local` ends with the agent's own as well."""
+"""How commands end: one table of exit codes, stable, for scripts; those of the agent's program end with its own too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl precision run --local`: measures this very machine with the precision-agent program, without a cluster."""
+"""Commands that need no cluster, by the precision-agent program of this machine: `run --local` and `verify-trace`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -41,10 +41,20 @@ def run(
             "run measures this machine, with --local. In a cluster apply a PrecisionProfile (kubectl explain pp.spec), "
             "or measure again with kubectl precision rerun"
         )
+    _hand_over(["run", "--local", *context.args, *(["--help"] if show_help else [])])
+
+
+def verify_trace(context: typer.Context) -> None:
+    """Say in which precision a training job's GEMMs ran, from a trace of torch's profiler; no GPU, no cluster."""
+    _hand_over(["verify-trace", *context.args])
+
+
+def _hand_over(arguments: Sequence[str]) -> NoReturn:
+    """Ends as the agent's program does with these arguments."""
     program = found_program()
     if program is None:
         end(NO_PROGRAM, f"the program {PROGRAM} is not installed here: {INSTALL}")
-    raise typer.Exit(executed([program, "run", "--local", *context.args, *(["--help"] if show_help else [])]))
+    raise typer.Exit(executed([program, *arguments]))
 
 
 def found_program() -> str | None:
