@@ -102,6 +102,9 @@ class ReportAttempt(StatusDocument):
     run: ShortText = Field(description="Identity of the run.")
     number: int = Field(ge=1, description="Which attempt of the run.")
     failures: int = Field(0, ge=0, description="Failed attempts of the run so far; disruptions don't count.")
+    disruptions: int = Field(
+        0, ge=0, description="Attempts in a row, this one included, that were disrupted: the rest grows with them."
+    )
     basis: dict[ShortText, ShortText] = Field(
         {}, max_length=8, description="What the run was started for: spec, agent, driver, hardware, schedule, rerun."
     )

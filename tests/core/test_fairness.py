@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.rollout.actions import Start
 from precision_operator.core.rollout.plan import plan
 from tests.support.node_objects import node_object
 from tests.support.simulated_cluster import SimulatedCluster
-from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, profile, report
+from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, profile, report, tried
 
 ALWAYS = {"schedule": {"maxAge": "1s"}}
 NODES = ("n1", "n2", "n3")
@@ -88,3 +90,37 @@ def test_where_each_profile_starts_is_the_same_whatever_the_order_they_are_liste
     one, other = (plan(observed(order, fleet)) for order in (three, three[::-1]))
     told = [{(p.profile.name, s.facts.name): s.reason for p in d.profiles for s in p.node_states} for d in (one, other)]
     assert told[0] == told[1]
+
+
+def test_nodes_that_were_never_tried_come_before_one_that_was_and_the_longest_ago_before_the_newest() -> None:
+    tried_then = {"n1": "2026-11-21T08:40:00Z", "n2": "2026-11-21T08:30:00Z", "n4": "2031-01-01T00:00:00Z"}
+    reports = tuple(
+        report(name, status=tried("disrupted", ago=9 * MINUTE, startedAt=at)) for name, at in tried_then.items()
+    )
+    order: list[str] = []
+    for _ in range(4):
+        seen = observed([profile()], nodes("n1", "n2", "n3", "n4"), dict.fromkeys(order, "team/train"), reports=reports)
+        order += [action.facts.name for action in plan(seen).actions if isinstance(action, Start)]
+    assert order == ["n3", "n4", "n2", "n1"], "a start that lies ahead is from a clock that has jumped back"
+
+
+def test_nodes_that_no_agent_is_ever_scheduled_on_do_not_keep_the_others_waiting() -> None:
+    cluster = SimulatedCluster()
+    bad, good = {"a1", "a2"}, {f"n{i:02}" for i in range(20)}
+    cluster.nodes = nodes(*sorted(bad | good))
+    cluster.unschedulable = set(bad)
+    cluster.profiles = {"uid-nightly": profile()}
+    second_try: list[str] = []
+    for _ in range(3 * len(bad | good)):
+        measure_a_round(cluster)
+        cluster.collect_garbage()
+        if measured_nodes(cluster) == good:
+            break
+        tries = Counter(start.node_uid for start in cluster.begun)
+        second_try += [uid for uid, times in tries.items() if times > 1]
+    assert second_try == [], "before every good node was measured"
+    assert measured_nodes(cluster) == good
+
+
+def measured_nodes(cluster: SimulatedCluster) -> set[str]:
+    return {node_uid.removeprefix("uid-") for _, node_uid in cluster.results}

@@ -15,7 +15,17 @@ from precision_operator.core.results.ingest import NoResult
 from precision_operator.core.rollout.actions import Keeping, Start
 from precision_operator.core.rollout.node_state import NodeState
 from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.retry import FACTORS, LONGEST, QUARANTINE_RUNS, backoff, next_try, spent
+from precision_operator.core.rollout.retry import (
+    FACTORS,
+    JITTER,
+    LONGEST,
+    LONGEST_DISRUPTED,
+    QUARANTINE_RUNS,
+    backoff,
+    next_try,
+    rest,
+    spent,
+)
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried
@@ -211,3 +221,59 @@ def test_a_release_that_fails_again_is_quarantined_again() -> None:
     again = after("failed", "failed", "failed", run="released", before=quarantined())
     assert again.quarantine is not None
     assert again.failed_runs == QUARANTINE_RUNS + 1
+
+
+HALF_A_MINUTE = timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"), [(0, 30), (1, 30), (2, 60), (3, 120), (7, 1920), (9, 3600), (10**6, 3600)]
+)
+def test_a_rest_doubles_with_each_time_up_to_its_longest_and_a_share_of_jitter(times: int, seconds: int) -> None:
+    step = timedelta(seconds=seconds)
+    assert step <= rest(HALF_A_MINUTE, times, "uid-n1") <= step * (1 + JITTER)
+    assert seconds <= LONGEST_DISRUPTED.total_seconds()
+
+
+def test_nodes_that_rest_for_the_same_reason_come_back_apart_and_each_plan_says_the_same() -> None:
+    rests = [rest(HALF_A_MINUTE, 6, f"uid-{n}") for n in range(20)]
+    assert len(set(rests)) > 10
+    assert rests == [rest(HALF_A_MINUTE, 6, f"uid-{n}") for n in range(20)]
+
+
+def ended_by(*reasons: str) -> ReportStatus:
+    """The report after attempts that ended so: `AgentCrashed` is a failure, all others are disruptions."""
+    status = ReportStatus()
+    for number, reason in enumerate(reasons, 1):
+        problem = NoResult(reason, "Why.", "failed" if reason == "AgentCrashed" else "disrupted")
+        status = ingest.failed_status(problem, job(attempt=number), report(status=status), NOW)
+    return status
+
+
+IN_A_ROW = [
+    (["PendingTooLong"], 1),
+    (["PendingTooLong"] * 3, 3),
+    (["PendingTooLong", "AgentCrashed", "PendingTooLong"], 1),
+    (["PendingTooLong", "PendingTooLong", "Disrupted"], 2),
+    (["Disrupted"] * 5, 1),
+]
+
+
+@pytest.mark.parametrize(("reasons", "times"), IN_A_ROW)
+def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_that_others_caused(
+    reasons: list[str], times: int
+) -> None:
+    attempt = ended_by(*reasons).attempt
+    assert attempt is not None
+    assert attempt.disruptions == times
+
+
+def test_a_node_that_is_never_scheduled_says_when_it_is_tried_again_and_waits_longer_each_time() -> None:
+    untils = []
+    for times in (1, 4):
+        told = report(status=tried("disrupted", reason="PendingTooLong", disruptions=times, ago=timedelta(0)))
+        node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
+        assert node_state.reason == "BackingOff"
+        untils.append(node_state.message.removesuffix(".")[-20:])
+    assert untils[0] == "2026-11-21T09:00:30Z"
+    assert "2026-11-21T09:04:00Z" <= untils[1] <= "2026-11-21T09:05:00Z"

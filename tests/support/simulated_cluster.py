@@ -71,6 +71,8 @@ class SimulatedCluster:
     """Nodes that have left and may come back as the same objects, by UID."""
     unpullable: set[str] = field(default_factory=set)
     """UIDs of Jobs whose image is nowhere to be had."""
+    unschedulable: set[str] = field(default_factory=set)
+    """Names of nodes that the scheduler finds no room on, though nobody holds their GPUs."""
     limits: dict[str, int] = field(default_factory=dict)
     """Enforced watts of a node's GPUs, by node UID, as an agent there would find them."""
     begun: list[Begun] = field(default_factory=list)
@@ -244,7 +246,7 @@ class SimulatedCluster:
                 self.pods[name] = replace(pod, waiting_reason="ImagePullBackOff", waiting_message="not found")
                 continue
             node = next((n for n in self.nodes.values() if n["metadata"]["name"] == pod.node_name), None)
-            open_ = node is not None and not node["spec"]["unschedulable"]
+            open_ = node is not None and not node["spec"]["unschedulable"] and pod.node_name not in self.unschedulable
             if pod.phase == "Pending" and open_ and self.holder(pod.node_name) is None:
                 self.pods[name] = replace(pod, phase="Running", unschedulable="")
             elif pod.phase == "Pending":

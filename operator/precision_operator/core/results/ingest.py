@@ -37,7 +37,7 @@ from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import RecipeRow, best_row, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 from precision_operator.core.rollout.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
-from precision_operator.core.rollout.retry import QUARANTINE_RUNS, spent
+from precision_operator.core.rollout.retry import QUARANTINE_RUNS, disruptions, spent
 
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
@@ -226,9 +226,9 @@ def failed_status(
     """
     before = report.status or ReportStatus()
     failures = _failures(job, report) + (problem.outcome == "failed")
-    attempt = _attempt(job, problem.outcome, now, failures).model_copy(
-        update={"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT], "log": log}
-    )
+    told = {"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT], "log": log}
+    counted = {"disruptions": disruptions(before.attempt, problem.outcome, problem.reason)}
+    attempt = _attempt(job, problem.outcome, now, failures).model_copy(update={**told, **counted})
     short = problem.message[:CONDITION_LIMIT]
     failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, short, now)
     kept = tuple(c for c in before.conditions if c.type != names.SUCCEEDED)

@@ -90,7 +90,7 @@ def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
     in_flight = _in_flight(observed, drafts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
-    queues = {uid: deque(i for i, s in enumerate(node_states[uid]) if s.state == "eligible") for uid in accepted}
+    queues = {uid: deque(_by_least_recent_attempt(node_states[uid], observed.now)) for uid in accepted}
     starts: list[Start] = []
     nodes_to_probe: list[str] = []
     while any(queues.values()):
@@ -101,6 +101,21 @@ def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
             nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
     plans = tuple(replace(d, node_states=tuple(node_states[d.profile.uid])) for d in drafts)
     return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)))
+
+
+def _by_least_recent_attempt(node_states: Sequence[NodeState], now: datetime) -> list[int]:
+    """The places of the candidates: who was never tried, then who was tried longest ago; by name among equals.
+
+    So a node that is tried in vain again and again keeps none waiting that has not had its turn.
+    """
+    eligible = [place for place, node_state in enumerate(node_states) if node_state.state == "eligible"]
+    return sorted(eligible, key=lambda place: (_last_tried(node_states[place], now), place))
+
+
+def _last_tried(candidate: NodeState, now: datetime) -> datetime:
+    """When the node's newest attempt began; a time ahead is from a clock that has jumped back, and says nothing."""
+    started = candidate.report.started if candidate.report is not None else None
+    return started if started is not None and started <= now else _NEVER
 
 
 def _until_one_starts(

@@ -24,6 +24,7 @@ from precision_operator.core.observe.observed import AcceptedProfile, Observed
 from precision_operator.core.reasons import clause, sentence
 from precision_operator.core.rollout import blockers
 from precision_operator.core.rollout.blockers import Blockers
+from precision_operator.core.rollout.retry import rest_over
 
 
 @dataclass(frozen=True)
@@ -312,11 +313,11 @@ def has_physical_limits(rollout: Rollout) -> bool:
 def backing_off(request: AdmissionRequest) -> Blocked | None:
     if request.attempt is None or request.attempt.outcome != "disrupted":
         return None
-    observed = request.view.observed
-    ended, rest = parse_time(request.attempt.finished_at), observed.settings.disruption_backoff
-    if not recent(ended, rest, observed.now):
+    observed, ended = request.view.observed, parse_time(request.attempt.finished_at)
+    until = rest_over(request.attempt, observed.settings.disruption_backoff, request.facts.uid)
+    if not recent(ended, until - ended, observed.now):
         return None
-    return blocked("BackingOff", until=format_time(ended + rest), why=request.attempt.reason or "Disrupted")
+    return blocked("BackingOff", until=format_time(until), why=request.attempt.reason or "Disrupted")
 
 
 def busy(request: AdmissionRequest) -> Blocked | None:

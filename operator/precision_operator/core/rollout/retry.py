@@ -1,11 +1,13 @@
 """Whether and when a failed node is tried again, and when it is left alone: by reason, as one table.
 
-A node that was lost comes back in a minute; a bad image stays bad for longer; what the agent itself refused rarely
-mends itself. A disruption is no failure and has a rest of its own.
+A bad image stays bad for a while; what the agent itself refused rarely mends itself. A disruption is no failure and
+has a rest of its own, which grows while nothing but disruptions happen, so that a node on which no agent ever starts
+costs less and less.
 """
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timedelta
 
 from precision_api.profile import Retry
@@ -22,6 +24,12 @@ FACTORS = {
 }
 """Back-off relative to the profile's backoffSeconds; 1 for every other reason."""
 LONGEST = timedelta(hours=6)
+LONGEST_DISRUPTED = timedelta(hours=1)
+"""Most that a node rests after disruptions in a row: the scheduler may find room for its agent at any time."""
+JITTER = 0.25
+"""Largest share by which a rest is longer than its step, so that nodes that were refused together come back apart."""
+GAVE_WAY = ("Disrupted",)
+"""Reasons of agents whose pod somebody took away: whoever needed the GPUs, or an admin who drains the node."""
 QUARANTINE_RUNS = 3
 """Runs in a row without a result, retries and all, after which a node is left alone until somebody says `rerun`."""
 
@@ -41,3 +49,32 @@ def next_try(attempt: ReportAttempt, retry: Retry, now: datetime) -> datetime | 
     """When a failed attempt may be followed by the next; None: now (also when the clock has jumped back since)."""
     ended, rest = parse_time(attempt.finished_at), backoff(attempt, retry)
     return ended + rest if abs(now - ended) < rest else None
+
+
+def disruptions(before: ReportAttempt | None, outcome: str, reason: str) -> int:
+    """Disrupted attempts in a row with one that ended so: a result or a failure ends the row.
+
+    One that gave way to somebody else says nothing about the node: the rest does not grow.
+    """
+    if outcome != "disrupted":
+        return 0
+    earlier = before.disruptions if before is not None and before.outcome == "disrupted" else 0
+    return max(1, earlier) if reason in GAVE_WAY else earlier + 1
+
+
+def rest(first: timedelta, times: int, key: str, longest: timedelta = LONGEST_DISRUPTED) -> timedelta:
+    """How long to rest after the same thing went wrong `times` in a row: `first`, doubled each time, `longest` at most.
+
+    From the second time on a share of up to JITTER is added, the same for the same `key` and `times`: a plan made
+    twice is the same plan.
+    """
+    if times <= 1:
+        return first
+    step = min(longest, first * 2 ** min(times - 1, 32))
+    share = int(hashlib.sha256(f"{key}/{times}".encode()).hexdigest()[:8], 16) / 0x1_0000_0000
+    return step + timedelta(seconds=int(step.total_seconds() * JITTER * share))
+
+
+def rest_over(attempt: ReportAttempt, first: timedelta, node_uid: str) -> datetime:
+    """When a node whose newest attempt was disrupted may have the next one."""
+    return parse_time(attempt.finished_at) + rest(first, attempt.disruptions, node_uid)
