@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ class FakeCluster:
     def __init__(self, *objects: tuple[str, Json]) -> None:
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, bytes] = {}
+        self.hanging: dict[str, asyncio.Event] = {}
+        """By pod, until when its log does not come."""
         self.requests: list[tuple[str, str]] = []
         self.failures: list[tuple[str, str, ApiError, bool]] = []
         self.version = 100
@@ -113,6 +116,8 @@ class FakeCluster:
 
     async def read_log(self, namespace: str, pod: str, container: str | None = None, **_: Any) -> bytes:
         self._asked("LOG", pod)
+        if pod in self.hanging:
+            await self.hanging[pod].wait()
         if pod not in self.logs:
             raise ApiError(404, "NotFound", f"log of {pod}: not found")
         return self.logs[pod]

@@ -6,34 +6,25 @@ import asyncio
 import gzip
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from precision_api import names
 from precision_api.report import ReportStatus
 from precision_api.request import canonical
-from precision_api.result import MeasurementResult, Summary
+from precision_api.result import MeasurementResult
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView
-from precision_operator.core.observe.views import job_view, pod_view, report_view
+from precision_operator.core.observe.observed import JobView, ProfileView, ReportView
+from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.results import ingest
-from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
 from precision_operator.core.rollout import manifest
 from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
 from precision_operator.core.status.events import Note, event
 from precision_operator.shell.cache import Cache
+from precision_operator.shell.collecting import Collector, Requeue, StillReading
 
 _log = logging.getLogger(__name__)
 
 ACTIONS_AT_ONCE = 8
-LOG_PATIENCE = timedelta(seconds=60)
-"""How long a log that can't be read is asked for again before the attempt is told without it."""
-EXTRA_LOG_LINES = 200
-"""Lines asked for beyond the result's own: stderr shares the log, and a runtime counts pieces of long lines."""
-
-
-class Requeue(Exception):
-    """An action that will work later; the message says what it waits for."""
 
 
 class Actor:
@@ -44,11 +35,17 @@ class Actor:
         self._cache = cache
         self.unconfirmed: dict[str, Start] = {}
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
+        self._collector = Collector(cluster, cache.changed.set)
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
     async def act(self, actions: Sequence[Action]) -> int:
-        """Do all actions, what ends before what begins. Returns how many must be tried again."""
+        """Do all actions, what ends before what begins. Returns how many must be tried again.
+
+        What is still being read of a finished agent is none of them: its end wakes the loop.
+        """
+        if not self.closed:
+            await self._collector.read([action for action in actions if isinstance(action, Collect)])
         ending = [a for a in actions if not isinstance(a, Start)]
         starting = [a for a in actions if isinstance(a, Start)]
         return await self._all(ending) + await self._all(starting)
@@ -62,6 +59,9 @@ class Actor:
                     return 0
                 try:
                     await self._one(action)
+                except StillReading as reason:
+                    _log.debug("%s: %s", _subject(action), reason)
+                    return 0
                 except Requeue as reason:
                     _log.info("%s: later: %s", _subject(action), reason)
                     return 1
@@ -91,6 +91,10 @@ class Actor:
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, _now())
                 await self._write_status(action.report, status)
+
+    def end(self) -> None:
+        """Read nothing any more; what has been read and not written is read again by who leads next."""
+        self._collector.end()
 
     async def confirm_creates(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""
@@ -147,59 +151,17 @@ class Actor:
         return view
 
     async def _collect(self, action: Collect) -> None:
-        job = action.job
-        pod = await self._ended_pod(job, action.pod)
-        summary = ingest.summary_of(job, pod)
-        if isinstance(summary, ingest.NoResult):
-            log = await self._end_of_log(job, pod) if summary.outcome == "failed" else None
-            await self._fail(job, action.report, summary, action.keeping, log)
+        job, left = action.job, self._collector.take(action.job)
+        found = left.found
+        if isinstance(found, ingest.NoResult):
+            await self._fail(job, action.report, found, action.keeping, left.log)
             return
-        assert pod is not None
-        found = await self._full_result(job, pod, summary)
         report = action.report or await self._new_report(job)
         if found.result is not None:
             await self._write_detail(report, found.result)
         status = ingest.read_status(found, job, report, action.pool, _now(), action.keeping, action.nvlink_domain)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
-
-    async def _ended_pod(self, job: JobView, pod: PodView | None) -> PodView | None:
-        """The pod as it is now: the watch may show its Job finished before it shows the pod's own end."""
-        if pod is not None and not pod.live:
-            return pod
-        chosen = f"batch.kubernetes.io/job-name={job.name}"
-        items, _ = await self._cluster.list_all(paths.pods(job.namespace), chosen)
-        views = [view for raw in items if (view := pod_view(raw)) is not None and view.job_uid == job.uid]
-        ended = next((view for view in views if not view.live), None)
-        if ended is None and views:
-            raise Requeue("its pod has not ended yet")
-        return ended or (pod if pod is not None and pod.termination else None)
-
-    async def _full_result(self, job: JobView, pod: PodView, summary: Summary) -> ingest.Finding:
-        lines = summary.detail.lines + EXTRA_LOG_LINES
-        try:
-            log = await self._log(job, pod, tail_lines=lines)
-        except ApiError as error:
-            return ingest.finding(summary, None, error.message)
-        return ingest.finding(summary, log.decode("utf-8", "replace"))
-
-    async def _end_of_log(self, job: JobView, pod: PodView | None) -> str | None:
-        """The end of a failed agent's log, or in its place why it can't be read; None where no agent ran to its end."""
-        if pod is None or pod.termination is None:
-            return None
-        try:
-            return log_tail(await self._log(job, pod, tail_lines=LOG_LINES, limit_bytes=LOG_BYTES))
-        except ApiError as error:
-            return no_log(error.message)
-
-    async def _log(self, job: JobView, pod: PodView, **bounds: int) -> bytes:
-        """The log of an ended agent. Raises ApiError; NotYet while the Job ended just now and the trouble may pass."""
-        try:
-            return await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
-        except ApiError as error:
-            if error.transient and job.finished_at is not None and _now() - job.finished_at < LOG_PATIENCE:
-                raise Requeue(f"its log can't be read: {error}") from error
-            raise
 
     async def _fail(
         self,

@@ -104,6 +104,7 @@ class Reconciler:
                 await self._wait(due)
         finally:
             relist.cancel()
+            self._actor.end()
 
     async def finish(self) -> None:
         """Begin nothing any more. Returns when the actions in flight have ended; no pass follows."""

@@ -1,0 +1,95 @@
+"""Results are read by tasks of their own: a log that does not come holds up its node alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.operator_in_memory import JOBS, OperatorInMemory
+
+NODES = [f"n{number:02}" for number in range(14)]
+HUNG, HEALTHY = NODES[:10], NODES[10:12]
+"""More endpoints hang than actions are done at once."""
+
+
+@pytest.fixture
+async def loop() -> AsyncIterator[OperatorInMemory]:
+    """Twelve agents run on fourteen nodes; those of ten end, and their logs hang."""
+    loop = OperatorInMemory(*NODES)
+    loop.apply("nightly", rollout={"maxConcurrent": 12})
+    await loop.once()
+    assert sorted(loop.jobs()) == NODES[:12]
+    loop.run_agents()
+    for node in HUNG:
+        loop.cluster.hanging[loop.end_agent(node)] = asyncio.Event()
+    yield loop
+    loop.actor.end()
+
+
+def log_reads(loop: OperatorInMemory) -> int:
+    return [method for method, _ in loop.cluster.requests].count("LOG")
+
+
+async def test_while_logs_hang_results_are_written_agents_start_and_the_status_is_told(loop: OperatorInMemory) -> None:
+    for node in HEALTHY:
+        loop.end_agent(node)
+    async with asyncio.timeout(10):
+        await loop.once()
+        await loop.once()
+    assert loop.measured() == HEALTHY
+    assert sorted(loop.jobs()) == [*HUNG, *NODES[12:]], "the two places that came free have their next agents"
+    counts = loop.status("nightly")["nodes"]
+    assert (counts["succeeded"], counts["running"]) == (2, 12)
+
+
+async def test_a_job_whose_log_is_being_read_keeps_its_place_and_is_read_for_once(loop: OperatorInMemory) -> None:
+    for _ in range(3):
+        await loop.once()
+    assert log_reads(loop) == len(HUNG)
+    assert (loop.measured(), len(loop.jobs())) == ([], 12)
+    assert loop.metric("precision_operator_queue_nodes", state="running") == 12
+
+
+async def test_a_log_that_comes_wakes_the_loop_and_its_result_is_counted_once(loop: OperatorInMemory) -> None:
+    await loop.once()
+    loop.cache.changed.clear()
+    for event in loop.cluster.hanging.values():
+        event.set()
+    async with asyncio.timeout(10):
+        await loop.cache.changed.wait()
+    await loop.once()
+    await loop.once()
+    assert loop.measured() == HUNG
+    assert log_reads(loop) == len(HUNG)
+    labels = {"pool": "NVIDIA-H100-80GB-HBM3", "result": "succeeded", "reason": "Measured"}
+    assert loop.metric("precision_agent_runs_total", **labels) == len(HUNG)
+
+
+async def test_a_log_that_hung_and_is_then_gone_leaves_the_summary(loop: OperatorInMemory) -> None:
+    await loop.once()
+    pod = next(iter(loop.cluster.hanging))
+    loop.cluster.hanging.pop(pod).set()
+    loop.cluster.logs.pop(pod)
+    await asyncio.sleep(0)
+    await loop.once()
+    assert loop.measured() == [HUNG[0]], "the others still hang"
+
+
+async def test_what_nobody_asks_for_any_more_is_not_read_on(loop: OperatorInMemory) -> None:
+    await loop.once()
+    name = loop.jobs()[HUNG[0]]["metadata"]["name"]
+    del loop.cluster.objects[f"{JOBS}/{name}"]
+    before = {task.get_name() for task in asyncio.all_tasks()}
+    await loop.once()
+    await asyncio.sleep(0)
+    assert before - {task.get_name() for task in asyncio.all_tasks()} >= {f"reading of {name}"}
+
+
+async def test_a_loop_that_ends_reads_nothing_any_more(loop: OperatorInMemory) -> None:
+    await loop.once()
+    loop.actor.end()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("reading of")]

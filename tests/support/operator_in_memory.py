@@ -1,0 +1,106 @@
+"""The operator's own loop on an API server in memory: objects go in, what it writes is looked at."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from precision_api.wire import encode
+from precision_operator.cluster import paths
+from precision_operator.core.observe.clock import format_time
+from precision_operator.shell.act import Actor
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.reconcile import Reconciler
+from precision_operator.shell.telemetry import Telemetry
+from tests.support.fake_cluster import FakeCluster
+from tests.support.node_objects import node_object
+from tests.support.report_objects import profile_object
+from tests.support.result_objects import result
+from tests.support.world import SETTINGS, WORKLOAD
+
+NAMESPACE = "ml"
+JOBS, REPORTS, PODS = paths.jobs(NAMESPACE), paths.reports(NAMESPACE), paths.pods(NAMESPACE)
+PROFILES = paths.profiles(NAMESPACE)
+CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+
+
+class OperatorInMemory:
+    """A fake cluster with its operator; `once` is one pass after everything has been listed."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.cluster: Any = FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
+        for name in nodes:
+            self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))
+        self.cache, self.telemetry = Cache(), Telemetry()
+        self.gatherer = Gatherer(self.cluster, self.cache, SETTINGS, [NAMESPACE])
+        self.actor = Actor(self.cluster, self.cache)
+        self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)
+
+    def apply(self, name: str, **spec: Any) -> None:
+        """A profile of one GEMM over all nodes, with these fields of its spec."""
+        raw = profile_object(name, status={}, creationTimestamp="2026-11-20T00:00:00Z", generation=1)
+        self.cluster._store(f"{PROFILES}/{name}", raw | {"spec": {"workload": WORKLOAD} | spec})
+
+    async def once(self) -> float:
+        """One pass; seconds until the next one is due. A profile's status is written however young the last one is."""
+        await self.gatherer.list_everything()
+        self.reconciler._written.clear()
+        return await self.reconciler.once()
+
+    def status(self, name: str) -> dict[str, Any]:
+        """A profile's status."""
+        return dict(self.cluster.objects[f"{PROFILES}/{name}"].get("status") or {})
+
+    def condition(self, name: str, kind: str) -> dict[str, Any]:
+        """One condition of a profile."""
+        return next(row for row in self.status(name)["conditions"] if row["type"] == kind)
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """The Jobs that are there, by their node's name."""
+        found = [body for path, body in self.cluster.objects.items() if path.startswith(f"{JOBS}/")]
+        return {body["metadata"]["annotations"]["precisionprofiler.io/node"]: body for body in found}
+
+    def measured(self) -> list[str]:
+        """Names of the nodes whose report has a result."""
+        found = [body for path, body in self.cluster.objects.items() if path.startswith(f"{REPORTS}/")]
+        return sorted(body["spec"]["nodeName"] for body in found if (body.get("status") or {}).get("run"))
+
+    def run_agents(self) -> None:
+        """Each Job gets a pod that runs since now."""
+        for node, job in self.jobs().items():
+            self._pod(node, job, "Running", {"running": {"startedAt": _now()}})
+
+    def end_agent(self, node: str) -> str:
+        """The agent of the node ends with a good result; the name of its pod."""
+        job = self.jobs()[node]
+        meta = job["metadata"]
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": _now()}]}
+        digest = meta["annotations"]["precisionprofiler.io/request-hash"]
+        published = encode(result(run=meta["labels"]["precisionprofiler.io/run"], request_hash=digest, node=node))
+        ended = {"terminated": {"exitCode": 0, "message": published.message.decode()}}
+        name = self._pod(node, job, "Succeeded", ended)
+        self.cluster._store(f"{JOBS}/{meta['name']}", job)
+        self.cluster.logs[name] = "\n".join(published.lines).encode()
+        return name
+
+    def _pod(self, node: str, job: dict[str, Any], phase: str, state: dict[str, Any]) -> str:
+        meta = job["metadata"]
+        labels = meta["labels"] | {"batch.kubernetes.io/job-name": meta["name"]}
+        labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
+        name = f"{meta['name']}-x"
+        raw = {
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, "creationTimestamp": _now()},
+            "spec": {"nodeName": node},
+            "status": {"phase": phase, "containerStatuses": [{"name": "agent", "state": state}]},
+        }
+        self.cluster._store(f"{PODS}/{name}", raw)
+        return name
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one sample of the operator's own metrics; 0 where there is none."""
+        return self.telemetry._registry.get_sample_value(name, labels) or 0.0
+
+
+def _now() -> str:
+    return format_time(datetime.now(UTC))
