@@ -9,11 +9,14 @@ import logging
 import os
 import re
 import shutil
+import sysconfig
+from pathlib import Path
 
 import pytest
 
 from precision_agent.backends.te import api, recipes
 from precision_agent.backends.te.api import Unusable, missing, version_of
+from precision_agent.backends.te.machine import environment
 from precision_api.recipes import RECIPE_NAMES, RECIPES
 from tests.support.te_device import FakeGpu
 from tests.support.te_fake import World, fake_api
@@ -190,11 +193,32 @@ def test_without_a_compiler_for_its_small_functions_they_are_left_uncompiled(mon
     monkeypatch.delenv("NVTE_TORCH_COMPILE")
     with contextlib.suppress(Unusable):
         api.load()
-    assert ("NVTE_TORCH_COMPILE" in os.environ) is (not any(map(shutil.which, ("gcc", "clang"))))
+    header = Path(sysconfig.get_path("include"), "Python.h").is_file()
+    assert ("NVTE_TORCH_COMPILE" in os.environ) is (not (header and any(map(shutil.which, ("gcc", "clang")))))
     monkeypatch.setenv("PATH", "/nowhere")
     with contextlib.suppress(Unusable):
         api.load()
     assert os.environ["NVTE_TORCH_COMPILE"] == "0"
+
+
+def test_a_compiler_without_pythons_header_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "/usr/bin/cc")
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    assert api._compiler() is None
+    (tmp_path / "Python.h").touch()
+    assert api._compiler() == "/usr/bin/cc"
+
+
+@pytest.mark.parametrize("before", [None, "1"], ids=["not set", "set to the fused one"])
+def test_the_gelu_of_bf16_is_that_of_every_other_recipe_and_the_result_says_so(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(api.OWN_GELU, before or "")
+    if before is None:
+        monkeypatch.delenv(api.OWN_GELU)
+    with contextlib.suppress(Unusable):
+        api.load()
+    assert environment(os.environ)["NVTE_BIAS_GELU_NVFUSION"] == "0"
 
 
 def test_advice_to_install_flash_attn_is_not_told_and_anything_else_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ from precision_agent.precision.kernels import classify
 from precision_agent.results import explain as words
 from precision_agent.run.cli_run import run
 from precision_agent.run.cli_trace import verify_trace
+from precision_agent.run.user import settle_user
 from precision_api.result import RESULT_VERSION, MeasurementResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -93,4 +95,5 @@ def classify_kernels(
 
 def main() -> None:
     """Entry point of the console script."""
+    settle_user(os.environ)
     app()

@@ -8,9 +8,11 @@ import logging
 import os
 import re
 import shutil
+import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 OLDEST = (2, 8)
@@ -47,6 +49,9 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 AUTOCASTS: tuple[tuple[str, str], ...] = (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe"))
 """Context manager and its recipe's parameter, the newer name first (2.9 renamed it, both parameters with it)."""
+
+OWN_GELU = "NVTE_BIAS_GELU_NVFUSION"
+"""Read when a layer is made; at 0 its MLP in bf16 calls the GELU kernel of the other recipes (2.8 to 2.20.2)."""
 
 _STATE = (
     "quantization_state",
@@ -165,10 +170,13 @@ def live_signatures(pytorch: Any, recipe: Any, manager: Any) -> dict[str, inspec
 def load() -> Api:
     """Transformer Engine as installed; Unusable quotes the error where it can't be loaded.
 
-    Its small functions are compiled by torch, which needs a C compiler: without one they run as they are, and the
-    result's environment says so. What it advises on every start (to install flash-attn) is left unsaid: the result
+    Its plain GELU would be a function that torch compiles in bf16, and its own kernel in every other recipe: all are
+    given its own, so that a ratio of two recipes has one activation on both sides. Its other small functions are
+    compiled by torch, the same ones in every recipe; without a compiler they run as they are. The result's environment
+    has both switches. What it advises on every start (to install flash-attn) is left unsaid: the result
     tells of attention that is not fused.
     """
+    os.environ[OWN_GELU] = "0"
     if not _compiler():
         os.environ.setdefault("NVTE_TORCH_COMPILE", "0")
     logging.getLogger("DotProductAttention").addFilter(_no_advice)
@@ -187,7 +195,9 @@ def _no_advice(record: logging.LogRecord) -> bool:
 
 
 def _compiler() -> str | None:
-    """The C compiler that Triton would take."""
+    """The C compiler that Triton would take; None also without Python's header, which all that it compiles includes."""
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return None
     return os.environ.get("CC") or next(filter(None, map(shutil.which, ("gcc", "clang"))), None)
 
 
