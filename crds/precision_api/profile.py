@@ -379,6 +379,18 @@ class ReasonCount(StatusDocument):
     message: Text = Field("", description="The example's reason in words.")
 
 
+class NodeRefusal(StatusDocument):
+    """That the cluster did not create an agent's Job or pod on a node."""
+
+    node: Name = Field(description="The node that it was for.")
+    stage: Literal["report", "Job", "pod"] = Field(description="What was not created.")
+    reason: ShortText = Field(description="Reason.")
+    message: Text = Field("", description="What the API server said.")
+    times: int = Field(1, ge=1, description="Tries in a row.")
+    last_try: Time = Field(description="When it was tried last.")
+    next_try: Time = Field(description="When it is tried again.")
+
+
 class PoolStatus(StatusDocument):
     """Measured figures of one pool."""
 
@@ -427,4 +439,7 @@ class ProfileStatus(StatusDocument):
         None, description="measured, or a warning that figures are simulated, replayed, or of a CPU."
     )
     reasons: tuple[ReasonCount, ...] = Field((), max_length=32, description="Why nodes wait, are skipped or failed.")
+    refusals: tuple[NodeRefusal, ...] = Field(
+        (), max_length=32, description="What the cluster refused to create for agents, by node, until it is created."
+    )
     pools: tuple[PoolStatus, ...] = Field((), max_length=64, description="Measured figures by pool.")

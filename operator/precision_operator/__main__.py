@@ -32,6 +32,7 @@ from precision_operator.shell.leader_election import (
 )
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
+from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.telemetry import Telemetry
 
@@ -85,7 +86,8 @@ async def run(options: argparse.Namespace) -> None:
     async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as elector:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
-        gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces)
+        refusals = RefusedCreations()
+        gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces, refusals=refusals)
         plans = Planning(cluster, cache, configured.namespaces)
         kinds = handlers.targets(configured.namespaces)
         watches = Watches(
@@ -96,7 +98,7 @@ async def run(options: argparse.Namespace) -> None:
             on_signals,
         )
         telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
-        reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), telemetry, watches.listed)
+        reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, refusals), telemetry, watches.listed)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
         planning = asyncio.create_task(plans.run(elector))
         holding = asyncio.create_task(elector.run())

@@ -29,7 +29,7 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
     ("operator", "namespace"): {
         (OURS, "precisionprofiles"): "get list watch",
         (OURS, "precisionprofiles/status"): "patch",
-        (OURS, "nodeprecisionreports"): "get list watch create delete",
+        (OURS, "nodeprecisionreports"): "get list watch create delete patch",
         (OURS, "nodeprecisionreports/status"): "patch",
         (OURS, "capacityplans"): "get list watch",
         (OURS, "capacityplans/status"): "patch",

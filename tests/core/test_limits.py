@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
-from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
@@ -27,6 +27,7 @@ from precision_operator.core.rollout.limits import (
     node_watts,
 )
 from precision_operator.core.rollout.plan import plan
+from precision_operator.core.rollout.refusal import Answer, noted
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import (
     MINUTE,
@@ -92,6 +93,13 @@ TWO_THERE = runs_on("n2", owner=OTHER) + runs_on("n3")
 SAME_RACK = racks("n1", "n2", n1="r1", n2="r1")
 RAMP = PER_RACK | {"rampSeconds": 60}
 
+
+def after_answer(words: str) -> Observed:
+    """The world in which the API server has just answered so to the creation of n1's Job."""
+    key = (MINE, "uid-n1")
+    return observed(refusals={key: noted({}, key, Answer(words), "Job", "", 0, NOW)})
+
+
 HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
     "Suspended": (request(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
     "TooManyFailures": (
@@ -105,6 +113,12 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
     "CanaryFirst": (
         request(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),
         "1 of 2 canary nodes are measured.",
+    ),
+    "QuotaExceeded": (
+        request(
+            observed=after_answer('"pp-1" is forbidden: exceeded quota: q, requested: a=1, used: a=2, limited: a=2')
+        ),
+        "Namespace ml has no room for the agent's Job: exceeded quota: q: 2 of 2 a used, 1 more requested.",
     ),
     "MaxConcurrentReached": (
         request(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),

@@ -13,6 +13,7 @@ from precision_operator.core.observe.observed import JobView, Observed, PodView,
 from precision_operator.core.reasons import POLL_SECONDS, REASONS
 from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, MarkStale, Start
 from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.refusal import RULES
 from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, nodes, observed, pod, profile, report, tried
@@ -263,7 +264,7 @@ def waiting(of: JobView, **changes: Any) -> tuple[PodView, ...]:
 
 SLOW = job(run=RUN, created=NOW - 5 * MINUTE)
 STUCK: dict[str, tuple[tuple[PodView, ...], str, str, str]] = {
-    "no pod": ((), "PodNotCreated", "failed", "no pod was created"),
+    "no pod": ((), "PodNotCreated", "failed", "has had no pod for 300 s"),
     "no image": (
         waiting(SLOW, waiting_reason="ImagePullBackOff", waiting_message="not found: agent:1"),
         "ImagePullFailed",
@@ -348,5 +349,6 @@ def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
 def test_reasons_whose_end_no_watch_shows() -> None:
     assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
         *("AgentStarting", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
+        *RULES,
         *("NotDueYet", "ProfileNotAccepted", "Ramping", "Retrying", "WaitsInQueue"),
     }

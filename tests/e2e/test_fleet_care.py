@@ -225,11 +225,12 @@ def leftovers(profile: Profile) -> list[str]:
     return [f"{item.get('kind', '')} {item['metadata']['name']}" for group in groups for item in group]
 
 
-def test_an_agent_that_a_quota_forbids_fails_in_the_clusters_own_words(forbidden: Profile) -> None:
-    eventually(lambda: reasons(forbidden.status()) == {"PodNotCreated": 1})
+def test_an_agent_that_a_quota_forbids_waits_for_it_and_gives_its_place_back(forbidden: Profile) -> None:
+    eventually(lambda: reasons(forbidden.status()) == {"QuotaExceeded": 1})
     (row,) = forbidden.status()["reasons"]
-    assert f"exceeded quota: {QUOTA}, requested: limits.memory=6Ti" in row["message"]
-    assert f"Change the quota or the Pod Security level of namespace {forbidden.site.namespace}" in row["message"]
+    assert f"exceeded quota: {QUOTA}: " in row["message"]
+    assert "limits.memory used, 6Ti more requested" in row["message"]
+    assert forbidden.counts()["failed"] == 0
     eventually(lambda: not forbidden.jobs())
 
 

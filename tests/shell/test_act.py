@@ -17,14 +17,16 @@ from precision_api.wire import encode
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.observed import JobView, PodView, ReportView
 from precision_operator.core.observe.views import job_view, pod_view, report_view
-from precision_operator.core.rollout.actions import Close, Collect, Drop, MarkStale, Start
+from precision_operator.core.reasons import sentence
+from precision_operator.core.rollout.actions import Adopt, Close, Collect, Drop, MarkStale, Start, Withdraw
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.events import Note
-from precision_operator.shell.act import Actor
+from precision_operator.shell.act import ACTIONS_AT_ONCE, Actor
 from precision_operator.shell.cache import Cache, ObjectKind
+from precision_operator.shell.refusals import RefusedCreations
 from tests.support.fake_cluster import TIMEOUT, FakeCluster
 from tests.support.result_objects import result
-from tests.support.world import nodes, observed, profile
+from tests.support.world import at_once, nodes, observed, profile
 
 OWNER = profile()
 JOBS, REPORTS, PODS, DETAILS = paths.jobs("ml"), paths.reports("ml"), paths.pods("ml"), paths.config_maps("ml")
@@ -49,7 +51,13 @@ class Scene:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.cache = Cache()
-        self.actor = Actor(self.cluster, self.cache)  # type: ignore[arg-type]
+        self.refusals = RefusedCreations()
+        self.actor = Actor(self.cluster, self.cache, self.refusals)  # type: ignore[arg-type]
+
+    def refused(self) -> tuple[str, str, str]:
+        """Reason, stage and words of what the cluster refused to n1."""
+        found = self.refusals.standing(observed([OWNER], nodes("n1")))[OWNER.uid, "uid-n1"]
+        return found.reason, found.stage, found.words
 
     async def started(self) -> JobView:
         assert await self.actor.act([START]) == 0
@@ -120,23 +128,55 @@ async def test_a_start_done_twice_makes_one_job(scene: Scene) -> None:
 async def test_a_job_of_that_name_that_is_another_attempt_is_not_taken_for_ours(scene: Scene) -> None:
     foreign = {**START.job, "metadata": {**START.job["metadata"], "labels": {}}}
     await scene.cluster.create(JOBS, dict(foreign))
-    assert await scene.actor.act([START]) == 1
+    assert await scene.actor.act([START]) == 0
     assert scene.held("jobs") == []
+    assert scene.refused()[:2] == ("NameTaken", "Job")
 
 
 async def test_a_job_of_that_name_that_is_being_deleted_is_waited_for(scene: Scene) -> None:
     dying = {**START.job, "metadata": {**START.job["metadata"], "deletionTimestamp": "2026-11-21T09:00:00Z"}}
     await scene.cluster.create(JOBS, dict(dying))
-    assert await scene.actor.act([START]) == 1
+    assert await scene.actor.act([START]) == 0
     assert scene.held("jobs") == []
+    assert scene.refused()[0] == "NameTaken"
 
 
-async def test_a_report_of_a_deleted_profile_of_the_same_name_is_waited_for(scene: Scene) -> None:
+@pytest.mark.parametrize("there", [OWNER.uid, "uid-of-another"], ids=["ours", "another"])
+async def test_a_report_of_a_deleted_profile_of_the_same_name_is_replaced_if_the_profile_is_still_ours(
+    scene: Scene, there: str
+) -> None:
     await scene.started()
     scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]["ownerReferences"][0]["uid"] = "uid-of-before"
     del scene.cluster.objects[f"{JOBS}/{JOB_NAME}"]
-    assert await scene.actor.act([START]) == 1
+    await scene.cluster.create(paths.profiles("ml"), {"metadata": {"name": "nightly", "uid": there}})
+    assert await scene.actor.act([START]) == 0
+    if there == OWNER.uid:
+        assert scene.report().profile_uid == OWNER.uid
+        assert f"{JOBS}/{JOB_NAME}" in scene.cluster.objects
+    else:
+        assert scene.report().profile_uid == "uid-of-before"
+        assert scene.refused() == ("NameTaken", "report", "profile nightly has been replaced")
+        assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects, "no Job without its report"
+
+
+async def test_a_report_that_is_being_deleted_is_waited_for(scene: Scene) -> None:
+    await scene.cluster.create(REPORTS, dict(START.report or {}))
+    scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
+    assert await scene.actor.act([START]) == 0
+    assert scene.refused()[:2] == ("NameTaken", "report")
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects, "no Job without its report"
+
+
+async def test_a_report_without_an_owner_gets_the_profile_of_its_name(scene: Scene) -> None:
+    await scene.started()
+    del scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]["ownerReferences"]
+    orphan = scene.report()
+    assert orphan.profile_uid == ""
+    assert await scene.actor.act([Adopt(replace(OWNER, uid="uid-new"), orphan)]) == 0
+    adopted = scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]
+    assert (scene.report().uid, scene.report().profile_uid) == (orphan.uid, "uid-new")
+    assert adopted["labels"][names.LABEL_PROFILE_UID] == "uid-new"
+    assert [raw["metadata"]["ownerReferences"][0]["uid"] for raw in scene.cache.all("reports").values()] == ["uid-new"]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["it did not happen", "it happened"])
@@ -153,12 +193,74 @@ async def test_a_creation_without_an_answer_is_looked_up_before_anything_is_plan
     assert scene.actor.unconfirmed, "still not known"
     await scene.actor.confirm_creates()
     assert (scene.held("jobs"), scene.actor.unconfirmed) == ([JOB_NAME] if after else [], {})
+    if not after:
+        assert scene.refused()[:2] == ("CreationFailed", "Job")
 
 
 async def test_a_creation_that_was_refused_is_not_looked_up(scene: Scene) -> None:
-    scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "exceeded quota"))
-    assert await scene.actor.act([START]) == 1
+    scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "POST: no", words="it is forbidden: no"))
+    assert await scene.actor.act([START]) == 0
     assert scene.actor.unconfirmed == {}
+    assert scene.refused() == ("DeniedByPolicy", "Job", "it is forbidden: no")
+    assert scene.cache.changed.is_set(), "the next candidate goes at once"
+
+
+async def test_a_webhook_that_does_not_answer_is_a_refusal_although_the_answer_is_a_500(scene: Scene) -> None:
+    words = 'Internal error occurred: failed calling webhook "w.example": context deadline exceeded'
+    scene.cluster.fail("POST", JOBS, ApiError(500, "InternalError", "POST", words=words))
+    assert await scene.actor.act([START]) == 0
+    assert scene.actor.unconfirmed == {}
+    assert scene.refused()[0] == "WebhookUnavailable"
+
+
+async def test_what_one_node_is_told_of_all_spares_the_others_their_try(scene: Scene) -> None:
+    actions = plan(observed([profile(rollout=at_once(9))], nodes(*(f"n{n}" for n in range(9))))).actions
+    words = 'jobs.batch "pp-1" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+    for _ in actions:
+        scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "POST", words=words))
+    assert await scene.actor.act(actions) == 0
+    assert len([path for path in scene.asked("POST") if "/jobs/" in path]) <= ACTIONS_AT_ONCE
+
+
+async def test_a_job_whose_pod_is_refused_goes_and_nothing_is_written_to_its_report(scene: Scene) -> None:
+    words = 'Error creating: pods "pp-1-x" is forbidden: violates PodSecurity "restricted:latest"'
+    job = replace(await scene.started(), creation_problem=words)
+    assert await scene.actor.act([Withdraw(job, START.mark, "DeniedByPolicy", "")]) == 0
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+    assert scene.report().status is None
+    assert scene.refused() == ("DeniedByPolicy", "pod", 'pods is forbidden: violates PodSecurity "restricted:latest"')
+
+
+REFUSED_DETAILS = {
+    "quota": (ApiError(403, "Forbidden", "POST", words="exceeded quota: q"), False, False),
+    "size": (ApiError(422, "Invalid", "POST", words="Too long: must have at most 1048576 bytes"), False, False),
+    "webhook": (
+        ApiError(400, "BadRequest", "POST", words='admission webhook "w" denied the request: no'),
+        False,
+        False,
+    ),
+    "trouble that may pass": (INTERNAL, False, True),
+    "trouble that did not pass": (INTERNAL, True, False),
+}
+
+
+@pytest.mark.parametrize(("error", "long_ago", "later"), REFUSED_DETAILS.values(), ids=REFUSED_DETAILS)
+async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reason(
+    scene: Scene, error: ApiError, long_ago: bool, later: bool
+) -> None:
+    job, pod = await scene.ended()
+    if long_ago:
+        job = replace(job, finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    scene.cluster.fail("POST", DETAILS, error)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == later
+    status = scene.report().status
+    assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == later
+    if not later:
+        assert status is not None
+        assert status.run is not None
+        assert (status.state, len(status.results), status.run.detail) == ("Measured", 7, None)
+        told = f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
+        assert status.run.detail_problem == told
 
 
 async def test_one_action_that_fails_does_not_stop_the_others(scene: Scene) -> None:

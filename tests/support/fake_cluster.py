@@ -99,7 +99,8 @@ class FakeCluster:
             for test in (row for row in body if row["op"] == "test"):
                 if there["metadata"].get(test["path"].removeprefix("/metadata/")) != test["value"]:
                     raise ApiError(422, "Invalid", f"{path}: the test of the patch fails")
-            there["status"] = body[-1]["value"]
+            for row in (row for row in body if row["op"] == "add"):
+                _set(there, row["path"], row["value"])
         patched = self._store(path.removesuffix("/status"), there)
         self._asked("PATCH", path, after=True)
         return patched
@@ -121,6 +122,14 @@ class FakeCluster:
         if pod not in self.logs:
             raise ApiError(404, "NotFound", f"log of {pod}: not found")
         return self.logs[pod]
+
+
+def _set(body: Json, path: str, value: Any) -> None:
+    """Set what a JSON pointer names."""
+    *parents, last = [part.replace("~1", "/") for part in path.strip("/").split("/")]
+    for part in parents:
+        body = body[part]
+    body[last] = value
 
 
 def _in(collection: str, path: str) -> bool:

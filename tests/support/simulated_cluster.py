@@ -29,8 +29,20 @@ from precision_operator.core.observe.observed import (
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout import manifest
-from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
+from precision_operator.core.rollout.actions import (
+    Action,
+    Adopt,
+    Close,
+    Collect,
+    Drop,
+    Keeping,
+    MarkFresh,
+    MarkStale,
+    Start,
+    Withdraw,
+)
 from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.refusal import RULES, Answer, Refusals, accepted, noted, standing
 from tests.support import auditor
 from tests.support.auditor import Begun
 from tests.support.world import NOW, SETTINGS
@@ -73,6 +85,10 @@ class SimulatedCluster:
     """UIDs of Jobs whose image is nowhere to be had."""
     unschedulable: set[str] = field(default_factory=set)
     """Names of nodes that the scheduler finds no room on, though nobody holds their GPUs."""
+    refusing: dict[str, str] = field(default_factory=dict)
+    """What the API server says to the creation of a Job for a node, by its UID."""
+    refusals: Refusals = field(default_factory=dict)
+    """What the operator remembers of that."""
     limits: dict[str, int] = field(default_factory=dict)
     """Enforced watts of a node's GPUs, by node UID, as an agent there would find them."""
     begun: list[Begun] = field(default_factory=list)
@@ -92,7 +108,7 @@ class SimulatedCluster:
 
     def observe(self, looked_at: Sequence[str] = ()) -> Observed:
         """The world now; of the nodes in `looked_at` also who holds their GPUs."""
-        return Observed(
+        seen = Observed(
             now=self.now,
             settings=self.settings,
             profiles=tuple(self.profiles.values()),
@@ -102,6 +118,8 @@ class SimulatedCluster:
             reports=tuple(self.reports.values()),
             occupancy={name: Occupancy(holder, 8) for name in looked_at for holder in [self.holder(name)]},
         )
+        self.refusals = standing(self.refusals, seen)
+        return replace(seen, refusals=self.refusals)
 
     def holder(self, node: str) -> str | None:
         """Who holds the GPUs of a node: somebody else's pod, or an agent that is bound to it."""
@@ -147,6 +165,15 @@ class SimulatedCluster:
             case Close():
                 problem = ingest.NoResult(action.reason, action.message, action.outcome)
                 yield from self._record(action.job, action.report, problem, "", action.keeping)
+            case Withdraw():
+                self._delete_job(action.job.name, action.job.uid)
+                key = (action.job.profile_uid, action.job.node_uid)
+                self._refused(key, Answer(action.job.creation_problem), "pod", action.mark)
+                yield
+            case Adopt():
+                there = self.reports[action.report.name]
+                self.reports[action.report.name] = replace(there, profile_uid=action.profile.uid)
+                yield
             case Drop(kind="Job"):
                 self._delete_job(action.name, action.uid)
                 yield
@@ -172,13 +199,26 @@ class SimulatedCluster:
             return
         node_states = next(p.node_states for p in decided.profiles if p.profile.uid == start.profile.uid)
         auditor.check(self, start, node_states)
+        key = (start.profile.uid, start.facts.uid)
+        if start.facts.uid in self.refusing:
+            self._refused(key, Answer(self.refusing[start.facts.uid], 403, "Forbidden"), "Job", start.mark)
+            return
         stamped = {"uid": self.uid("job"), "creationTimestamp": format_time(self.now)}
         view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamped}})
         assert view is not None
         self.jobs[name] = view
+        self.refusals = accepted(self.refusals, key, "Job", self._agents(key[0]))
         self.begun.append(Begun(self.now, view.profile_uid, view.node_uid, name))
         self.starts[view.profile_uid] += 1
         yield
+
+    def _refused(self, key: tuple[str, str], answer: Answer, stage: Literal["Job", "pod"], mark: str) -> None:
+        known = {each: refused for each, refused in self.refusals.items() if each != key}
+        refused = noted(self.refusals, key, answer, stage, mark, self._agents(key[0]), self.now)
+        self.refusals = {**known, key: refused}
+
+    def _agents(self, profile_uid: str) -> int:
+        return sum(job.profile_uid == profile_uid for job in self.jobs.values())
 
     def _create_report(self, body: dict[str, Any]) -> bool:
         view = report_view({**body, "metadata": {**body["metadata"], "uid": self.uid("report")}})
@@ -319,6 +359,7 @@ class SimulatedCluster:
                 "BackingOff",
                 "Retrying",
                 "Ramping",
+                *(RULES if not self.refusing else ()),
             }
             if not (agents or decided.actions or resting):
                 self.collect_garbage()

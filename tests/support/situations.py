@@ -16,10 +16,11 @@ from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportRun, ReportStatus
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import JobView, Observed, PodView, Termination
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Stage, Termination
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
+from precision_operator.core.rollout.refusal import Answer, mark_of, noted
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
@@ -74,6 +75,15 @@ def after(seen: Observed) -> Observed:
     return replace(seen, jobs=(), pods=(), reports=(report(status=status),))
 
 
+def refused(said: str, shown: str, code: int = 0, reason: str = "") -> Situation:
+    """The cluster has just refused n1's Job with these words; without a code its pod."""
+    stage: Stage = "Job" if code else "pod"
+    key = (profile().uid, "uid-n1")
+    answer = noted({}, key, Answer(said, code, reason), stage, mark_of(profile(), None), 0, NOW)
+    seen = observed([profile()], refusals={key: answer})
+    return Situation(seen, {"stage": stage, "words": shown, "namespace": "ml"})
+
+
 FAILED = job(finished="Failed", finished_at=NOW)
 COMPLETE = job(finished="Complete", finished_at=NOW)
 STUCK = job(created=NOW - LATER)
@@ -97,6 +107,14 @@ def with_log(log: str | None) -> Observed:
     found = ingest.finding(read_message(published.message), log and changed.get(log, log), "connection refused")
     status = ingest.read_status(found, COMPLETE, report(), "pool", NOW)
     return observed([profile()], reports=(report(status=status),))
+
+
+def without_detail() -> Observed:
+    """A result that came through, and whose ConfigMap the cluster refused."""
+    published = encode(result())
+    found = ingest.finding(read_message(published.message), "\n".join(published.lines))
+    kept = ingest.without_detail(found, "exceeded quota: details")
+    return observed([profile()], reports=(report(status=ingest.read_status(kept, COMPLETE, report(), "pool", NOW)),))
 
 
 def basis_of(seen: Observed) -> dict[str, str]:
@@ -294,6 +312,49 @@ TURNS: dict[str, Situation] = {
 }
 """Whose turn: decided from everything that runs and has run."""
 
+POD_DENIED = 'Error creating: pods "pp-0123456789abcdef-x7kq2" is forbidden: violates PodSecurity "restricted:latest"'
+REFUSED: dict[str, Situation] = {
+    reason: refused(*said)
+    for reason, said in {
+        "QuotaExceeded": (
+            'jobs.batch "pp-01" is forbidden: exceeded quota: gpus, requested: count/jobs.batch=1, '
+            "used: count/jobs.batch=8, limited: count/jobs.batch=8",
+            "exceeded quota: gpus: 8 of 8 count/jobs.batch used, 1 more requested",
+            403,
+            "Forbidden",
+        ),
+        "InvalidJob": (
+            'Job.batch "pp-01" is invalid: spec.template.spec.tolerations[2].key: Invalid value: "not a key!"',
+            'Job.batch is invalid: spec.template.spec.tolerations[2].key: Invalid value: "not a key!"',
+            422,
+            "Invalid",
+        ),
+        "DeniedByPolicy": (POD_DENIED, 'pods is forbidden: violates PodSecurity "restricted:latest"'),
+        "WebhookUnavailable": (
+            'Internal error occurred: failed calling webhook "w.example": context deadline exceeded',
+            'Internal error occurred: failed calling webhook "w.example": context deadline exceeded',
+            500,
+            "InternalError",
+        ),
+        "NamespaceTerminating": (
+            'jobs.batch "pp-01" is forbidden: unable to create new content in namespace ml because it is being '
+            "terminated",
+            "jobs.batch is forbidden: unable to create new content in namespace ml because it is being terminated",
+            403,
+            "Forbidden",
+        ),
+        "PermissionMissing": (
+            *['jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"'] * 2,
+            403,
+            "Forbidden",
+        ),
+        "CreationRefused": ("the request is too large", "the request is too large", 413, "RequestEntityTooLarge"),
+        "CreationFailed": ("too many requests", "too many requests", 429, "TooManyRequests"),
+        "NameTaken": ("another Job of that name", "another Job of that name", 409, "NameTaken"),
+    }.items()
+}
+"""What the cluster refused to create."""
+
 WITHOUT_DETAIL: dict[str, Situation] = {
     "ResultTruncated": Situation(with_log("cut"), {"detail": "1 of 2 lines are missing, first 2"}, "detail"),
     "ResultDigestMismatch": Situation(with_log("foreign"), {}, "detail"),
@@ -303,6 +364,7 @@ WITHOUT_DETAIL: dict[str, Situation] = {
         "detail",
     ),
     "DetailUnreadable": Situation(with_log(""), {"detail": "the log holds no line of the result"}, "detail"),
+    "DetailNotWritten": Situation(without_detail(), {"detail": "exceeded quota: details"}, "detail"),
     "LogUnavailable": Situation(with_log(None), {"detail": "connection refused"}, "detail"),
 }
 """Measured, but the full result is lost."""
@@ -330,10 +392,7 @@ ENDS: dict[str, Situation] = {
         ended(STUCK, pod(STUCK, waiting_reason="ContainerCreating", **POD_STUCK)),
         {"seconds": 300, "text": "ContainerCreating"},
     ),
-    "PodNotCreated": Situation(
-        ended(replace(STUCK, creation_problem="exceeded quota: gpus"), None),
-        {"text": "exceeded quota: gpus", "namespace": "ml"},
-    ),
+    "PodNotCreated": Situation(ended(STUCK, None), {"seconds": 300}),
     "DeadlineExceeded": Situation(
         ended(replace(FAILED, failure_reason="DeadlineExceeded", created=NOW - LATER), None), {"seconds": 1800}
     ),
@@ -401,4 +460,4 @@ SLOW: dict[str, Situation] = {
 }
 """Measured, and too far below its like."""
 
-SITUATIONS: Mapping[str, Situation] = NODES | TURNS | ENDS | WITHOUT_DETAIL | SLOW | CHANGES
+SITUATIONS: Mapping[str, Situation] = NODES | TURNS | REFUSED | ENDS | WITHOUT_DETAIL | SLOW | CHANGES

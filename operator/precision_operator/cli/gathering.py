@@ -11,8 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_api.profile import ProfileStatus
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import (
     JobView,
     Observed,
@@ -20,12 +24,14 @@ from precision_operator.core.observe.observed import (
     PodView,
     ProfileView,
     Raw,
+    RefusedCreation,
     ReportView,
     Settings,
 )
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.refusal import RULES
 from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.gather import Gatherer, Reader, list_into, wanted_texts
 from precision_operator.shell.settings import Configured, configured_in
@@ -102,6 +108,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     asked = question.profile if question is not None else None
     there = tuple(p for p in map(profile_view, lists.cache.all("profiles").values()) if not p.deleting)
     profiles = there if asked is None else put_in(there, asked, datetime.now(UTC))
+    refusals = {p.uid: refusals_told(before) for p in profiles if (before := _unchanged(p, there)) is not None}
     operators = await _configured(cluster, lists.own, notes)
     only: frozenset[str] | None = None
     if operators is not None:
@@ -117,8 +124,14 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
         await lists.take(kind)
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader)
     seen = await gatherer.observe_with(tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles))
+    uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
+    told = {(p, uids[node]): each for p, found in refusals.items() for node, each in found.items() if node in uids}
     observed = replace(
-        seen, jobs=_within(seen.jobs, only), pods=_within(seen.pods, only), reports=_within(seen.reports, only)
+        seen,
+        refusals=told,
+        jobs=_within(seen.jobs, only),
+        pods=_within(seen.pods, only),
+        reports=_within(seen.reports, only),
     )
     return _World(observed, gatherer, notes, unread)
 
@@ -186,9 +199,9 @@ class _PermittedReader(Reader):
         nothing: tuple[Raw, ...] = ()
         return await _or_if_forbidden(super().resource_slices(), nothing)
 
-    async def creation_problem(self, job: JobView) -> str:
+    async def creation_problems(self, namespace: str) -> Mapping[str, str]:
         """Not read: users seldom have the right to list events, and the operator tells of them."""
-        return ""
+        return {}
 
 
 async def _or_if_forbidden(reading: Awaitable[Value], instead: Value) -> Value:
@@ -204,6 +217,30 @@ async def _or_if_forbidden(reading: Awaitable[Value], instead: Value) -> Value:
 def _within(views: tuple[Namespaced, ...], only: frozenset[str] | None) -> tuple[Namespaced, ...]:
     """The views of these namespaces; None: of all."""
     return tuple(view for view in views if only is None or view.namespace in only)
+
+
+def _unchanged(profile: ProfileView, there: Sequence[ProfileView]) -> ProfileView | None:
+    """The profile as the operator has judged it, if nothing else is asked for now."""
+    before = next((other for other in there if other.uid == profile.uid), None)
+    same = before is not None and (before.spec, before.rerun) == (profile.spec, profile.rerun)
+    return before if same else None
+
+
+def refusals_told(profile: ProfileView) -> dict[str, RefusedCreation]:
+    """What the cluster refused to create for a profile, by node name, as its status tells: until it says otherwise."""
+    try:
+        status = ProfileStatus.model_validate(dict(profile.status))
+    except ValidationError:
+        return {}
+    if status.observed_generation != profile.generation:
+        return {}
+    return {
+        row.node: RefusedCreation(
+            row.reason, row.message, row.stage, parse_time(row.last_try), datetime.max.replace(tzinfo=UTC), row.times
+        )
+        for row in status.refusals
+        if row.reason in RULES
+    }
 
 
 def put_in(profiles: Sequence[ProfileView], asked: ProfileView, now: datetime) -> tuple[ProfileView, ...]:

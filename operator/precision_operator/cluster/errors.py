@@ -18,15 +18,26 @@ class ApiError(Exception):
 
     `status` is the HTTP status, 0 where no answer came (`reason` is then Unreachable or Timeout); `reason` is the API
     server's machine-readable reason (NotFound, AlreadyExists, Conflict, Expired, Forbidden, Invalid ...); `message`
-    begins with the act. `retry_after` is in seconds, where the server named a time.
+    begins with the act. `retry_after` is in seconds, where the server named a time. `words` is what the server itself
+    said, `causes` are the reasons in its details.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        words: str = "",
+        causes: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.words = words or message
+        self.causes = causes
 
     @property
     def transient(self) -> bool:
@@ -43,8 +54,10 @@ def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str |
     reason = str(told.get("reason") or phrase or "Unknown")
     message = str(told.get("message") or body[:200].decode(errors="replace").strip() or phrase)
     details = told.get("details")
-    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
-    return ApiError(status, reason, f"{act}: {message} ({status} {reason})", _seconds(retry_after or seconds))
+    details = details if isinstance(details, dict) else {}
+    seconds = _seconds(retry_after or details.get("retryAfterSeconds"))
+    causes = tuple(str(cause.get("reason") or "") for cause in details.get("causes") or () if isinstance(cause, dict))
+    return ApiError(status, reason, f"{act}: {message} ({status} {reason})", seconds, message, causes)
 
 
 def _status_document(body: bytes) -> dict[str, Any]:

@@ -355,6 +355,73 @@ _ROWS = (
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
     Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),
     Reason("Measured", "succeeded", "measured in attempt {attempt}", "See kubectl get npr {report} -o yaml."),
+    # What the cluster refuses to create. The words are the API server's.
+    Reason(
+        "QuotaExceeded",
+        "waiting",
+        "namespace {namespace} has no room for the agent's {stage}: {words}",
+        "It goes on by itself when there is room: free some of it, or raise the quota. The node is not at fault.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "InvalidJob",
+        "waiting",
+        "the API server finds the agent's {stage} invalid: {words}",
+        "Correct the field that it names, most often under spec.agent: a changed profile is tried at once.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "DeniedByPolicy",
+        "waiting",
+        "a policy of the cluster denies the agent's {stage}: {words}",
+        "Change the profile as it asks, or have the policy's owner admit agents in namespace {namespace}. It is tried "
+        "again by itself within ten minutes, at once after kubectl precision rerun.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "WebhookUnavailable",
+        "waiting",
+        "an admission webhook that has to admit the agent's {stage} does not answer: {words}",
+        "Mend the webhook, or its failurePolicy. It is tried again by itself within two minutes.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "NamespaceTerminating",
+        "waiting",
+        "namespace {namespace} is being deleted, so that the agent's {stage} can't be created: {words}",
+        "Nothing to do; or apply the profile in another namespace.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "PermissionMissing",
+        "waiting",
+        "the operator may not create the agent's {stage} in namespace {namespace}: {words}",
+        "Restore the operator's RoleBinding there: upgrade the chart with the namespace in watchNamespaces. It goes on "
+        "by itself within five minutes.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "CreationRefused",
+        "waiting",
+        "the API server refuses the agent's {stage}: {words}",
+        "Change what its words name. It is tried again by itself within ten minutes, at once after kubectl precision "
+        "rerun.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "CreationFailed",
+        "waiting",
+        "the API server could not create the agent's {stage}: {words}",
+        "It is tried again by itself within a minute. If that goes on, look at the API server.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "NameTaken",
+        "waiting",
+        "an older object has the name of the agent's {stage}: {words}",
+        "It is replaced when that one is gone. If that goes on, see what holds it (metadata.finalizers).",
+        1.0,
+    ),
     # What came back: read from the agent's pod.
     Reason(
         "AgentCrashed",
@@ -404,8 +471,8 @@ _ROWS = (
     Reason(
         "PodNotCreated",
         "failed",
-        "the cluster refused the agent's pod: {text}",
-        "Change the quota or the Pod Security level of namespace {namespace}, or the agent's resources.",
+        "the agent's Job has had no pod for {seconds} s, and no event says why",
+        "Check that the cluster's controller manager runs: its Job controller creates pods.",
     ),
     Reason(
         "Failed",
@@ -480,6 +547,12 @@ _ROWS = (
         "partial",
         "the full result in the agent's log can't be used: {detail}",
         "The summary stands. If it repeats, check that spec.agent.image is the image of this version.",
+    ),
+    Reason(
+        "DetailNotWritten",
+        "partial",
+        "the ConfigMap with the full result could not be written: {detail}",
+        "The summary stands. For the full result make room (quota, policy), then measure again.",
     ),
     Reason(
         "LogUnavailable",

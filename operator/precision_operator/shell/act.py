@@ -5,39 +5,74 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from precision_api import names
 from precision_api.report import ReportStatus
 from precision_api.request import canonical
 from precision_api.result import MeasurementResult
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observe.observed import JobView, ProfileView, ReportView
+from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Stage
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout import manifest
-from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, Keeping, MarkFresh, MarkStale, Start
+from precision_operator.core.rollout.actions import (
+    Action,
+    Adopt,
+    Close,
+    Collect,
+    Drop,
+    Keeping,
+    MarkFresh,
+    MarkStale,
+    Start,
+    Withdraw,
+)
+from precision_operator.core.rollout.refusal import Answer, classify, cleaned
 from precision_operator.core.status.events import Note, event
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.collecting import Collector, Requeue, StillReading
+from precision_operator.shell.collecting import LOG_PATIENCE, Collector, Requeue, StillReading
+from precision_operator.shell.refusals import RefusedCreations, agents_of
 
 _log = logging.getLogger(__name__)
 
 ACTIONS_AT_ONCE = 8
 
 
+class NotCreated(Exception):
+    """The cluster said no to a creation: the plan decides when it is tried again."""
+
+    def __init__(self, answer: Answer, stage: Stage) -> None:
+        super().__init__(answer.words)
+        self.answer = answer
+        self.stage = stage
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """A creation that may have happened, and what came in place of an answer."""
+
+    start: Start
+    error: ApiError
+
+
 class Actor:
     """Writes to the cluster; what the API server answers goes into the cache, so that no watch can lag behind it."""
 
-    def __init__(self, cluster: Cluster, cache: Cache) -> None:
+    def __init__(self, cluster: Cluster, cache: Cache, refusals: RefusedCreations | None = None) -> None:
         self._cluster = cluster
         self._cache = cache
-        self.unconfirmed: dict[str, Start] = {}
+        self._refusals = refusals or RefusedCreations()
+        self.unconfirmed: dict[str, Unanswered] = {}
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
         self._collector = Collector(cluster, cache.changed.set)
         self.closed = False
         """No further action begins; those in flight end as they would have."""
+        self._held: set[str] = set()
+        """UIDs of profiles of which a node has been told, since this pass began, what concerns all its nodes."""
 
     async def act(self, actions: Sequence[Action]) -> int:
         """Do all actions, what ends before what begins. Returns how many must be tried again.
@@ -46,6 +81,7 @@ class Actor:
         """
         if not self.closed:
             await self._collector.read([action for action in actions if isinstance(action, Collect)])
+        self._held.clear()
         ending = [a for a in actions if not isinstance(a, Start)]
         starting = [a for a in actions if isinstance(a, Start)]
         return await self._all(ending) + await self._all(starting)
@@ -55,12 +91,15 @@ class Actor:
 
         async def guarded(action: Action) -> int:
             async with limit:
-                if self.closed:
+                if self.closed or (isinstance(action, Start) and action.profile.uid in self._held):
                     return 0
                 try:
                     await self._one(action)
                 except StillReading as reason:
                     _log.debug("%s: %s", _subject(action), reason)
+                    return 0
+                except NotCreated as refusal:
+                    _log.warning("%s: the %s is refused: %s", _subject(action), refusal.stage, refusal)
                     return 0
                 except Requeue as reason:
                     _log.info("%s: later: %s", _subject(action), reason)
@@ -81,6 +120,10 @@ class Actor:
         match action:
             case Start():
                 await self._start(action)
+            case Withdraw():
+                await self._withdraw(action)
+            case Adopt():
+                await self._adopt(action)
             case Collect():
                 await self._collect(action)
             case Close():
@@ -98,32 +141,81 @@ class Actor:
 
     async def confirm_creates(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""
-        for name, start in list(self.unconfirmed.items()):
+        for name, unanswered in list(self.unconfirmed.items()):
+            start = unanswered.start
             try:
                 raw = await self._cluster.get(paths.item(paths.jobs(start.profile.namespace), name))
             except ApiError as error:
                 if error.status != 404:
                     raise
+                self._refused(start, _answer(unanswered.error), "Job")
             else:
-                self._cache.put("jobs", raw)
+                self._created(start, raw)
             del self.unconfirmed[name]
 
     async def _start(self, start: Start) -> None:
-        if start.report is not None:
-            await self._create_report(dict(start.report))
-        collection = paths.jobs(start.profile.namespace)
-        name = start.job["metadata"]["name"]
+        """Create what the attempt needs. Raises NotCreated where the cluster said no: that is remembered."""
+        stage: Stage = "report"
         try:
-            raw = await self._cluster.create(collection, dict(start.job))
+            if start.report is not None:
+                await self._create_report(dict(start.report))
+            stage = "Job"
+            raw = await self._create_job(start)
+        except Requeue as reason:
+            answer = Answer(str(reason), 409, "NameTaken")
         except ApiError as error:
-            if error.status == 409:
-                raw = await self._ours(start, collection, name)
-            elif error.status in (0, 408) or error.status >= 500:
-                self.unconfirmed[name] = start
-                raise
-            else:
-                raise
+            answer = _answer(error)
+        else:
+            self._created(start, raw)
+            return
+        if start.job["metadata"]["name"] in self.unconfirmed:
+            raise Requeue(f"whether its Job was created isn't known: {answer.words}")
+        self._refused(start, answer, stage)
+        raise NotCreated(answer, stage)
+
+    async def _create_job(self, start: Start) -> dict[str, Any]:
+        """The Job, also where it was there already. Raises ApiError; Requeue where another one has its name."""
+        collection, name = paths.jobs(start.profile.namespace), start.job["metadata"]["name"]
+        try:
+            return await self._cluster.create(collection, dict(start.job))
+        except ApiError as error:
+            if error.status == 409 and error.reason == "AlreadyExists":
+                return await self._ours(start, collection, name)
+            if (error.status in (0, 408) or error.status >= 500) and classify(_answer(error)) == "CreationFailed":
+                self.unconfirmed[name] = Unanswered(start, error)
+            raise
+
+    def _created(self, start: Start, raw: dict[str, Any]) -> None:
         self._cache.put("jobs", raw)
+        agents = agents_of(self._cache.all("jobs"), start.profile.uid)
+        self._refusals.accepted_job((start.profile.uid, start.facts.uid), raw["metadata"]["uid"], agents)
+
+    def _refused(self, start: Start, answer: Answer, stage: Stage) -> None:
+        """Remember the answer; the next candidate's turn comes at once."""
+        agents = agents_of(self._cache.all("jobs"), start.profile.uid)
+        if self._refusals.refused((start.profile.uid, start.facts.uid), answer, stage, start.mark, agents):
+            self._held.add(start.profile.uid)
+        self._cache.changed.set()
+
+    async def _withdraw(self, action: Withdraw) -> None:
+        job = action.job
+        await self._delete("Job", job.namespace, job.name, job.uid)
+        agents = agents_of(self._cache.all("pods"), job.profile_uid)
+        answer = Answer(job.creation_problem)
+        self._refusals.withdrawn(job.uid)
+        self._refusals.refused((job.profile_uid, job.node_uid), answer, "pod", action.mark, agents)
+        self._cache.changed.set()
+
+    async def _adopt(self, action: Adopt) -> None:
+        """The profile becomes the owner, if the report is still the one that was read."""
+        report, profile = action.report, action.profile
+        path = paths.item(paths.reports(report.namespace), report.name)
+        changes = {
+            "/metadata/ownerReferences": [manifest.owner(profile.name, profile.uid)],
+            f"/metadata/labels/{names.LABEL_PROFILE_UID.replace('/', '~1')}": profile.uid,
+        }
+        patch = _patch(report.uid, report.version, changes)
+        self._cache.put("reports", await self._cluster.patch(path, patch, "json"))
 
     async def _ours(self, start: Start, collection: str, name: str) -> dict[str, Any]:
         """The Job of that name, if it is this very attempt: then somebody (we, before a crash) has created it."""
@@ -144,9 +236,25 @@ class Actor:
                 raise
             raw = await self._cluster.get(paths.item(collection, body["metadata"]["name"]))
         view = report_view(raw)
-        owner = body["metadata"]["ownerReferences"][0]["uid"]
-        if view is None or view.profile_uid != owner or raw["metadata"].get("deletionTimestamp"):
-            raise Requeue(f"an older report {body['metadata']['name']} is still being deleted")
+        owner = body["metadata"]["ownerReferences"][0]
+        if view is None or raw["metadata"].get("deletionTimestamp"):
+            raise Requeue(f"the older report {body['metadata']['name']} is still being deleted")
+        if view.profile_uid != owner["uid"]:
+            return await self._replace_report(view, body)
+        self._cache.put("reports", raw)
+        return view
+
+    async def _replace_report(self, old: ReportView, body: dict[str, Any]) -> ReportView:
+        """A new report in the place of one whose profile is gone, as the garbage collector would have made room."""
+        meta = body["metadata"]
+        owner = meta["ownerReferences"][0]
+        profile = await self._cluster.get(paths.item(paths.profiles(old.namespace), owner["name"]))
+        if profile["metadata"]["uid"] != owner["uid"]:
+            raise Requeue(f"profile {owner['name']} has been replaced")
+        await self._delete("NodePrecisionReport", old.namespace, old.name, old.uid)
+        raw = await self._cluster.create(paths.reports(old.namespace), body)
+        view = report_view(raw)
+        assert view is not None
         self._cache.put("reports", raw)
         return view
 
@@ -157,11 +265,25 @@ class Actor:
             await self._fail(job, action.report, found, action.keeping, left.log)
             return
         report = action.report or await self._new_report(job)
-        if found.result is not None:
-            await self._write_detail(report, found.result)
+        found = await self._with_detail(found, job, report)
         status = ingest.read_status(found, job, report, action.pool, _now(), action.keeping, action.nvlink_domain)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
+
+    async def _with_detail(self, found: ingest.Finding, job: JobView, report: ReportView) -> ingest.Finding:
+        """The finding, its full result written; marked where the cluster refuses that: the summary stands alone then.
+
+        Raises ApiError while the trouble may pass.
+        """
+        if found.result is None:
+            return found
+        try:
+            await self._write_detail(report, found.result)
+        except ApiError as error:
+            if (error.transient or error.status == 409) and _just_ended(job):
+                raise
+            return ingest.without_detail(found, cleaned(error.words))
+        return found
 
     async def _fail(
         self,
@@ -197,7 +319,7 @@ class Actor:
         try:
             await self._cluster.create(collection, body)
         except ApiError as error:
-            if error.status != 409:
+            if error.status != 409 or error.reason == "Conflict":
                 raise
             path = paths.item(collection, body["metadata"]["name"])
             await self._cluster.patch(path, {"binaryData": body["binaryData"]}, "merge")
@@ -243,15 +365,28 @@ class Actor:
             )
 
 
+def _just_ended(job: JobView) -> bool:
+    return job.finished_at is not None and _now() - job.finished_at < LOG_PATIENCE
+
+
+def _answer(error: ApiError) -> Answer:
+    return Answer(error.words, error.status, error.reason, error.causes)
+
+
 def _whole_status(uid: str, version: str, status: dict[str, Any]) -> list[dict[str, Any]]:
-    """A patch that replaces the status, if the object is still the one that was read.
+    """A patch that replaces the status, if the object is still the one that was read."""
+    return _patch(uid, version, {"/status": status})
+
+
+def _patch(uid: str, version: str, changes: Mapping[str, object]) -> list[dict[str, Any]]:
+    """A patch that sets values by path, if the object is still the one that was read.
 
     So a request of a leader that was stopped, and that lands after its successor has written, changes nothing.
     """
     tests = {"/metadata/uid": uid} | ({"/metadata/resourceVersion": version} if version else {})
     return [
         *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
-        {"op": "add", "path": "/status", "value": status},
+        *({"op": "add", "path": path, "value": value} for path, value in changes.items()),
     ]
 
 
@@ -262,6 +397,10 @@ def _subject(action: Action) -> str:
         case Collect() | Close():
             verb = "collect" if isinstance(action, Collect) else "close"
             return f"{verb} {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
+        case Withdraw():
+            return f"withdraw {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
+        case Adopt():
+            return f"adopt {action.report.namespace}/{action.report.name}"
         case Drop():
             return f"delete {action.kind} {action.namespace}/{action.name}"
         case MarkStale() | MarkFresh():

@@ -16,14 +16,17 @@ from precision_operator.core.observe.observed import JobView, Observed, Occupanc
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.shell.cache import KINDS, Cache, ObjectKind
+from precision_operator.shell.refusals import RefusedCreations
 
 T = TypeVar("T")
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
 SLICES_SECONDS = 60.0
-BARE_SECONDS = 15.0
+BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
+PROBLEMS_SECONDS = 3.0
+"""How long a look at such events serves."""
 BUSY_SECONDS = 20.0
 """How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
 LOOKS_AT_ONCE = 8
@@ -82,12 +85,12 @@ class Reader:
         self._slices = kept
         return tuple(slices)
 
-    async def creation_problem(self, job: JobView) -> str:
-        """The newest FailedCreate event of a Job (a quota, Pod Security ...); empty when there is none."""
-        chosen = f"involvedObject.uid={job.uid},reason=FailedCreate"
-        events, _ = await self._cluster.list_all(paths.collection("v1", "events", job.namespace), field_selector=chosen)
-        newest = max(events, key=lambda event: str(event.get("lastTimestamp") or ""), default={})
-        return str(newest.get("message", ""))
+    async def creation_problems(self, namespace: str) -> Mapping[str, str]:
+        """The newest FailedCreate event of each Job (a quota, Pod Security ...), by the Job's UID."""
+        chosen = "involvedObject.kind=Job,reason=FailedCreate"
+        events, _ = await self._cluster.list_all(paths.collection("v1", "events", namespace), field_selector=chosen)
+        ordered = sorted(events, key=lambda event: str(event.get("lastTimestamp") or ""))
+        return {str(event["involvedObject"].get("uid")): str(event.get("message", "")) for event in ordered}
 
     async def occupancy(self, node: str) -> Occupancy:
         """Who holds the node's GPUs now."""
@@ -125,6 +128,7 @@ class Gatherer:
         settings: Settings,
         namespaces: Sequence[str],
         reader: Reader | None = None,
+        refusals: RefusedCreations | None = None,
     ) -> None:
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -133,7 +137,9 @@ class Gatherer:
         self._namespaces = tuple(namespaces)
         self._probes: dict[str, tuple[float, Occupancy]] = {}
         self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
-        self._refusals: dict[str, tuple[float, str]] = {}
+        self._refusals = refusals or RefusedCreations()
+        self._problems: dict[str, tuple[float, Mapping[str, str]]] = {}
+        """Why Jobs have no pod, by Job UID, and when it was read, by namespace."""
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
         self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
@@ -159,12 +165,13 @@ class Gatherer:
         now = asyncio.get_running_loop().time()
         pods = self._views("pods", pod_view)
         jobs = self._views("jobs", job_view)
-        return Observed(
+        self._refusals.seen({job.uid: job for job in jobs}, pods)
+        seen = Observed(
             now=datetime.now(UTC),
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
-            jobs=await self._with_refusals(jobs, {pod.job_uid for pod in pods}, now),
+            jobs=await self._with_problems(jobs, {pod.job_uid for pod in pods}, now),
             pods=pods,
             reports=self._views("reports", report_view),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
@@ -173,6 +180,7 @@ class Gatherer:
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
             slices=await self._slices(now) if profiles else (),
         )
+        return replace(seen, refusals=self._refusals.standing(seen))
 
     def _views(self, kind: ObjectKind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
@@ -236,19 +244,27 @@ class Gatherer:
             self._resource_slices = (now, slices)
         return slices
 
-    async def _with_refusals(self, jobs: Sequence[JobView], with_pods: set[str], now: float) -> tuple[JobView, ...]:
+    async def _with_problems(self, jobs: Sequence[JobView], with_pods: set[str], now: float) -> tuple[JobView, ...]:
         """The Jobs; those that have no pod after a while with what the cluster said when it refused one."""
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
-        late = {job.uid for job in bare if (datetime.now(UTC) - job.created).total_seconds() > BARE_SECONDS}
-        self._refusals = {uid: seen for uid, seen in self._refusals.items() if uid in late}
-        return tuple([replace(j, creation_problem=await self._refusal(j, now)) if j.uid in late else j for j in jobs])
+        late = [job for job in bare if (datetime.now(UTC) - _begun(job)).total_seconds() > BARE_SECONDS]
+        problems: dict[str, str] = {}
+        for namespace in {job.namespace for job in late}:
+            problems.update(await self._creation_problems(namespace, now))
+        told = {job.uid: problems[job.uid] for job in late if job.uid in problems}
+        return tuple(replace(job, creation_problem=told[job.uid]) if job.uid in told else job for job in jobs)
 
-    async def _refusal(self, job: JobView, now: float) -> str:
-        at, text = self._refusals.get(job.uid, (-FRESH_SECONDS, ""))
-        if now - at >= FRESH_SECONDS:
-            text = await self._reader.creation_problem(job)
-            self._refusals[job.uid] = (now, text)
-        return text
+    async def _creation_problems(self, namespace: str, now: float) -> Mapping[str, str]:
+        at, problems = self._problems.get(namespace, (-PROBLEMS_SECONDS, {}))
+        if now - at >= PROBLEMS_SECONDS:
+            problems = await self._reader.creation_problems(namespace)
+            self._problems[namespace] = (now, problems)
+        return problems
+
+
+def _begun(job: JobView) -> datetime:
+    """When its pod could be created first."""
+    return job.active_since or job.created
 
 
 def _path(kind: ObjectKind, namespace: str | None) -> str:

@@ -16,6 +16,8 @@ from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 
 Raw = Mapping[str, Any]
+Stage = Literal["report", "Job", "pod"]
+"""What is created for an attempt, in this order."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,27 @@ class Occupancy:
 
 
 @dataclass(frozen=True)
+class RefusedCreation:
+    """That the cluster did not create something for an agent on one node, and when it is tried again."""
+
+    reason: str
+    """A row of the table of reasons."""
+    words: str
+    """What the API server said, on one line, without the object's name."""
+    stage: Stage
+    at: datetime
+    until: datetime
+    times: int = 1
+    """Tries in a row, of this node or of the profile."""
+    agents: int = 0
+    """Agents of the profile that there was room for, where a quota is the reason: when one ends there is room again."""
+    alone: bool = False
+    """Whether another node of the profile has got its agent since: the answer concerns this node."""
+    mark: str = ""
+    """What the user had asked for last, before this answer."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """The world at `now`. Nodes are raw Node objects by UID: their pool depends on the profile that looks."""
 
@@ -210,6 +233,8 @@ class Observed:
     priority_class_exists: bool = True
     queues: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     """Whether there is a Kueue LocalQueue, by (namespace, name); absent: not asked for."""
+    refusals: Mapping[tuple[str, str], RefusedCreation] = field(default_factory=dict)
+    """Creations that the cluster refused last, by profile UID and node UID."""
 
     @cached_property
     def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:
@@ -223,4 +248,22 @@ class Observed:
         found: dict[str, dict[str, ReportView]] = {profile.uid: {} for profile in self.profiles}
         for report in self.reports:
             found.setdefault(report.profile_uid, {})[report.node_uid] = report
+        for uid, orphan in self.orphans:
+            found[uid].setdefault(orphan.node_uid, orphan)
+        return found
+
+    @cached_property
+    def orphans(self) -> tuple[tuple[str, ReportView], ...]:
+        """Reports that no profile owns, each with the UID of the profile whose name it bears: it is that one's."""
+        named = {(profile.namespace, profile.name): profile.uid for profile in self.profiles}
+        ownerless = (report for report in self.reports if not report.profile_uid)
+        pairs = ((named.get((report.namespace, report.profile)), report) for report in ownerless)
+        return tuple((uid, report) for uid, report in pairs if uid is not None)
+
+    @cached_property
+    def refused_of(self) -> Mapping[str, Mapping[str, RefusedCreation]]:
+        """Refused creations by profile UID and node UID."""
+        found: dict[str, dict[str, RefusedCreation]] = {}
+        for (profile, node), refused in self.refusals.items():
+            found.setdefault(profile, {})[node] = refused
         return found

@@ -6,7 +6,7 @@ What comes back may be damaged, foreign or hostile; whatever it is, it ends as a
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -55,7 +55,7 @@ class NoResult:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an attempt gave: the summary, the full result (None with the reason why), as text for the detail."""
+    """What an attempt gave: the summary, the full result, and why there is none or why it is not kept."""
 
     summary: Summary
     result: MeasurementResult | None
@@ -133,6 +133,11 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
         code = error.code if REASONS[error.code].kind == "partial" else "DetailUnreadable"
         return Finding(summary, None, _without_detail(code, error.message))
     return Finding(summary, result)
+
+
+def without_detail(found: Finding, why: str) -> Finding:
+    """The finding whose full result could not be kept."""
+    return replace(found, detail_problem=_without_detail("DetailNotWritten", why))
 
 
 def _without_detail(code: str, detail: str) -> str:
@@ -306,7 +311,7 @@ def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> Rep
         found.summary,
         format_time(now),
         workload=job.workload or None,
-        detail=names.detail_name(report.name) if found.result else None,
+        detail=names.detail_name(report.name) if found.result and not found.detail_problem else None,
         detail_problem=found.detail_problem or None,
     )
 

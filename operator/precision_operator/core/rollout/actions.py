@@ -32,6 +32,8 @@ class Start:
     job: Mapping[str, Any]
     reason: str
     message: str
+    mark: str = ""
+    """What the user has asked for last: kept with the answer where the cluster refuses."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,29 @@ class Close:
     reason: str
     message: str
     keeping: Keeping = DEFAULT_KEEPING
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """Delete the Job of an attempt whose pod the cluster refuses: it has not begun, and gives its place back.
+
+    Nothing is written to the report: it is no failure of the node, and its next Job is of the same attempt.
+    """
+
+    job: JobView
+    mark: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Make the profile the owner of a report that has none: one of its name was deleted, and its reports were kept."""
+
+    profile: ProfileView
+    report: ReportView
+    reason: str = "Adopted"
+    message: str = "a profile of its name was deleted without it"
 
 
 @dataclass(frozen=True)
@@ -90,4 +115,4 @@ class MarkFresh:
     reason: str = "Measured"
 
 
-Action = Start | Collect | Close | Drop | MarkStale | MarkFresh
+Action = Start | Collect | Close | Withdraw | Adopt | Drop | MarkStale | MarkFresh

@@ -23,6 +23,7 @@ from precision_operator.core.rollout.limits import (
     has_physical_limits,
 )
 from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan
+from precision_operator.core.rollout.refusal import bare_jobs, mark_of
 from precision_operator.core.rollout.request import measurement_request, too_large
 
 TENTATIVE = ("CheckingIdle", "AgentStarting")
@@ -52,6 +53,8 @@ class _InFlight:
     """Profiles that limit places, so that others on their nodes are bound too."""
     own: Counter[str]
     """How many agents each profile has, by its UID."""
+    trying: Counter[str]
+    """How many of them have no pod yet."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """All agents as each profile sees them, by its UID, until the next one starts."""
 
@@ -67,6 +70,7 @@ class _InFlight:
                 tally=self.tallies[uid],
                 limits=self.limits,
                 starts=self.starts,
+                trying=self.trying[uid],
             )
         return self.views[uid]
 
@@ -90,7 +94,7 @@ def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
     in_flight = _in_flight(observed, drafts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
-    queues = {uid: deque(_by_least_recent_attempt(node_states[uid], observed.now)) for uid in accepted}
+    queues = {uid: deque(_by_least_recent_attempt(draft, observed.now)) for uid, draft in accepted.items()}
     starts: list[Start] = []
     nodes_to_probe: list[str] = []
     while any(queues.values()):
@@ -103,19 +107,24 @@ def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
     return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)))
 
 
-def _by_least_recent_attempt(node_states: Sequence[NodeState], now: datetime) -> list[int]:
+def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
     """The places of the candidates: who was never tried, then who was tried longest ago; by name among equals.
 
     So a node that is tried in vain again and again keeps none waiting that has not had its turn.
     """
-    eligible = [place for place, node_state in enumerate(node_states) if node_state.state == "eligible"]
-    return sorted(eligible, key=lambda place: (_last_tried(node_states[place], now), place))
+    states = enumerate(draft.node_states)
+    eligible = {place: _last_tried(each, draft, now) for place, each in states if each.state == "eligible"}
+    return sorted(eligible, key=lambda place: (eligible[place], place))
 
 
-def _last_tried(candidate: NodeState, now: datetime) -> datetime:
-    """When the node's newest attempt began; a time ahead is from a clock that has jumped back, and says nothing."""
-    started = candidate.report.started if candidate.report is not None else None
-    return started if started is not None and started <= now else _NEVER
+def _last_tried(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> datetime:
+    """When an agent was last to begin there; a time ahead is from a clock that has jumped back, and says nothing."""
+    refused = draft.refusals.get(candidate.facts.uid)
+    tries = (
+        candidate.report.started if candidate.report is not None else None,
+        refused.at if refused is not None else None,
+    )
+    return max((at for at in tries if at is not None and at <= now), default=_NEVER)
 
 
 def _until_one_starts(
@@ -159,6 +168,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
         newest=_newest(starts, observed.now),
         limited=tuple(draft for draft in accepted if has_physical_limits(draft.profile.spec.rollout)),
         own=Counter(profile for profile, _ in live),
+        trying=Counter(job.profile_uid for job in bare_jobs(observed)),
     )
 
 
@@ -214,6 +224,7 @@ def _take(in_flight: _InFlight, profile: ProfileView, facts: NodeFacts) -> None:
     now = in_flight.observed.now
     in_flight.live[profile.uid, facts.uid] = facts.uid
     in_flight.own[profile.uid] += 1
+    in_flight.trying[profile.uid] += 1
     in_flight.views.clear()
     in_flight.taken.setdefault(facts.name, profile.key)
     in_flight.starts = in_flight.starts | {(profile.uid, facts.uid): now}
@@ -258,5 +269,6 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
         job=manifest.job(draft.asked, facts, found, document, observed.settings),
         reason="AgentStarting",
         message=message,
+        mark=mark_of(profile, candidate.report),
     )
     return _as(candidate, ("AgentStarting", message)), start

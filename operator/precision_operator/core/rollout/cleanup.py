@@ -13,14 +13,17 @@ from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.actions import (
     DEFAULT_KEEPING,
     Action,
+    Adopt,
     Close,
     Collect,
     Drop,
     Keeping,
     MarkFresh,
     MarkStale,
+    Withdraw,
 )
 from precision_operator.core.rollout.node_state import ProfilePlan, recorded
+from precision_operator.core.rollout.refusal import Answer, classify, cleaned, mark_of
 
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
@@ -36,6 +39,10 @@ def cleanup(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
     written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
+    for uid, orphan in observed.orphans:
+        if (uid, orphan.node_uid) not in written and observed.reports_of[uid][orphan.node_uid] is orphan:
+            written.add((uid, orphan.node_uid))
+            yield Adopt(by_uid[uid].profile, orphan)
     for plan in plans:
         if plan.profile.spec is None:
             continue
@@ -61,7 +68,16 @@ def _of_job(
         return Collect(job, pod, report, pool, keeping, domain)
     if job.node_uid not in observed.nodes:
         return Close(job, report, "failed", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
+    if job.creation_problem and pod is None and not job.suspended:
+        return _withdraw(job, report, owner)
     return _stuck(job, pod, report, owner, observed.now)
+
+
+def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan) -> Withdraw:
+    words = job.creation_problem
+    facts = {"stage": "pod", "words": cleaned(words), "namespace": job.namespace}
+    reason = classify(Answer(words))
+    return Withdraw(job, mark_of(owner.profile, report), reason, sentence(reason, **facts))
 
 
 def _keeping(owner: ProfilePlan) -> Keeping:
@@ -95,8 +111,7 @@ def _waited(since: datetime, now: datetime) -> float:
 
 def _why_stuck(job: JobView, pod: PodView | None, seconds: int) -> tuple[Literal["failed", "disrupted"], str, str]:
     if pod is None:
-        text = job.creation_problem or "no pod was created"
-        return "failed", "PodNotCreated", sentence("PodNotCreated", text=text, namespace=job.namespace)
+        return "failed", "PodNotCreated", sentence("PodNotCreated", seconds=seconds)
     if pod.waiting_reason in _NO_IMAGE:
         text = pod.waiting_message or pod.waiting_reason
         return "failed", "ImagePullFailed", sentence("ImagePullFailed", image="of the agent", text=text)

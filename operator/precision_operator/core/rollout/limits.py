@@ -20,10 +20,11 @@ from precision_api.profile import PoolLimit, Rollout
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import AcceptedProfile, Observed
+from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
 from precision_operator.core.reasons import clause, sentence
 from precision_operator.core.rollout import blockers
 from precision_operator.core.rollout.blockers import Blockers
+from precision_operator.core.rollout.refusal import hold_of, refusal_facts
 from precision_operator.core.rollout.retry import rest_over
 
 
@@ -62,12 +63,19 @@ class BudgetView:
     """Enforced watts of a node's GPUs by node UID, where a report tells them."""
     starts: Mapping[tuple[str, str], datetime]
     """When agents were last created, by profile UID and node UID."""
+    trying: int = 0
+    """Agents of the profile that have no pod yet: whether the cluster takes them isn't known."""
     _counts: dict[str, Counter[Hashable]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _drawn: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def rollout(self) -> Rollout:
         return self.profile.spec.rollout
+
+    @cached_property
+    def hold(self) -> RefusedCreation | None:
+        """The cluster's refusal that concerns the profile as a whole."""
+        return hold_of(self.observed.refused_of.get(self.profile.uid, {}).values())
 
     @property
     def own(self) -> int:
@@ -145,7 +153,10 @@ class Limit:
     """One row: a check, its reason, and what else there is to know of it."""
 
     code: str
-    """How soon to look again while it holds a node back stands in the row of this reason."""
+    """How soon to look again while it holds a node back stands in the row of this reason.
+
+    What the cluster refuses has one reason for each kind of answer: its check bears the name of one of them.
+    """
     check: LimitCheck
     blockers: Blockers | None = None
     """Who stands in the way while it holds a node back; None where nobody can be named."""
@@ -320,6 +331,14 @@ def backing_off(request: AdmissionRequest) -> Blocked | None:
     return blocked("BackingOff", until=format_time(until), why=request.attempt.reason or "Disrupted")
 
 
+def profile_refused(request: AdmissionRequest) -> Blocked | None:
+    """What the cluster refuses to every node is tried with one agent at a time; a quota has room when an agent ends."""
+    view, hold = request.view, request.view.hold
+    if hold is None or view.own < hold.agents or (view.observed.now >= hold.until and not view.trying):
+        return None
+    return blocked(hold.reason, **refusal_facts(hold, view.profile))
+
+
 def busy(request: AdmissionRequest) -> Blocked | None:
     occupancy = request.view.observed.occupancy.get(request.facts.name)
     if not _idle_required(request) or occupancy is None or occupancy.holder is None:
@@ -342,6 +361,7 @@ PROFILE_CHECKS: tuple[Limit, ...] = (
     Limit("TooManyFailures", too_many_failures, blockers.failed_nodes),
     Limit("CanaryFailed", canary_failed, blockers.failed_nodes),
     Limit("CanaryFirst", canary_first, blockers.own_agents),
+    Limit("QuotaExceeded", profile_refused),
     Limit("MaxConcurrentReached", max_concurrent_reached, blockers.own_agents),
 )
 """What stops every candidate of the profile alike."""

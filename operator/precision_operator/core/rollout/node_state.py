@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from precision_api.profile import ProfileSpec
@@ -17,11 +17,13 @@ from precision_operator.core.observe.observed import (
     Observed,
     PodView,
     ProfileView,
+    RefusedCreation,
     ReportView,
 )
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.eligibility import decide, matches
 from precision_operator.core.rollout.limits import Tally
+from precision_operator.core.rollout.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
 from precision_operator.core.rollout.retry import QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.rollout.schedule import last_tick, next_tick
@@ -55,6 +57,8 @@ class ProfilePlan:
     node_states: tuple[NodeState, ...] = ()
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
+    refusals: Mapping[str, RefusedCreation] = field(default_factory=dict)
+    """What the cluster refused to create last, by node UID."""
 
     @property
     def poll_seconds(self) -> float | None:
@@ -98,9 +102,12 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
     )
     terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
     node_states = tuple(_node_state_once(terms, each, found, observed) for each in matched)
+    if profile.uid in observed.refused_of:
+        node_states = tuple(_or_refused(each, profile, found, observed) for each in node_states)
+    refusals = observed.refused_of.get(profile.uid, {})
     if isinstance(asked, ResolvedProfile):
-        return AcceptedPlan(asked.profile, asked, node_states, facts)
-    return ProfilePlan(profile, asked, node_states, facts)
+        return AcceptedPlan(asked.profile, asked, node_states, facts, refusals)
+    return ProfilePlan(profile, asked, node_states, facts, refusals)
 
 
 @dataclass(frozen=True)
@@ -167,6 +174,27 @@ def _node_state_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: O
         if attempt is not None and attempt.outcome == "failed"
         else _NODE_STATES.keep(key, objects, node_state)
     )
+
+
+def _or_refused(node_state: NodeState, profile: ProfileView, found: _Found, observed: Observed) -> NodeState:
+    """The node's stand, or the cluster's refusal where its agent may not be tried again yet, or has no pod again."""
+    refused = _refusal(node_state, found, observed.refused_of[profile.uid], observed.now)
+    if refused is None:
+        return node_state
+    message = sentence(refused.reason, **refusal_facts(refused, profile))
+    return replace(node_state, reason=refused.reason, message=message, since=None)
+
+
+def _refusal(
+    node_state: NodeState, found: _Found, refusals: Mapping[str, RefusedCreation], now: datetime
+) -> RefusedCreation | None:
+    own, job = refusals.get(node_state.facts.uid), found.jobs.get(node_state.facts.uid)
+    if node_state.state == "eligible":
+        return own if own is not None and not RULES[own.reason].whole and now < own.until else None
+    if node_state.reason != "AgentStarting" or job is None or job.uid in found.pods:
+        return None
+    last = own or hold_of(refusals.values())
+    return last if last is not None and last.stage == "pod" else None
 
 
 def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:

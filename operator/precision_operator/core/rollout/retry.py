@@ -70,7 +70,8 @@ def rest(first: timedelta, times: int, key: str, longest: timedelta = LONGEST_DI
     """
     if times <= 1:
         return first
-    step = min(longest, first * 2 ** min(times - 1, 32))
+    doubled: timedelta = first * 2 ** min(times - 1, 32)
+    step = min(longest, doubled)
     share = int(hashlib.sha256(f"{key}/{times}".encode()).hexdigest()[:8], 16) / 0x1_0000_0000
     return step + timedelta(seconds=int(step.total_seconds() * JITTER * share))
 

@@ -12,6 +12,7 @@ from precision_api.profile import ProfileStatus
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.refusal import RULES
 
 _WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True")}
 _TELL = {*_WARN, (names.ACCEPTED, "True"), (names.COMPLETE, "True")}
@@ -32,15 +33,20 @@ def notes(before: ProfileStatus, after: ProfileStatus) -> tuple[Note, ...]:
     turned = [
         Note("Warning" if (c.type, c.status) in _WARN else "Normal", c.reason, c.message)
         for c in after.conditions
-        if (c.type, c.status) in _TELL and old.get(c.type) != (c.status, c.reason)
+        if (c.type, c.status) in _TELL and old.get(c.type) != (c.status, c.reason) and c.reason not in RULES
     ]
     known = {r.reason for r in before.reasons}
     failed = [
         Note("Warning", r.reason, f"{r.count} node(s), e.g. {r.example}: {r.message}")
         for r in after.reasons
-        if r.reason not in known and REASONS[r.reason].kind == "failed"
+        if r.reason not in known and _is_notable(r.reason)
     ]
     return (*turned, *failed)
+
+
+def _is_notable(reason: str) -> bool:
+    """Whether nodes with this reason are worth an event: failed ones, and those whose agent the cluster refuses."""
+    return RULES[reason].notable if reason in RULES else REASONS[reason].kind == "failed"
 
 
 def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:

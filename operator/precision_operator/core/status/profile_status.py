@@ -13,6 +13,7 @@ from precision_api import names
 from precision_api.profile import (
     Condition,
     NodeCounts,
+    NodeRefusal,
     PoolStatus,
     ProfileStatus,
     ReasonCount,
@@ -25,6 +26,7 @@ from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading
 from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
+from precision_operator.core.rollout.refusal import RULES
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile
 from precision_operator.core.rollout.schedule import next_tick
 from precision_operator.core.status.node_readings import readings
@@ -33,6 +35,7 @@ from precision_operator.core.status.progress import eta, eta_text, keeps_from_me
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64
 OUTLIERS_SHOWN = 16
+REFUSALS_SHOWN = 32
 TOLD = ("skipped", "failed")
 """States whose reasons a user wants to read, beside those of nodes that wait."""
 
@@ -70,6 +73,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         else None,
         data=_data(measured),
         reasons=_reasons(plan.node_states),
+        refusals=_refusals(plan),
         pools=tuple(pools),
     )
 
@@ -131,6 +135,23 @@ def _reasons(node_states: Iterable[NodeState]) -> tuple[ReasonCount, ...]:
     return tuple(
         ReasonCount(reason=reason, count=len(group), example=group[0].facts.name, message=group[0].message[:1024])
         for reason, group in ordered
+    )
+
+
+def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
+    """What the cluster refused to create, by node, bounded."""
+    named = sorted((plan.nodes[uid].name, refused) for uid, refused in plan.refusals.items() if uid in plan.nodes)
+    return tuple(
+        NodeRefusal(
+            node=name,
+            stage=refused.stage,
+            reason=refused.reason,
+            message=refused.words,
+            times=refused.times,
+            last_try=format_time(refused.at),
+            next_try=format_time(refused.until),
+        )
+        for name, refused in named[:REFUSALS_SHOWN]
     )
 
 
@@ -218,7 +239,8 @@ def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]
         return False, "Suspended", _suspended(counts)
     if counts.running or counts.queued:
         return True, "Measuring", _measuring(counts)
-    return False, "Idle", "Nothing to do now."
+    refused = _refused(plan, counts)
+    return (False, *refused) if refused else (False, "Idle", "Nothing to do now.")
 
 
 def _complete(
@@ -264,8 +286,22 @@ def _held_up(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
         stopped = next((node_state for node_state in plan.node_states if node_state.reason == reason), None)
         if stopped is not None:
             return reason, stopped.message
+    refused = _refused(plan, counts)
+    if refused is not None:
+        return refused
     first = next((node_state for node_state in plan.node_states if node_state.reason == "NotDueYet"), None)
     return ("NotDueYet", first.message) if first is not None and not counts.succeeded and not counts.failed else None
+
+
+def _refused(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
+    """The refusal that keeps a profile from going on: it concerns all nodes, or no node was done before it."""
+    states = [node_state for node_state in plan.node_states if node_state.reason in RULES]
+    if not states:
+        return None
+    reason = Counter(node_state.reason for node_state in states).most_common(1)[0][0]
+    if not RULES[reason].whole and (counts.succeeded or counts.failed):
+        return None
+    return reason, next(node_state.message for node_state in states if node_state.reason == reason)
 
 
 def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) -> tuple[str, str]:
@@ -291,6 +327,10 @@ def _example(plan: ProfilePlan, state: str) -> str:
 
 
 def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
+    refused = [s for s in plan.node_states if s.reason in RULES and RULES[s.reason].degrades]
+    if refused and not counts.failed:
+        text = f"Nodes without an agent: {len(refused)}, e.g. {refused[0].facts.name}. {refused[0].message}"
+        return True, refused[0].reason, text
     if counts.quarantined and not counts.failed:
         example = next(node_state for node_state in plan.node_states if _quarantined(node_state))
         text = f"Quarantined nodes: {counts.quarantined}, e.g. {example.facts.name}. {_RELEASE}"
@@ -308,6 +348,6 @@ def _phase(plan: ProfilePlan, counts: NodeCounts) -> Phase:
         return "Suspended"
     if counts.running or counts.queued:
         return "Running" if counts.running or counts.succeeded or counts.failed else "Pending"
-    if counts.failed or counts.quarantined:
+    if _degraded(plan, counts)[0]:
         return "Degraded"
     return "Pending" if _held_up(plan, counts) else "Complete"

@@ -41,7 +41,8 @@ def keeps_from_measuring(node_state: NodeState) -> bool:
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:
     """When queued and running nodes will be done, by measured durations and the limit.
 
-    None when nothing runs, or when it can't be told (suspended, refused). In whole minutes and counted from when agents
+    None when nothing runs, or when it can't be told (suspended, refused). Nodes that wait for a quota's room are queued
+    behind the agents that have it. In whole minutes and counted from when agents
     began, so that it holds still: it moves when an agent ends, or is late by half of its time.
     """
     spec = plan.profile.spec
@@ -55,7 +56,7 @@ def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None
         limit = concurrency_limit(spec.rollout.max_concurrent, counts.eligible)
         places = [now] * min(limit, counts.queued)
     heapify(places)
-    for _ in range(counts.queued):
+    for _ in range(counts.queued + sum(s.reason == "QuotaExceeded" for s in plan.node_states)):
         heapreplace(places, places[0] + timedelta(seconds=seconds))
     return max(places).replace(second=0, microsecond=0) + timedelta(minutes=1)
 

@@ -1,0 +1,338 @@
+"""What the cluster refuses to create: named by the server's words, not asked for in a hot loop, and passed by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from precision_operator.core.observe.observed import Observed, ProfileView, RefusedCreation, Stage
+from precision_operator.core.rollout.actions import Adopt, Start, Withdraw
+from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.refusal import (
+    RULES,
+    SAME_ANSWERS,
+    Answer,
+    Refusals,
+    accepted,
+    classify,
+    cleaned,
+    mark_of,
+    noted,
+    standing,
+)
+from precision_operator.core.status.events import notes
+from precision_operator.core.status.profile_status import profile_status
+from tests.support.world import NOW, at_once, job, measured, nodes, observed, pod, profile, report
+
+OWNER = profile()
+FLEET = nodes("n1", "n2", "n3", "n4", "n5", "n6")
+QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=8, limited: {}"
+GPUS = f'pods "pp-0f-x2k4v" is forbidden: {QUOTA.format("requests.nvidia.com/gpu=8")}'
+WEBHOOK = 'admission webhook "v.example" denied the request: '
+DENIED = WEBHOOK + "agents are not allowed"
+
+ANSWERS: dict[str, tuple[str, Answer]] = {
+    "quota of Jobs": (
+        "QuotaExceeded",
+        Answer(
+            'jobs.batch "pp-0f" is forbidden: exceeded quota: jobs, requested: count/jobs.batch=1, '
+            "used: count/jobs.batch=0, limited: count/jobs.batch=0",
+            403,
+            "Forbidden",
+        ),
+    ),
+    "quota of GPUs, at the pod": ("QuotaExceeded", Answer(f"Error creating: {GPUS}")),
+    "events of one kind put together": (
+        "QuotaExceeded",
+        Answer(f"(combined from similar events): Error creating: {GPUS}"),
+    ),
+    "a quota that was made just now": (
+        "CreationFailed",
+        Answer('jobs.batch "pp-0f" is forbidden: status unknown for quota: jobs, resources: count/jobs.batch', 403),
+    ),
+    "a quota that needs a limit which the agent does not have": (
+        "DeniedByPolicy",
+        Answer('Error creating: pods "pp-0f-a" is forbidden: failed quota: cpu: must specify limits.cpu for: agent'),
+    ),
+    "a field of the Job": (
+        "InvalidJob",
+        Answer('Job.batch "pp-0f" is invalid: spec.template.spec.tolerations[2].key: Invalid value', 422, "Invalid"),
+    ),
+    "a field of the pod": ("InvalidJob", Answer('Error creating: Pod "pp-0f-x" is invalid: spec.containers[0].image')),
+    "a ValidatingAdmissionPolicy": (
+        "DeniedByPolicy",
+        Answer(
+            "jobs.batch \"pp-0f\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+            422,
+            "Invalid",
+        ),
+    ),
+    "a webhook with 400": ("DeniedByPolicy", Answer(DENIED, 400, "BadRequest")),
+    "a webhook with 403": ("DeniedByPolicy", Answer(DENIED, 403, "Forbidden")),
+    "a webhook with 500": ("DeniedByPolicy", Answer(DENIED, 500, "InternalError")),
+    "a webhook that speaks of a quota": ("DeniedByPolicy", Answer(f"{WEBHOOK}exceeded quota: mine", 403, "Forbidden")),
+    "a webhook at the pod": ("DeniedByPolicy", Answer(f"Error creating: {DENIED}")),
+    "a webhook that does not answer": (
+        "WebhookUnavailable",
+        Answer('Internal error occurred: failed calling webhook "v.example": context deadline exceeded', 500),
+    ),
+    "Pod Security": (
+        "DeniedByPolicy",
+        Answer('Error creating: pods "pp-0f-x" is forbidden: violates PodSecurity "restricted:latest": hostPath'),
+    ),
+    "a limit range": (
+        "DeniedByPolicy",
+        Answer('Error creating: pods "pp-0f-x" is forbidden: maximum memory usage per Container is 4Gi'),
+    ),
+    "a namespace that is being deleted": (
+        "NamespaceTerminating",
+        Answer("...", 403, "Forbidden", ("NamespaceTerminating",)),
+    ),
+    "the same without its cause": (
+        "NamespaceTerminating",
+        Answer(
+            'jobs.batch "pp-0f" is forbidden: unable to create new content in namespace ml because it is being '
+            "terminated",
+            403,
+            "Forbidden",
+        ),
+    ),
+    "a namespace that is gone": ("NamespaceTerminating", Answer('namespaces "ml" not found', 404, "NotFound")),
+    "RBAC": (
+        "PermissionMissing",
+        Answer(
+            'jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"', 403, "Forbidden"
+        ),
+    ),
+    "too many requests": ("CreationFailed", Answer("the server has asked for fewer", 429, "TooManyRequests")),
+    "the server's own trouble": ("CreationFailed", Answer("etcdserver: leader changed", 500, "InternalError")),
+    "a quota that another request has just used": (
+        "CreationFailed",
+        Answer("cannot be fulfilled", 409, "Conflict"),
+    ),
+    "no answer": ("CreationFailed", Answer("no answer within 30 s", 0, "Timeout")),
+    "too large": ("CreationRefused", Answer("the request is too large", 413, "RequestEntityTooLarge")),
+    "what nobody has thought of, at the pod": ("CreationRefused", Answer("Error creating: teapot")),
+    "an older object of that name": ("NameTaken", Answer("another Job is still there", 409, "NameTaken")),
+}
+
+
+@pytest.mark.parametrize(("reason", "answer"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_is_named_by_its_words_before_its_code(reason: str, answer: Answer) -> None:
+    assert classify(answer) == reason
+
+
+def test_every_reason_is_that_of_some_answer() -> None:
+    assert {reason for reason, _ in ANSWERS.values()} == set(RULES)
+
+
+SHOWN: dict[str, tuple[str, str]] = {
+    "a quota": (GPUS, "exceeded quota: gpus: 8 of 8 requests.nvidia.com/gpu used, 8 more requested"),
+    "two amounts of one": (
+        "exceeded quota: q, requested: cpu=4,pods=1, used: cpu=6,pods=2, limited: cpu=8,pods=2",
+        "exceeded quota: q: 6 of 8 cpu used, 4 more requested; 2 of 2 pods used, 1 more requested",
+    ),
+    "the name of a pod": ('Error creating: pods "pp-0f-x2k4v" is forbidden: no', "pods is forbidden: no"),
+    "lines": ("a\n\tb  c", "a b c"),
+    "a long text": ("x" * 9999, "x" * 512),
+}
+
+
+@pytest.mark.parametrize(("said", "shown"), SHOWN.values(), ids=SHOWN)
+def test_words_are_the_same_for_all_nodes_and_short(said: str, shown: str) -> None:
+    assert cleaned(said) == shown
+
+
+def say(
+    answers: dict[str, str], at: datetime = NOW, known: Refusals | None = None, stage: Stage = "Job", agents: int = 0
+) -> Refusals:
+    """What is remembered after these answers, by node."""
+    found = dict(known or {})
+    for node, words in answers.items():
+        key = (OWNER.uid, f"uid-{node}")
+        found[key] = noted(found, key, Answer(words, 403), stage, mark_of(OWNER, None), agents, at)
+    return found
+
+
+def after(known: Refusals, owner: ProfileView = OWNER, seconds: float = 0.0, **world: object) -> Plan:
+    """The plan some time later, with what still stands."""
+    seen = replace(observed([owner], FLEET, **world), now=NOW + timedelta(seconds=seconds))  # type: ignore[arg-type]
+    return plan(replace(seen, refusals=standing(known, seen)))
+
+
+def started(decided: Plan) -> list[str]:
+    return [action.facts.name for action in decided.actions if isinstance(action, Start)]
+
+
+def reasons(decided: Plan) -> dict[str, str]:
+    return {each.facts.name: each.reason for each in decided.profiles[0].node_states}
+
+
+def test_a_node_that_is_denied_holds_no_place_and_the_next_one_goes() -> None:
+    decided = after(say({"n1": f"{WEBHOOK}n1 is reserved", "n2": f"{WEBHOOK}n2 is reserved"}))
+    assert started(decided) == ["n3"]
+    assert reasons(decided)["n1"] == "DeniedByPolicy"
+
+
+def test_a_denied_node_is_tried_again_after_the_others_and_waits_longer_each_time() -> None:
+    first = say({"n1": f"{WEBHOOK}n1 is reserved"})
+    assert started(after(first, seconds=31)) == ["n2"], "who was never tried goes first"
+    alone = profile(target={"nodeNames": ["n1"]})
+    assert [started(after(first, alone, seconds=s)) for s in (29, 31)] == [[], ["n1"]]
+    second = say({"n1": f"{WEBHOOK}n1 is reserved"}, NOW + timedelta(seconds=31), first)
+    waits = [each.until - each.at for each in (first[OWNER.uid, "uid-n1"], second[OWNER.uid, "uid-n1"])]
+    assert waits[0] == timedelta(seconds=30)
+    assert timedelta(seconds=60) <= waits[1] <= timedelta(seconds=75)
+
+
+def test_what_three_nodes_are_told_alike_holds_the_profile() -> None:
+    some = [f"n{n}" for n in range(1, SAME_ANSWERS + 1)]
+    assert started(after(say(dict.fromkeys(some[:-1], DENIED)))) == [some[-1]]
+    known = say(dict.fromkeys(some, DENIED))
+    assert started(after(known)) == []
+    assert set(reasons(after(known)).values()) == {"DeniedByPolicy"}
+    many = profile(rollout=at_once(6))
+    assert started(after(known, many, seconds=31)) == ["n4"], "one try at a time"
+
+
+def test_nodes_that_are_told_different_things_do_not_hold_the_profile() -> None:
+    known = say({f"n{n}": f"{WEBHOOK}n{n} is reserved" for n in range(1, 6)})
+    assert started(after(known)) == ["n6"]
+
+
+@pytest.mark.parametrize("reason", sorted(reason for reason, rule in RULES.items() if rule.whole))
+def test_what_concerns_all_is_asked_once_and_then_by_one_node_at_a_time(reason: str) -> None:
+    words = next(answer.words for name, answer in ANSWERS.values() if name == reason and answer.code != 0)
+    known = say({"n1": words}) if classify(Answer(words, 403)) == reason else {}
+    if not known:
+        refused = RefusedCreation(reason, words, "Job", NOW, NOW + RULES[reason].first, mark=mark_of(OWNER, None))
+        known = {(OWNER.uid, "uid-n1"): refused}
+    many = profile(rollout=at_once(6))
+    assert started(after(known, many)) == []
+    assert set(reasons(after(known, many)).values()) == {reason}
+    late = RULES[reason].first.total_seconds() + 1
+    assert started(after(known, many, seconds=late)) == ["n2"]
+
+
+def test_refusals_in_one_pass_are_one_round_and_the_wait_grows_with_rounds_up_to_its_longest() -> None:
+    known = say(dict.fromkeys(("n1", "n2", "n3"), GPUS))
+    assert {each.times for each in known.values()} == {1}
+    at = NOW
+    for _ in range(12):
+        at = max(each.until for each in known.values())
+        known = say({"n1": GPUS}, at, known)
+    wait = known[OWNER.uid, "uid-n1"].until - at
+    assert RULES["QuotaExceeded"].longest <= wait <= 1.25 * RULES["QuotaExceeded"].longest
+
+
+def test_a_quota_has_room_again_when_an_agent_of_the_profile_ends() -> None:
+    many, running = profile(rollout=at_once(3)), job("n6")
+    known = say({"n1": GPUS, "n2": GPUS}, stage="pod", agents=1)
+    full = after(known, many, jobs=(running,), pods=(pod(running),))
+    assert started(full) == []
+    assert reasons(full) == dict.fromkeys(("n1", "n2", "n3", "n4", "n5"), "QuotaExceeded") | {"n6": "AgentRunning"}
+    assert started(after(known, many)) == ["n3"]
+
+
+def test_an_agent_that_is_accepted_ends_what_was_said_of_all() -> None:
+    known = say({"n1": GPUS})
+    assert accepted(known, (OWNER.uid, "uid-n2"), "Job", 1) == {}
+    room = say({"n1": GPUS}, agents=1)
+    assert accepted(room, (OWNER.uid, "uid-n2"), "Job", 1) == room, "it has room for one, which nobody doubted"
+    assert accepted(room, (OWNER.uid, "uid-n2"), "Job", 2) == {}
+    of_pods = say({"n1": GPUS}, stage="pod")
+    assert accepted(of_pods, (OWNER.uid, "uid-n2"), "Job", 1) == of_pods, "a Job is no pod"
+    assert accepted(of_pods, ("uid-other", "uid-n2"), "pod", 1) == of_pods, "another profile's"
+
+
+def test_what_others_were_told_concerns_them_alone_once_a_node_is_accepted() -> None:
+    known = accepted(say(dict.fromkeys(("n1", "n2", "n3"), DENIED)), (OWNER.uid, "uid-n4"), "Job", 1)
+    assert started(after(known)) == ["n4"]
+    assert reasons(after(known))["n1"] == "DeniedByPolicy"
+
+
+CHANGES: dict[str, ProfileView] = {
+    "another spec": replace(OWNER, generation=2),
+    "a rerun": replace(OWNER, rerun="2026-11-21T08:59:00Z"),
+}
+
+
+@pytest.mark.parametrize("owner", CHANGES.values(), ids=CHANGES)
+def test_who_changes_the_profile_or_asks_again_need_not_wait(owner: ProfileView) -> None:
+    assert started(after(say({"n1": GPUS}), owner)) == ["n1"]
+
+
+def test_what_was_said_of_a_profile_or_node_that_is_gone_is_forgotten() -> None:
+    known = say({"n1": GPUS, "n9": GPUS}) | {("uid-gone", "uid-n1"): say({"n1": GPUS})[OWNER.uid, "uid-n1"]}
+    assert list(standing(known, observed([OWNER], FLEET))) == [(OWNER.uid, "uid-n1")]
+
+
+def bare(**changes: object) -> Observed:
+    """n1 has a Job without a pod."""
+    return observed([OWNER], FLEET, jobs=(job(**changes),))  # type: ignore[arg-type]
+
+
+def test_a_job_whose_pod_is_refused_is_withdrawn_and_counts_as_no_failure() -> None:
+    (action,) = plan(bare(creation_problem=f"Error creating: {GPUS}")).actions
+    assert isinstance(action, Withdraw)
+    assert (action.reason, action.mark) == ("QuotaExceeded", mark_of(OWNER, None))
+    assert "8 of 8 requests.nvidia.com/gpu used" in action.message
+    assert plan(bare(creation_problem=GPUS, suspended=True)).actions == (), "Kueue has not let it go"
+
+
+def test_while_a_refused_pod_is_tried_again_nothing_is_said_to_run() -> None:
+    seen = bare()
+    trying = plan(replace(seen, refusals=say({"n2": GPUS}, stage="pod"), now=NOW + timedelta(seconds=11)))
+    assert reasons(trying)["n1"] == "QuotaExceeded"
+    status = profile_status(trying.profiles[0], NOW, 6)
+    assert status.nodes is not None
+    assert (status.nodes.running, status.phase, status.eta) == (0, "Pending", None)
+
+
+def status_after(words: str, *who: str, owner: ProfileView = OWNER, **world: object):  # type: ignore[no-untyped-def]
+    return profile_status(after(say(dict.fromkeys(who, words)), owner, **world).profiles[0], NOW, 6)
+
+
+def test_a_profile_that_a_quota_holds_is_pending_and_says_so() -> None:
+    status = status_after(GPUS, "n1")
+    told = {c.type: (c.status, c.reason) for c in status.conditions}
+    assert (status.phase, status.eta, status.waits_for) == ("Pending", None, "QuotaExceeded (6)")
+    assert told["Progressing"] == told["Complete"] == ("False", "QuotaExceeded")
+    assert told["Degraded"] == ("False", "NoFailures"), "it is a wait"
+    (row,) = status.refusals
+    assert (row.node, row.stage, row.times, row.next_try) == ("n1", "Job", 1, "2026-11-21T09:00:10Z")
+    assert row.message == "exceeded quota: gpus: 8 of 8 requests.nvidia.com/gpu used, 8 more requested"
+
+
+def test_a_profile_whose_job_is_invalid_everywhere_is_degraded_and_one_event_says_why() -> None:
+    words = 'Job.batch "pp-0f" is invalid: spec.template.spec.tolerations[2].key: Invalid value: "not a key!"'
+    status = status_after(words, "n1", "n2", "n3")
+    told = {c.type: (c.status, c.reason) for c in status.conditions}
+    assert (status.phase, status.waits_for) == ("Degraded", "InvalidJob (6)")
+    assert told["Degraded"] == ("True", "InvalidJob")
+    assert told["Accepted"] == ("True", "Accepted")
+    before = profile_status(plan(observed([OWNER], FLEET)).profiles[0], NOW, 6)
+    (event,) = notes(before, status)
+    assert (event.type, event.reason) == ("Warning", "InvalidJob")
+    assert 'tolerations[2].key: Invalid value: "not a key!"' in event.message
+    assert notes(status, status) == ()
+
+
+def test_one_node_that_is_denied_does_not_keep_the_profile_from_its_end() -> None:
+    done = tuple(report(name, status=measured()) for name in ("n2", "n3", "n4", "n5", "n6"))
+    status = status_after(DENIED, "n1", reports=done)
+    told = {c.type: (c.status, c.reason) for c in status.conditions}
+    assert told["Complete"] == ("True", "SomeWaiting")
+    assert told["Degraded"] == ("True", "DeniedByPolicy")
+    assert status.progress == "5/6"
+
+
+def test_reports_without_an_owner_are_the_profiles_of_their_name_and_are_adopted() -> None:
+    orphan = replace(report("n1", status=measured()), profile_uid="")
+    decided = plan(observed([profile(target={"nodeNames": ["n1"]})], FLEET, reports=(orphan,)))
+    assert [type(action) for action in decided.actions] == [Adopt]
+    assert reasons(decided) == {"n1": "Measured"}
+    others = replace(orphan, profile="another")
+    assert not [a for a in plan(observed([OWNER], FLEET, reports=(others,))).actions if isinstance(a, Adopt)]
