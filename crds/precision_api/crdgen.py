@@ -60,6 +60,8 @@ class Kind:
     spec: type[BaseModel]
     status: type[BaseModel]
     columns: tuple[Column, ...]
+    selectable: tuple[str, ...] = ()
+    """Fields that `kubectl get --field-selector` takes, besides metadata.name and metadata.namespace."""
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
@@ -97,6 +99,7 @@ REPORT = Kind(
     description="The result of one PrecisionProfile on one node. Written by the operator alone.",
     spec=ReportSpec,
     status=ReportStatus,
+    selectable=(".spec.nodeName", ".spec.profile"),
     columns=(
         Column("Node", ".spec.nodeName", "Node that was measured."),
         Column("Profile", ".spec.profile", "Profile that asked for it."),
@@ -152,6 +155,7 @@ def definition(kind: Kind) -> dict[str, Any]:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [_column(column) for column in kind.columns],
+        **({"selectableFields": [{"jsonPath": path} for path in kind.selectable]} if kind.selectable else {}),
         "schema": {"openAPIV3Schema": _root(kind)},
     }
     return {

@@ -36,7 +36,7 @@ ANNOTATION_REQUEST_HASH = f"{GROUP}/request-hash"
 
 DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"
 GPU_RESOURCE = "nvidia.com/gpu"
-DEFAULT_PRIORITY_CLASS = "precision-profiler-agent"
+DEFAULT_PRIORITY_CLASS = "precision-agent"
 
 ACCEPTED, PROGRESSING, COMPLETE, DEGRADED = "Accepted", "Progressing", "Complete", "Degraded"
 FRESH, SUCCEEDED = "Fresh", "Succeeded"

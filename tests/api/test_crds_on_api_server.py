@@ -205,3 +205,14 @@ def test_reports_go_when_their_profile_is_deleted(kubectl: Kubectl, api: ApiServ
     assert code == 200
     kubectl("wait", "--for=delete", "npr/r", "--timeout=60s")
     assert api.call("GET", path(namespace, REPORT_PLURAL, "r"))[0] == 404
+
+
+def test_the_report_of_a_node_is_found_by_the_nodes_name(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:
+    _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
+    for name, node in (("r", "node-1"), ("s", "node-2")):
+        made = report(owner, name)
+        made["spec"]["nodeName"] = node
+        api.call("POST", path(namespace, REPORT_PLURAL), made)
+    for selector in ("spec.nodeName=node-2", "spec.profile=p,spec.nodeName=node-2"):
+        assert kubectl("get", "npr", f"--field-selector={selector}", "-o", "name").strip().endswith("/s")
+    assert kubectl("get", "npr", "--field-selector=spec.profile=q", "-o", "name") == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.__main__ import arguments as operator_arguments
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.exporter.__main__ import arguments as exporter_arguments
@@ -108,16 +109,31 @@ def test_the_operator_understands_what_the_chart_tells_it(helm: Helm) -> None:
     assert read.watch_namespaces == ("a", "b")
     assert read.agent_image == "registry.example.com/precision-profiler/agent:0.1.0"
     assert read.allowed_images == ("registry.example.com/precision-profiler/agent",)
-    assert (read.priority_class, read.agent_service_account) == ("precision-profiler-agent",) * 2
+    assert (read.priority_class, read.agent_service_account) == (DEFAULT_PRIORITY_CLASS, "precision-profiler-agent")
     assert (read.host, {read.port}) == ("0.0.0.0", probed_ports(found))
 
 
 def test_the_operator_understands_what_agents_get_by_default(helm: Helm) -> None:
     rack = {"key": "rack", "operator": "Equal", "value": "a-b", "effect": "NoSchedule"}
-    told: Manifest = {"agent": {"queueName": "profiling", "runtimeClassName": "nvidia", "tolerations": [rack]}}
+    agent: Manifest = {
+        "queueName": "profiling",
+        "runtimeClassName": "nvidia",
+        "tolerations": [rack],
+        "schedulerName": "kai-scheduler",
+        "podLabels": {"kai.scheduler/queue": "profiling"},
+        "podAnnotations": {"team": "performance"},
+    }
+    security: Manifest = {
+        "runAsUser": 1000620000,
+        "fsGroup": 7,
+        "supplementalGroups": [44],
+        "seLinuxOptions": {"level": "s0"},
+    }
+    told = {"agent": {**agent, "podSecurityContext": security}, "extraLabels": {"cost-centre": "a17"}}
     [operator] = [d for d in of_kind(helm.manifests(**told), "Deployment") if d["metadata"]["name"] == "fleet-operator"]
     [found] = operator["spec"]["template"]["spec"]["containers"]
-    assert operator_arguments(found["args"]).agent_defaults == AgentDefaults.model_validate(told["agent"])
+    labels = {"podLabels": {"kai.scheduler/queue": "profiling", "cost-centre": "a17"}}
+    assert operator_arguments(found["args"]).agent_defaults == AgentDefaults.model_validate(agent | security | labels)
 
 
 def test_where_the_cluster_chooses_users_none_is_named_and_others_are_whole_numbers(helm: Helm) -> None:

@@ -12,10 +12,12 @@ import pytest
 from precision_lab.builds.binaries import binaries
 from precision_operator.core import rbac
 from tests.support.api_server import ApiServer
+from tests.support.eventually import eventually
 from tests.support.helm import Helm, Manifest, of_kind
 from tests.support.kubectl import Kubectl
 
 OURS = "precisionprofiler.io"
+_READ, _WRITE = "get list watch ", "create delete deletecollection patch update"
 Right = tuple[str, str, str]
 """API group, resource, verb."""
 
@@ -101,6 +103,15 @@ def test_the_charts_roles_are_the_table(component: rbac.Component, helm: Helm) -
     assert [role["rules"] for role in of_kind(ours, "ClusterRole")] == ([wanted] if wanted else [])
 
 
+PEOPLE = {
+    "view": {"precisionprofiles": _READ, "nodeprecisionreports": _READ, "capacityplans": _READ},
+    "edit": {"precisionprofiles": _READ + _WRITE, "nodeprecisionreports": _READ, "capacityplans": _READ + _WRITE},
+    "admin": {"precisionprofiles": _READ + _WRITE, "nodeprecisionreports": _READ, "capacityplans": _READ + _WRITE},
+    "fleet-rerun-nodes": {"nodeprecisionreports": "patch"},
+}
+"""What each role lets people do with our kinds, by kind."""
+
+
 RBAC_KINDS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
@@ -117,19 +128,27 @@ def watched(cluster: Any, helm: Helm, kubectl: Kubectl) -> Iterator[str]:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
     kubectl.apply(*of_kind(helm.manifests(watchNamespaces=[name]), *RBAC_KINDS))
+    for role in PEOPLE:
+        full = role.replace("fleet-", "profiling:fleet:")
+        kubectl("create", "rolebinding", role, f"--clusterrole={full}", f"--user={role}", "-n", name)
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
 
 
 def allowed(kubectl: Kubectl, account: str, namespace: str) -> set[Right]:
     """What `kubectl auth can-i --list` says of a ServiceAccount, as rules."""
+    groups = ("system:serviceaccounts", "system:serviceaccounts:profiling", "system:authenticated")
+    user = [f"--as=system:serviceaccount:profiling:{account}", *(f"--as-group={group}" for group in groups)]
+    return reviewed(kubectl, user, namespace)
+
+
+def reviewed(kubectl: Kubectl, user: list[str], namespace: str) -> set[Right]:
+    """All rights that the API server says `user` (options of kubectl) has in `namespace`."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": namespace},
     }
-    groups = ("system:serviceaccounts", "system:serviceaccounts:profiling", "system:authenticated")
-    user = [f"--as=system:serviceaccount:profiling:{account}", *(f"--as-group={group}" for group in groups)]
     answer = kubectl("create", "--validate=false", *user, "-f", "-", "-o", "json", stdin=json.dumps(review))
     return rights(json.loads(answer)["status"]["resourceRules"])
 
@@ -147,6 +166,20 @@ def test_a_service_account_may_do_what_the_table_says_and_no_more(
     assert allowed(kubectl, f"fleet-{component}", "profiling") - anybody == everywhere | rights(
         rbac.rules(component, "own")
     )
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("role", PEOPLE)
+def test_people_get_our_kinds_with_the_clusters_own_roles_and_nobody_writes_reports(
+    role: str, watched: str, kubectl: Kubectl
+) -> None:
+    wanted = {(OURS, kind, verb) for kind, verbs in PEOPLE[role].items() for verb in verbs.split()}
+
+    def granted() -> set[Right]:
+        rows = reviewed(kubectl, [f"--as={role}"], watched)
+        return {right for right in rows if right[0] == OURS}
+
+    eventually(lambda: granted() == wanted)  # the aggregation is a controller's
 
 
 @pytest.mark.cluster

@@ -40,14 +40,25 @@ MANY: dict[str, Any] = {
 }
 EVERYTHING: dict[str, Any] = {
     "extraLabels": {"cost-centre": "a17"},
-    "operator": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+    "operator": {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+        "priorityClassName": "system-cluster-critical",
+        "schedulerName": "bin-packing",
+        "podLabels": {"team": "performance", "cost-centre": "b3"},
+        "podSecurityContext": {"runAsUser": 1000},
+    },
     "exporter": {"replicas": 2, "metricsLevel": "detail", "shards": 2, "tolerations": [{"operator": "Exists"}]},
     "agent": {
         "imagePullSecrets": [{"name": "agents-registry"}],
         "queueName": "profiling",
         "runtimeClassName": "nvidia",
         "tolerations": [{"key": "rack", "operator": "Equal", "value": 'a"b', "effect": "NoSchedule"}],
+        "schedulerName": "kai-scheduler",
+        "podLabels": {"kai.scheduler/queue": "profiling"},
+        "podAnnotations": {"team": "performance"},
+        "podSecurityContext": {"runAsUser": 1000620000, "supplementalGroups": [44]},
     },
+    "podSecurityContext": {"fsGroup": 1000620000, "seLinuxOptions": {"level": "s0:c25,c10"}},
     "networkPolicy": {
         "enabled": True,
         "apiServer": {"cidrs": ["10.0.0.1/32"]},
@@ -121,7 +132,7 @@ def test_the_chart_says_the_same_names_as_the_code(helm: Helm) -> None:
         "policyTypes": ["Ingress", "Egress"],
     }
     [priority] = of_kind(manifests, "PriorityClass")
-    assert (priority["metadata"]["name"], priority["value"]) == (DEFAULT_PRIORITY_CLASS, -1_000_000)
+    assert (priority["metadata"]["name"], priority["value"]) == (DEFAULT_PRIORITY_CLASS, -10)
     assert (priority["preemptionPolicy"], priority["globalDefault"]) == ("Never", False)
 
 
@@ -150,9 +161,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"operator": {"image": {"pullPolicy": "Often"}}},
         "at '/operator/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
     ),
-    "a priority that makes nodes grow": (
+    "a priority above that of ordinary pods": (
         {"agent": {"priorityClass": {"value": 0}}},
-        "at '/agent/priorityClass/value': maximum: got 0, want -11",
+        "at '/agent/priorityClass/value': maximum: got 0, want -1",
+    ),
+    "a security context that weakens pods": (
+        {"agent": {"podSecurityContext": {"runAsNonRoot": False}}},
+        "at '/agent/podSecurityContext': additional properties 'runAsNonRoot' not allowed",
     ),
     "a port": ({"exporter": {"port": 70000}}, "at '/exporter/port': maximum: got 70,000, want 65,535"),
     "a metrics level": (
@@ -168,7 +183,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "half a shard": ({"exporter": {"shards": 1.5}}, "at '/exporter/shards': got number, want integer"),
     "a label of the chart's own": (
         {"extraLabels": {"app.kubernetes.io/name": "x"}},
-        "the chart sets labels of app.kubernetes.io and helm.sh itself; choose another name.",
+        "the chart sets labels of app.kubernetes.io, helm.sh and precisionprofiler.io itself; choose another name.",
+    ),
+    "a label that the operator finds its pods by": (
+        {"agent": {"podLabels": {"precisionprofiler.io/run": "x"}}},
+        "agent.podLabels.precisionprofiler.io/run: the chart sets labels",
     ),
     "a label that is none": ({"extraLabels": {"a b": "c"}}, "'a b' does not match pattern"),
     "a tag in the repository": (

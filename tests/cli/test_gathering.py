@@ -241,7 +241,7 @@ def test_settings_are_read_from_what_the_operator_has_said_of_profiles() -> None
     told = settings_told_by([judged("a", "ImageNotAllowed", **own[0]), judged("b", "Accepted", **own[1])])
     assert (told.allowed_images, told.priority_class) == (("the-operators-own", "b.example/x"), "")
     assert settings_told_by([judged("a", "ImageMissing")]).agent_image == ""
-    assert settings_told_by([judged("a", "PriorityClassMissing")]).priority_class == "precision-profiler-agent"
+    assert settings_told_by([judged("a", "PriorityClassMissing")]).priority_class == DEFAULT_PRIORITY_CLASS
 
 
 async def test_who_may_not_see_all_pods_is_told_that_nobody_knows_whether_gpus_are_free() -> None:

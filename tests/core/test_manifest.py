@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from precision_api import names
 from precision_api.profile import Idle
@@ -97,6 +98,39 @@ def test_a_user_that_the_cluster_chooses_is_not_named() -> None:
     defaults = AgentDefaults.model_validate({"runAsUser": None, "runAsGroup": None})
     told = pod_spec(settings=replace(SETTINGS, agent_defaults=defaults))["securityContext"]
     assert told == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_what_the_admin_sets_for_all_agents_is_on_the_pod_and_never_in_place_of_the_operators_own_marks() -> None:
+    defaults = AgentDefaults.model_validate(
+        {
+            "schedulerName": "kai-scheduler",
+            "podLabels": {"kai.scheduler/queue": "profiling", "sidecar.istio.io/inject": "true"},
+            "podAnnotations": {"team": "performance"},
+            "supplementalGroups": [44],
+        }
+    )
+    job = made(profile(), settings=replace(SETTINGS, agent_defaults=defaults))
+    template = job["spec"]["template"]
+    labels, plain = template["metadata"]["labels"], made(profile())["spec"]["template"]["metadata"]["labels"]
+    assert labels == plain | defaults.pod_labels
+    assert job["metadata"]["labels"].items() >= dict(defaults.pod_labels).items()
+    assert template["metadata"]["annotations"]["team"] == "performance"
+    assert template["spec"]["schedulerName"] == "kai-scheduler"
+    assert template["spec"]["securityContext"]["supplementalGroups"] == [44]
+
+
+@pytest.mark.parametrize("key", ["app.kubernetes.io/name", "precisionprofiler.io/run"])
+def test_a_label_that_the_operator_finds_its_pods_by_can_not_be_set(key: str) -> None:
+    with pytest.raises(ValidationError, match=f"{key} is set by the operator: choose another key"):
+        AgentDefaults.model_validate({"podLabels": {key: "x"}})
+
+
+def test_no_sidecar_holds_the_gpus_and_no_autoscaler_takes_the_node_of_a_running_agent() -> None:
+    metadata = made(profile())["spec"]["template"]["metadata"]
+    assert metadata["labels"]["sidecar.istio.io/inject"] == "false"
+    assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
+    assert metadata["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    assert metadata["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
 
 def test_the_agent_gets_no_rights_and_no_token() -> None:

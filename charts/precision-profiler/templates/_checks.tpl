@@ -21,9 +21,18 @@
 {{- if gt $within $every -}}
 {{- fail (printf "serviceMonitor.scrapeTimeout is %s: it must not be longer than serviceMonitor.interval, %s, or Prometheus takes none of it." .Values.serviceMonitor.scrapeTimeout .Values.serviceMonitor.interval) -}}
 {{- end -}}
-{{- range $name, $_ := .Values.extraLabels -}}
-{{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "helm.sh/" $name) -}}
-{{- fail (printf "extraLabels.%s: the chart sets labels of app.kubernetes.io and helm.sh itself; choose another name." $name) -}}
+{{- $labels := dict "extraLabels" .Values.extraLabels "operator.podLabels" .Values.operator.podLabels "exporter.podLabels" .Values.exporter.podLabels "agent.podLabels" .Values.agent.podLabels -}}
+{{- range $where, $chosen := $labels -}}
+{{- range $name, $_ := $chosen -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "helm.sh/" $name) (hasPrefix "precisionprofiler.io/" $name) -}}
+{{- fail (printf "%s.%s: the chart sets labels of app.kubernetes.io, helm.sh and precisionprofiler.io itself; choose another name." $where $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.agent.priorityClass -}}
+{{- $there := lookup "scheduling.k8s.io/v1" "PriorityClass" "" .name | default dict -}}
+{{- if and .create $there (ne (int $there.value) (int .value)) -}}
+{{- fail (printf "agent.priorityClass: %s is there with the value %d, and Kubernetes does not let it become %d: choose another agent.priorityClass.name." .name (int $there.value) (int .value)) -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $image := dict "operator" .Values.operator.image "agent" .Values.agent.image -}}

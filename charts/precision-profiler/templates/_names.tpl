@@ -65,19 +65,31 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- with .Values.agent.queueName }}{{ $_ := set $told "queueName" . }}{{ end -}}
 {{- with .Values.agent.runtimeClassName }}{{ $_ := set $told "runtimeClassName" . }}{{ end -}}
 {{- with .Values.agent.tolerations }}{{ $_ := set $told "tolerations" . }}{{ end -}}
+{{- with .Values.agent.schedulerName }}{{ $_ := set $told "schedulerName" . }}{{ end -}}
+{{- with merge (dict) .Values.agent.podLabels .Values.extraLabels }}{{ $_ := set $told "podLabels" . }}{{ end -}}
+{{- with .Values.agent.podAnnotations }}{{ $_ := set $told "podAnnotations" . }}{{ end -}}
+{{- $security := include "pp.chosenSecurity" (dict "root" . "own" .Values.agent.podSecurityContext) | fromJson -}}
 {{- range $field := list "runAsUser" "runAsGroup" -}}
-{{- $id := get ($.Values.podSecurityContext | default dict) $field -}}
-{{- if not $id }}{{ $_ := set $told $field nil }}{{ else if ne (int64 $id) 65532 }}{{ $_ := set $told $field (int64 $id) }}{{ end -}}
+{{- $id := get $security $field -}}
+{{- if not $id }}{{ $_ := set $told $field nil }}{{ else if ne (int64 $id) 65532 }}{{ $_ := set $told $field $id }}{{ end -}}
 {{- end -}}
+{{- $told = merge $told (omit $security "runAsUser" "runAsGroup") -}}
 {{- if $told }}{{ toJson $told }}{{ end -}}
+{{- end -}}
+
+{{- /* The fields of a pod's securityContext that are chosen, as JSON: a component's own come before those of all. */ -}}
+{{- define "pp.chosenSecurity" -}}
+{{- $chosen := dict -}}
+{{- range $field, $value := merge (dict) (.own | default dict) (.root.Values.podSecurityContext | default dict) -}}
+{{- if $value }}{{ $_ := set $chosen $field $value }}{{ end -}}
+{{- end -}}
+{{- toJson $chosen -}}
 {{- end -}}
 
 {{- define "pp.podSecurity" -}}
 runAsNonRoot: true
-{{- range $field := list "runAsUser" "runAsGroup" }}
-{{- with get ($.Values.podSecurityContext | default dict) $field }}
-{{ $field }}: {{ int64 . }}
-{{- end }}
+{{- with include "pp.chosenSecurity" . | fromJson }}
+{{ toYaml . }}
 {{- end }}
 seccompProfile:
   type: RuntimeDefault
@@ -106,7 +118,7 @@ capabilities:
 {{- end -}}
 
 {{- define "pp.placement" -}}
-{{- $fields := pick . "nodeSelector" "tolerations" "affinity" -}}
+{{- $fields := pick . "nodeSelector" "tolerations" "affinity" "priorityClassName" "schedulerName" -}}
 {{- range $name, $value := $fields }}{{ if not $value }}{{ $_ := unset $fields $name }}{{ end }}{{ end -}}
 {{- if $fields }}{{ toYaml $fields }}{{ end -}}
 {{- end -}}

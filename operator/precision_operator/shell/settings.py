@@ -36,7 +36,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         type=_agent_defaults,
         default=AgentDefaults(),
         metavar="JSON",
-        help="queueName, runtimeClassName and tolerations of agents whose profile names none.",
+        help="What agents get where their profile says nothing, and labels, scheduler and user of their pods.",
     )
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
 

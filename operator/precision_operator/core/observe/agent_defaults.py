@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from precision_api.names import GROUP
 from precision_api.profile import ProfileSpec, Toleration
-from precision_api.schema import Document, Name
+from precision_api.schema import Document, Name, StringMap
+
+OWN_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
+"""Labels and annotations below these are the operator's: it finds its Jobs and pods by them."""
+
+
+def _not_ours(marks: Mapping[str, str]) -> Mapping[str, str]:
+    ours = [key for key in sorted(marks) if key.startswith(OWN_KEYS)]
+    if ours:
+        raise ValueError(f"{ours[0]} is set by the operator: choose another key")
+    return marks
+
+
+Marks = Annotated[StringMap, AfterValidator(_not_ours)]
 
 Identifier = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class AgentDefaults(Document):
-    """The fields of `spec.agent` that have a default of the cluster's, named as there; and the pods' user."""
+    """The fields of `spec.agent` that have a default of the cluster's, named as there; and what all agent pods get."""
 
     queue_name: Name | None = Field(None, description="Kueue LocalQueue of profiles that name none.")
     runtime_class_name: Name | None = Field(None, description="RuntimeClass of profiles that name none.")
     tolerations: tuple[Toleration, ...] = Field((), max_length=32, description="Added to those of every profile.")
+    scheduler_name: Name | None = Field(None, description="Scheduler of agent pods. null: the cluster's default.")
+    pod_labels: Marks = Field({}, description="Labels of agent pods and their Jobs, such as a policy asks for.")
+    pod_annotations: Marks = Field({}, description="Annotations of agent pods.")
     run_as_user: Identifier | None = Field(65532, description="User of agent pods. null: the cluster chooses it.")
     run_as_group: Identifier | None = Field(65532, description="Group of agent pods. null: the cluster chooses it.")
+    fs_group: Identifier | None = Field(None, description="Group that owns the volumes of agent pods.")
+    supplemental_groups: tuple[Identifier, ...] = Field(
+        (), max_length=16, description="More groups of agent pods, such as the one that owns the GPUs' devices."
+    )
+    se_linux_options: StringMap = Field({}, description="SELinux context of agent pods.")
+
+    @property
+    def pod_security(self) -> dict[str, object]:
+        """What of a pod's securityContext these defaults set, named as there; what is not set is left out."""
+        chosen: dict[str, object] = {
+            "runAsUser": self.run_as_user,
+            "runAsGroup": self.run_as_group,
+            "fsGroup": self.fs_group,
+            "supplementalGroups": list(self.supplemental_groups),
+            "seLinuxOptions": dict(self.se_linux_options),
+        }
+        return {field: value for field, value in chosen.items() if value}
 
 
 def filled(spec: ProfileSpec, defaults: AgentDefaults) -> ProfileSpec:

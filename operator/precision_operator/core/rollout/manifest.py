@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from precision_api import names
@@ -17,6 +18,22 @@ POD_GRACE_SECONDS = 60
 JOB_TTL_SECONDS = 86_400
 """Backstop: the operator deletes a Job as soon as its result is written."""
 SHARED_MEMORY = "8Gi"
+NOT_DISTURBED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations that keep autoscalers from taking the node of a running agent (for cluster-autoscaler, with a priority of
+-10 or more)."""
+NO_SIDECAR_LABELS = {
+    "sidecar.istio.io/inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "admission.datadoghq.com/enabled": "false",
+}
+NO_SIDECAR_ANNOTATIONS = {
+    "sidecar.istio.io/inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+    "vault.hashicorp.com/agent-inject": "false",
+}
+"""An agent speaks to nobody, and a sidecar would hold its GPUs after it has ended."""
 
 
 def owner(name: str, uid: str) -> dict[str, Any]:
@@ -82,7 +99,7 @@ def job(
         "metadata": {
             "name": names.job_name(profile.uid, facts.uid, document.run, document.attempt),
             "namespace": profile.namespace,
-            "labels": {**marks, **held},
+            "labels": {**settings.agent_defaults.pod_labels, **marks, **held},
             "annotations": dict(notes),
             "ownerReferences": [owner(profile.name, profile.uid)],
         },
@@ -96,13 +113,19 @@ def job(
             "activeDeadlineSeconds": _job_deadline(profile, document),
             "podFailurePolicy": _failure_policy(),
             "template": {
-                "metadata": {
-                    "labels": dict(marks),
-                    "annotations": {**notes, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
-                },
+                "metadata": _pod_metadata(marks, notes, settings),
                 "spec": _pod(agent, facts, asked.image, document, settings),
             },
         },
+    }
+
+
+def _pod_metadata(marks: Mapping[str, str], notes: Mapping[str, str], settings: Settings) -> dict[str, Any]:
+    """The admin's labels and annotations come before the defaults, and never before those that the operator needs."""
+    defaults = settings.agent_defaults
+    return {
+        "labels": {**NO_SIDECAR_LABELS, **defaults.pod_labels, **marks},
+        "annotations": {**NOT_DISTURBED, **NO_SIDECAR_ANNOTATIONS, **defaults.pod_annotations, **notes},
     }
 
 
@@ -139,6 +162,8 @@ def _pod(
     }
     if agent.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret.name} for secret in agent.image_pull_secrets]
+    if settings.agent_defaults.scheduler_name:
+        spec["schedulerName"] = settings.agent_defaults.scheduler_name
     if agent.runtime_class_name:
         spec["runtimeClassName"] = agent.runtime_class_name
     return spec
@@ -146,11 +171,9 @@ def _pod(
 
 def _pod_security(settings: Settings) -> dict[str, Any]:
     """As Pod Security `restricted` asks; a user or group that is left out is the cluster's choice (OpenShift)."""
-    defaults = settings.agent_defaults
-    chosen = {"runAsUser": defaults.run_as_user, "runAsGroup": defaults.run_as_group}
     return {
+        **settings.agent_defaults.pod_security,
         "runAsNonRoot": True,
-        **{field: number for field, number in chosen.items() if number is not None},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
