@@ -15,6 +15,9 @@ from precision_operator.core.observe.observed import Raw
 ObjectKind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
 KINDS: tuple[ObjectKind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
 
+SHORT_TEXT = 64
+"""Longer texts are messages and digests, which differ from object to object."""
+
 
 class Cache:
     """The operator's picture of the cluster; `changed` is set when a decision might come out differently."""
@@ -63,9 +66,18 @@ def _meta(raw: Raw, *keys: str) -> dict[str, Any]:
 
 
 def _labels(raw: Raw) -> dict[str, Any]:
-    """All labels, each text held once: a fleet's nodes share nearly all of them, up to two hundred a node."""
+    """All labels: a fleet's nodes share nearly all of them, up to two hundred a node."""
     labels = (raw.get("metadata") or {}).get("labels")
-    return {"labels": {sys.intern(key): sys.intern(text) for key, text in labels.items()}} if labels else {}
+    return {"labels": _interned(labels)} if labels else {}
+
+
+def _interned(value: Any) -> Any:
+    """The same value, of whose short texts each is held once for the whole fleet: thousands of objects share them."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _interned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_interned(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) and len(value) <= SHORT_TEXT else value
 
 
 def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
@@ -108,7 +120,7 @@ def _report(raw: Raw) -> Raw:
     return {
         "metadata": _meta(raw, "resourceVersion", "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
-        "status": raw.get("status") or {},
+        "status": _interned(raw.get("status") or {}),
     }
 
 

@@ -183,7 +183,10 @@ def _mappings(value: object) -> tuple[Mapping[str, Any], ...]:
     return tuple(item for item in value if isinstance(item, Mapping)) if isinstance(value, list | tuple) else ()
 
 
-def _texts(value: object) -> dict[str, str]:
+def _texts(value: object) -> Mapping[str, str]:
+    """A mapping of texts; the very same one where it is one already: a fleet's labels are not held twice."""
+    if isinstance(value, dict) and all(type(key) is str and type(item) is str for key, item in value.items()):
+        return value
     return {str(key): str(item) for key, item in _mapping(value).items() if item is not None}
 
 

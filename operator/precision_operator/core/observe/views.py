@@ -13,6 +13,7 @@ from precision_api import names
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.field_sets import with_shared_field_sets
 from precision_operator.core.observe.observed import (
     JobView,
     Occupancy,
@@ -185,7 +186,7 @@ def _report_status(raw: object) -> ReportStatus | None:
     if not isinstance(raw, Mapping):
         return None
     try:
-        return ReportStatus.model_validate(dict(raw))
+        return with_shared_field_sets(ReportStatus.model_validate(dict(raw)))
     except ValidationError:
         return None
 
