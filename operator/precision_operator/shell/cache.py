@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -11,6 +12,8 @@ from typing import Any, Literal
 from precision_api.names import ANNOTATION_RERUN
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.observed import Raw
+
+_log = logging.getLogger(__name__)
 
 ObjectKind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
 KINDS: tuple[ObjectKind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
@@ -41,8 +44,16 @@ class Cache:
         return time.monotonic() - self._heard.get((kind, namespace), self._began)
 
     def put(self, kind: ObjectKind, raw: Raw) -> None:
-        """Take an object as seen in an event, a list, or the answer to a write of ours."""
-        if self._stores[kind].put(identity(raw), TRIM[kind](raw)):
+        """Take an object as seen in an event, a list, or the answer to a write of ours.
+
+        One that can't be taken (nobody knows of what shape it will be) stays as it was: a list must not end over it.
+        """
+        try:
+            kept = TRIM[kind](raw)
+        except Exception:
+            _log.exception("%s %s can't be kept: it stays as it was", kind, identity(raw).uid)
+            return
+        if self._stores[kind].put(identity(raw), kept):
             self.changed.set()
 
     def drop(self, kind: ObjectKind, uid: str, version: int | None = None) -> None:

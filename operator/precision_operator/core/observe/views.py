@@ -27,13 +27,15 @@ from precision_operator.core.observe.observed import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def profile_view(raw: Raw) -> ProfileView:
-    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first."""
+def profile_view(raw: Raw, problem: str = "") -> ProfileView:
+    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first.
+
+    With a `problem` that is known, the spec is not read.
+    """
     meta = _map(raw, "metadata")
     spec: ProfileSpec | None = None
-    problem = ""
     try:
-        spec = ProfileSpec.model_validate(_map(raw, "spec"))
+        spec = None if problem else ProfileSpec.model_validate(_map(raw, "spec"))
     except ValidationError as error:
         problem = spec_problem(error)
     return ProfileView(
