@@ -12,6 +12,7 @@ from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
+from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
@@ -33,8 +34,9 @@ class OperatorInMemory:
         for name in nodes:
             self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))
         self.cache, self.telemetry = Cache(), Telemetry()
-        self.gatherer = Gatherer(self.cluster, self.cache, SETTINGS, [NAMESPACE])
-        self.actor = Actor(self.cluster, self.cache)
+        refusals = RefusedCreations()
+        self.gatherer = Gatherer(self.cluster, self.cache, SETTINGS, [NAMESPACE], refusals=refusals)
+        self.actor = Actor(self.cluster, self.cache, refusals)
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)
 
     def apply(self, name: str, **spec: Any) -> None:

@@ -71,6 +71,8 @@ class Actor:
         self._collector = Collector(cluster, cache.changed.set)
         self.closed = False
         """No further action begins; those in flight end as they would have."""
+        self.refused = False
+        """Whether the cluster has refused a creation since the last plan was begun: others may go now."""
         self._held: set[str] = set()
         """UIDs of profiles of which a node has been told, since this pass began, what concerns all its nodes."""
 
@@ -82,6 +84,7 @@ class Actor:
         if not self.closed:
             await self._collector.read([action for action in actions if isinstance(action, Collect)])
         self._held.clear()
+        self.refused = False
         ending = [a for a in actions if not isinstance(a, Start)]
         starting = [a for a in actions if isinstance(a, Start)]
         return await self._all(ending) + await self._all(starting)
@@ -195,6 +198,7 @@ class Actor:
         agents = agents_of(self._cache.all("jobs"), start.profile.uid)
         if self._refusals.refused((start.profile.uid, start.facts.uid), answer, stage, start.mark, agents):
             self._held.add(start.profile.uid)
+        self.refused = True
         self._cache.changed.set()
 
     async def _withdraw(self, action: Withdraw) -> None:
@@ -204,6 +208,7 @@ class Actor:
         answer = Answer(job.creation_problem)
         self._refusals.withdrawn(job.uid)
         self._refusals.refused((job.profile_uid, job.node_uid), answer, "pod", action.mark, agents)
+        self.refused = True
         self._cache.changed.set()
 
     async def _adopt(self, action: Adopt) -> None:

@@ -1,0 +1,49 @@
+"""The page for symptoms shows what users really read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.refusal import RULES
+
+PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
+ROW = re.compile(r"^\| [^|]+ \| `(\w+)` \| ([^|]+) \|$", re.MULTILINE)
+
+
+def shown() -> list[tuple[str, str]]:
+    """(reason, message) of each row about what the cluster refuses."""
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("## The cluster refuses an agent\n")
+    return ROW.findall(rest.partition("\n## ")[0])
+
+
+def pattern(template: str) -> str:
+    """The words of a template, with anything for its facts."""
+    return "".join(".+" if part.startswith("{") else re.escape(part) for part in re.split(r"(\{\w+\})", template))
+
+
+def is_said(reason: str, message: str) -> bool:
+    """Whether the operator would say this for that reason."""
+    row = REASONS[reason]
+    said = rf"{pattern(row.template)}\. {pattern(row.next_step)}"
+    return re.fullmatch(said, message[:1].lower() + message[1:]) is not None or re.fullmatch(said, message) is not None
+
+
+def test_every_refusal_of_the_cluster_has_a_row() -> None:
+    assert {reason for reason, _ in shown()} == set(RULES)
+
+
+def test_the_messages_are_those_that_users_read() -> None:
+    assert [row for row in shown() if not is_said(*row)] == []
+
+
+def test_a_message_of_another_version_is_seen() -> None:
+    assert not is_said("InvalidJob", "The API server dislikes the agent's Job: no. Correct it.")
+    assert not is_said("QuotaExceeded", shown()[0][1])
+
+
+def test_the_words_for_a_lost_detail_are_those_of_its_report() -> None:
+    row = REASONS["DetailNotWritten"]
+    said = rf"{pattern(row.template.removeprefix('t'))}\. {pattern(row.next_step)}"
+    assert re.search(said, PAGE.read_text(encoding="utf-8"))

@@ -1,0 +1,82 @@
+"""The operator's loop when the cluster says no: every node is asked about in one pass, and nothing in a hot loop."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_operator.cluster import ApiError
+from precision_operator.core.rollout.refusal import SAME_ANSWERS, Answer
+from precision_operator.shell.refusals import MOST, RefusedCreations
+from tests.support.operator_in_memory import JOBS, OperatorInMemory
+from tests.support.world import NOW
+
+QUOTA = "jobs.batch is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
+
+
+def refuse(loop: OperatorInMemory, words: str, times: int) -> None:
+    for _ in range(times):
+        loop.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "POST", words=words))
+
+
+def asked(loop: OperatorInMemory) -> int:
+    """How often a Job was to be created."""
+    return len([path for method, path in loop.cluster.requests if method == "POST" and path.startswith(JOBS)])
+
+
+@pytest.fixture
+def loop() -> OperatorInMemory:
+    loop = OperatorInMemory(*(f"n{number}" for number in range(6)))
+    loop.apply("nightly", rollout={"maxConcurrent": 1})
+    return loop
+
+
+async def test_the_next_candidate_goes_in_the_same_pass(loop: OperatorInMemory) -> None:
+    for node in ("n0", "n1"):
+        refuse(loop, f'admission webhook "w" denied the request: {node} is reserved', 1)
+    await loop.once()
+    assert list(loop.jobs()) == ["n2"]
+    status = loop.status("nightly")
+    assert {row["reason"]: row["count"] for row in status["reasons"]}["DeniedByPolicy"] == 2
+    assert [row["node"] for row in status["refusals"]] == ["n0", "n1"]
+    assert loop.condition("nightly", "Degraded")["reason"] == "DeniedByPolicy"
+
+
+async def test_what_all_nodes_are_told_is_not_asked_for_again_and_the_first_status_says_so(
+    loop: OperatorInMemory,
+) -> None:
+    refuse(loop, 'admission webhook "w" denied the request: no', 99)
+    for _ in range(3):
+        await loop.once()
+    assert asked(loop) == SAME_ANSWERS
+    assert (loop.status("nightly")["phase"], loop.status("nightly")["nodes"]["running"]) == ("Degraded", 0)
+
+
+async def test_a_quota_is_asked_about_once_in_a_pass(loop: OperatorInMemory) -> None:
+    refuse(loop, QUOTA, 99)
+    for _ in range(3):
+        await loop.once()
+    assert asked(loop) == 1
+    status = loop.status("nightly")
+    assert (status["phase"], status["waitsFor"], status.get("eta")) == ("Pending", "QuotaExceeded (6)", None)
+    events = [body for path, body in loop.cluster.objects.items() if "/events/" in path and body["type"] == "Warning"]
+    assert [(event["reason"], event["involvedObject"]["name"]) for event in events] == [("QuotaExceeded", "nightly")]
+
+
+async def test_a_spec_that_has_changed_is_tried_at_once(loop: OperatorInMemory) -> None:
+    refuse(loop, QUOTA, 1)
+    await loop.once()
+    assert loop.jobs() == {}
+    path = next(path for path in loop.cluster.objects if path.endswith("/nightly"))
+    loop.cluster.objects[path]["metadata"]["generation"] = 2
+    loop.cluster._store(path, loop.cluster.objects[path])
+    await loop.once()
+    assert list(loop.jobs()) == ["n0"]
+    assert "refusals" not in loop.status("nightly")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    memory = RefusedCreations(lambda: NOW)
+    for number in range(MOST + 5):
+        memory.refused((f"profile-{number}", "node"), Answer("no", 403), "Job", "", 0)
+    assert len(memory._known) == MOST
+    assert (f"profile-{MOST + 4}", "node") in memory._known
