@@ -185,7 +185,14 @@ class RecipeReport(StatusDocument):
     power_invalid: tuple[ShortText, ...] = Field(
         (), max_length=8, description="Why there is no energy figure.", json_schema_extra=_ATOMIC
     )
-    memory_peak_bytes: int | None = Field(None, ge=0, description="Peak memory.")
+    memory_peak_bytes: int | None = Field(
+        None, ge=0, description="Peak memory of the short model that ran, by older agents; no figure of the full model."
+    )
+    model_memory_bytes: int | None = Field(
+        None,
+        ge=0,
+        description="Memory of one GPU that trains the full model, estimated by a formula that fits what the run took.",
+    )
     throttled_share: Decimal | None = Field(
         None, description="Share of the time (0 to 1) that heat or the power brake held the clocks back, beyond 0.001."
     )

@@ -209,12 +209,35 @@ class Energy(Record):
 
 
 class Memory(Record):
-    """Peak memory by each of the three ways of counting, bytes; absent where the backend can't tell."""
+    """Peak memory of what ran (the short model) by each way of counting, bytes; absent where the backend can't tell."""
 
     allocated_peak_bytes: Count | None = None
     reserved_peak_bytes: Count | None = None
     device_used_bytes: Count | None = None
     process_peak_bytes: Count | None = None
+    state_bytes: Count | None = Field(None, description="Weights, gradients, optimizer and data, before a step.")
+    activation_bytes: Count | None = Field(None, description="What the layers keep of a forward pass.")
+    gradient_bytes: Count | None = Field(None, description="Of one weight's gradient: 2 is BF16, 4 FP32.")
+
+
+class ModelMemory(Record):
+    """Memory of one GPU that trains the full model in this recipe: by the formula named, never by a measurement.
+
+    It stands only where the same formula fits what the short model took: `agreement` is measured over predicted bytes
+    of state, activations and peak. Absent with a reason.
+    """
+
+    bytes: Count | None = None
+    state_bytes: Count | None = Field(None, description="Of it: weights, gradients and the share of the optimizer.")
+    formula: Word | None = None
+    agreement: dict[Word, float] = Field(default_factory=dict, max_length=4)
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _figure_or_reason(self) -> ModelMemory:
+        if (self.bytes is None) == (self.failure is None):
+            raise ValueError("model memory: exactly one of bytes and failure must be there")
+        return self
 
 
 class Utilisation(Record):
@@ -340,6 +363,7 @@ class RecipeResult(Record):
     throttled: ThrottleShare | None = Field(None, description="The reason that marks the figures, beyond 0.1 %.")
     clocks: Clocks | None = None
     memory: Memory = Memory()
+    model_memory: ModelMemory | None = None
     loss: Loss | None = None
     meaning: Meaning | None = None
     notes: tuple[Note, ...] = Field((), max_length=8, description="What else a reader must know, e.g. padding.")
@@ -473,7 +497,8 @@ class RecipeSummary(Record):
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None
-    memory_peak_bytes: Count | None = None
+    memory_peak_bytes: Count | None = Field(None, description="Of the short model, by older agents.")
+    model_memory_bytes: Count | None = None
 
 
 class Detail(Record):

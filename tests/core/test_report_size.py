@@ -48,7 +48,7 @@ def row(recipe: str) -> RecipeSummary:
             "watts": 4321.98,
             "tokens_per_joule": 28.5648,
             "power_scope": "module",
-            "memory_peak_bytes": 141_733_920_768,
+            "model_memory_bytes": 141_733_920_768,
         }
     )
 

@@ -29,6 +29,7 @@ GIVEN: dict[str, Any] = {
     "power_scope": "module",
     "power_invalid": ("PhaseLocked",),
     "memory_peak_bytes": 7,
+    "model_memory_bytes": 8,
     "throttled": 0.2,
     "throttle_reason": "power_brake",
     "diverged_step": 31,
@@ -51,7 +52,7 @@ def test_each_field_of_the_summary_reaches_the_report_and_its_readers(name: str)
     assert [*read_rows([before], "bf16").values()] != [*read_rows([after], "bf16").values()]
 
 
-@pytest.mark.parametrize("name", ["quantization_tax", "memory_peak_bytes"])
+@pytest.mark.parametrize("name", ["quantization_tax", "model_memory_bytes"])
 def test_a_figure_that_no_rule_bears_on_is_read_by_the_reports_name(name: str) -> None:
     (row,) = read_rows([recipe_report(RecipeSummary.model_validate(BARE | {name: GIVEN[name]}))], "bf16").values()
     assert other_figure(name)(row) == GIVEN[name]

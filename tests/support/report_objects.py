@@ -25,7 +25,7 @@ def recipe_row(recipe: str, speedup: float = 1.0, **changes: Any) -> dict[str, A
         "watts": "4870.5",
         "tokensPerJoule": f"{95000 * speedup / 4870.5:.4f}",
         "powerScope": "module",
-        "memoryPeakBytes": 141733920768,
+        "modelMemoryBytes": 141733920768,
     }
     return {key: value for key, value in (row | changes).items() if value is not None}
 

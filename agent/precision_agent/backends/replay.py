@@ -21,6 +21,7 @@ from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOpti
 from precision_agent.cases import UNQUANTIZED, Case, GemmCase, TrainingCase, Variant
 from precision_agent.method.full_depth import Depth, depth_of
 from precision_agent.method.loss import source
+from precision_agent.method.short_memory import short_memory
 from precision_agent.protocol import (
     Device,
     Inspection,
@@ -37,6 +38,7 @@ from precision_agent.protocol import (
 )
 from precision_api import products
 from precision_api.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
+from precision_api.memory import FP32_GRADIENT_BYTES, Held
 from precision_api.recipes import RECIPES, Recipe, support
 from precision_api.request import MeasurementRequest, digest
 from precision_api.resolution import ResolvedWorkload, resolve
@@ -194,9 +196,20 @@ class Replay:
         return LossTrack(tuple(loss), tuple(1 + 0.1 * abs(chance.gauss()) for _ in loss))
 
     def memory(self, variant: Variant) -> Memory:
-        """A share of the device's memory."""
-        used = int(self.part.memory_gb * 1e9 * tables.MEMORY_SHARE[RECIPES[variant.recipe].format])
-        return Memory(allocated_peak_bytes=used, reserved_peak_bytes=int(used * 1.05))
+        """What the formula says of the short model."""
+        workload = resolve(self._request.workload)
+        if workload.model is None:
+            return Memory()
+        layers = min(tables.MEASURED_LAYERS, workload.model.num_hidden_layers)
+        held = Held(layers, head=bool(workload.model.vocab_size), embedding=False)
+        found = short_memory(workload, variant.recipe, held, FP32_GRADIENT_BYTES)
+        return Memory(
+            allocated_peak_bytes=found.peak,
+            reserved_peak_bytes=int(found.peak * 1.05),
+            state_bytes=found.state,
+            activation_bytes=found.activations,
+            gradient_bytes=FP32_GRADIENT_BYTES,
+        )
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """The same published figures: they were made by that method."""

@@ -34,7 +34,6 @@ BF16_TRAINING_SHARE = 0.62
 POWER_SHARE = {"bf16": 0.97, "fp8": 0.94, "fp4": 0.90}
 IDLE_SHARE = 0.14
 """Of the power limit: a GB200's GPU idles at 156 to 174 W of 1,200 W."""
-MEMORY_SHARE = {"bf16": 0.62, "fp8": 0.60, "fp4": 0.57}
 MEASURED_LAYERS = 4
 """Layers of the short model that a replay says it ran."""
 HEAD_MOST_SHARE = 0.5
@@ -154,7 +153,7 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
         "training.energy": "a fixed share of the power limit for each format: no training power is published; samples "
         "of a sensor are made up from it",
         "quantization_tax": "what the published prequantized times are below the autocast ones",
-        "memory": "a fixed share of the device's memory for each format",
+        "memory": "the formula of the full model's memory, applied to the short one: it can only agree with itself",
         "noise": f"{NODE_SPREAD:.1%} from node to node, {GPU_SPREAD:.1%} from GPU to GPU, {DRIFT:.1%} drift, "
         f"{SAMPLE_NOISE:.1%} a sample, from a seed",
     }

@@ -336,7 +336,7 @@ class TransformerEngine:
                 self._shared = Shared(self._api, self._engine, problem, trial)
                 self._shared_bytes = 0
             model = VariantModel(self._shared, variant.recipe)
-            self._shared_bytes = self._shared_bytes or self._engine.allocated_bytes() - before
+            self._shared_bytes = self._shared_bytes or max(0, model.bytes_before - before)
             failed = model.prepare()
         except Exception as error:  # of any kind: which ones are refusals is told by `declined`
             if not declined(error):
@@ -347,6 +347,9 @@ class TransformerEngine:
             allocated_peak_bytes=model.own_bytes + self._shared_bytes,
             reserved_peak_bytes=peaks.reserved,
             device_used_bytes=peaks.used,
+            state_bytes=self._shared_bytes,
+            activation_bytes=model.kept_bytes,
+            gradient_bytes=self._shared.gradient_bytes,
         )
         return failed or model
 

@@ -24,6 +24,7 @@ from precision_api.result import (
     Interval,
     Loss,
     Memory,
+    ModelMemory,
     RecipeResult,
     Verification,
 )
@@ -42,6 +43,7 @@ class RecipeEvidence:
     probe: Probe
     metering: RecipePower
     memory: Memory = field(default_factory=Memory)
+    model_memory: ModelMemory | None = None
     verification: Verification | None = None
     held_back: HeldBack = field(default_factory=HeldBack)
     clocks: Clocks | None = None
@@ -79,6 +81,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         throttled=evidence.held_back.marked,
         clocks=evidence.clocks,
         memory=evidence.memory,
+        model_memory=evidence.model_memory,
         loss=evidence.loss,
         notes=evidence.notes,
     )

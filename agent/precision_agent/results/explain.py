@@ -284,11 +284,14 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
         "reserved_peak_bytes": "reserved by the allocator",
         "device_used_bytes": "in use by NVML, driver included",
         "process_peak_bytes": "of the process, all recipes so far",
+        "activation_bytes": "kept by its layers of a forward pass",
+        "state_bytes": "weights, gradients, optimizer and data",
     }
     for name, how in memory.items():
         size = getattr(row.memory, name)
         if size is not None:
-            yield Explanation(row.recipe, "memory peak", f"{size / 2**30:.1f} GiB", how)
+            yield Explanation(row.recipe, "short model's memory", f"{size / 2**30:.1f} GiB", how)
+    yield from _model_memory(row)
     if row.throttled:
         told = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
         yield Explanation(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", told)
@@ -299,6 +302,19 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
         verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")
         told = f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
         yield Explanation(row.recipe, "loss", verdict, told)
+
+
+def _model_memory(row: RecipeResult) -> Iterator[Explanation]:
+    found = row.model_memory
+    if found is None:
+        return
+    if found.bytes is None:
+        why = f"{found.failure.reason}: {found.failure.message}" if found.failure else ""
+        yield Explanation(row.recipe, "full model's memory", "none", why)
+        return
+    fits = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.agreement.items())
+    told = f"of one GPU, estimated ({found.formula}); measured over predicted of the short model: {fits}"
+    yield Explanation(row.recipe, "full model's memory", f"{found.bytes / 2**30:.1f} GiB", told)
 
 
 def _paired(ratio: Interval, result: MeasurementResult) -> str:

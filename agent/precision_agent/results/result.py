@@ -15,6 +15,7 @@ from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.precision.evidence import UNFUSED, cpu_bound, quantization_tax, unfused_attention, verification_of
 from precision_agent.protocol import Inspection, Probe, Profile, ResultProvenance, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.model_memory import model_memory
 from precision_agent.results.power_windows import (
     NodePower,
     WindowSensors,
@@ -129,10 +130,19 @@ def _evidence(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrRe
     inside = found.after.inspections.get(variant.label, Inspection())
     used = used_bytes(recordings, windows)
     memory = found.memory.get(variant.label, Memory())
+    fact, run = _training_fact(variant, found.run), found.run
     return RecipeEvidence(
         probe=probe,
         metering=_metering(variant, found, powers),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
+        model_memory=model_memory(
+            variant.recipe,
+            run.workload,
+            memory,
+            fact,
+            scope=found.request.recipe_scope if variant.recipe != found.request.baseline else "all",
+            kept_higher=run.kept_by(variant),
+        ),
         verification=verification_of(variant.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),

@@ -263,7 +263,7 @@ def _row(node: SweptNode, recipe: str) -> Raw:
         "speedupLower": f"{speedup - 0.008:.4f}",
         "speedupUpper": f"{speedup + 0.008:.4f}",
         "gemmSpeedup": {"autocast": f"{speedup**1.3:.4f}", "prequantized": f"{speedup**1.8:.4f}"},
-        "memoryPeakBytes": 141_733_920_768,
+        "modelMemoryBytes": 141_733_920_768,
     }
     if recipe != "bf16":
         row["quantizationTax"] = "0.11"

@@ -99,6 +99,11 @@ class Shared:
         return found + (list(self.head.parameters()) if self.head is not None else [])
 
     @property
+    def gradient_bytes(self) -> int:
+        """Of one weight's gradient: two, in BF16."""
+        return 2
+
+    @property
     def optimizer_weights(self) -> int:
         """How many numbers the optimizer held; 0 without one."""
         return sum(weight.numel() for weight in self.weights) if self.optimizer is not None else 0
@@ -121,6 +126,10 @@ class VariantModel:
     recipe: Recipe
     program: Program = field(init=False)
     own_bytes: int = field(init=False)
+    bytes_before: int = field(init=False)
+    """Allocated before the variant's first step: weights, gradients, optimizer and data of all variants."""
+    kept_bytes: int = field(init=False)
+    """What the layers' forward pass keeps for the backward pass."""
     pace: Mapping[RegionName, float] = field(default_factory=dict)
     stack: Stack = field(init=False)
     _owner: Owner = field(init=False)
@@ -137,10 +146,11 @@ class VariantModel:
             self.stack.rotary = shared.rotary
             shared.adopt(self.stack)
             engine.forget_peaks()
-            before = engine.allocated_bytes()
+            self.bytes_before = engine.allocated_bytes()
             self.program = Program(engine, self._regions(), self._cycle())
             self.program.warm_up()
-            self.own_bytes = max(0, engine.peaks().allocated - before)
+            self.own_bytes = max(0, engine.peaks().allocated - self.bytes_before)
+            self.kept_bytes = self._kept_by_forward()
 
     def prepare(self) -> Failure | None:
         """Captures and checks; why this variant can't be timed, or None."""
@@ -152,6 +162,14 @@ class VariantModel:
             self.program.pace()
             self.pace = regions_of(self.program.time(1).timings())
         return None
+
+    def _kept_by_forward(self) -> int:
+        batch_kind = self._batch_kinds[-1][0]
+        before = self.shared.engine.allocated_bytes()
+        self.program.go(("layers_forward", batch_kind))
+        kept = self.shared.engine.allocated_bytes() - before
+        self.program.go(("layers_backward", batch_kind))
+        return max(0, kept)
 
     def measure(self, seconds: float) -> Timings:
         """Whole optimizer steps, as many as fit."""

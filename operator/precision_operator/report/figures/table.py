@@ -21,7 +21,7 @@ LINES = (
     "watts",
     "tokens/J",
     "net tokens/J",
-    "memory, GB",
+    "memory of the full model, GB",
     "throttled",
     "failure",
 )
@@ -38,7 +38,8 @@ def table(given: Given) -> Iterator[Figure]:
         title=f"Node {result.node} in figures",
         svg="",
         caption="Intervals are of 95 %. synchronous: GPUs x slowest GPU, the pace of a job that waits for all of them. "
-        "A dash: not measured, or the figure does not stand." + (f" MFU over: {'; '.join(peaks)}." if peaks else ""),
+        "Memory is one GPU's, estimated by a formula that fits what the short model took. A dash: not measured, or the "
+        "figure does not stand." + (f" MFU over: {'; '.join(peaks)}." if peaks else ""),
         source=of_result(result),
         head=("", *(recipe.recipe for recipe in result.recipes)),
         rows=tuple(zip(LINES, *map(_column, result.recipes), strict=True)),
@@ -50,7 +51,7 @@ def _column(recipe: RecipeResult) -> tuple[str, ...]:
     training = recipe.training if stands else None
     energy = training.energy if training else None
     sums = {found.mode: found.speedup for found in recipe.sums if stands}
-    memory = recipe.memory.allocated_peak_bytes or recipe.memory.device_used_bytes
+    memory = recipe.model_memory.bytes if recipe.model_memory else None
     return (
         recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
         _rate(training.tokens_per_second if training else None),

@@ -1,0 +1,40 @@
+"""What the formula of `precision_api.memory` says of the short model, as the agent runs it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from precision_api.memory import Held, training_memory
+from precision_api.recipes import Recipe
+from precision_api.resolution import ResolvedWorkload
+from precision_api.result import RecipeScope
+
+DATA_TENSORS, STEP_TENSORS = 2, 9
+"""Tensors of tokens x hidden in BF16 that the short model has and a full one has not: its data, and with them what
+passes between the regions of two kinds of micro batches."""
+TENSOR_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ShortMemory:
+    """Bytes of the short model: before its first step, of one forward pass's activations, and at its fullest moment."""
+
+    state: int
+    activations: int
+    peak: int
+
+
+def short_memory(
+    workload: ResolvedWorkload, recipe: Recipe, held: Held, gradient_bytes: int, scope: RecipeScope = "all"
+) -> ShortMemory:
+    """The prediction for `held` of the model with a whole optimizer; nothing is recomputed there. ValueError for bare
+    shapes."""
+    plain = workload.workload.model_copy(update={"recompute": "None"})
+    found = training_memory(
+        replace(workload, workload=plain), recipe, optimizer_shards=1, gradient_bytes=gradient_bytes, scope=scope,
+        held=held,
+    )  # fmt: skip
+    assert workload.model is not None
+    assert workload.tokens_per_micro_batch is not None
+    tensor = TENSOR_BYTES * workload.model.hidden_size * workload.tokens_per_micro_batch
+    return ShortMemory(found.state + DATA_TENSORS * tensor, found.activations, found.total + STEP_TENSORS * tensor)

@@ -1,0 +1,204 @@
+"""Memory of one GPU that trains a model, by recipe: what the agent, the planner and `dry-run` reckon with.
+
+Bytes follow from the model's dimensions, the split and the recipe. Per weight: BF16 weight 2, gradient 2 or 4, FP32
+master weight and Adam's two moments 12, the last spread over the optimizer's shards: 16 or 18 bytes, 4 or 6 + 12 /
+shards (Megatron Core's docs, "Distributed Optimizer"; Megatron-LM theoretical_memory_usage.py has 18 and 6 + 12 /
+shards). Activations are what a layer's modules keep for the backward pass (Korthikanti et al., arXiv 2205.05198, table
+2, counted module by module: without dropout, attention fused), the operands of a GEMM in the recipe's format. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from precision_api.flops import weights_of_one_gpu
+from precision_api.recipes import Recipe
+from precision_api.resolution import ResolvedWorkload
+from precision_api.shapes import Split
+from precision_api.workload import ModelSpec
+
+WEIGHT_BYTES = 2
+OPTIMIZER_BYTES = 12
+"""FP32 master weight, Adam's two moments."""
+BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES = 2, 4
+"""FP32 where weight gradients accumulate in `main_grad`, as Megatron does it."""
+MOST_STATE_SHARE = 0.8
+"""Of a GPU's memory, for weights, gradients and optimizer: published trainings reach 0.79 (Nemotron-H 56B on 32 H100)
+and 0.61 at 405B. Above it nobody was seen to train."""
+FORMULA = "modules_and_state/1"
+"""Name and version: every result that has a figure by it names it."""
+LOSS_BYTES = 14
+"""For each token and row of the vocabulary, at the fullest moment of torch's cross entropy on FP32 logits: BF16 logits
+2, their logarithmic softmax 4, its gradient and the loss's 4 each."""
+
+_OPERAND_BYTES: Mapping[Recipe, float] = {
+    "bf16": 2,
+    "fp8_delayed": 1,
+    "fp8_current": 1,
+    "fp8_block": 1 + 4 / 128,
+    "mxfp8": 1 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+    "nvfp4_no_rht": 0.5 + 1 / 16,
+}
+"""Of an operand of a GEMM, kept in one direction, with its scales: FP8 blocks of 128 have FP32 scales, MXFP8's blocks
+of 32 and NVFP4's of 16 scales of a byte."""
+_DIRECTIONS = 2
+"""A weight is kept quantised for the forward and for the backward pass: scaled by blocks, the two differ; FP8 with one
+scale needs a transposed copy on Hopper, none on Blackwell, which is not told apart here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of a model runs on the GPU: `layers` of it (None: all), with or without the other parts."""
+
+    layers: int | None = None
+    head: bool = True
+    embedding: bool = True
+    optimizer: bool = True
+
+
+FULL = Held()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMemory:
+    """Bytes of one GPU at the fullest moment of a micro batch.
+
+    `quantized_weights`: what a recipe keeps beside the BF16 weights over the micro batches of a step. `activations`:
+    what the layers keep for the backward pass. `peak_beside`: what the loss, or one layer's backward pass, needs for a
+    moment, whichever is more. Workspaces of libraries, the CUDA context and fragmentation are not counted.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    quantized_weights: int
+    activations: int
+    peak_beside: int
+
+    @property
+    def state(self) -> int:
+        """What stays from step to step in every recipe: weights, gradients and optimizer."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.state + self.quantized_weights + self.activations + self.peak_beside
+
+
+def training_memory(
+    workload: ResolvedWorkload,
+    recipe: Recipe,
+    *,
+    optimizer_shards: int | None = None,
+    gradient_bytes: int = FP32_GRADIENT_BYTES,
+    scope: Literal["all", "mlp"] = "all",
+    kept_higher: int = 0,
+    held: Held = FULL,
+) -> TrainingMemory:
+    """The memory of one GPU of a job that trains `workload` in `recipe`.
+
+    Tensor and expert parallelism, micro batch and recomputation are the workload's, and so are `optimizer_shards` where
+    they are left out. The tokens of a tensor-parallel group are on each of its GPUs (no sequence parallelism), and
+    there is no pipeline. With `scope` mlp attention's projections stay in BF16, and so do whole layers, `kept_higher`
+    of them. ValueError for bare shapes.
+    """
+    model, plain, tokens = workload.model, workload.workload, workload.tokens_per_micro_batch
+    if model is None or tokens is None:
+        raise ValueError("bare shapes are no model: nothing is known of its memory")
+    split = Split(plain.tensor_parallel, plain.expert_parallel)
+    layers = model.num_hidden_layers if held.layers is None else held.layers
+    attention: Recipe = "bf16" if scope == "mlp" else recipe
+    weights = _weights(model, layers, split, held)
+    shards = plain.optimizer_shards if optimizer_shards is None else optimizer_shards
+    a_layer = _kept_by_attention(model, split, attention) + _kept_by_mlp(model, split, recipe)
+    higher = _kept_by_attention(model, split, "bf16") + _kept_by_mlp(model, split, "bf16")
+    entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
+    whole = (layers - kept_higher) * a_layer + kept_higher * higher
+    kept = layers * entered + max(a_layer, higher if kept_higher else 0) - entered
+    head = LOSS_BYTES * (model.vocab_size or 0) / split.tensor if held.head else 0
+    return TrainingMemory(
+        weights=WEIGHT_BYTES * weights,
+        gradients=gradient_bytes * weights,
+        optimizer=-(-OPTIMIZER_BYTES * weights // shards) if held.optimizer else 0,
+        quantized_weights=round((layers - kept_higher) * _quantized_weights(model, split, attention, recipe)),
+        activations=round(tokens * (kept if plain.recompute == "Full" else whole)),
+        peak_beside=round(tokens * max(head, _backward(model, split))),
+    )
+
+
+def too_large(memory: TrainingMemory, hbm_bytes: int) -> str | None:
+    """Why no such job is to be planned on GPUs of `hbm_bytes`, with what would help; None where its state fits."""
+    share = memory.state / hbm_bytes
+    if share <= MOST_STATE_SHARE:
+        return None
+    return (
+        f"weights, gradients and optimizer take {memory.state / 1e9:,.0f} GB of a GPU's {hbm_bytes / 1e9:,.0f} GB "
+        f"({share:.0%}; no published training has more than {MOST_STATE_SHARE:.0%}): raise optimizerShards (the GPUs "
+        "that share the optimizer), tensorParallel or expertParallel"
+    )
+
+
+def _weights(model: ModelSpec, layers: int, split: Split, held: Held) -> int:
+    """Weights on one GPU; an embedding that is the head's is there once."""
+    found = weights_of_one_gpu(model, layers, split)
+    table = -(-(model.vocab_size or 0) * model.hidden_size // split.tensor)
+    if not held.head and not (held.embedding and model.tied_embedding):
+        found -= table
+    if held.embedding:
+        found += (0 if model.tied_embedding else table) + model.learned_positions * model.hidden_size
+    return found
+
+
+def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:
+    """Bytes for each token: the layer's input, the norm's output as an operand, queries, keys and values, attention's
+    output, and the same as an operand where that is another format."""
+    width, quantized = model.attention_width / split.tensor, _OPERAND_BYTES[recipe]
+    own_copy = 0 if recipe == "bf16" else quantized * width
+    return 2 * model.hidden_size + quantized * model.hidden_size + 2 * _qkv(model, split) + 2 * width + own_copy
+
+
+def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
+    """Bytes for each token, mean of the model's layers: the MLP's input, the norm's output as an operand, the first
+    GEMM's output, the activation's output as an operand. A token passes as many experts as the router chooses; each of
+    them has its own copy of the token."""
+    dense = model.num_hidden_layers - model.moe_layers
+    kept = dense * _kept_by_expert(model, model.intermediate_size / split.tensor, recipe)
+    if model.moe is not None:
+        routed = model.moe.top_k * _kept_by_expert(model, model.expert_width / split.tensor, recipe)
+        shared = model.moe.shared_expert_intermediate_size
+        everywhere = _kept_by_expert(model, shared / split.tensor, recipe) if shared else 0
+        kept += model.moe_layers * (routed + everywhere + 4 * model.moe.num_experts)
+    return 2 * model.hidden_size + kept / model.num_hidden_layers
+
+
+def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe) -> float:
+    gates = 2 if model.gated_mlp else 1
+    return _OPERAND_BYTES[recipe] * (model.hidden_size + inner) + 2 * gates * inner
+
+
+def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
+    """Bytes that one layer keeps of its matrices in the recipe's format; BF16 keeps none."""
+    qkv_and_out = model.hidden_size * (_qkv(model, split) + model.attention_width / split.tensor)
+    per_inner = (3 if model.gated_mlp else 2) * model.hidden_size / split.tensor
+    dense = model.num_hidden_layers - model.moe_layers
+    inner: float = dense * model.intermediate_size
+    if model.moe is not None:
+        each = model.moe.num_experts * model.expert_width / split.expert + model.moe.shared_expert_intermediate_size
+        inner += model.moe_layers * each
+    parts = ((attention, qkv_and_out), (mlp, per_inner * inner / model.num_hidden_layers))
+    return sum(_DIRECTIONS * _OPERAND_BYTES[recipe] * weights for recipe, weights in parts if recipe != "bf16")
+
+
+def _backward(model: ModelSpec, split: Split) -> float:
+    """Bytes for each token that the last layer's backward pass needs beside what is kept: gradients of the MLP's inner
+    tensors and of its input and output, in BF16."""
+    gates = 2 if model.gated_mlp else 1
+    return 2 * ((gates + 1) * model.intermediate_size / split.tensor + 2 * model.hidden_size)
+
+
+def _qkv(model: ModelSpec, split: Split) -> float:
+    return (model.num_attention_heads + 2 * model.kv_heads) * model.head_width / split.tensor

@@ -1,0 +1,99 @@
+"""The full model's memory is told only where its formula fits what the short model took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precision_agent.protocol import Sample
+from precision_agent.results.model_memory import model_memory
+from precision_api.memory import training_memory
+from precision_api.recipes import Recipe
+from precision_api.resolution import resolve
+from precision_api.result import Memory, ModelMemory
+from precision_api.workload import Shape, Workload
+
+LLAMA = resolve(Workload(preset="llama3-8b", micro_batch_size=64, sequence_length=128))
+REGIONS: Any = {"layers_forward": 1.0, "head": 1.0, "layers_backward": 1.0, "optimizer": 1.0}
+STATE = 15_552_874_496
+REHEARSED: dict[Recipe, Memory] = {
+    recipe: Memory(
+        state_bytes=STATE, activation_bytes=kept, allocated_peak_bytes=STATE + beside, gradient_bytes=2
+    )
+    for recipe, kept, beside in (
+        ("bf16", 2_483_159_040, 17_662_346_752),
+        ("fp8_current", 2_114_064_384, 18_098_562_048),
+        ("mxfp8", 2_373_582_848, 18_405_786_112),
+        ("nvfp4", 2_027_034_624, 17_633_918_464),
+    )
+}  # fmt: skip
+"""Two layers of Llama 3 8B with head and optimizer, 64 sequences of 128 tokens: what the real Transformer Engine 2.20.2
+allocated in a rehearsal (docs/development/rehearsal.md), BF16 gradients; MXFP8 and NVFP4 at compute capability 10.0."""
+
+
+def sample(layers: int | None = 2, **regions: float | None) -> Sample:
+    left = {name: spent for name, spent in (REGIONS | regions).items() if spent is not None}
+    return Sample(1.0, 1, 0.0, 1.0, left, layers)
+
+
+def told(recipe: Recipe = "bf16", ran: Sample | None = None, **changes: Any) -> ModelMemory:
+    found = model_memory(recipe, LLAMA, REHEARSED[recipe].model_copy(update=changes), ran or sample())
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("recipe", REHEARSED)
+def test_the_formula_fits_what_transformer_engine_allocates(recipe: Recipe) -> None:
+    found = told(recipe)
+    assert found.failure is None
+    assert found.agreement["state"] == pytest.approx(1, abs=0.005)
+    assert found.agreement["activations"] == pytest.approx(1.13, abs=0.07)
+    assert found.agreement["peak"] == pytest.approx(1, abs=0.02)
+    full = training_memory(LLAMA, recipe, gradient_bytes=2)
+    assert (found.bytes, found.state_bytes) == (full.total, full.state)
+    assert (found.bytes or 0) > 5 * (REHEARSED[recipe].allocated_peak_bytes or 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"activation_bytes": 4_000_000_000}, "activations 1.75"),
+        ({"state_bytes": int(STATE * 1.1)}, "state 1.10"),
+        ({"allocated_peak_bytes": 50_000_000_000}, "peak 1.52"),
+        ({"gradient_bytes": 4}, "state 0.89"),
+    ],
+)
+def test_a_short_model_that_took_something_else_leaves_no_figure(changes: dict[str, int], named: str) -> None:
+    found = told(**changes)
+    assert (found.bytes, found.failure and found.failure.reason) == (None, "formula_disagrees")
+    assert found.failure
+    assert named in found.failure.message
+
+
+def test_what_the_short_model_was_without_is_left_out_of_the_prediction() -> None:
+    head = 128_256 * 4096 * 16
+    found = told(ran=sample(head=None), state_bytes=STATE - head, allocated_peak_bytes=STATE - head + 3_000_000_000)
+    assert found.bytes == told().bytes
+
+
+def test_fp32_gradients_take_two_bytes_a_weight_more() -> None:
+    assert LLAMA.parameters
+    short = 961_560_576 * 2
+    found = told(state_bytes=STATE + short, allocated_peak_bytes=STATE + short + 17_662_346_752, gradient_bytes=4)
+    assert (found.bytes or 0) - (told().bytes or 0) == 2 * LLAMA.parameters.total
+
+
+@pytest.mark.parametrize("lacking", ["state_bytes", "activation_bytes", "allocated_peak_bytes", "gradient_bytes"])
+def test_a_backend_that_does_not_tell_the_parts_has_no_figure(lacking: str) -> None:
+    found = told(**{lacking: None})
+    assert (found.bytes, found.failure and found.failure.reason) == (None, "not_told")
+
+
+def test_without_training_there_is_no_figure_and_bare_shapes_have_none_to_miss() -> None:
+    found = model_memory("bf16", LLAMA, REHEARSED["bf16"], None)
+    assert found is not None
+    assert found.failure is not None
+    assert found.failure.reason == "not_trained"
+    shapes = resolve(Workload(name="shapes", shapes=(Shape(m=64, k=64, n=64),)))
+    assert model_memory("bf16", shapes, Memory(), None) is None

@@ -1,0 +1,124 @@
+"""Memory of a GPU that trains a model: the published bytes a weight and a token, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.memory import BF16_GRADIENT_BYTES, Held, too_large, training_memory
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.workload import ModelSpec, Shape, Workload
+
+GB200_BYTES = 186 * 10**9
+
+
+def workload(preset: Any = "llama3-8b", **changes: Any) -> ResolvedWorkload:
+    return resolve(Workload(preset=preset, **changes))
+
+
+def gpt(tokens: int = 2048, **changes: Any) -> ResolvedWorkload:
+    """A GPT-3: as many key heads as query heads, an MLP of four times the width, no gate."""
+    fields = {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24}
+    model = ModelSpec.model_validate(fields | changes)
+    return resolve(Workload(name="gpt", model=model, micro_batch_size=1, sequence_length=tokens))
+
+
+@pytest.mark.parametrize(("shards", "bytes_a_weight"), [(1, 18), (8, 6 + 12 / 8), (64, 6 + 12 / 64)])
+def test_state_is_megatron_cores_bytes_a_parameter(shards: int, bytes_a_weight: float) -> None:
+    wanted = workload()
+    assert wanted.parameters
+    found = training_memory(wanted, "bf16", optimizer_shards=shards)
+    assert found.state == pytest.approx(wanted.parameters.total * bytes_a_weight, rel=1e-6)
+
+
+def test_bf16_gradients_take_two_bytes_less() -> None:
+    wanted = workload()
+    assert wanted.parameters
+    found = training_memory(wanted, "bf16", gradient_bytes=BF16_GRADIENT_BYTES)
+    assert found.state == pytest.approx(16 * wanted.parameters.total, rel=1e-6)
+
+
+def test_shards_are_the_workloads_where_none_are_given() -> None:
+    assert training_memory(workload(optimizer_shards=8), "bf16") == training_memory(
+        workload(), "bf16", optimizer_shards=8
+    )
+
+
+def test_a_tied_embedding_is_held_once_and_a_short_models_is_not_there() -> None:
+    tied = gpt(vocab_size=50_000, tied_embedding=True)
+    assert tied.parameters
+    assert training_memory(tied, "bf16").weights == 2 * tied.parameters.total
+    table = 50_000 * 1024
+    without = training_memory(tied, "bf16", held=Held(head=False, embedding=False))
+    assert without.weights == 2 * (tied.parameters.total - table)
+    alone = training_memory(gpt(vocab_size=50_000), "bf16", held=Held(embedding=False))
+    assert alone.weights == training_memory(tied, "bf16").weights
+
+
+def test_activations_of_a_gpt_are_the_papers_without_its_dropout_masks() -> None:
+    # 34 s b h a layer with selective recomputation (arXiv 2205.05198, table 2), two of which are masks
+    found = training_memory(gpt(), "bf16")
+    assert found.activations == 24 * 2048 * 1024 * 32
+
+
+def test_what_is_computed_again_leaves_the_layers_inputs_and_one_layer() -> None:
+    whole, again = (training_memory(workload(recompute=how), "bf16") for how in ("None", "Full"))
+    one_layer = whole.activations / 32
+    entered = 2 * 4096 * 8192
+    assert again.activations == pytest.approx(31 * entered + one_layer)
+    assert again.state == whole.state
+
+
+@pytest.mark.parametrize(
+    ("recipe", "bytes_a_weight"),
+    [("bf16", 0), ("fp8_current", 2), ("mxfp8", 2.0625), ("nvfp4", 1.125)],
+)
+def test_a_recipe_keeps_its_weights_in_both_directions_beside_the_bf16_ones(recipe: Any, bytes_a_weight: float) -> None:
+    found = training_memory(workload(), recipe)
+    matrices = 32 * 4096 * (6144 + 4096 + 3 * 14336)
+    assert found.quantized_weights == pytest.approx(bytes_a_weight * matrices)
+
+
+def test_layers_and_attention_that_stay_in_bf16_take_its_bytes() -> None:
+    bf16, mxfp8 = training_memory(workload(), "bf16"), training_memory(workload(), "mxfp8")
+    kept = training_memory(workload(), "mxfp8", kept_higher=8)
+    assert kept.quantized_weights == pytest.approx(mxfp8.quantized_weights * 24 / 32)
+    assert kept.activations == pytest.approx((24 * mxfp8.activations + 8 * bf16.activations) / 32)
+    mlp = training_memory(workload(), "mxfp8", scope="mlp")
+    assert mlp.quantized_weights == pytest.approx(2.0625 * 32 * 4096 * 3 * 14336)
+    assert mlp.activations < bf16.activations
+
+
+@given(
+    st.sampled_from(RECIPE_NAMES),
+    st.sampled_from(["llama3.1-70b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma2-9b", "codonfm-5b"]),
+    st.sampled_from([1, 2, 4]),
+)
+def test_more_shards_or_a_wider_split_never_take_more(recipe: Any, preset: str, wider: int) -> None:
+    one, other = workload(preset), workload(preset, tensor_parallel=wider, optimizer_shards=wider)
+    assert training_memory(other, recipe).total <= training_memory(one, recipe).total
+    assert training_memory(other, recipe, optimizer_shards=64).total <= training_memory(other, recipe).total
+
+
+def test_experts_are_spread_and_a_token_keeps_what_its_own_experts_keep() -> None:
+    whole, spread = workload("qwen3-30b-a3b"), workload("qwen3-30b-a3b", expert_parallel=8)
+    assert training_memory(spread, "mxfp8").weights < training_memory(whole, "mxfp8").weights / 5
+    assert training_memory(spread, "mxfp8").activations == training_memory(whole, "mxfp8").activations
+
+
+def test_70b_does_not_fit_on_4_gb200_and_says_what_would_help() -> None:
+    refused = too_large(training_memory(workload("llama3.1-70b"), "bf16", optimizer_shards=4), GB200_BYTES)
+    assert refused is not None
+    assert "635 GB of a GPU's 186 GB (341%" in refused
+    assert "optimizerShards" in refused
+    assert too_large(training_memory(workload(), "bf16", optimizer_shards=4), GB200_BYTES) is None
+
+
+def test_bare_shapes_have_no_memory_of_a_model() -> None:
+    shapes = resolve(Workload(name="shapes", shapes=(Shape(m=64, k=64, n=64),)))
+    with pytest.raises(ValueError, match="bare shapes"):
+        training_memory(shapes, "bf16")
