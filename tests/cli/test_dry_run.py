@@ -486,3 +486,18 @@ async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_prof
     cluster = FakeCluster(*fleet("a"), (paths.config_maps("ml"), data))
     found = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
     assert isinstance(found.profiles[0].asked, ResolvedProfile)
+
+
+def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tmp_path: Path) -> None:
+    labels = GB200 | {"nvidia.com/gpu.memory": "188416"}
+    path = nodes_file(tmp_path, *(node_object(labels, name=f"node-{i}") for i in range(2)))
+    large = run(
+        "-f", profile_file(tmp_path, workload={"preset": "llama3.1-70b", "optimizerShards": 4}), "--nodes", path
+    )
+    assert large.exit_code == 0, large.stderr
+    notes = [line for line in large.stderr.splitlines() if "would not fit" in line]
+    assert len(notes) == 1
+    assert notes[0].startswith("note: GB200: a job that trains llama3.1-70b as described would not fit: weights, ")
+    assert "635 GB of a GPU's 198 GB" in notes[0]
+    small = run("-f", profile_file(tmp_path, workload={"preset": "llama3-8b", "optimizerShards": 4}), "--nodes", path)
+    assert "would not fit" not in small.stderr

@@ -26,6 +26,7 @@ from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.actions import Close, Start
 from precision_operator.core.rollout.eligibility import mismatch
+from precision_operator.core.rollout.model_fit import misfits
 from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.request import Refusal
@@ -91,6 +92,8 @@ def told(key: str, decided: Plan, seen: Observed, output: OutputFormat) -> str:
     own = next(item for item in decided.profiles if item.profile.key == key)
     if isinstance(own.asked, Refusal):
         fail(f"{own.asked.reason}: {own.asked.message}")
+    for misfit in misfits(own.asked.resolved, [node_state.facts for node_state in own.node_states]):
+        note(misfit)
     return _text(rows(own, decided, seen), output)
 
 
