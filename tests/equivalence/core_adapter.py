@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from .layouts import changed, field, make, symbol
+from .layouts import changed, field, make, placed, symbol
 
 Raw = Mapping[str, Any]
+JOB_ACTIONS = ("Collect", "Close", "Withdraw")
 ROUNDS = 8
 """How often a plan may ask for looks at nodes; more would be a defect, which shows as a difference in `rounds`."""
 ACTIONS = ("Start", "Collect", "Close", "Drop", "MarkStale", "MarkFresh")
+NEWER_ACTIONS = ("Withdraw", "Adopt")
+"""Those that not every version has."""
 
 
 class Core:
@@ -26,7 +29,7 @@ class Core:
         self._objects = objects
         self._views: dict[tuple[str, int, str], Any] = {}
         self._settings: dict[str, Any] = {}
-        self._kinds = {kind: symbol(kind) for kind in ACTIONS}
+        self._kinds = {kind: symbol(kind) for kind in ACTIONS} | placed(*NEWER_ACTIONS)
 
     def step(self, step: Raw) -> dict[str, Any]:
         """All that this version decides and writes in one pass over the world as `step` describes it."""
@@ -126,6 +129,8 @@ class Core:
             told |= {"new_report": action.report, "job": action.job}
         elif kind == "Drop":
             told |= {"of": action.kind, "namespace": action.namespace, "name": action.name, "uid": action.uid}
+        elif kind == "Withdraw":
+            told |= {"job": action.job.name}
         else:
             told |= {"report": action.report.name if action.report is not None else None}
         if kind in ("Collect", "Close"):
@@ -153,7 +158,7 @@ class Core:
     def _writes(self, action: Any, step: Raw, now: datetime) -> Iterator[dict[str, Any]]:
         """The report that an action writes: its name, its body where it is created now, its new status."""
         kind = self._kind(action)
-        if kind in ("Start", "Drop"):
+        if kind in ("Start", "Drop", *NEWER_ACTIONS):
             return
         if kind in ("MarkStale", "MarkFresh"):
             yield _write(action.report, None, symbol("marked_status")(action, now))
@@ -216,7 +221,7 @@ def _subject(kind: str, action: Any) -> str:
     """The name of the node, Job or report that an action is about."""
     if kind == "Drop":
         return str(action.name)
-    about = field(action, "facts") if kind == "Start" else action.job if kind in ("Collect", "Close") else action.report
+    about = field(action, "facts") if kind == "Start" else action.job if kind in JOB_ACTIONS else action.report
     return str(about.name)
 
 

@@ -46,6 +46,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "Drop": _moved("actions", "Drop", *FOLDERS),
     "MarkStale": _moved("actions", "MarkStale", *FOLDERS),
     "MarkFresh": _moved("actions", "MarkFresh", *FOLDERS),
+    "Withdraw": _moved("actions", "Withdraw", *FOLDERS),
+    "Adopt": _moved("actions", "Adopt", *FOLDERS),
     "REASONS": _moved("reasons", "REASONS", *FOLDERS),
     "manifest.report": _moved("manifest", "report", *FOLDERS),
     # What is written.
@@ -150,6 +152,17 @@ def symbol(name: str) -> Any:
         if found is not None:
             return found
     raise Unplaced(f"{name} is in none of {', '.join(PLACES[name])}: extend PLACES in tests/equivalence/layouts.py")
+
+
+def placed(*names: str) -> dict[str, Any]:
+    """Those of these names that the version knows: an older one may lack the newest."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = symbol(name)
+        except Unplaced:
+            continue
+    return found
 
 
 def field(value: Any, name: str) -> Any:
