@@ -198,6 +198,9 @@ class RecipeReport(StatusDocument):
     )
     throttle_reason: ThrottleReason | None = Field(None, description="Which of them.")
     diverged_step: int | None = Field(None, ge=0, description="Step at which a loss run diverged.")
+    loss_verdict: ShortText | None = Field(
+        None, description="Of the loss runs: healthy, not_learning, diverging or diverged; absent where none ran."
+    )
     failure: ShortText | None = Field(None, description="What failed first.")
 
 

@@ -94,6 +94,21 @@ half-widths of 0.22 % and 0.11 % for GEMMs and training alike, both in each visi
 `python -m benchmarks.spread simulate`)."""
 
 
+LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}
+"""By preset, where nothing is said of loss runs and the model has a vocabulary."""
+
+
+def loss_runs(
+    preset: str, vocabulary: bool, enabled: bool | None = None, steps: int | None = None, seeds: int | None = None
+) -> LossRuns | None:
+    """What is asked for, the preset's where it is left out; `vocabulary`: without one the preset asks for none."""
+    usual = LOSS_BY_DEFAULT[preset]
+    if enabled is False or (enabled is None and not (usual and vocabulary)):
+        return None
+    asked = {name: value for name, value in (("steps", steps), ("seeds", seeds)) if value is not None}
+    return LossRuns.model_validate({**(usual or LossRuns()).model_dump(), **asked})
+
+
 def canonical(document: Any) -> str:
     """`document` as JSON whose bytes depend on its content alone: sorted keys, no spaces."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

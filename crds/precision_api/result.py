@@ -305,6 +305,10 @@ class Clocks(Record):
     celsius: float | None = None
 
 
+LossVerdict = Literal["healthy", "not_learning", "diverging", "diverged"]
+"""not_learning: the loss stays at that of a guess at random. diverging: it rises at the end. diverged: it left."""
+
+
 class LossRun(Record):
     """One seed of a loss run: loss in nats and gradient norm by step; it ends where it diverged.
 
@@ -315,15 +319,30 @@ class LossRun(Record):
     loss: tuple[float | None, ...] = Field(max_length=1000)
     gradient_norm: tuple[float | None, ...] = Field((), max_length=1000)
     diverged_step: Count | None = None
-    reason: Word | None = Field(None, description="non_finite, loss_rose or gradient_norm_rose.")
+    reason: Word | None = Field(
+        None, description="non_finite, loss_rose or gradient_norm_rose; loss_rose_late; loss_stayed."
+    )
+    verdict: LossVerdict | None = Field(None, description="Absent from agents before these verdicts.")
+
+
+class LossDifference(Record):
+    """Mean loss of the last steps minus the baseline's with the same seeds, in nats a token, with its 95 % band."""
+
+    nats: float
+    lower: float | None = Field(None, description="Of a t-interval over seeds; absent with one seed.")
+    upper: float | None = None
+    seeds: Count = Field(description="Seeds that came to their end in both recipes.")
+    steps: Count = Field(description="How many of the last steps each mean is over.")
 
 
 class Loss(Record):
     """Short training runs beside the timed ones: a smoke test, never a proof of parity."""
 
-    verdict: Literal["healthy", "diverged"] | None = None
+    verdict: LossVerdict | None = None
     runs: tuple[LossRun, ...] = Field((), max_length=3)
     entropy: float | None = Field(None, description="Nats a token of the data's source: no loss goes below for long.")
+    start: float | None = Field(None, description="Nats a token of a guess at random: the vocabulary's logarithm.")
+    difference: LossDifference | None = Field(None, description="From the baseline's runs; the baseline itself: none.")
     failure: Failure | None = None
 
 
@@ -493,6 +512,7 @@ class RecipeSummary(Record):
     throttled: float | None = Field(None, ge=0, le=1)
     throttle_reason: ThrottleReason | None = None
     diverged_step: Count | None = None
+    loss_verdict: LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
     failure: str | None = Field(None, max_length=200, description="reason: message of what failed first.")
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None

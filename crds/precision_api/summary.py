@@ -128,6 +128,7 @@ def _summary_of(recipe: RecipeResult) -> RecipeSummary:
         "throttled": _shortened(throttled.share if throttled else None),
         "throttle_reason": throttled.reason if throttled and throttled.reason in THROTTLES else None,
         "diverged_step": _diverged_step(recipe),
+        "loss_verdict": recipe.loss.verdict if recipe.loss else None,
         "failure": _told(first_failure(recipe)),
     }
     records = (recipe, *((training,) if training else ()), energy)
@@ -246,7 +247,7 @@ KEPT = frozenset(
     {
         *("recipe", "availability", "verdict", "tokens_per_second", "gpu_spread", "speedup", "difference"),
         *("watts", "tokens_per_joule", "power_scope", "power_invalid"),
-        *("throttled", "throttle_reason", "diverged_step", "failure"),
+        *("throttled", "throttle_reason", "diverged_step", "loss_verdict", "failure"),
     }
 )
 """Fields of a recipe that no step of their own cuts as a whole: what reports and plans can't do without."""

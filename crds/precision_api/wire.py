@@ -55,6 +55,7 @@ Code = Literal[
     "ResultMissing",
     "ResultDamaged",
     "ResultForeign",
+    "ResultNewer",
     "ResultTruncated",
     "ResultDigestMismatch",
     "ResultTooLarge",
@@ -128,7 +129,7 @@ def read_message(text: str | bytes | None, request_hash: str | None = None) -> S
     try:
         summary = Summary.model_validate(document)
     except (ValidationError, RecursionError, OverflowError) as error:
-        raise WireError("ResultDamaged", f"the summary is not valid: {_first(error)}") from None
+        raise _invalid("summary", error, body) from None
     if request_hash is not None and summary.request_hash != request_hash:
         raise WireError("ResultForeign", "the summary answers another request")
     return summary
@@ -281,4 +282,24 @@ def _parsed(text: bytes) -> MeasurementResult:
     try:
         return MeasurementResult.model_validate_json(text)
     except (ValidationError, RecursionError, OverflowError) as error:
-        raise WireError("ResultDamaged", f"the full result is not valid: {_first(error)}") from None
+        raise _invalid("full result", error, text) from None
+
+
+NEWER = frozenset({"extra_forbidden", "literal_error"})
+"""What alone is wrong with the result of a newer agent: fields and words that did not exist."""
+
+
+def _invalid(what: str, error: Exception, text: str | bytes) -> WireError:
+    """ResultNewer where nothing but unknown fields and words is wrong, with the agent's version; else ResultDamaged."""
+    wrong = {row["type"] for row in error.errors()} if isinstance(error, ValidationError) else {""}
+    if not wrong <= NEWER:
+        return WireError("ResultDamaged", f"the {what} is not valid: {_first(error)}")
+    return WireError("ResultNewer", f"the {what} of {_agent_of(text)} has what is not known here: {_first(error)}")
+
+
+def _agent_of(text: str | bytes) -> str:
+    try:
+        version = json.loads(text)["software"]["agent"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        version = None
+    return f"agent {version[:32]!a}" if isinstance(version, str) else "an agent of no known version"

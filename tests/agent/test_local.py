@@ -124,7 +124,7 @@ def test_the_request_travels_as_any_other_and_has_the_presets_timing() -> None:
 
 
 SAME_WORDS = {
-    "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss_steps",
+    "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss",
     "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
     "preset": "timing", "baseline": "baseline", "scope": "scope", "keptHigherLayers": "kept_higher_layers",
 }  # fmt: skip
@@ -160,6 +160,26 @@ def test_every_option_reaches_the_request() -> None:
         ("autocast",), True, LossRuns(steps=20, seeds=2),
     )  # fmt: skip
     assert made(preset="llama3-8b", modes=()).gemm_modes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, None),
+        ({"timing": "standard"}, LossRuns(steps=50, seeds=3)),
+        ({"timing": "standard", "loss_seeds": 2}, LossRuns(steps=50, seeds=2)),
+        ({"timing": "standard", "loss": False}, None),
+        ({"timing": "standard", "training": False}, None),
+        ({"timing": "standard", "preset": "codonfm-5b"}, None),
+        ({"timing": "standard", "preset": "mixtral-8x7b"}, None),
+        ({"loss": True}, LossRuns(steps=50, seeds=1)),
+        ({"loss_steps": 20}, LossRuns(steps=20, seeds=1)),
+    ],
+)
+def test_loss_runs_come_with_standard_unless_something_else_is_said(
+    options: dict[str, Any], expected: LossRuns | None
+) -> None:
+    assert made(**{"preset": "llama3-8b", **options}).loss == expected
 
 
 def test_the_run_ends_by_itself_after_three_times_its_plan() -> None:

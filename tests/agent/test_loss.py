@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.method.loss import Divergence, diverged_step, divergence, loss_of, loss_run, sequence, source
+from precision_agent.method.loss import Divergence, divergence, sequence, source
 
 FALLING = [11.0 - 0.2 * step for step in range(50)]
 CALM = [1.0] * 50
@@ -87,6 +88,16 @@ def test_a_run_diverges_by_the_rules_of_the_method(
     assert divergence(loss, norms) == expected
 
 
+def test_steps_that_jump_by_half_a_nat_all_along_are_no_divergence() -> None:
+    """As with few tokens a step; a rise beyond that is one all the same."""
+    chance = Random(0)
+    noisy = [2.0 + 0.15 * chance.gauss() for _ in range(60)]
+    assert max(value - min(noisy[:at], default=value) for at, value in enumerate(noisy)) > 0.5
+    assert divergence(noisy) is None
+    found = divergence([*noisy, 4.5])
+    assert found == Divergence(61, "loss_rose")
+
+
 @given(st.lists(st.floats(0, 12), max_size=40), st.lists(st.floats(0, 100), max_size=40))
 def test_what_comes_later_does_not_change_when_a_run_diverged(loss: list[float], norms: list[float]) -> None:
     found = divergence(loss, norms)
@@ -98,23 +109,3 @@ def test_what_comes_later_does_not_change_when_a_run_diverged(loss: list[float],
 @given(st.floats(0.1, 10.0), st.integers(5, 60))
 def test_a_loss_that_only_falls_never_diverges(start: float, steps: int) -> None:
     assert divergence([start * 0.9**step for step in range(steps)], [1.0] * steps) is None
-
-
-def test_a_diverged_run_ends_at_its_step_and_has_no_numbers_that_are_none() -> None:
-    run = loss_run(7, changed(FALLING, 12, [math.nan] * 3), CALM)
-    assert (run.seed, run.diverged_step, run.reason, len(run.loss), len(run.gradient_norm)) == (
-        7,
-        12,
-        "non_finite",
-        12,
-        12,
-    )
-    assert run.loss[-1] is None
-
-
-def test_one_diverged_seed_makes_the_recipe_diverged() -> None:
-    healthy, sick = loss_run(0, FALLING, CALM), loss_run(1, changed(FALLING, 12, [99.0]), CALM)
-    assert loss_of([healthy], 0.8).verdict == "healthy"
-    both = loss_of([healthy, sick], 0.8)
-    assert (both.verdict, diverged_step(both)) == ("diverged", 12)
-    assert diverged_step(None) is None

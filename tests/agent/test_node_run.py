@@ -260,8 +260,33 @@ def test_a_loss_that_is_no_number_is_a_divergence_and_its_recipe_is_not_recommen
     assert (found.verdict, found.runs[0].diverged_step, found.runs[0].reason) == ("diverged", 3, "non_finite")
     assert found.runs[0].loss[-1] is None
     assert result(outcome).recommendation.by_speed == "bf16"
-    assert "nvfp4 at step 3" in result(outcome).recommendation.sentence
-    assert read_message(outcome.message).recipes[1].diverged_step == 3
+    assert "nvfp4: its loss diverged in the smoke test, at step 3." in result(outcome).recommendation.sentence
+    told = read_message(outcome.message).recipes[1]
+    assert (told.diverged_step, told.loss_verdict) == (3, "diverged")
+
+
+def test_a_recipe_that_learns_nothing_is_named_and_not_recommended() -> None:
+    def losses(variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+        start = math.log(512)
+        fall = 0.0 if variant.recipe == "nvfp4" else 0.2 + 0.01 * (plan.seed % 3)
+        return LossTrack(tuple(start - fall * step for step in range(10)), (0.0,) * 10)
+
+    def seconds(case: Case, variant: Variant) -> float | Failure:
+        return 0.5 if variant.recipe == "nvfp4" else 1.0
+
+    outcome = on_fakes(FakeBackend(seconds, losses=losses), loss=LossRuns(steps=10, seeds=3))
+    found, baseline = of(outcome, "nvfp4").loss, of(outcome, "bf16").loss
+    assert found is not None
+    assert baseline is not None
+    assert (baseline.verdict, baseline.difference) == ("healthy", None)
+    assert (found.verdict, [run.reason for run in found.runs]) == ("not_learning", ["loss_stayed"] * 3)
+    assert found.difference is not None
+    assert found.difference.nats == pytest.approx(8.5 * 0.21, rel=1e-3)
+    assert found.difference.lower is not None
+    assert found.difference.lower < found.difference.nats
+    assert result(outcome).recommendation.by_speed == "bf16"
+    assert "nvfp4: its loss stays at that of a guess at random" in result(outcome).recommendation.sentence
+    assert read_message(outcome.message).recipes[1].loss_verdict == "not_learning"
 
 
 def test_a_loss_run_that_fails_is_a_reason_not_a_verdict() -> None:

@@ -10,8 +10,8 @@ from precision_agent.cases import variants_of
 from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.duration import as_document, as_text, phases, timed_share, total_seconds
 from precision_agent.method.slot import BETWEEN_SECONDS
-from precision_api.recipes import Recipe
-from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Timing
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.request import LOSS_BY_DEFAULT, TIMINGS, LossRuns, MeasurementRequest, Timing
 from precision_api.workload import Workload
 from tests.support.result_objects import request
 
@@ -55,6 +55,14 @@ def test_loss_runs_and_a_second_depth_take_time_only_where_they_run() -> None:
     assert "second_depth" in {phase.name for phase in phases(asked("standard"))}
     assert "second_depth" not in {phase.name for phase in phases(asked("standard", training=False))}
     assert "loss" in {phase.name for phase in phases(asked("quick", loss=LossRuns()))}
+
+
+def test_the_loss_runs_of_standard_leave_three_quarters_of_an_agents_deadline_to_the_rest() -> None:
+    of_all = asked("standard", loss=LOSS_BY_DEFAULT["standard"]).model_copy(update={"recipes": RECIPE_NAMES})
+    found = {phase.name: phase.seconds for phase in phases(of_all, gpus=1)}
+    assert found["loss"] < 0.25 * 5400
+    assert sum(found.values()) < 0.6 * 5400
+    assert {phase.name: phase.seconds for phase in phases(of_all, gpus=8)}["loss"] < 0.05 * 5400
 
 
 def test_the_plan_adds_up_in_words_and_for_programs() -> None:

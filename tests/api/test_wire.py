@@ -175,8 +175,6 @@ HOSTILE_DOCUMENTS: dict[str, dict[str, Any] | bytes] = {
     "not JSON": b"\x00\xff",
     "another document": {"hello": "world"},
     "a list": b"[1, 2, 3]",
-    "a newer version": as_json(schema_version="2"),
-    "an unknown field": as_json(extra=1),
     "a figure that is not a number": json.dumps(as_json(duration_seconds=float("nan"))).encode(),
     "an endless figure": json.dumps(as_json(training_flops_per_token=float("inf"))).encode(),
     "a number of 5,000 digits": as_json(attempt=7) and json.dumps(as_json()).replace("600.0", "9" * 5000).encode(),
@@ -192,6 +190,19 @@ HOSTILE_DOCUMENTS: dict[str, dict[str, Any] | bytes] = {
 def test_a_hostile_document_under_a_right_digest_is_damaged(document: dict[str, Any] | bytes) -> None:
     log, detail = repacked(document)
     assert code_of(log, detail) == "ResultDamaged"
+
+
+NEWER_DOCUMENTS: dict[str, dict[str, Any] | bytes] = {
+    "a newer version": as_json(schema_version="2"),
+    "an unknown field": as_json(extra=1),
+    "a verdict that did not exist": as_json(recipes=[as_json()["recipes"][0] | {"loss": {"verdict": "confused"}}]),
+}
+
+
+@pytest.mark.parametrize("document", NEWER_DOCUMENTS.values(), ids=NEWER_DOCUMENTS.keys())
+def test_a_full_result_of_a_newer_agent_is_newer_not_damaged(document: dict[str, Any] | bytes) -> None:
+    log, detail = repacked(document)
+    assert code_of(log, detail) == "ResultNewer"
 
 
 def test_a_zip_bomb_is_not_unpacked() -> None:
@@ -239,6 +250,7 @@ def changed_message(**changes: Any) -> str:
     return json.dumps(json.loads(MESSAGE) | changes)
 
 
+RECIPE = {"recipe": "bf16", "availability": "ok", "verdict": "verified"}
 BROKEN_MESSAGES = {
     "none": (None, "ResultMissing"),
     "blank": (" \n", "ResultMissing"),
@@ -249,7 +261,12 @@ BROKEN_MESSAGES = {
     "half of it": (MESSAGE[: len(MESSAGE) // 2], "ResultDamaged"),
     "cut by the kubelet": ('{"v":"PPS1","node":"' + "x" * 4076, "ResultTruncated"),
     "a missing field": (json.dumps({"v": "PPS1"}), "ResultDamaged"),
-    "an unknown field": (changed_message(surprise=1), "ResultDamaged"),
+    "a field of a newer agent": (changed_message(surprise=1), "ResultNewer"),
+    "a verdict of a newer agent": (changed_message(recipes=[RECIPE | {"loss_verdict": "confused"}]), "ResultNewer"),
+    "an unknown word beside a broken figure": (
+        changed_message(recipes=[RECIPE | {"loss_verdict": "confused", "watts": "many"}]),
+        "ResultDamaged",
+    ),
     "not a number": (changed_message(duration_seconds=float("nan")), "ResultDamaged"),
     "bounds out of order": (
         changed_message(
@@ -270,6 +287,17 @@ def test_a_broken_message_has_a_named_reason(message: str | None, code: str) -> 
         read_message(message)
     assert caught.value.code == code
     assert caught.value.message
+
+
+def test_a_newer_agents_result_is_told_with_its_version_and_what_is_not_known() -> None:
+    told = json.loads(MESSAGE)
+    told["software"]["agent"] = "9.1.0"
+    told["recipes"][0]["loss_verdict"] = "confused"
+    with pytest.raises(WireError) as caught:
+        read_message(json.dumps(told))
+    assert caught.value.code == "ResultNewer"
+    assert "agent '9.1.0'" in caught.value.message
+    assert "recipes.0.loss_verdict" in caught.value.message
 
 
 def test_the_summary_of_another_request_is_foreign() -> None:
@@ -433,7 +461,7 @@ def test_a_mutated_log_is_the_exact_result_or_a_wire_error(chance: Random) -> No
 def test_a_mutated_document_under_a_right_digest_is_a_result_or_a_wire_error(chance: Random) -> None:
     log, detail = repacked(mutated(json.dumps(as_json()).encode(), chance))
     found = code_or(lambda: read_log(log, detail, HASH))
-    assert isinstance(found, MeasurementResult) or found in ("ResultDamaged", "ResultForeign")
+    assert isinstance(found, MeasurementResult) or found in ("ResultDamaged", "ResultForeign", "ResultNewer")
 
 
 figures = st.floats(allow_nan=False, allow_infinity=False)

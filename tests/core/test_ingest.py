@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from precision_api.exits import EXITS
 from precision_api.report import ReportStatus
 from precision_api.result import MeasurementResult, Summary
-from precision_api.wire import encode, encode_refusal, read_message
+from precision_api.wire import WireError, encode, encode_refusal, read_message
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination
 from precision_operator.core.reasons import REASONS
@@ -69,6 +69,12 @@ PROBLEMS: dict[str, tuple[JobView, PodView | None, str, str]] = {
     "broken JSON": (FINISHED, ended("{"), "ResultDamaged", "failed"),
     "a summary cut by the kubelet": (FINISHED, ended("{" + "a" * 4090), "ResultDamaged", "failed"),
     "a summary with a field that is none": (FINISHED, ended('{"v":"PPS1","x":1}'), "ResultDamaged", "failed"),
+    "a newer agent's verdict": (
+        FINISHED,
+        ended(GOOD.message.replace(b'"verdict":"verified"', b'"loss_verdict":"confused","verdict":"verified"', 1)),
+        "ResultNewer",
+        "failed",
+    ),
     "a message without end": (FINISHED, ended("{" + " " * 70_000 + "x"), "ResultDamaged", "failed"),
     "the answer to another request": (
         replace(FINISHED, request_hash="cd" * 32),
@@ -173,6 +179,17 @@ def test_without_its_log_the_summary_stands_alone_and_says_so(log: str | None, w
     assert written.state == "Measured"
 
 
+def test_a_newer_agents_full_result_is_a_difference_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def newer(*_: object) -> MeasurementResult:
+        raise WireError("ResultNewer", "the full result of agent '9.0' has what is not known here: recipes.0.loss")
+
+    monkeypatch.setattr(ingest, "read_log", newer)
+    told = finding(read_message(GOOD.message), "a log").detail_problem
+    assert told.startswith("DetailNewer: Agent and operator are of different versions")
+    assert "agent '9.0'" in told
+    assert "Upgrade the operator" in told
+
+
 def test_a_log_of_another_run_is_not_taken_for_this_ones() -> None:
     other = encode(result(node="node-2"))
     summary = read_message(GOOD.message)
@@ -230,6 +247,14 @@ def test_a_recipe_whose_precision_is_not_proved_is_never_the_best(verdict: str, 
     found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).best
     assert found is not None
     assert found.recipe == best
+
+
+@pytest.mark.parametrize("loss", ["not_learning", "diverging", "diverged"])
+def test_a_recipe_that_does_not_learn_is_never_the_best(loss: str) -> None:
+    results = [recipe_row("bf16"), recipe_row("mxfp8", 1.4, lossVerdict=loss)]
+    found = read("n1", "GB200", ReportStatus.model_validate({"results": results})).best
+    assert found is not None
+    assert found.recipe == "bf16"
 
 
 def test_without_any_figure_there_is_no_best() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from precision_api.request import LossRuns
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
@@ -231,3 +232,24 @@ def test_a_request_that_would_not_fit_is_refused_before_it_is_sent() -> None:
     found = too_large(document.model_copy(update={"profile": "p" * 40_000}))
     assert found is not None
     assert (found.reason, "32768 at most" in found.message) == ("InvalidWorkload", True)
+
+
+LOSS_ASKED: list[tuple[dict[str, Any], LossRuns | None]] = [
+    ({}, None),
+    ({"preset": "standard"}, LossRuns(steps=50, seeds=3)),
+    ({"preset": "standard", "loss": {"enabled": False}}, None),
+    ({"preset": "standard", "loss": {"seeds": 1}}, LossRuns(steps=50, seeds=1)),
+    ({"loss": {"enabled": True, "steps": 20}}, LossRuns(steps=20, seeds=1)),
+    ({"preset": "standard", "training": {"enabled": False}}, None),
+]
+
+
+@pytest.mark.parametrize(("benchmarks", "expected"), LOSS_ASKED)
+def test_loss_runs_come_with_standard_unless_the_profile_says_otherwise(
+    benchmarks: dict[str, Any], expected: LossRuns | None
+) -> None:
+    assert H100.product is not None
+    of = asked(profile(workload={"preset": "llama3-8b"}, benchmarks=benchmarks))
+    assert measurement_request(of, H100, "run", 1).loss == expected
+    without = asked(profile(workload={"preset": "codonfm-5b"}, benchmarks={"preset": "standard"}))
+    assert measurement_request(without, H100, "run", 1).loss is None

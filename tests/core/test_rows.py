@@ -33,6 +33,7 @@ GIVEN: dict[str, Any] = {
     "throttled": 0.2,
     "throttle_reason": "power_brake",
     "diverged_step": 31,
+    "loss_verdict": "diverging",
     "failure": "out_of_memory",
 }
 """A value for each field of the agent's summary, other than its default."""

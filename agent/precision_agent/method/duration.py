@@ -28,7 +28,8 @@ PREPARE_SECONDS_A_VARIANT = 3.0
 VERIFY_SECONDS_A_VARIANT = 2.5
 """Ten profiled steps and their kernels."""
 SECOND_DEPTH_SECONDS_A_VARIANT = 3.0
-LOSS_SECONDS_A_STEP = 0.25
+LOSS_START_SECONDS, LOSS_SECONDS_A_STEP = 2.0, 0.25
+"""A model of two layers is built and its optimizer's state made; then a step of at most 4,096 tokens."""
 PUBLISH_SECONDS = 1.0
 SECOND_DEPTH_FROM_PASSES = TIMINGS["standard"].passes
 """A second depth is checked in `standard` runs only."""
@@ -72,8 +73,10 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
     if request.node.product == "CPU":
         found = [phase for phase in found if phase.name not in ("idle", "sensor", "warm_up")]
     if request.loss:
-        steps = request.loss.steps * request.loss.seeds * recipes
-        found.append(Phase("loss", steps * LOSS_SECONDS_A_STEP, 0, f"allowance: {steps} steps"))
+        each = math.ceil(recipes / (gpus or request.node.gpus)) * request.loss.seeds
+        spent = each * (LOSS_START_SECONDS + request.loss.steps * LOSS_SECONDS_A_STEP)
+        steps = f"{request.loss.seeds} x {request.loss.steps} steps"
+        found.append(Phase("loss", spent, 0, f"allowance: {steps} of {recipes} recipes, spread over the GPUs"))
     return (*found, Phase("publish", PUBLISH_SECONDS, 0, "allowance: arithmetic and writing"))
 
 

@@ -10,18 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from statistics import median
 from typing import Literal
 
-from precision_api.result import Loss, LossRun
+from precision_api.stats import mad
 
 STATES = 64
 """Tokens of the vocabulary that occur: few enough for their successors to be learnt in some tens of steps."""
 CHANCES = (0.7, 0.2, 0.1)
 """How likely each of a token's successors is: 0.80 nats a token."""
-RISE_NATS = 0.5
+RISE_NATS, RISE_SIGMAS = 0.5, 10.0
+"""With few tokens a step a healthy run jumps by half a nat: its steps' own noise is allowed for."""
+LEAST_DIFFERENCES = 8
+"""From one step to the next, for their spread to say anything."""
 NORM_FACTOR, NORM_STEPS = 10.0, 3
+MAD_TO_SIGMA = 1.4826
+"""Of a normal distribution."""
 DivergenceReason = Literal["non_finite", "loss_rose", "gradient_norm_rose"]
 
 
@@ -61,6 +67,18 @@ def sequence(chain: Source, length: int, seed: int) -> list[int]:
     return found
 
 
+def noise(loss: Sequence[float]) -> float:
+    """Standard deviation of a step's loss around its course, from the differences in the latter half of the steps.
+
+    Robust against a fall or a rise, which moves their median, and against single jumps; 0 where there are too few.
+    """
+    late = loss[-max(len(loss) // 2, LEAST_DIFFERENCES + 1) :]
+    steps = [after - before for before, after in pairwise(late)]
+    if len(steps) < LEAST_DIFFERENCES or not all(map(math.isfinite, steps)):
+        return 0.0
+    return MAD_TO_SIGMA * mad(steps) / math.sqrt(2)
+
+
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """The first step (from 1) at which a run counts as diverged, and by which rule."""
@@ -72,15 +90,16 @@ class Divergence:
 def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence | None:
     """When and why this run diverged; None while it is healthy (docs/development/method.md, "What figures mean").
 
-    Loss or norm is no finite number; the loss is more than 0.5 nat above its minimum so far; or the gradient norm is
-    for the third step in a row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.
+    Loss or norm is no finite number; the loss is more than 0.5 nat, and 10 times the noise of its steps, above its
+    minimum so far; or the gradient norm is for the third step in a row more than 10 times its median so far. `norms`
+    may be shorter than `loss`, or empty.
     """
     least, above = math.inf, 0
     for step, value in enumerate(loss, start=1):
         norm = norms[step - 1] if step <= len(norms) else 0.0
         if not (math.isfinite(value) and math.isfinite(norm)):
             return Divergence(step, "non_finite")
-        if value > least + RISE_NATS:
+        if value > least + RISE_NATS and value > least + RISE_SIGMAS * noise(loss[: step - 1]):
             return Divergence(step, "loss_rose")
         least = min(least, value)
         before = norms[: min(step - 1 - above, len(norms))]
@@ -88,32 +107,3 @@ def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence
         if above == NORM_STEPS:
             return Divergence(step, "gradient_norm_rose")
     return None
-
-
-def loss_run(seed: int, loss: Sequence[float], norms: Sequence[float] = ()) -> LossRun:
-    """One run for the result: steps after the divergence are left out, values that are no number become None."""
-    found = divergence(loss, norms)
-    kept = found.step if found else len(loss)
-    return LossRun(
-        seed=seed,
-        loss=tuple(_finite(value) for value in loss[:kept]),
-        gradient_norm=tuple(_finite(value) for value in norms[:kept]),
-        diverged_step=found.step if found else None,
-        reason=found.reason if found else None,
-    )
-
-
-def loss_of(runs: Sequence[LossRun], entropy: float) -> Loss:
-    """The runs of one recipe with their verdict: diverged as soon as one seed did."""
-    diverged = any(run.diverged_step is not None for run in runs)
-    return Loss(verdict="diverged" if diverged else "healthy", runs=tuple(runs), entropy=entropy)
-
-
-def diverged_step(loss: Loss | None) -> int | None:
-    """The earliest step at which a seed diverged; None where none did or nothing ran."""
-    steps = [run.diverged_step for run in loss.runs if run.diverged_step is not None] if loss else []
-    return min(steps, default=None)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

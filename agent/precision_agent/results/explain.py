@@ -302,6 +302,16 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
         verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")
         told = f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
         yield Explanation(row.recipe, "loss", verdict, told)
+        yield from _loss_difference(row)
+
+
+def _loss_difference(row: RecipeResult) -> Iterator[Explanation]:
+    found = row.loss.difference if row.loss else None
+    if found is None:
+        return
+    band = f" ({found.lower:+.3f} to {found.upper:+.3f})" if found.lower is not None and found.upper is not None else ""
+    told = f"mean of the last {found.steps} steps minus the baseline's of the same seed, over {found.seeds} seeds"
+    yield Explanation(row.recipe, "loss beside the baseline's", f"{found.nats:+.3f} nats{band}", told)
 
 
 def _model_memory(row: RecipeResult) -> Iterator[Explanation]:

@@ -9,16 +9,14 @@ from statistics import fmean
 
 from precision_agent.cases import Variant
 from precision_agent.method.full_depth import Values, depth_check, depth_of, window_of
-from precision_agent.method.loss import loss_of, loss_run, source
-from precision_agent.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName, Sample
+from precision_agent.protocol import Inspection, Profile, RegionName, Sample
+from precision_agent.results.losses import losses_of
 from precision_agent.results.train import Measured, Steps, steps_of
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import first_failure
 from precision_api.request import TIMINGS, MeasurementRequest
 from precision_api.result import Failure, Loss
 
-LOSS_SECONDS = 120.0
-"""What a loss run is expected to take at most; a hung one is killed at three times that."""
 SECOND_DEPTH_SECONDS = 1.0
 """Of timed steps at the second depth: enough for a check that allows 3 %."""
 Notes = Mapping[str, tuple[str, ...]]
@@ -53,7 +51,7 @@ def look(
     chosen = [variant for variant in variants if variant != run.cases.control]
     profiles, inspections, unseen = _verified(devices, chosen, stop, told, trace)
     checks, unchecked = _second_depths(devices, request, run, chosen, told)
-    losses = {} if stop() else _losses(devices, request, run, chosen, told)
+    losses = losses_of(devices, request, run, chosen, stop, told)
     notes = {variant.label: (*unseen.get(variant.label, ()), *unchecked.get(variant.label, ())) for variant in chosen}
     return After(profiles, inspections, losses, checks, notes)
 
@@ -160,44 +158,3 @@ def _other_mix(variant: Variant, run: Measured, sample: Sample) -> Failure | Non
         return None
     told = " and ".join(f"{windowed} of {layers}" for windowed, layers in depths)
     return Failure(reason="windows_differ", message=f"{told} layers have a sliding window")
-
-
-def _losses(
-    devices: Devices, request: MeasurementRequest, run: Measured, variants: Sequence[Variant], told: ReportProgress
-) -> dict[str, Loss]:
-    """Loss runs of every variant and seed; one failed seed fails the variant's verdict, with its reason."""
-    model = run.workload.model
-    if request.loss is None:
-        return {}
-    if model is None or not model.vocab_size:
-        failure = Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
-        return {variant.label: Loss(failure=failure) for variant in variants}
-    told("loss", 0.0)
-    seeds = [request.timing.seed + number for number in range(request.loss.seeds)]
-    wanted = [(variant, seed) for variant in variants for seed in seeds]
-    steps, factor = request.loss.steps, request.loss.learning_rate_factor
-    plans = [(variant, LossPlan(steps, seed, factor)) for variant, seed in wanted]
-    tracks = devices.spread([Call("loss_run", plan, LOSS_SECONDS, plan[0]) for plan in plans])
-    told("loss", 1.0)
-    entropy = source(model.vocab_size, seeds[0]).entropy
-    return {
-        variant.label: _loss(seeds, [t for (a, _), t in zip(wanted, tracks, strict=True) if a == variant], entropy)
-        for variant in variants
-    }
-
-
-def _loss(seeds: Sequence[int], tracks: Sequence[LossTrack | Failure], entropy: float) -> Loss:
-    failed = next((track for track in tracks if isinstance(track, Failure)), None)
-    if failed:
-        return Loss(failure=failed, entropy=entropy)
-    runs = [
-        loss_run(seed, _rounded(track.loss), _rounded(track.gradient_norm))
-        for seed, track in zip(seeds, tracks, strict=True)
-        if isinstance(track, LossTrack)
-    ]
-    return loss_of(runs, entropy)
-
-
-def _rounded(values: Sequence[float]) -> tuple[float, ...]:
-    """To five digits: a thousand steps of three seeds and seven recipes must fit into the log."""
-    return tuple(float(f"{value:.5g}") for value in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from precision_agent.method.loss import diverged_step
+from precision_agent.method.learning import in_words, learnt
 from precision_api import stats
 from precision_api.recipes import RECIPES, Recipe
 from precision_api.result import Energy, Interval, Provenance, RecipeResult, Recommendation
@@ -20,9 +20,9 @@ an interval. Less than this is never called a gain."""
 def recommend(
     results: Sequence[RecipeResult], control: Interval | None, provenance: Provenance, baseline: Recipe = "bf16"
 ) -> Recommendation:
-    """The recommendation; a recipe whose precision was not verified, or whose loss diverged, is never recommended."""
+    """The recommendation; a recipe whose precision was not verified, or whose loss was not healthy, is never named."""
     verified = [result for result in results if result.verification.verdict in USABLE]
-    usable = [result for result in verified if _learns(result)]
+    usable = [result for result in verified if learnt(result.loss)]
     if baseline not in [result.recipe for result in usable]:
         return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no verified figure.")
     ranked = _ranked(usable, control)
@@ -47,10 +47,6 @@ def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
         parts = " and ".join(missing)
         return f"No recommendation: the steps ran without {parts}, for want of memory, and no sum of GEMMs is whole."
     return f"No recommendation: no recipe has a figure to compare with {baseline}."
-
-
-def _learns(result: RecipeResult) -> bool:
-    return diverged_step(result.loss) is None
 
 
 def _width(recipe: Recipe) -> int:
@@ -122,7 +118,5 @@ def _sentence(
         said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline} ({bounds}){other}."
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
-    diverged = [f"{result.recipe} at step {step}" for result in results if (step := diverged_step(result.loss))]
-    if diverged:
-        said += f" The loss diverged: {', '.join(diverged)}."
+    said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
     return said if provenance == "measured" else f"{said} These figures are {provenance}, not measured here."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from precision_agent.method.loss import diverged_step
+from precision_agent.method.learning import in_words
 from precision_api.result import Interval, MeasurementResult, RecipeResult
 
 WIDTH = 110
@@ -123,9 +123,7 @@ def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
     said += [f"{row.verification.verdict}: {row.verification.message}"] if _needs_proof(row) else []
     said += [f"{failure.reason}: {failure.message}" for failure in dict.fromkeys(failures)]
     said += [note for note in row.notes if note not in shared]
-    step = diverged_step(row.loss)
-    if row.loss and row.loss.verdict == "diverged":
-        said.append("its loss diverged in the smoke test" + (f", at step {step}" if step is not None else ""))
+    said += [in_words(row.loss)] if in_words(row.loss) else []
     return said
 
 

@@ -53,8 +53,8 @@ class Way(StrEnum):
 ONLY_LOCAL = (
     "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
     "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "kept_higher_layers",
-    "gemm", "mode", "timing", "segment_seconds", "training", "may_halve_micro_batch", "loss_steps", "loss_seeds",
-    "product", "gpus",
+    "gemm", "mode", "timing", "segment_seconds", "training", "may_halve_micro_batch", "loss", "loss_steps",
+    "loss_seeds", "product", "gpus",
 )  # fmt: skip
 """Options that describe what --local measures; a request says it itself, and they would be ignored in silence."""
 PLANNED = ("product", "gpus")
@@ -104,8 +104,13 @@ def run(
     may_halve_micro_batch: Annotated[
         bool, typer.Option("--may-halve-micro-batch", help="Out of memory halves the micro batch for all recipes.")
     ] = False,
-    loss_steps: Annotated[int | None, typer.Option(help="Also short loss runs of so many steps.")] = None,
-    loss_seeds: Annotated[int, typer.Option(help="Loss runs of each recipe, each with its own seed: 1 to 3.")] = 1,
+    loss: Annotated[
+        bool | None, typer.Option("--loss/--no-loss", help="Short loss runs; left out, with --timing standard.")
+    ] = None,
+    loss_steps: Annotated[int | None, typer.Option(help="Steps of a loss run, 10 to 1000; left out, 50.")] = None,
+    loss_seeds: Annotated[
+        int | None, typer.Option(help="Loss runs of each recipe, each with its own seed: 1 to 3.")
+    ] = None,
     replay_scale: Annotated[float, typer.Option(help="Replayed node's speed; 0.8 is 20 % slow.")] = 1.0,
     replay_seed: Annotated[int, typer.Option(help="Seed of the replayed noise.")] = 0,
     replay_pace: Annotated[
@@ -127,7 +132,7 @@ def run(
         recipes=local.names_of(recipe or ()), baseline=baseline, scope=scope, kept_higher_layers=kept_higher_layers,
         modes=(local.names_of(mode or ()) or local.GEMM_MODES) if gemm else (), timing=timing,
         segment_seconds=segment_seconds, training=training, may_halve_micro_batch=may_halve_micro_batch,
-        loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
+        loss=loss, loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
     )  # fmt: skip
     options = ReplayOptions(replay_scale, replay_seed, replay_fault, replay_pace)
     command = _Command(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)

@@ -19,7 +19,7 @@ from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
 from precision_api.products import PRODUCT_CLASSES, part
 from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
-from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing
+from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
 from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.workload import Workload, parse_shape
 
@@ -62,8 +62,10 @@ class Asked:
     """Other than the timing's own; the discarded stretch shrinks with it."""
     training: bool = True
     may_halve_micro_batch: bool = False
+    loss: bool | None = None
+    """Loss runs; None: where steps are given, else as the timing has it."""
     loss_steps: int | None = None
-    loss_seeds: int = 1
+    loss_seeds: int | None = None
     gpu: str | None = None
     """UUID of the one GPU to measure; None: all."""
 
@@ -183,8 +185,8 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
                 "gemm_modes": asked.modes,
                 "training": asked.training and workload.shapes is None,
                 "may_halve_micro_batch": asked.may_halve_micro_batch,
-                "loss": LossRuns(steps=asked.loss_steps, seeds=asked.loss_seeds) if asked.loss_steps else None,
                 "timing": _timing(asked),
+                "loss": _loss(asked, workload),
                 "deadline_seconds": 86_400,
             }
         )
@@ -208,6 +210,13 @@ def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedW
         raise ValueError("--kept-higher-layers: shapes have no layers: give a model, or leave it out")
     if layers is not None and kept >= layers:
         raise ValueError(f"--kept-higher-layers {kept}: the model has {layers} layers: keep fewer of them higher")
+
+
+def _loss(asked: Asked, workload: Workload) -> LossRuns | None:
+    model = resolve(workload).model
+    vocabulary = asked.training and model is not None and bool(model.vocab_size) and model.moe is None
+    enabled = True if asked.loss is None and asked.loss_steps is not None else asked.loss
+    return loss_runs(asked.timing, vocabulary, enabled, asked.loss_steps, asked.loss_seeds)
 
 
 def _timing(asked: Asked) -> Timing:

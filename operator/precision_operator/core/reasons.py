@@ -525,6 +525,20 @@ _ROWS = (
         "the agent's termination log.",
     ),
     Reason(
+        "ResultNewer",
+        "failed",
+        "agent and operator are of different versions: {detail}",
+        "Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to the image of the "
+        "operator's version.",
+    ),
+    Reason(
+        "DetailNewer",
+        "partial",
+        "agent and operator are of different versions, and the full result can't be used: {detail}",
+        "The summary stands. Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to "
+        "the image of the operator's version.",
+    ),
+    Reason(
         "ResultTruncated",
         "partial",
         "the agent's log does not hold all lines of the full result: {detail}",

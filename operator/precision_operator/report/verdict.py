@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from precision_api.result import LossVerdict
 from precision_operator.core.results.intervals import Spread
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 
@@ -83,6 +84,13 @@ def _thriftiest(pool: PoolFigures, best: PoolRow, thrifty: PoolRow) -> str:
     return f"{who} the thriftiest: {thrifty.tokens_per_joule.value:.1f} tokens per joule{against}."
 
 
+LOSS_WORDS: Mapping[LossVerdict, str] = {
+    "diverged": "diverged",
+    "diverging": "rose at the end",
+    "not_learning": "learnt nothing",
+}
+
+
 def _of_recipes(given: Given) -> Iterator[Said]:
     """What the one node's full result says of each recipe."""
     if given.result is None:
@@ -91,8 +99,9 @@ def _of_recipes(given: Given) -> Iterator[Said]:
         if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
             kind: Literal["warning", "note"] = "warning" if recipe.meaning.kind == "fallback" else "note"
             yield Said(kind, f"On node {given.result.node} {recipe.meaning.sentence}")
-        if recipe.loss and recipe.loss.verdict == "diverged":
-            yield Said("warning", f"{recipe.recipe} diverged in the loss runs: do not train with it as it is.")
+        wrong = LOSS_WORDS.get(recipe.loss.verdict) if recipe.loss and recipe.loss.verdict else None
+        if wrong:
+            yield Said("warning", f"{recipe.recipe} {wrong} in the loss runs: do not train with it as it is.")
 
 
 def _standing(given: Given) -> Iterator[Said]:

@@ -190,8 +190,7 @@ def _flags(status: ReportStatus, reading: Reading, like: Judged | None) -> Itera
         yield "throttled"
     if reading.fallen_back:
         yield "fallback"
-    if any(row.diverged_step is not None for row in reading.rows.values()):
-        yield "diverged"
+    yield from sorted({row.loss_verdict.replace("_", " ") for row in reading.rows.values() if not row.learns})
     if reading.power_invalid:
         yield "no power"
     if status.run is not None and status.run.partial:

@@ -118,7 +118,7 @@ def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> 
         return _refused(named.reason, exit_code, named.sentence)
     if exit_code != 0:
         return NoResult("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
-    code = error.code if error.code in ("ResultMissing", "ResultForeign") else "ResultDamaged"
+    code = error.code if error.code in ("ResultMissing", "ResultForeign", "ResultNewer") else "ResultDamaged"
     return NoResult(code, sentence(code, detail=error.message, node=job.node_name))
 
 
@@ -130,7 +130,7 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
         result = read_log(log, summary.detail, summary.request_hash)
         agree(summary, result)
     except WireError as error:
-        code = error.code if REASONS[error.code].kind == "partial" else "DetailUnreadable"
+        code = DETAIL_CODES.get(error.code, "DetailUnreadable")
         return Finding(summary, None, _without_detail(code, error.message))
     return Finding(summary, result)
 
@@ -138,6 +138,12 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
 def without_detail(found: Finding, why: str) -> Finding:
     """The finding whose full result could not be kept."""
     return replace(found, detail_problem=_without_detail("DetailNotWritten", why))
+
+
+DETAIL_CODES = {name: name for name, reason in REASONS.items() if reason.kind == "partial"} | {
+    "ResultNewer": "DetailNewer"
+}
+"""By the code of a full result that can't be read: the reason why a report has none."""
 
 
 def _without_detail(code: str, detail: str) -> str:

@@ -77,6 +77,8 @@ class RecipeRow:
     throttled_share: float | None = None
     throttle_reason: ThrottleReason | None = None
     diverged_step: int | None = None
+    loss_verdict: str = ""
+    """Of the loss runs; empty where none ran. An agent before these verdicts told the step of a divergence alone."""
     failure: str | None = None
     others: tuple[float | None, ...] = ()
     """The report's other figures, which no rule bears on, in the order of OTHERS."""
@@ -85,6 +87,11 @@ class RecipeRow:
     def usable(self) -> bool:
         """Whether its figures may be shown as this recipe's, compared and recommended."""
         return self.verdict in USABLE
+
+    @property
+    def learns(self) -> bool:
+        """Whether no loss run speaks against the recipe."""
+        return self.loss_verdict in ("", "healthy")
 
     @property
     def speedup_throttled(self) -> bool:
@@ -191,8 +198,8 @@ def read(node: str, pool: str, status: ReportStatus) -> Reading:
 
 
 def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeRow | None:
-    """The usable row with the highest figure; None where none has it."""
-    measured = [row for row in rows if row.usable and getattr(row, by) is not None]
+    """The usable row with the highest figure, of recipes whose loss runs were healthy; None where none has it."""
+    measured = [row for row in rows if row.usable and row.learns and getattr(row, by) is not None]
     return max(measured, key=lambda row: float(getattr(row, by)), default=None)
 
 
@@ -258,6 +265,7 @@ def _row(result: RecipeReport, baseline_throttled: bool) -> RecipeRow:
         throttled_share=number(result.throttled_share),
         throttle_reason=result.throttle_reason,
         diverged_step=result.diverged_step,
+        loss_verdict=result.loss_verdict or ("diverged" if result.diverged_step is not None else ""),
         failure=result.failure,
         others=tuple(number(getattr(result, name)) for name in OTHERS),
     )

@@ -16,6 +16,7 @@ from precision_api.request import (
     MeasurementRequest,
     RequestNode,
     digest,
+    loss_runs,
     request_json,
 )
 from precision_api.resolution import ResolvedWorkload, resolve
@@ -102,13 +103,20 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
         baseline=benchmarks.baseline,
         recipe_scope=benchmarks.scope,
         kept_higher_layers=benchmarks.kept_higher_layers,
-        loss=LossRuns(steps=benchmarks.loss.steps, seeds=benchmarks.loss.seeds) if benchmarks.loss.enabled else None,
+        loss=_loss(asked),
         may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
         gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),
         training=benchmarks.training.enabled,
         timing=TIMINGS[benchmarks.preset],
         deadline_seconds=DEADLINE_SECONDS[benchmarks.preset],
     )
+
+
+def _loss(asked: ResolvedProfile) -> LossRuns | None:
+    benchmarks, model = asked.profile.spec.benchmarks, asked.resolved.model
+    loss = benchmarks.loss
+    vocabulary = benchmarks.training.enabled and model is not None and bool(model.vocab_size) and model.moe is None
+    return loss_runs(benchmarks.preset, vocabulary, loss.enabled, loss.steps, loss.seeds)
 
 
 def gpus_of(spec: ProfileSpec, facts: NodeFacts) -> int:

@@ -66,7 +66,10 @@ def _entropy(result: MeasurementResult) -> float | None:
 def _table_row(recipe: Recipe, run: LossRun) -> tuple[str, ...]:
     known = [value for value in run.loss if value is not None]
     first, last = (f"{known[0]:.3f}", f"{known[-1]:.3f}") if known else ("–", "–")
-    ended = "did not diverge" if run.diverged_step is None else f"diverged at step {run.diverged_step}: {run.reason}"
+    ended: str = run.verdict or "did not diverge"
+    if run.diverged_step is not None:
+        ended = f"diverged at step {run.diverged_step}"
+    ended += f": {run.reason}" if run.reason else ""
     return recipe, str(run.seed), first, last, ended
 
 

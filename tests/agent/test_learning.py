@@ -1,0 +1,208 @@
+"""Loss runs: what is healthy, what learns nothing, what turns round late, and the distance from the baseline."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+
+from precision_agent.cases import cases_of
+from precision_agent.method.learning import difference, diverged_step, in_words, learnt, loss_of, loss_run
+from precision_agent.method.loss import source
+from precision_agent.protocol import LossPlan, LossTrack
+from precision_agent.results.losses import losses_of
+from precision_agent.results.train import Measured
+from precision_agent.sampling.sample import Samples
+from precision_api.request import LossRuns, MeasurementRequest
+from precision_api.resolution import resolve
+from precision_api.result import Failure, Loss, LossRun
+from tests.support.fake_backend import FakeBackend, devices_of
+from tests.support.result_objects import request_text
+
+VOCABULARY = 128_256
+CHAIN = source(VOCABULARY, 0)
+START = math.log(VOCABULARY)
+SEEDS = (0, 1, 2)
+
+
+def falling(steps: int = 50, floor: float = 2.0, pace: float = 8.0) -> list[float]:
+    """From a guess at random to `floor`."""
+    return [floor + (START - floor) * math.exp(-step / pace) for step in range(steps)]
+
+
+def noisy(loss: list[float], chance: Random, sigma: float) -> list[float]:
+    return [value + sigma * chance.gauss() for value in loss]
+
+
+def rising(loss: list[float], nats: float, steps: int) -> list[float]:
+    """The last `steps` rise to `nats` above where they begin."""
+    kept = loss[: len(loss) - steps]
+    return kept + [kept[-1] + nats * (step + 1) / steps for step in range(steps)]
+
+
+def run(loss: list[float], seed: int = 0, norms: tuple[float, ...] = ()) -> LossRun:
+    return loss_run(seed, CHAIN, VOCABULARY, loss, norms)
+
+
+def told(runs: list[LossRun], baseline: list[LossRun] | None = None) -> Loss:
+    return loss_of(runs, CHAIN, VOCABULARY, baseline or [])
+
+
+def test_a_loss_that_stays_at_that_of_a_guess_with_no_gradient_learns_nothing() -> None:
+    found = run([START] * 50, norms=(0.0,) * 50)
+    assert (found.verdict, found.reason, found.diverged_step, len(found.loss)) == (
+        "not_learning",
+        "loss_stayed",
+        None,
+        50,
+    )
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.1])
+def test_noise_around_a_guess_at_random_is_no_learning(sigma: float) -> None:
+    assert run(noisy([START] * 50, Random(1), sigma)).verdict == "not_learning"
+
+
+def test_what_falls_by_a_tenth_of_the_way_learns_and_by_a_fiftieth_does_not() -> None:
+    way = START - CHAIN.entropy
+    slow = [[START - share * way * step / 49 for step in range(50)] for share in (0.1, 0.02)]
+    assert [run(loss).verdict for loss in slow] == ["healthy", "not_learning"]
+
+
+@pytest.mark.parametrize(("nats", "steps"), [(0.3, 5), (0.3, 10), (0.4, 10), (0.4, 20)])
+@pytest.mark.parametrize("sigma", [0.0, 0.02])
+def test_a_loss_that_rises_at_the_end_by_less_than_a_divergence_is_diverging(
+    nats: float, steps: int, sigma: float
+) -> None:
+    found = run(noisy(rising(falling(pace=4), nats, steps), Random(2), sigma))
+    assert (found.verdict, found.reason, found.diverged_step) == ("diverging", "loss_rose_late", None)
+    assert len(found.loss) == 50
+
+
+def test_a_rise_in_the_middle_that_is_over_is_healthy() -> None:
+    bump = [value + (0.3 if 20 <= step < 25 else 0.0) for step, value in enumerate(falling(pace=4))]
+    assert run(bump).verdict == "healthy"
+
+
+def test_a_diverged_run_ends_at_its_step_and_has_no_numbers_that_are_none() -> None:
+    loss = falling()
+    loss[11:14] = [math.nan] * 3
+    found = run(loss, seed=7, norms=(1.0,) * 50)
+    assert (found.seed, found.diverged_step, found.reason, found.verdict) == (7, 12, "non_finite", "diverged")
+    assert (len(found.loss), len(found.gradient_norm), found.loss[-1]) == (12, 12, None)
+
+
+def test_the_worst_seed_is_the_recipes_verdict() -> None:
+    healthy, still = run(falling(), 0), run([START] * 50, 1)
+    turning, gone = run(rising(falling(pace=4), 0.4, 10), 2), run([*falling(), 99.0], 3)
+    worst = {told(runs).verdict for runs in ([healthy], [healthy, still])}
+    assert worst == {"healthy", "not_learning"}
+    assert told([still, turning]).verdict == "diverging"
+    both = told([turning, gone])
+    assert (both.verdict, diverged_step(both)) == ("diverged", 51)
+    assert diverged_step(None) is None
+    assert told([]).verdict is None
+
+
+def test_each_verdict_but_healthy_has_words_and_keeps_a_recipe_from_being_named() -> None:
+    words = {one: in_words(Loss(verdict=one)) for one in ("not_learning", "diverging", "diverged")}
+    assert len(set(words.values())) == 3
+    assert all(words.values())
+    assert (in_words(None), in_words(Loss()), in_words(Loss(verdict="healthy"))) == ("", "", "")
+    assert [learnt(Loss(verdict=one)) for one in ("healthy", "diverging", "not_learning")] == [True, False, False]
+    assert learnt(None)
+
+
+def test_200_noisy_but_sound_recipes_of_three_seeds_give_at_most_two_false_alarms() -> None:
+    """Plateaus between 0 and 2.5 nats above the entropy, reached within 3 to 25 steps, steps as noisy as 512 tokens'
+    are (0.03 nats) to three times that."""
+    chance, alarms = Random("sound"), []
+    for number in range(200):
+        floor, pace = CHAIN.entropy + chance.uniform(0, 2.5), chance.uniform(3, 25)
+        sigma = chance.uniform(0.01, 0.1)
+        runs = [run(noisy(falling(50, floor, pace), chance, sigma), seed) for seed in SEEDS]
+        if told(runs).verdict != "healthy":
+            alarms.append((number, floor, pace, sigma))
+    assert len(alarms) <= 2, alarms
+
+
+def test_a_sound_recipe_at_three_seeds_is_healthy_with_its_distance_from_the_baseline_and_its_band() -> None:
+    chance = Random(3)
+    common = [noisy(falling(), chance, 0.05) for _ in SEEDS]  # equal seeds see equal tokens
+    baseline = [run(loss, seed) for seed, loss in zip(SEEDS, common, strict=True)]
+    runs = [run([value + 0.02 + 0.003 * chance.gauss() for value in loss], seed) for seed, loss in enumerate(common)]
+    found = told(runs, baseline)
+    assert found.verdict == "healthy"
+    assert (found.entropy, found.start) == (CHAIN.entropy, START)
+    distance = found.difference
+    assert distance is not None
+    assert (distance.seeds, distance.steps) == (3, 10)
+    assert distance.lower is not None
+    assert distance.upper is not None
+    assert distance.lower < 0.02 < distance.upper
+    assert distance.upper - distance.lower < 0.02  # the tokens' noise of 0.05 has fallen out
+
+
+def test_the_band_holds_the_true_distance_as_often_as_it_says() -> None:
+    chance, held = Random(4), 0
+    for _ in range(300):
+        base = [run(falling(), seed) for seed in SEEDS]
+        offsets = [0.03 + 0.01 * chance.gauss() for _ in SEEDS]
+        runs = [run([value + offset for value in falling()], seed) for seed, offset in enumerate(offsets)]
+        distance = difference(runs, base)
+        assert distance is not None
+        assert distance.lower is not None
+        assert distance.upper is not None
+        held += distance.lower <= 0.03 <= distance.upper
+    assert 0.92 < held / 300 < 0.98
+
+
+def test_one_seed_has_a_distance_without_a_band_and_seeds_that_diverged_are_left_out() -> None:
+    base = [run(falling(), seed) for seed in SEEDS]
+    one = difference([run(falling(floor=2.1), 0)], base)
+    assert one is not None
+    assert one.nats == pytest.approx(0.1, abs=0.01)
+    assert (one.lower, one.upper, one.seeds) == (None, None, 1)
+    two = difference([run(falling(floor=2.1), 0), run([*falling(49), 99.0], 1), run(falling(floor=2.1), 2)], base)
+    assert two is not None
+    assert two.seeds == 2
+    assert difference([run([*falling(49), 99.0], 1)], base) is None
+    assert difference([run(falling(), 9)], base) is None
+
+
+def request(**changes: object) -> MeasurementRequest:
+    return MeasurementRequest.model_validate_json(request_text(gpus=1, recipes=("bf16", "nvfp4"), **changes))
+
+
+def losses(asked: MeasurementRequest, backend: FakeBackend, late: object = None) -> dict[str, Loss]:
+    devices, cases = devices_of(backend), cases_of(asked, resolve(asked.workload))
+    measured = Measured(cases, Samples(0, {}, {}), resolve(asked.workload), devices.machine().names)
+    variants = [variant for variant in cases.variants if variant != cases.control]
+    return losses_of(devices, asked, measured, variants, late or (lambda: None), lambda phase, share: None)  # type: ignore[arg-type]
+
+
+def test_at_the_deadline_the_seeds_that_all_recipes_ran_are_kept() -> None:
+    ended: list[int] = []
+
+    def track(variant: object, plan: LossPlan) -> LossTrack:
+        ended.append(plan.seed)
+        return LossTrack(tuple(falling(10)), (1.0,) * 10)
+
+    def late() -> Failure | None:
+        return Failure(reason="deadline") if len(ended) >= 2 else None
+
+    found = losses(request(loss=LossRuns(steps=10, seeds=3)), FakeBackend(losses=track), late)
+    assert {label: len(loss.runs) for label, loss in found.items()} == {"bf16": 1, "nvfp4": 1}
+    assert found["nvfp4"].difference is not None
+    assert losses(request(loss=LossRuns(steps=10)), FakeBackend(losses=track), late) == {}
+
+
+def test_a_recipe_whose_runs_failed_has_the_reason_and_the_others_are_judged() -> None:
+    def track(variant: object, plan: LossPlan) -> LossTrack | Failure:
+        failed = getattr(variant, "recipe", "") == "bf16"
+        return Failure(reason="out_of_memory") if failed else LossTrack(tuple(falling(10)), (1.0,) * 10)
+
+    found = losses(request(loss=LossRuns(steps=10, seeds=2)), FakeBackend(losses=track))
+    assert found["bf16"].failure is not None
+    assert (found["nvfp4"].verdict, found["nvfp4"].difference) == ("healthy", None)
