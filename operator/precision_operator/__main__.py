@@ -21,6 +21,7 @@ from precision_operator.cluster.withdrawal import own_deployment_deleted, signal
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.capacity_plans import Planning
+from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.gather import Gatherer
 from precision_operator.shell.leader_election import (
     LeaderElector,
@@ -88,7 +89,7 @@ async def run(options: argparse.Namespace) -> None:
         cluster.answered = telemetry.requested
         refusals = RefusedCreations()
         gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces, refusals=refusals)
-        plans = Planning(cluster, cache, configured.namespaces)
+        plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault))
         kinds = handlers.targets(configured.namespaces)
         watches = Watches(
             [*kinds],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from precision_api import names
 from precision_operator.core.observe.observed import Occupancy, Termination
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
-from tests.support.report_objects import profile_object, report_object
+from tests.support.report_objects import profile_object, report_object, report_status
 
 MARKS = {names.LABEL_PROFILE_UID: "p", names.LABEL_NODE_UID: "u", names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "2"}
 NOTES = {names.ANNOTATION_PROFILE: "nightly", names.ANNOTATION_NODE: "n1", names.ANNOTATION_REQUEST_HASH: "ab"}
@@ -191,3 +191,17 @@ def test_no_status_or_spec_makes_reading_fail(status: dict[str, Any], spec: Any)
     assert report_view(report_object() | {"status": status}) is not None
     assert profile_view(profile_object() | {"spec": spec, "status": status}).problem
     assert occupancy([pod() | {"status": status, "spec": spec}]).gpus >= 0
+
+
+def test_reports_with_the_same_fields_remember_them_together_and_a_copy_remembers_its_own() -> None:
+    first, second = (report_view(report_object(node, status=report_status(), node_uid=node)) for node in ("n1", "n2"))
+    assert first is not None
+    assert first.status is not None
+    assert second is not None
+    assert second.status is not None
+    row, other = first.status.results[0], second.status.results[0]
+    assert row.model_fields_set is other.model_fields_set
+    assert "gpu_spread" not in row.model_fields_set
+    changed = row.model_copy(update={"gpu_spread": "0.1"})
+    assert "gpu_spread" in changed.model_fields_set
+    assert "gpu_spread" not in other.model_fields_set

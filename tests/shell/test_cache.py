@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -194,3 +195,13 @@ def test_a_heartbeat_of_a_node_wakes_nobody() -> None:
     beat["status"]["conditions"].append({"type": "DiskPressure", "status": "False"})
     cache.put("nodes", beat)
     assert not taken(cache)
+
+
+def test_texts_that_objects_share_are_held_once() -> None:
+    cache = Cache()
+    for name in ("n1", "n2"):
+        cache.put("nodes", json.loads(json.dumps(node_object({"example.com/pool": "a pool"}, name=name))))
+    first, second = (node["metadata"]["labels"] for node in cache.all("nodes").values())
+    assert first["example.com/pool"] is second["example.com/pool"]
+    facts = node_facts(cache.all("nodes")["uid-n1"])
+    assert facts.labels is first, "nor does what is read of a node hold its labels twice"

@@ -597,6 +597,12 @@ _ROWS = (
     ),
     # The profile as a whole.
     Reason(
+        "PlanFailed",
+        "waiting",
+        "the operator met an error of its own while it planned: {why}",
+        "It tries again by itself; the trace is in its log (kubectl logs, PlanFailed). Please report it.",
+    ),
+    Reason(
         "ImageNotAllowed",
         "profile",
         "spec.agent.image {image} starts with none of the allowed prefixes ({allowed})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,8 +13,13 @@ from precision_api.names import ANNOTATION_RERUN
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.observed import Raw
 
+_log = logging.getLogger(__name__)
+
 ObjectKind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
 KINDS: tuple[ObjectKind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
+
+SHORT_TEXT = 64
+"""Longer texts are messages and digests, which differ from object to object."""
 
 
 class Cache:
@@ -38,8 +44,16 @@ class Cache:
         return time.monotonic() - self._heard.get((kind, namespace), self._began)
 
     def put(self, kind: ObjectKind, raw: Raw) -> None:
-        """Take an object as seen in an event, a list, or the answer to a write of ours."""
-        if self._stores[kind].put(identity(raw), TRIM[kind](raw)):
+        """Take an object as seen in an event, a list, or the answer to a write of ours.
+
+        One that can't be taken (nobody knows of what shape it will be) stays as it was: a list must not end over it.
+        """
+        try:
+            kept = TRIM[kind](raw)
+        except Exception:
+            _log.exception("%s %s can't be kept: it stays as it was", kind, identity(raw).uid)
+            return
+        if self._stores[kind].put(identity(raw), kept):
             self.changed.set()
 
     def drop(self, kind: ObjectKind, uid: str, version: int | None = None) -> None:
@@ -63,9 +77,18 @@ def _meta(raw: Raw, *keys: str) -> dict[str, Any]:
 
 
 def _labels(raw: Raw) -> dict[str, Any]:
-    """All labels, each text held once: a fleet's nodes share nearly all of them, up to two hundred a node."""
+    """All labels: a fleet's nodes share nearly all of them, up to two hundred a node."""
     labels = (raw.get("metadata") or {}).get("labels")
-    return {"labels": {sys.intern(key): sys.intern(text) for key, text in labels.items()}} if labels else {}
+    return {"labels": _interned(labels)} if labels else {}
+
+
+def _interned(value: Any) -> Any:
+    """The same value, of whose short texts each is held once for the whole fleet: thousands of objects share them."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _interned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_interned(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) and len(value) <= SHORT_TEXT else value
 
 
 def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
@@ -108,7 +131,7 @@ def _report(raw: Raw) -> Raw:
     return {
         "metadata": _meta(raw, "resourceVersion", "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
-        "status": raw.get("status") or {},
+        "status": _interned(raw.get("status") or {}),
     }
 
 

@@ -27,10 +27,12 @@ from precision_api.names import API_VERSION, PLAN_PLURAL
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
+from precision_operator.core.rollout.faults import Fault, Where
 from precision_operator.planner.conditions import events, finished, refused, status_before
 from precision_operator.planner.snapshot import profile_facts, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved
 from precision_operator.shell.cache import Cache
+from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 
 _log = logging.getLogger(__name__)
@@ -59,8 +61,11 @@ class _Facts:
 class Planning:
     """Keeps the status of all CapacityPlans as their inputs say."""
 
-    def __init__(self, cluster: Cluster, cache: Cache, namespaces: tuple[str, ...]) -> None:
+    def __init__(
+        self, cluster: Cluster, cache: Cache, namespaces: tuple[str, ...], faults: FaultLog | None = None
+    ) -> None:
         self._cluster = cluster
+        self._faults = faults or FaultLog()
         self._cache = cache
         self._namespaces = namespaces
         self._plans: dict[str, Raw] = {}
@@ -102,7 +107,13 @@ class Planning:
         try:
             while True:
                 self._moved.clear()
-                await self.look()
+                try:
+                    await self.look()
+                except LeaseLost:
+                    raise
+                except Exception as error:
+                    self._faults.looked("plans", [Fault("capacityplan", "", error)])
+                    await asyncio.sleep(RETRY_SECONDS)
                 try:
                     await asyncio.wait_for(self._moved.wait(), LOOK_SECONDS)
                 except TimeoutError:
@@ -136,8 +147,8 @@ class Planning:
         except BrokenProcessPool:
             _log.warning("the planner's process ended at plan %s; it is started anew", raw["metadata"]["name"])
             self.end()
-        except Exception:
-            _log.exception("plan %s could not be solved", raw["metadata"]["name"])
+        except Exception as error:
+            self._log_fault("capacityplan", raw, error)
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
         self._waits[uid] = (until, raw["metadata"].get("generation"))
 
@@ -157,7 +168,7 @@ class Planning:
             changed = changed or bool(known.pop(uid)[1])
         for number, uid in enumerate(fresh):
             before = known.get(uid)
-            facts = report_facts(there[uid])
+            facts = self._facts_of(there[uid])
             changed = changed or facts != (before[1] if before else b"")
             known[uid] = (there[uid], facts)
             if number % CHUNK == CHUNK - 1:
@@ -165,6 +176,20 @@ class Planning:
         if changed:
             self._facts.changed_at = asyncio.get_running_loop().time()
             self._facts.changes += 1
+
+    def _facts_of(self, report: Raw) -> bytes:
+        """What a report tells plans; nothing where reading it raises, which costs the others nothing."""
+        try:
+            facts = report_facts(report)
+        except Exception as error:
+            self._log_fault("report", report, error)
+            return b""
+        return facts
+
+    def _log_fault(self, where: Where, raw: Raw, error: Exception) -> None:
+        meta = raw.get("metadata") or {}
+        key = f"{meta.get('namespace')}/{meta.get('name')}"
+        self._faults.looked(f"{where} {key}", [Fault(where, key, error)])
 
     async def _one(self, uid: str, raw: Raw) -> None:
         """Solve one plan if its inputs are others than those of its answer."""

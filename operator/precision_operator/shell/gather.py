@@ -15,6 +15,7 @@ from precision_operator.core.observe.gpu_labels import DRA_DRIVER
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.core.rollout.faults import Fault, Where, fault_text
 from precision_operator.shell.cache import KINDS, Cache, ObjectKind
 from precision_operator.shell.refusals import RefusedCreations
 
@@ -38,6 +39,8 @@ SELECTORS: dict[ObjectKind, str] = {
     "pods": f"{LABEL_APP}={AGENT_APP}",
     "reports": f"{LABEL_MANAGED_BY}={MANAGED_BY}",
 }
+
+PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
 
 class Reader:
@@ -145,6 +148,8 @@ class Gatherer:
         self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
         self._read: dict[ObjectKind, dict[str, tuple[Raw, Any]]] = {}
         """What each object was read as, by UID: what has not changed since is not read again."""
+        self.faults: list[Fault] = []
+        """Objects that could not be read as they are now; who logs them takes them out."""
 
     async def list_everything(self) -> None:
         """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
@@ -188,13 +193,28 @@ class Gatherer:
         now: dict[str, tuple[Raw, T | None]] = {}
         for uid, raw in self._cache.all(kind).items():
             found = before.get(uid)
-            now[uid] = found if found is not None and found[0] is raw else (raw, view(raw))
+            now[uid] = found if found is not None and found[0] is raw else self._seen(kind, raw, view, found)
         self._read[kind] = now
         return tuple(seen for _, seen in now.values() if seen is not None)
 
+    def _seen(
+        self, kind: ObjectKind, raw: Raw, view: Callable[[Raw], T | None], before: tuple[Raw, T | None] | None
+    ) -> tuple[Raw, T | None]:
+        """The object and how decisions see it; as it was seen before where reading it raises, and then read again."""
+        try:
+            return raw, view(raw)
+        except Exception as error:
+            meta = raw.get("metadata") or {}
+            self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
+            return {}, before[1] if before is not None else None
+
     def _profile(self, raw: Raw) -> ProfileView:
-        """A profile, with the operator's defaults for its agents."""
-        return with_operator_defaults(profile_view(raw), self._settings)
+        """A profile, with the operator's defaults for its agents. It never goes missing: its Jobs would be deleted."""
+        try:
+            return with_operator_defaults(profile_view(raw), self._settings)
+        except Exception as error:
+            self.faults.append(Fault("profile", str((raw.get("metadata") or {}).get("name")), error))
+            return profile_view({**raw, "spec": None, "status": {}}, fault_text(error))
 
     async def probe(self, nodes: Sequence[str]) -> dict[str, Occupancy]:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""

@@ -13,14 +13,16 @@ from precision_operator.cluster.watching import LONGEST_PAUSE_SECONDS
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.rollout.actions import Action, Start
+from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.status.events import notes
-from precision_operator.core.status.profile_status import profile_status, status_before
+from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
+from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer
-from precision_operator.shell.leader_election import LeaderElector
+from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -73,8 +75,11 @@ class Reconciler:
         self._watched = watched
         self._written: dict[str, float] = {}
         self._failures = 0
+        self._faults = FaultLog(telemetry.fault)
         self._problem = ""
         """Why the last list failed: the same reason is not logged again."""
+        self._faulty = 0
+        """Passes in a row in which something could not be planned for, or a status not be written."""
         self._refused = 0
         """Passes in a row in which an action was refused: the same refusal must not be asked for in a hot loop."""
         self._turn = asyncio.Lock()
@@ -146,7 +151,7 @@ class Reconciler:
     def _pause(self) -> float:
         """Seconds until the next try after failures: 0.5, 1, 2 ... 30, with jitter."""
         self._failures += 1
-        return float(min(30.0, 0.25 * 2**self._failures) * random.uniform(0.8, 1.2))
+        return _backoff(self._failures)
 
     async def _guarded_pass(self) -> float:
         try:
@@ -155,7 +160,14 @@ class Reconciler:
         except ApiError as error:
             _log.warning("reconcile: %s", error)
             return self._pause()
+        except LeaseLost:
+            raise
+        except Exception as error:
+            # Whatever it is, the next pass may do: who serves a fleet does not end over one mistake.
+            self._faults.looked("pass", [Fault("pass", "", error)])
+            return self._pause()
         self._failures = 0
+        self._faults.looked("pass", [])
         return due
 
     async def once(self) -> float:
@@ -166,7 +178,7 @@ class Reconciler:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
             decided = replace(await _planned(observed), actions=decided.actions)
         self._telemetry.saw(decided)
-        due = min([await self._tell(item, observed) for item in decided.profiles], default=LIST_AGAIN_SECONDS)
+        due = await self._tell_all(decided, observed)
         self._refused = self._refused + 1 if again else 0
         return min(30.0, 0.25 * 2**self._refused) if again else due
 
@@ -202,10 +214,35 @@ class Reconciler:
             looked += len(decided.nodes_to_probe)
         return observed, decided
 
-    async def _tell(self, item: ProfilePlan, observed: Observed) -> float:
+    async def _tell_all(self, decided: Plan, observed: Observed) -> float:
+        """Write the statuses that changed. Returns the seconds until the next pass is due.
+
+        What can't be worked out or written for one profile is tried again; the others have theirs.
+        """
+        due, faults, refused = LIST_AGAIN_SECONDS, [*self._gatherer.faults, *decided.faults], False
+        self._gatherer.faults.clear()
+        for item in decided.profiles:
+            await asyncio.sleep(0)
+            try:
+                due = min(due, await self._tell(item, observed, faults))
+            except ApiError as error:
+                _log.warning("status of %s: %s", item.profile.key, error)
+                refused = True
+            except LeaseLost:
+                raise
+            except Exception as error:
+                faults.append(Fault("status", item.profile.key, error))
+        faulty = self._faults.looked("plan", faults) or refused
+        self._faulty = self._faulty + 1 if faulty else 0
+        return min(due, _backoff(self._faulty)) if faulty else due
+
+    async def _tell(self, item: ProfilePlan, observed: Observed, faults: list[Fault]) -> float:
         """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
-        await asyncio.sleep(0)
-        status = profile_status(item, observed.now, len(observed.nodes))
+        try:
+            status = profile_status(item, observed.now, len(observed.nodes))
+        except Exception as error:
+            faults.append(Fault("status", item.profile.key, error))
+            status = unplanned_status(item, observed.now, fault_text(error))
         told = status_json(status)
         due = item.poll_seconds or LIST_AGAIN_SECONDS
         if told == dict(item.profile.status):
@@ -224,3 +261,8 @@ class Reconciler:
         self._written[item.profile.uid] = now
         await self._actor.tell(item.profile, notes(status_before(item), status))
         return due
+
+
+def _backoff(times: int) -> float:
+    """Seconds until the next try after so many in a row: 0.5, 1, 2 ... 30, with jitter."""
+    return float(min(30.0, 0.25 * 2 ** min(times, 7)) * random.uniform(0.8, 1.2))

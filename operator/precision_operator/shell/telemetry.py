@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,6 +24,7 @@ from precision_api.report import ReportAttempt
 from precision_operator.cluster.watching import WatchState, WatchTarget
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.rollout.actions import Close, Collect
+from precision_operator.core.rollout.faults import Where
 from precision_operator.core.rollout.node_state import newest_attempt
 from precision_operator.core.rollout.plan import Plan
 from precision_operator.shell.cache import Cache, ObjectKind
@@ -83,6 +85,15 @@ class Telemetry:
         self._errors = Counter(
             "precision_operator_reconcile_errors", "Passes that ended early by an API error.", registry=registry
         )
+        self._faults = Counter(
+            "precision_operator_faults",
+            "Exceptions of the operator itself, by what it was that could not be planned for; each is tried again, and "
+            "its trace is in the log.",
+            ["where"],
+            registry=registry,
+        )
+        for where in get_args(Where):
+            self._faults.labels(where)
         self._actions = Counter(
             "precision_operator_actions", "Actions that plans held, by kind.", ["action"], registry=registry
         )
@@ -177,6 +188,10 @@ class Telemetry:
             self._runs.labels(run.pool, run.result, run.reason).inc()
             if run.result == "succeeded" and run.seconds is not None:
                 self._run_seconds.labels(run.pool).observe(run.seconds)
+
+    def fault(self, where: str) -> None:
+        """Count one exception that cost one object its turn."""
+        self._faults.labels(where).inc()
 
     def requested(self, verb: str, status: int) -> None:
         """Count one request to the API server; status 0 where no answer came."""

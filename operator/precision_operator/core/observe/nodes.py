@@ -76,6 +76,8 @@ class NodeFacts:
     """GPUs that the node's ResourceSlices publish."""
     taints: tuple[Taint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    unreadable: Exception | None = field(default=None, compare=False)
+    """Why nothing else is known of the node: reading it raised."""
 
 
 _FACTS: Memo[NodeFacts] = Memo()
@@ -136,9 +138,19 @@ def facts_of_all(
 
     def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
         here = of_node.get(_mapping(node.get("metadata")).get("name"), ()) if of_node else ()
-        return _FACTS.of((uid, pool_label), (node, *here), lambda: node_facts(node, pool_label, here))
+        return _FACTS.of((uid, pool_label), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, here))
 
     return {uid: facts(uid, node) for uid, node in nodes.items()}
+
+
+def _facts_or_why_not(
+    uid: str, node: Mapping[str, Any], pool_label: str, slices: Iterable[Mapping[str, Any]]
+) -> NodeFacts:
+    """The node's facts; one that can't be read costs the others nothing."""
+    try:
+        return node_facts(node, pool_label, slices)
+    except Exception as error:
+        return NodeFacts(name=str(_mapping(node.get("metadata")).get("name") or uid), uid=uid, unreadable=error)
 
 
 def same_driver(one: str, other: str) -> bool:
@@ -183,7 +195,10 @@ def _mappings(value: object) -> tuple[Mapping[str, Any], ...]:
     return tuple(item for item in value if isinstance(item, Mapping)) if isinstance(value, list | tuple) else ()
 
 
-def _texts(value: object) -> dict[str, str]:
+def _texts(value: object) -> Mapping[str, str]:
+    """A mapping of texts; the very same one where it is one already: a fleet's labels are not held twice."""
+    if isinstance(value, dict) and all(type(key) is str and type(item) is str for key, item in value.items()):
+        return value
     return {str(key): str(item) for key, item in _mapping(value).items() if item is not None}
 
 

@@ -128,6 +128,10 @@ class ReportView:
     version: str = ""
     """resourceVersion of the object that was read."""
 
+    def check(self) -> None:
+        """Read all that plans ask of the status, each once. ValueError for a time that is none."""
+        _ = self.started, self.reported_limit, self.not_fresh
+
     @cached_property
     def started(self) -> datetime | None:
         """When the agent of the newest attempt was created; None where there was none, or it isn't told."""

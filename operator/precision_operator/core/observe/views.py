@@ -13,6 +13,7 @@ from precision_api import names
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.field_sets import with_shared_field_sets
 from precision_operator.core.observe.observed import (
     JobView,
     Occupancy,
@@ -26,13 +27,15 @@ from precision_operator.core.observe.observed import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def profile_view(raw: Raw) -> ProfileView:
-    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first."""
+def profile_view(raw: Raw, problem: str = "") -> ProfileView:
+    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first.
+
+    With a `problem` that is known, the spec is not read.
+    """
     meta = _map(raw, "metadata")
     spec: ProfileSpec | None = None
-    problem = ""
     try:
-        spec = ProfileSpec.model_validate(_map(raw, "spec"))
+        spec = None if problem else ProfileSpec.model_validate(_map(raw, "spec"))
     except ValidationError as error:
         problem = spec_problem(error)
     return ProfileView(
@@ -185,7 +188,7 @@ def _report_status(raw: object) -> ReportStatus | None:
     if not isinstance(raw, Mapping):
         return None
     try:
-        return ReportStatus.model_validate(dict(raw))
+        return with_shared_field_sets(ReportStatus.model_validate(dict(raw)))
     except ValidationError:
         return None
 

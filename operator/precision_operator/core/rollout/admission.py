@@ -12,6 +12,7 @@ from precision_operator.core.observe.observed import JobView, Observed, PodView,
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout import manifest
 from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
@@ -22,7 +23,7 @@ from precision_operator.core.rollout.limits import (
     blocked_by,
     has_physical_limits,
 )
-from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan
+from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan, plan_failed
 from precision_operator.core.rollout.refusal import bare_jobs, mark_of
 from precision_operator.core.rollout.request import measurement_request, too_large
 
@@ -89,7 +90,7 @@ class Admission:
     """Nodes that would start an agent if they are idle."""
 
 
-def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
+def admit(drafts: Sequence[ProfilePlan], observed: Observed, faults: list[Fault]) -> Admission:
     """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
     in_flight = _in_flight(observed, drafts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
@@ -99,7 +100,7 @@ def admit(drafts: Sequence[ProfilePlan], observed: Observed) -> Admission:
     nodes_to_probe: list[str] = []
     while any(queues.values()):
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, in_flight))
-        for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight):
+        for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
             node_states[uid][place] = node_state
             starts += [start] if start is not None else []
             nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
@@ -128,20 +129,28 @@ def _last_tried(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> dat
 
 
 def _until_one_starts(
-    draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight
+    draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight, faults: list[Fault]
 ) -> Iterator[tuple[int, NodeState, Start | None]]:
     """What comes of the profile's next candidates, each with its place among the stands, up to one that may start.
 
     Then it may be another profile's turn.
     """
-    stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
+    try:
+        stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
+    except Exception as error:
+        faults.append(Fault("profile", draft.profile.key, error))
+        stopped = ("PlanFailed", sentence("PlanFailed", why=fault_text(error)))
     while queue:
         place = queue.popleft()
         candidate = draft.node_states[place]
         if stopped is not None:
             yield place, _as(candidate, stopped), None
             continue
-        node_state, start = _admit_candidate(draft, candidate, in_flight)
+        try:
+            node_state, start = _admit_candidate(draft, candidate, in_flight)
+        except Exception as error:
+            faults.append(Fault("node", f"{candidate.facts.name} for {draft.profile.key}", error))
+            node_state, start = plan_failed(candidate.facts, error, candidate.report), None
         yield place, node_state, start
         if node_state.reason in TENTATIVE:
             _take(in_flight, draft.profile, candidate.facts)

@@ -22,19 +22,24 @@ from precision_operator.core.rollout.actions import (
     MarkStale,
     Withdraw,
 )
+from precision_operator.core.rollout.faults import Fault
 from precision_operator.core.rollout.node_state import ProfilePlan, recorded
 from precision_operator.core.rollout.refusal import Answer, classify, cleaned, mark_of
 
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
-def cleanup(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action]:
-    """All that is to be ended, collected, marked or deleted."""
+def cleanup(observed: Observed, plans: Sequence[ProfilePlan], faults: list[Fault]) -> Iterator[Action]:
+    """All that is to be ended, collected, marked or deleted. What one Job or report raises goes to `faults`."""
     by_uid = {plan.profile.uid: plan for plan in plans}
     pods = {pod.job_uid: pod for pod in observed.pods}
     for job in observed.jobs:
         report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
-        action = _of_job(job, pods.get(job.uid), report, by_uid.get(job.profile_uid), observed)
+        try:
+            action = _of_job(job, pods.get(job.uid), report, by_uid.get(job.profile_uid), observed)
+        except Exception as error:
+            faults.append(Fault("job", f"{job.namespace}/{job.name}", error))
+            continue
         if action is not None and not job.deleting:
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
@@ -51,7 +56,10 @@ def cleanup(observed: Observed, plans: Sequence[ProfilePlan]) -> Iterator[Action
             if node not in observed.nodes and (uid, node) not in written:
                 yield from _of_lost_node(report, keep, observed.now)
     for plan in plans:
-        yield from _stale(plan, written)
+        try:
+            yield from _stale(plan, written)
+        except Exception as error:
+            faults.append(Fault("profile", plan.profile.key, error))
 
 
 def _of_job(

@@ -22,6 +22,7 @@ from precision_operator.core.observe.observed import (
 )
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.eligibility import decide, matches
+from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.limits import Tally
 from precision_operator.core.rollout.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
@@ -64,7 +65,7 @@ class ProfilePlan:
     def poll_seconds(self) -> float | None:
         """Seconds until the profile is to be looked at again; None where watches show all that it waits for."""
         reasons = {node_state.reason for node_state in self.node_states}
-        if isinstance(self.asked, Refusal):
+        if isinstance(self.asked, Refusal) and self.asked.reason != "PlanFailed":
             reasons.add("ProfileNotAccepted")
         polls = [REASONS[reason].poll_seconds for reason in reasons]
         return min([seconds for seconds in polls if seconds is not None], default=None)
@@ -88,8 +89,12 @@ class AcceptedPlan(ProfilePlan):
     asked: ResolvedProfile
 
 
-def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
-    """Where each node stands before turns are given; a candidate's reason is `Eligible`."""
+def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None = None) -> ProfilePlan:
+    """Where each node stands before turns are given; a candidate's reason is `Eligible`.
+
+    A node for which that can't be worked out waits as PlanFailed, and its exception is added to `faults`.
+    """
+    problems = [] if faults is None else faults
     asked = resolve_profile(profile, observed)
     if profile.spec is None:
         return ProfilePlan(profile, asked)
@@ -101,7 +106,7 @@ def draft(profile: ProfileView, observed: Observed) -> ProfilePlan:
         reports=observed.reports_of[profile.uid],
     )
     terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
-    node_states = tuple(_node_state_once(terms, each, found, observed) for each in matched)
+    node_states = tuple(_judged(terms, each, found, observed, problems) for each in matched)
     if profile.uid in observed.refused_of:
         node_states = tuple(_or_refused(each, profile, found, observed) for each in node_states)
     refusals = observed.refused_of.get(profile.uid, {})
@@ -153,6 +158,22 @@ def _the_same(terms: _Terms) -> _Terms:
         _TERMS.clear()
     _TERMS[terms.uid] = terms
     return terms
+
+
+def _judged(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed, faults: list[Fault]) -> NodeState:
+    """The node's stand; PlanFailed where it can't be worked out."""
+    if facts.unreadable is not None:
+        return plan_failed(facts, facts.unreadable, found.reports.get(facts.uid))
+    try:
+        return _node_state_once(terms, facts, found, observed)
+    except Exception as error:
+        faults.append(Fault("node", facts.name, error))
+        return plan_failed(facts, error, found.reports.get(facts.uid))
+
+
+def plan_failed(facts: NodeFacts, error: Exception, report: ReportView | None = None) -> NodeState:
+    """The stand of a node for which nothing could be planned."""
+    return NodeState(facts, "PlanFailed", sentence("PlanFailed", why=fault_text(error)), report)
 
 
 def _node_state_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed) -> NodeState:

@@ -6,13 +6,15 @@ for. Applied twice, a plan changes nothing: what is started, collected or droppe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from precision_operator.core.observe.observed import Observed
+from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
 from precision_operator.core.rollout.actions import Action
 from precision_operator.core.rollout.admission import admit
 from precision_operator.core.rollout.cleanup import cleanup
+from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan, draft
+from precision_operator.core.rollout.request import refusal
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,43 @@ class Plan:
     actions: tuple[Action, ...]
     nodes_to_probe: tuple[str, ...]
     """Nodes that would start an agent if they are idle: look, and plan again."""
+    faults: tuple[Fault, ...] = ()
+    """What could not be planned for: to be logged, counted and tried again."""
 
 
 def plan(observed: Observed) -> Plan:
-    """The plan for everything that is seen."""
-    admission = admit([draft(profile, observed) for profile in observed.profiles], observed)
-    return Plan(admission.plans, (*cleanup(observed, admission.plans), *admission.starts), admission.nodes_to_probe)
+    """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing."""
+    faults: list[Fault] = []
+    observed = _without_unreadable_reports(observed, faults)
+    labels = {profile.spec.pool_label for profile in observed.profiles if profile.spec is not None}
+    unread = {f.uid: f for label in labels for f in observed.facts_of(label).values() if f.unreadable is not None}
+    faults += [Fault("node", f.name, f.unreadable) for f in unread.values() if f.unreadable is not None]
+    drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
+    admission = admit(drafts, observed, faults)
+    ends = cleanup(observed, admission.plans, faults)
+    return Plan(admission.plans, (*ends, *admission.starts), admission.nodes_to_probe, tuple(faults))
+
+
+def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
+    """Where the profile's nodes stand; where that can't be worked out, a plan without nodes that says why."""
+    try:
+        return draft(profile, observed, faults)
+    except Exception as error:
+        faults.append(Fault("profile", profile.key, error))
+        nodes = observed.facts_of(profile.spec.pool_label) if profile.spec is not None else {}
+        return ProfilePlan(profile, refusal("PlanFailed", why=fault_text(error)), (), nodes)
+
+
+def _without_unreadable_reports(observed: Observed, faults: list[Fault]) -> Observed:
+    """The same world without reports whose times make no sense: their nodes are measured anew."""
+    readable = [report for report in observed.reports if _is_readable(report, faults)]
+    return observed if len(readable) == len(observed.reports) else replace(observed, reports=tuple(readable))
+
+
+def _is_readable(report: ReportView, faults: list[Fault]) -> bool:
+    try:
+        report.check()
+    except Exception as error:
+        faults.append(Fault("report", f"{report.namespace}/{report.name}", error))
+        return False
+    return True

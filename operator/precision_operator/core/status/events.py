@@ -45,8 +45,8 @@ def notes(before: ProfileStatus, after: ProfileStatus) -> tuple[Note, ...]:
 
 
 def _is_notable(reason: str) -> bool:
-    """Whether nodes with this reason are worth an event: failed ones, and those whose agent the cluster refuses."""
-    return RULES[reason].notable if reason in RULES else REASONS[reason].kind == "failed"
+    """Whether nodes with this reason are worth an event: failed ones, refused ones, and those that we fail at."""
+    return RULES[reason].notable if reason in RULES else REASONS[reason].kind == "failed" or reason == "PlanFailed"
 
 
 def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:

@@ -36,6 +36,7 @@ REASONS_SHOWN = 32
 POOLS_SHOWN = 64
 OUTLIERS_SHOWN = 16
 REFUSALS_SHOWN = 32
+PLAN_FAILED = "PlanFailed"
 TOLD = ("skipped", "failed")
 """States whose reasons a user wants to read, beside those of nodes that wait."""
 
@@ -46,6 +47,8 @@ Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Inva
 
 def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> ProfileStatus:
     """The status of one profile, whole: what it says replaces what was there."""
+    if isinstance(plan.asked, Refusal) and plan.asked.reason == PLAN_FAILED:
+        return unplanned_status(plan, now, plan.asked.message)
     before = status_before(plan)
     measured = readings(plan)
     slow = tuple(one for one in _standings(plan, measured) if one.slow)
@@ -76,6 +79,20 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         refusals=_refusals(plan),
         pools=tuple(pools),
     )
+
+
+def unplanned_status(plan: ProfilePlan, now: datetime, message: str) -> ProfileStatus:
+    """The status as it was, with the reason that it stands still: nothing could be planned for this profile."""
+    before = status_before(plan)
+    rows = ((names.PROGRESSING, False), (names.DEGRADED, True))
+    changed = [
+        condition(before.conditions, kind, holds, PLAN_FAILED, message, now, plan.profile.generation)
+        for kind, holds in rows
+    ]
+    others = [row for row in before.conditions if row.type not in (names.PROGRESSING, names.DEGRADED)]
+    order = (names.ACCEPTED, names.PROGRESSING, names.COMPLETE, names.DEGRADED)
+    conditions = sorted([*others, *changed], key=lambda row: order.index(row.type) if row.type in order else len(order))
+    return before.model_copy(update={"phase": "Degraded", "conditions": tuple(conditions)})
 
 
 def _next_run(plan: ProfilePlan, now: datetime) -> str | None:
