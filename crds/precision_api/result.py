@@ -197,6 +197,9 @@ class Energy(Record):
     updates: Count | None = Field(None, description="Distinct updates of the sensor within the windows.")
     seconds: float | None = Field(None, ge=0, description="Length of the windows together.")
     sensor_accuracy: SensorAccuracy = "unverified"
+    method: Literal["counter", "integral"] = Field(
+        "counter", description="The energy counter, checked by the integral of power; or the integral alone."
+    )
 
     @model_validator(mode="after")
     def _valid_or_absent(self) -> Energy:
@@ -412,6 +415,9 @@ class Sensor(Record):
     counter_update_seconds: float | None = None
     power_update_seconds: float | None = None
     agreement: float | None = Field(None, description="Counter's energy over the integral's, square-wave load.")
+    counter_scope: Literal["gpu", "more"] | None = Field(
+        None, description="What the energy counter covers: the GPU, or more of its module, as on GH200."
+    )
     message: Note = ""
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from precision_agent.cases import Variant
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import SensorRow, recordings
-from precision_agent.sampling.calibrate import calibrated, disagrees, idle_watts, square_wave
+from precision_agent.sampling.calibrate import (
+    calibrated,
+    counter_scope,
+    disagrees,
+    idle_watts,
+    period,
+    square_wave,
+)
 from precision_api.result import Failure, Sensor
 from tests.support.fake_backend import FakeBackend, devices_of
 
@@ -63,6 +71,52 @@ def test_a_counter_ten_percent_off_is_not(factor: float) -> None:
 def test_a_gpu_without_a_counter_leaves_the_accuracy_unverified_with_the_reason() -> None:
     found = calibrated(recordings([SensorRow(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]), WINDOW)
     assert (found.accuracy, found.message, disagrees(found)) == ("unverified", "no_energy_counter", False)
+
+
+def on_a_module(factor: float, uuid: str = "GPU-0", cpu_watts: int = 150) -> list[SensorRow]:
+    """The square wave of a GPU whose module's sensor sees it and a CPU."""
+    return [
+        replace(row, module_milliwatts=(row.milliwatts or 0) + cpu_watts * 1000) for row in rows(factor, uuid)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("factor", "cpu_watts", "scope"),
+    [
+        (1.0, 150, "gpu"),
+        (1.375, 150, "more"),  # 400 W of a GPU and 150 of a CPU
+        (1.2, 150, "more"),  # the GPU and its memory, say
+        (1.6, 150, None),  # more than the module draws
+        (0.8, 150, None),  # less than the GPU draws
+        (1.2, 0, None),
+    ],
+    ids=["of-the-gpu", "of-the-module", "of-a-part-of-it", "above-the-module", "below-the-gpu", "module-is-the-gpu"],
+)
+def test_a_counter_between_the_gpus_draw_and_its_modules_covers_more(
+    factor: float, cpu_watts: int, scope: str | None
+) -> None:
+    found = calibrated(recordings(on_a_module(factor, cpu_watts=cpu_watts)), WINDOW)
+    assert found.counter_scope == scope
+    assert disagrees(found) == (scope is None)
+    assert found.agreement == pytest.approx(factor, rel=0.03)
+
+
+def test_a_counter_that_covers_more_leaves_the_accuracy_unverified_and_says_how_energy_is_taken() -> None:
+    found = calibrated(recordings([*on_a_module(1.375), *on_a_module(1.375, "GPU-1")]), WINDOW)
+    assert (found.accuracy, counter_scope(found)) == ("unverified", "more")
+    assert "integral of the GPU's power alone" in found.message
+
+
+def test_one_gpu_whose_counter_is_its_own_leaves_the_node_without_an_explanation() -> None:
+    found = calibrated(recordings([*on_a_module(1.375), *rows(uuid="GPU-1")]), WINDOW)
+    assert (found.counter_scope, disagrees(found)) == (None, True)
+
+
+def test_the_period_is_that_of_the_sensor_that_energy_is_taken_from() -> None:
+    both = Sensor(counter_update_seconds=0.1, power_update_seconds=0.025)
+    assert period(both) == 0.1
+    assert period(both.model_copy(update={"counter_scope": "more"})) == 0.025
+    assert period(Sensor(counter_update_seconds=0.1, counter_scope="more")) == 0.1
 
 
 def test_idle_power_adds_up_over_gpus_and_counts_a_module_once() -> None:

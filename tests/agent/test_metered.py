@@ -67,6 +67,21 @@ def test_each_part_has_its_own_power_and_validity_is_pooled_over_all_of_them() -
     assert found.updates >= 60
 
 
+def test_a_counter_that_covers_the_module_is_left_out_and_power_is_by_the_integral_alone() -> None:
+    found = recorded(windows())
+    own = found["GPU-0"].gpu
+    module = replace(own, counter=tuple(replace(one, millijoules=one.millijoules * 7 // 5) for one in own.counter))
+    of_module = {"GPU-0": replace(found["GPU-0"], gpu=module)}
+    assert names(powers(of_module, windows())) == ["counter_disagrees"]
+    told = node_power_by_part(of_module, windows(), ["GPU-0"], WindowSensors({}, 0.1, counter_scope="more"))
+    assert isinstance(told, NodePower)
+    assert {part: pytest.approx(watts, rel=0.05) for part, watts in WATTS.items()} == dict(told.watts)
+    assert (told.counted, told.scope) == (False, "gpu")
+    plain = powers(found, windows())
+    assert isinstance(plain, NodePower)
+    assert plain.counted
+
+
 def test_the_watts_of_all_gpus_add_up() -> None:
     found = powers(recorded(windows()) | recorded(windows(), "GPU-1", 2.0), windows())
     assert isinstance(found, NodePower)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from precision_agent.backends.replay import Replay
 from precision_agent.backends.replay_sensors import ReplaySensors, sensing
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
+from precision_agent.power.energy import Trace
 from precision_agent.power.preflight import Health
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings, SensorRow, recordings
@@ -388,6 +389,25 @@ def test_a_gpu_without_samples_voids_the_nodes_energy() -> None:
 
 def test_a_calibration_that_disagrees_voids_all_energy() -> None:
     assert energy_reasons(with_sensors(lambda found: found, Sensor(agreement=1.2))) == ("counter_disagrees",)
+
+
+def test_a_counter_that_covers_the_module_leaves_energy_by_the_integral_and_says_so() -> None:
+    def faster(found: Recordings) -> Recordings:
+        return Recordings({uuid: replace(one, gpu=of_module(one.gpu)) for uuid, one in found.gpus.items()})
+
+    def of_module(own: Trace) -> Trace:
+        """Its counter is the module's; its power is renewed with each reading, as no real draw stands still."""
+        counter = tuple(replace(each, millijoules=each.millijoules * 7 // 5) for each in own.counter)
+        power = tuple(replace(each, watts=each.watts + number % 2 / 1000) for number, each in enumerate(own.power))
+        return replace(own, counter=counter, power=power)
+
+    outcome = with_sensors(faster, Sensor(agreement=1.4, counter_scope="more"))
+    assert energy_reasons(outcome) == ()
+    training = of(outcome, "bf16").training
+    assert training is not None
+    assert training.energy is not None
+    assert (training.energy.method, training.energy.scope) == ("integral", "gpu")
+    assert energy_reasons(with_sensors(faster, Sensor(agreement=1.4))) == ("counter_disagrees",)
 
 
 def test_a_counter_that_runs_too_fast_is_found_out_by_the_arithmetic_itself() -> None:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import median
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
 from precision_agent.power.reasons import Reason
 from precision_api.result import PowerScope
 
+CounterScope = Literal["gpu", "more"]
 Curve = tuple[tuple[float, float], ...]
 """(seconds, value), times strictly rising."""
 
@@ -64,12 +65,22 @@ _Timed = TypeVar("_Timed", PowerSample, CounterReading)
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All that one sensor told, in any order; a module has no energy counter. `lost`: it stopped to answer."""
+    """All that one sensor told, in any order; a module has no energy counter. `lost`: it stopped to answer.
+
+    `counter_scope` is `more` where the counter covers more than the GPU (GH200: the whole module, Zeus' pull request
+    172): its energy is then another thing's, and only the integral is the GPU's.
+    """
 
     power: tuple[PowerSample, ...] = ()
     counter: tuple[CounterReading, ...] = ()
     scope: PowerScope = "gpu"
     lost: bool = False
+    counter_scope: CounterScope = "gpu"
+
+    @property
+    def counts(self) -> bool:
+        """Whether its counter and its power are of the same thing."""
+        return self.scope == "gpu" and self.counter_scope == "gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +116,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class EnergyReading:
-    """Energy over the windows of one recipe, `seconds` long together; None where there are `reasons`."""
+    """Energy over the windows of one recipe, `seconds` long together; None where there are `reasons`.
+
+    `counted`: by the energy counter, which the integral of power agrees with; else by the integral alone.
+    """
 
     joules: float | None
     seconds: float
     updates: int
     scope: PowerScope = "gpu"
     reasons: tuple[Reason, ...] = ()
+    counted: bool = True
 
     def __post_init__(self) -> None:
         if (self.joules is None) != bool(self.reasons):
@@ -130,14 +145,14 @@ def mean_power(trace: Trace, windows: Sequence[Window], load: Load, limits: Limi
     seconds = math.fsum(window.seconds for window in windows)
     renewed = sum(updates(part, window) for window, part in parts)
     integrals = [integral(part.power, window, limits) for window, part in parts]
-    counts = [counted(part.counter, window, limits) for window, part in parts] if trace.scope == "gpu" else integrals
+    counts = [counted(part.counter, window, limits) for window, part in parts] if trace.counts else integrals
     reasons = [found for found in (*integrals, *counts) if isinstance(found, Reason)]
     reasons += _too_little(trace, seconds, renewed, limits) + _locked(trace, load)
     by_integral, joules = (math.fsum(f for f in many if not isinstance(f, Reason)) for many in (integrals, counts))
     if not reasons and abs(by_integral - joules) > limits.disagreement * joules:
         reasons.append(why.COUNTER_DISAGREES)
     told = tuple(dict.fromkeys(reasons))
-    return EnergyReading(None if told else joules, seconds, renewed, trace.scope, told)
+    return EnergyReading(None if told else joules, seconds, renewed, trace.scope, told, trace.counts)
 
 
 def without_pauses(found: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
@@ -200,8 +215,9 @@ def counted(readings: Iterable[CounterReading], window: Window, limits: Limits =
 
 
 def updates(trace: Trace, window: Window) -> int:
-    """How often the sensor was renewed within the window: its counter moved, or a module's power changed."""
-    if trace.scope == "gpu":
+    """How often the sensor was renewed within the window: its counter moved, or without one of its own its power
+    changed."""
+    if trace.counts:
         moments = [reading.at for reading in _moved(_whole(trace.counter))]
     else:
         points = _rising((sample.at, sample.watts) for sample in trace.power)
@@ -235,7 +251,7 @@ def _too_little(trace: Trace, seconds: float, renewed: int, limits: Limits) -> l
 
 
 def _locked(trace: Trace, load: Load) -> list[Reason]:
-    sensor = load.sensor_seconds or sensor_period(trace.counter)
+    sensor = load.sensor_seconds or sensor_period(trace.counter)  # of a counter of more, too: nothing better is known
     if sensor is None:
         return []
     locked = lock_with_pauses(load.step_seconds, sensor, load.longest_pause_seconds, load.calls)

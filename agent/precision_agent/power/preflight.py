@@ -2,18 +2,21 @@
 
 The rules are in docs/development/method.md, "Preflight".
 MIG, a row remap that waits or failed, uncorrectable ECC errors since the last reset, memory or utilisation above idle:
-each is a finding with its name. What the driver does not tell bars nothing, and is told as unknown. The aggregate ECC
-count is recorded only: it would bar a repaired GPU for ever.
+each is a finding with its name. Memory in use on a GPU that is a NUMA node may be nobody's: it is read twice there.
+What the driver does not tell bars nothing, and is told as unknown. The aggregate ECC count is recorded only: it would
+bar a repaired GPU for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from precision_agent.power.numa import system_bytes
 from precision_agent.power.nvml import IDLE_MEMORY_BYTES, IDLE_UTILISATION_PERCENT
 from precision_api import exits
 
@@ -22,7 +25,9 @@ from precision_api import exits
 class Health:
     """One GPU before the run; None where this driver or GPU does not tell, `error` where it does not answer at all.
 
-    `module` is the board's serial number: GPUs that share it share its power sensor. It is not published.
+    `module` is the board's serial number: GPUs that share it share its power sensor. It is not published. Of a GPU that
+    is a NUMA node of the system (`numa_node`): `system_bytes` of its memory are the system's own pages, `processes`
+    have a context on it, and `moved_bytes` is how far its used memory changed between two readings.
     """
 
     uuid: str
@@ -36,6 +41,10 @@ class Health:
     enforced_limit_watts: float | None = None
     module: str | None = None
     error: str | None = None
+    numa_node: int | None = None
+    system_bytes: int | None = None
+    processes: int | None = None
+    moved_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,21 @@ class Check:
 
 
 UNHEALTHY = exits.GPU_UNHEALTHY
+STILL_BYTES = 64 << 20
+"""Assumed, not tried on a GPU: what the used memory of an idle GPU may change by within a second."""
+READ_AGAIN_SECONDS = 1.0
+
+
+def _full(gpu: Health) -> bool:
+    """Whether more is in use than the driver's own reserve and the system's pages."""
+    return (gpu.memory_used_bytes or 0) - (gpu.system_bytes or 0) > IDLE_MEMORY_BYTES
+
+
+def _is_left_over(gpu: Health) -> bool:
+    """Whether memory in use is what ended processes left, as the driver keeps it in NUMA mode: nobody has a context
+    there, and it stands still."""
+    return gpu.processes == 0 and gpu.moved_bytes is not None and gpu.moved_bytes <= STILL_BYTES
+
 
 CHECKS: tuple[Check, ...] = (
     Check("gpu_unreachable", UNHEALTHY, lambda gpu: gpu.error is not None, "does not answer: {error}"),
@@ -84,7 +108,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "memory_in_use",
         exits.GPU_BUSY,
-        lambda gpu: (gpu.memory_used_bytes or 0) > IDLE_MEMORY_BYTES,
+        lambda gpu: _full(gpu) and not _is_left_over(gpu),
         "has {memory_used_bytes} bytes in use before the measurement: somebody else is on it",
     ),
     Check(
@@ -119,18 +143,35 @@ def health(nvml: Any, uuids: Iterable[str]) -> tuple[Health, ...]:
     return tuple(_health(nvml, uuid) for uuid in uuids)
 
 
-def read_health(uuids: Sequence[str], library: Any = None) -> tuple[Health, ...]:
-    """The same, with NVML opened and closed; a library that does not open is an error of every GPU."""
+def read_health(
+    uuids: Sequence[str], library: Any = None, wait: Callable[[float], None] = time.sleep
+) -> tuple[Health, ...]:
+    """The same, with NVML opened and closed; a library that does not open is an error of every GPU.
+
+    Where a GPU is a NUMA node and its memory is in use, all are read again after a second.
+    """
     try:
         nvml = library or importlib.import_module("pynvml")
         nvml.nvmlInit()
     except Exception as error:  # an ImportError, or an error of a library that may not be there to name
         return tuple(Health(uuid, error=str(error)) for uuid in uuids)
     try:
-        return health(nvml, uuids)
+        first = health(nvml, uuids)
+        if not any(gpu.numa_node is not None and _full(gpu) for gpu in first):
+            return first
+        wait(READ_AGAIN_SECONDS)
+        return tuple(_moved(*pair) for pair in zip(first, health(nvml, uuids), strict=True))
     finally:
         with contextlib.suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
+
+
+def _moved(first: Health, second: Health) -> Health:
+    """The second reading, with the change of used memory since the first on a GPU that is a NUMA node."""
+    both = (first.memory_used_bytes, second.memory_used_bytes)
+    if second.numa_node is None or both[0] is None or both[1] is None:
+        return second
+    return replace(second, moved_bytes=abs(both[1] - both[0]))
 
 
 def _health(nvml: Any, uuid: str) -> Health:
@@ -147,6 +188,8 @@ def _health(nvml: Any, uuid: str) -> Health:
     mig, remap = ask("nvmlDeviceGetMigMode"), ask("nvmlDeviceGetRemappedRows")
     memory, busy = ask("nvmlDeviceGetMemoryInfo", nvml.nvmlMemory_v2), ask("nvmlDeviceGetUtilizationRates")
     limit, kind = ask("nvmlDeviceGetEnforcedPowerLimit"), nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    node = ask("nvmlDeviceGetNumaNodeId")
+    processes = None if node is None else ask("nvmlDeviceGetComputeRunningProcesses")
     return Health(
         uuid=uuid,
         mig_enabled=None if mig is None else bool(mig[0]),
@@ -158,6 +201,9 @@ def _health(nvml: Any, uuid: str) -> Health:
         utilisation_percent=None if busy is None else int(busy.gpu),
         enforced_limit_watts=None if limit is None else limit / 1e3,
         module=ask("nvmlDeviceGetSerial"),
+        numa_node=node,
+        system_bytes=None if node is None else system_bytes(node),
+        processes=None if processes is None else len(processes),
     )
 
 

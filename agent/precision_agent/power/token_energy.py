@@ -53,7 +53,8 @@ def node_power(meters: Sequence[MeteredGpus], measured: Iterable[str]) -> Energy
     seconds = max(meter.energy.seconds for meter in meters)
     joules = math.fsum((meter.energy.watts or 0.0) * seconds for meter in meters)
     renewed = min(meter.energy.updates for meter in meters)
-    return EnergyReading(None if told else joules, seconds, renewed, scopes.pop(), told)
+    counted = all(meter.energy.counted for meter in meters)
+    return EnergyReading(None if told else joules, seconds, renewed, scopes.pop(), told, counted)
 
 
 def meters_of(energies: Mapping[str, EnergyReading], modules: Mapping[str, str]) -> tuple[MeteredGpus, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
 from precision_agent.power.energy import (
+    CounterScope,
     EnergyReading,
     Limits,
     Load,
@@ -49,6 +50,8 @@ class NodePower:
     updates: int
     scope: PowerScope
     by_abba_block: Mapping[int, Mapping[Part, float]] = field(default_factory=dict)
+    counted: bool = True
+    """By the energy counter; else by the integral of power alone."""
 
     def abba_blocks(self) -> frozenset[int]:
         """Those in which the power of the layers, most of a step's energy, is known by itself."""
@@ -67,11 +70,13 @@ class NodePower:
 
 @dataclass(frozen=True, slots=True)
 class WindowSensors:
-    """What is known of the sensors: the board of each GPU (UUIDs), their period, and when the GPUs were at rest."""
+    """What is known of the sensors: the board of each GPU (UUIDs), their period, when the GPUs were at rest, and what
+    their energy counters cover."""
 
     modules: Mapping[str, str]
     sensor_seconds: float
     rests: tuple[Window, ...] = ()
+    counter_scope: CounterScope = "gpu"
 
 
 def node_power_by_part(
@@ -83,7 +88,7 @@ def node_power_by_part(
     missing = [name for name in names if name not in recordings]
     if missing:
         return (why.NO_SAMPLER,)
-    traces = {name: in_order(_trace(recordings[name])) for name in names}
+    traces = {name: in_order(_trace(recordings[name], known.counter_scope)) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
     whole = _whole(traces, windows, known)
@@ -98,7 +103,8 @@ def node_power_by_part(
         if found.watts is None:
             return found.reasons
         watts[part] = found.watts
-    return NodePower(watts, whole.seconds, whole.updates, whole.scope, _by_abba_block(traces, windows, known))
+    by_abba_block = _by_abba_block(traces, windows, known)
+    return NodePower(watts, whole.seconds, whole.updates, whole.scope, by_abba_block, whole.counted)
 
 
 def _by_abba_block(
@@ -116,9 +122,11 @@ def _by_abba_block(
     return found
 
 
-def _trace(recording: Recording) -> Trace:
+def _trace(recording: Recording, counter_scope: CounterScope) -> Trace:
     """The GPU's own sensor, else the module's where only that one tells."""
-    return recording.module if recording.module.power and not recording.gpu.power else recording.gpu
+    if recording.module.power and not recording.gpu.power:
+        return recording.module
+    return replace(recording.gpu, counter_scope=counter_scope)
 
 
 def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:

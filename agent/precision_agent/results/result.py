@@ -28,7 +28,7 @@ from precision_agent.results.power_windows import (
 from precision_agent.results.profiling import After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, RecipePower
-from precision_agent.sampling.calibrate import disagrees
+from precision_agent.sampling.calibrate import counter_scope, disagrees
 from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.sample import Samples
 from precision_api import stats
@@ -243,7 +243,7 @@ def _power(variant: Variant, found: Found) -> PowerOrReason:
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(variant.label, ())
-    known = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests)
+    known = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor))
     return node_power_by_part(found.recordings.gpus, windows, found.run.names, known)
 
 

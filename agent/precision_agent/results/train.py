@@ -226,7 +226,9 @@ def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower
     rate = steps.rates.tokens_per_second.value
     idle = metering.idle_watts.get(found.scope)
     told = token_energy(
-        EnergyReading(watts * found.seconds, found.seconds, found.updates, found.scope), rate * found.seconds, idle
+        EnergyReading(watts * found.seconds, found.seconds, found.updates, found.scope),
+        rate * found.seconds,
+        idle,
     )
     if isinstance(told, tuple):
         return _void(told, metering)
@@ -243,6 +245,7 @@ def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower
         updates=found.updates,
         seconds=found.seconds,
         sensor_accuracy=metering.accuracy,
+        method="counter" if found.counted else "integral",
     )
 
 

@@ -27,7 +27,7 @@ from precision_agent.results.train import Measured
 from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.request_reading import halved, read_request
 from precision_agent.run.trial import fitted, on_cpu
-from precision_agent.sampling.calibrate import WAVES, calibrated, square_wave
+from precision_agent.sampling.calibrate import WAVES, calibrated, period, square_wave
 from precision_agent.sampling.devices import Call, Stop
 from precision_agent.sampling.sample import (
     LEAST_ABBA_BLOCKS,
@@ -285,7 +285,7 @@ class _Run:
         wave = square_wave(opened.devices, variant, self.stop, self.around.waves)
         if wave:
             sensor = calibrated(sensors.recordings().gpus, wave.window)
-            seconds = sensor.counter_update_seconds or sensor.power_update_seconds or sensing.sensor_seconds
+            seconds = period(sensor) or sensing.sensor_seconds
             sensing = replace(sensing, sensor=sensor, sensor_seconds=seconds, rests=wave.rests)
         plan = self.around.warm_up
         longest = min(plan.longest_seconds, LONGEST_SECONDS, WARM_UP_SHARE * self.request.deadline_seconds)

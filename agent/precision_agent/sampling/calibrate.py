@@ -22,6 +22,7 @@ from precision_agent.power import reasons as why
 from precision_agent.power.energy import (
     LIMITS,
     CounterReading,
+    CounterScope,
     PowerSample,
     Trace,
     Window,
@@ -41,6 +42,8 @@ WAVES = 10
 EDGE_UPDATES = 2
 """Sensor periods after the end of a load in which a reading may still hold some of it."""
 LEAST_REST_SAMPLES = 5
+APART = "counter and integral are more than 5 % apart"
+MORE = "the energy counter covers more of the module than the GPU: energy is the integral of the GPU's power alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:
     periods = [sensor_period(readings) for readings in counters]
     power = [_power_period(samples) for samples in powers]
     ratios = [_agreement(one.gpu, window) for one in recordings.values()]
+    beyond = bool(ratios) and all(_covers_more(one, window) for one in recordings.values())
     known = [ratio for ratio in ratios if isinstance(ratio, float)]
     reasons = [ratio.name for ratio in ratios if isinstance(ratio, Reason)]
     worst = max(known, key=lambda ratio: abs(math.log(ratio)), default=None)
@@ -124,13 +128,26 @@ def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:
         counter_update_seconds=max((period for period in periods if period), default=None),
         power_update_seconds=max((period for period in power if period), default=None),
         agreement=worst,
-        message="" if good else ", ".join(dict.fromkeys(reasons)) or "counter and integral are more than 5 % apart",
+        counter_scope="gpu" if good else "more" if beyond else None,
+        message="" if good else MORE if beyond else ", ".join(dict.fromkeys(reasons)) or APART,
     )
 
 
+def counter_scope(sensor: Sensor | None) -> CounterScope:
+    """What the energy counters cover; the GPU where nothing else was found."""
+    return "more" if sensor and sensor.counter_scope == "more" else "gpu"
+
+
+def period(sensor: Sensor) -> float | None:
+    """Seconds between two updates of the sensor that energy is taken from; None where they were not seen."""
+    both = (sensor.counter_update_seconds, sensor.power_update_seconds)
+    first, second = both if counter_scope(sensor) == "gpu" else both[::-1]
+    return first or second
+
+
 def disagrees(sensor: Sensor | None) -> bool:
-    """Whether the calibration found counter and integral further apart than energy allows."""
-    if sensor is None:
+    """Whether the calibration found counter and integral further apart than energy allows, and both of one GPU."""
+    if sensor is None or counter_scope(sensor) == "more":
         return False
     apart = sensor.agreement is not None and abs(sensor.agreement - 1) > LIMITS.disagreement
     return apart or why.COUNTER_DISAGREES.name in sensor.message
@@ -143,6 +160,18 @@ def _agreement(trace: Trace, window: Window) -> float | Reason:
     if isinstance(by_integral, Reason):
         return by_integral
     return by_counter / by_integral if by_counter > 0 and by_integral > 0 else why.COUNTER_DISAGREES
+
+
+def _covers_more(found: Recording, window: Window) -> bool:
+    """Whether the counter is above the GPU's own draw and not above its module's: then it covers a part of the module.
+
+    Only where the driver tells both draws. A counter that is off on a plain GPU has no such explanation.
+    """
+    joules = counted(found.gpu.counter, window)
+    gpu, module = integral(found.gpu.power, window), integral(found.module.power, window)
+    if isinstance(joules, Reason) or isinstance(gpu, Reason) or isinstance(module, Reason):
+        return False
+    return gpu * (1 + LIMITS.disagreement) < joules <= module * (1 + LIMITS.disagreement)
 
 
 _Timed = TypeVar("_Timed", CounterReading, PowerSample)
