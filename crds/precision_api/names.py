@@ -33,6 +33,7 @@ ANNOTATION_BASIS = f"{GROUP}/basis"
 ANNOTATION_DRIVER = f"{GROUP}/driver"
 ANNOTATION_WORKLOAD = f"{GROUP}/workload"
 ANNOTATION_REQUEST_HASH = f"{GROUP}/request-hash"
+ANNOTATION_DEADLINE = f"{GROUP}/deadline-seconds"
 
 DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"
 GPU_RESOURCE = "nvidia.com/gpu"

@@ -205,6 +205,11 @@ class Rollout(Document):
         None,
         description="Stop when more nodes than this (or this per cent of the eligible ones) have failed in a run.",
     )
+    max_image_pulls: IntOrPercent = Field(
+        2,
+        description="Most agents that pull their image at once, on nodes that neither list it nor have run it: a "
+        "number, or a per cent of the eligible nodes.",
+    )
     per_topology: tuple[TopologyLimit, ...] = Field(
         (), max_length=4, description="Limits by rack, NVLink domain, zone; agents of other profiles count too."
     )
@@ -286,7 +291,14 @@ class Idle(Document):
 
     required: bool = Field(True, description="Measure only nodes on which no pod holds GPUs.")
     pending_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
-        300, description="How long an agent may wait for its place and its image before it gives the place back."
+        300,
+        description="How long an agent's pod may wait to be scheduled, and its image may fail to be pulled, before the "
+        "place is given back.",
+    )
+    start_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
+        1800,
+        description="How long a scheduled agent may take to pull its image and start; until then that counts as no "
+        "failure. The default is enough for 20 GB at 12 MB/s.",
     )
     queue_timeout_seconds: Annotated[int, Field(ge=60, le=604_800)] | None = Field(
         None, description="How long Kueue may hold an agent before its place is given back. Default: for ever."

@@ -105,6 +105,12 @@ class ReportAttempt(StatusDocument):
     disruptions: int = Field(
         0, ge=0, description="Attempts in a row, this one included, that were disrupted: the rest grows with them."
     )
+    node_losses: int = Field(
+        0,
+        ge=0,
+        description="Attempts in a row that were lost with the node: it went, did not answer, or its kubelet ended the "
+        "pod. Three quarantine it; a result or a drain sets this to 0.",
+    )
     basis: dict[ShortText, ShortText] = Field(
         {}, max_length=8, description="What the run was started for: spec, agent, driver, hardware, schedule, rerun."
     )

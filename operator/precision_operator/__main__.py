@@ -81,7 +81,7 @@ def terms_of(options: argparse.Namespace) -> LeaseTimings:
 async def run(options: argparse.Namespace) -> None:
     """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to, LeaseLost."""
     configured = configured_by(options)
-    cache, telemetry, stop = Cache(), Telemetry(), asyncio.Event()
+    cache, telemetry, stop = Cache(configured.settings.allowed_images), Telemetry(), asyncio.Event()
     on_signals = partial(_on_signals, stop)
     on_signals()
     async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as elector:

@@ -68,7 +68,7 @@ def test_each_real_node_gets_a_row_with_the_reason_that_the_operator_would_give(
     real = [as_node(entry) for entry in GOLDEN["nodes"]]
     named = [{**node, "metadata": {**node["metadata"], "name": f"node-{i}"}} for i, node in enumerate(real)]
     path = nodes_file(tmp_path, *named)
-    found = printed("-f", profile_file(tmp_path, rollout={"maxConcurrent": 9}), "--nodes", path)
+    found = printed("-f", profile_file(tmp_path, rollout={"maxConcurrent": 9, "maxImagePulls": 9}), "--nodes", path)
     assert [list(row) for row in found] == [["node", "decision", "reason", "message"]] * len(real)
     assert [row["node"] for row in found] == [f"node-{i}" for i in range(len(real))]
     told = ["WouldStart" if reason == "Eligible" else reason for reason in REAL_NODES.values()]

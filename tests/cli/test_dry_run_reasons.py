@@ -25,7 +25,7 @@ from precision_operator.core.status.why import NodeAnswer, why
 from precision_operator.shell.gather import KUEUE
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
-from tests.support.situations import SITUATIONS, STUCK, Situation
+from tests.support.situations import SITUATIONS, STUCK, UNRESPONSIVE, UNSCHEDULED, Situation
 from tests.support.world import observed, profile
 
 KEY = "ml/nightly"
@@ -36,6 +36,9 @@ NOT_TOLD: Mapping[str, str] = {
     "ProfileNotAccepted": "the refusal itself ends the command, with its own reason and sentence",
     "InvalidSpec": "the file is read field by field before anything is planned: every wrong field gets its own line",
     "PodLost": "said of an attempt that is over: the node itself is queued again, or would start",
+    "Preempted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
+    "Drained": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
+    "Evicted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "Disrupted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "ResultTruncated": "the node is Measured; that its full result is lost is said in its report",
     "ResultDigestMismatch": "the node is Measured; that its full result is lost is said in its report",
@@ -62,6 +65,8 @@ ABOUT_TO_END: Mapping[str, Situation] = {
         ),
         {"seconds": 600},
     ),
+    "PendingTooLong": UNSCHEDULED,
+    "NodeUnresponsive": UNRESPONSIVE,
 }
 """What the operator is about to do to an attempt, where the common situation is of the time after."""
 

@@ -114,7 +114,7 @@ WAITING: dict[str, tuple[tuple[PodView, ...], str, str]] = {
         "PendingTooLong",
         "disrupted",
     ),
-    "for a volume": ((pod(LATE, "Pending", waiting_reason="ContainerCreating"),), "PendingTooLong", "failed"),
+    "for a secret": ((pod(LATE, "Pending", waiting_reason="CreateContainerConfigError"),), "StartTooLong", "failed"),
 }
 
 

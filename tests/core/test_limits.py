@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
-from precision_operator.core.observe.observed import Observed, ProfileView
+from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView
+from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
@@ -50,7 +51,7 @@ RACK = "example.com/rack"
 POOL = "NVIDIA-H100-80GB-HBM3"
 OTHER = "uid-of-another-profile"
 MINE = "uid-nightly"
-OF_THE_CANDIDATE = {"facts", "taken_by", "attempt", "elsewhere"}
+OF_THE_CANDIDATE = {"facts", "taken_by", "attempt", "elsewhere", "cold"}
 
 
 def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
@@ -65,6 +66,12 @@ def request(**changes: Any) -> AdmissionRequest:
     measured_for = accepted(changes.pop("profile", profile()))
     free = BudgetView(observed=observed(), profile=measured_for, live=(), tally=fared(), limits={}, starts={})
     return AdmissionRequest(replace(free, **changes), **own)
+
+
+def lacking(requests: Requests) -> AdmissionRequest:
+    """A turn on an idle node whose pods request that much."""
+    here = node_facts(node_object(allocatable={"cpu": "96", "memory": "256Gi", "nvidia.com/gpu": "8"}))
+    return request(facts=here, observed=observed(occupancy={here.name: Occupancy(None, requests=requests)}))
 
 
 def rolled_out(**rollout: Any) -> ProfileView:
@@ -159,7 +166,19 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         ),
         "It may start at 2026-11-21T09:00:01Z.",
     ),
+    "ImagePullLimitReached": (
+        request(cold=True, pulling=2),
+        "As many nodes pull the agent's image as spec.rollout.maxImagePulls allows (2), and this one does not list it.",
+    ),
     "Busy": (request(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
+    "InsufficientCPU": (
+        lacking(Requests(cpu_millis=92_001)),
+        "The agent requests 4 CPUs, and the pods on the node request 92001m of its 96.",
+    ),
+    "InsufficientMemory": (
+        lacking(Requests(memory_bytes=225 * 1024**3)),
+        "The agent requests 32.0Gi of memory, and the pods on the node request 225.0Gi of its 256.0Gi.",
+    ),
     "CheckingIdle": (request(observed=observed(occupancy={})), "It starts by itself if they are."),
 }
 
@@ -181,6 +200,10 @@ def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read()
 
 
 AT_THE_EDGE: dict[str, AdmissionRequest] = {
+    "a pull beside as many as may run": request(pulling=2),
+    "room for one more pull": request(cold=True, pulling=1),
+    "just as much CPU as is left": lacking(Requests(cpu_millis=92_000)),
+    "just as much memory as is left": lacking(Requests(memory_bytes=224 * 1024**3)),
     "no budget at all": request(),
     "as many failures as are allowed": request(profile=rolled_out(maxFailures=2), tally=fared(failed=2)),
     "a failure after the canary is through": request(profile=rolled_out(canary=2), tally=fared(succeeded=2, failed=1)),

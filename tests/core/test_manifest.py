@@ -150,8 +150,10 @@ def test_each_deadline_leaves_room_for_the_one_inside_it(preset: str) -> None:
     environment = job["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"]
     agent = json.loads(environment)["deadline_seconds"]
     pod = job["spec"]["template"]["spec"]["activeDeadlineSeconds"]
-    assert agent + 60 == pod
+    assert Idle().start_timeout_seconds + agent + 60 == pod
     assert job["spec"]["activeDeadlineSeconds"] > pod + Idle().pending_timeout_seconds
+    for part in (job, job["spec"]["template"]):
+        assert part["metadata"]["annotations"][names.ANNOTATION_DEADLINE] == str(agent)
 
 
 def test_every_label_fits_whatever_the_nodes_name() -> None:

@@ -35,6 +35,7 @@ def test_a_full_node_is_read_into_facts() -> None:
         product_name="NVIDIA-GB200",
         gpus=4,
         capacity_gpus=4,
+        cpu_millis=96_000,
         arch="arm64",
         compute=(10, 0),
         driver="580.126.20",
@@ -42,6 +43,7 @@ def test_a_full_node_is_read_into_facts() -> None:
         memory_mib=189471,
         pool="r7",
         evidence="capacity nvidia.com/gpu: 4",
+        images=("registry.example/agent:1",),
         taints=(Taint("nvidia.com/gpu", "present", "NoSchedule"),),
         labels=labels,
     )

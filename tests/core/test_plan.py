@@ -277,11 +277,11 @@ STUCK: dict[str, tuple[tuple[PodView, ...], str, str, str]] = {
         "disrupted",
         "Insufficient nvidia.com/gpu",
     ),
-    "no volume": (
-        waiting(SLOW, waiting_reason="ContainerCreating"),
-        "PendingTooLong",
+    "no secret": (
+        waiting(SLOW, waiting_reason="CreateContainerConfigError", waiting_message="secret not found"),
+        "StartTooLong",
         "failed",
-        "did not start within 300 s: ContainerCreating",
+        "did not start within 300 s of being scheduled: secret not found",
     ),
 }
 
@@ -348,7 +348,8 @@ def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
 
 def test_reasons_whose_end_no_watch_shows() -> None:
     assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
-        *("AgentStarting", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
+        *("AgentStarting", "AgentUnreachable", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
+        *("ImagePullFailing", "InsufficientCPU", "InsufficientMemory", "PullingImage"),
         *RULES,
         *("NotDueYet", "ProfileNotAccepted", "Ramping", "Retrying", "WaitsInQueue"),
     }

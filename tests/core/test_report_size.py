@@ -69,7 +69,7 @@ def measured_and_failed(runs: int) -> ReportStatus:
 
 
 def size(status: ReportStatus) -> int:
-    return len(json.dumps(ingest.status_json(status), separators=(",", ":")).encode())
+    return len(json.dumps(ingest.report_json(status), separators=(",", ":")).encode())
 
 
 @pytest.mark.parametrize("runs", [2, 4, 11])

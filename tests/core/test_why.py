@@ -83,6 +83,7 @@ BLOCKERS = {
     "MeasuredByAnotherProfile": ("agent of ml/other on node n1",),
     "MaxConcurrentReached": ("agent of ml/nightly on node n2",),
     "CanaryFirst": ("agent of ml/nightly on node n2",),
+    "ImagePullLimitReached": ("agent of ml/nightly on node n2",),
     "PoolLimitReached": ("agent of ml/nightly on node n2",),
     "TopologyLimitReached": ("agent of ml/nightly on node n2",),
     "PowerBudgetReached": ("agent of ml/nightly on node n2",),

@@ -122,7 +122,7 @@ def test_an_evicted_agent_is_tried_again_and_the_attempt_does_not_count(scene: S
     attempt = profile.attempts()[node]
     assert (attempt["outcome"], attempt["number"]) == ("succeeded", 2)
     told = [change.object.get("status", {}).get("attempt") for change in profile.history() if change.kind == "reports"]
-    assert ("disrupted", "Disrupted") in [(a["outcome"], a.get("reason")) for a in told if a]
+    assert ("disrupted", "Evicted") in [(a["outcome"], a.get("reason")) for a in told if a]
     assert profile.counts()["failed"] == 0
 
 

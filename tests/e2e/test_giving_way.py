@@ -116,8 +116,8 @@ def test_an_agent_that_is_preempted_is_disrupted_and_its_node_measured_when_the_
     scene.lab.apply(training_pod(node, 8, training_class))
     eventually(lambda: profile.attempts().get(node))
     attempt = profile.attempts()[node]
-    assert (attempt["outcome"], attempt["reason"]) == ("disrupted", "Disrupted")
-    assert "moved away" in attempt["message"]
+    assert (attempt["outcome"], attempt["reason"]) == ("disrupted", "Preempted")
+    assert "gave way to one of higher priority" in attempt["message"]
     assert profile.report_of(node)["status"]["state"] == "Disrupted"
     urgent = scene.lab.get("pod", f"urgent-{node}")
     eventually(lambda: scene.lab.get("pod", f"urgent-{node}")["status"]["phase"] == "Running")

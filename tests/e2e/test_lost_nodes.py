@@ -23,7 +23,7 @@ def test_the_run_on_a_deleted_node_is_closed_in_its_report(deserted: Loss) -> No
     eventually(lambda: deserted.mine(profile.reports())[0].get("status", {}).get("state") == "NodeGone")
     (report,) = deserted.mine(profile.reports())
     attempt = report["status"]["attempt"]
-    assert (attempt["outcome"], attempt["reason"]) == ("failed", "NodeLost")
+    assert (attempt["outcome"], attempt["reason"]) == ("disrupted", "NodeLost")
     assert attempt["message"].startswith(f"Node {deserted.node} was deleted during the run.")
     told = {c["type"]: (c["status"], c["reason"]) for c in report["status"]["conditions"]}
     assert told == {"Fresh": ("False", "NodeGone"), "Succeeded": ("False", "NodeLost")}

@@ -169,7 +169,7 @@ POD = {
 VIEWS: dict[ObjectKind, tuple[Any, dict[str, Any]]] = {
     "nodes": (
         node_facts,
-        node_object(taints=[{"key": "k", "effect": "NoSchedule"}], ready="False", unschedulable=True),
+        node_object(taints=[{"key": "k", "effect": "NoSchedule"}], ready="False", unschedulable=True, images=()),
     ),
     "profiles": (profile_view, profile_object(generation=3, creationTimestamp="2026-11-21T09:00:00Z")),
     "reports": (report_view, report_object(ownerReferences=[{"kind": "PrecisionProfile", "uid": "p"}])),
@@ -183,6 +183,17 @@ def test_trimming_takes_nothing_that_a_decision_reads(kind: ObjectKind) -> None:
     view, raw = VIEWS[kind]
     assert view(TRIM[kind](raw)) == view(raw)
     assert view(raw) is not None
+
+
+def test_of_a_nodes_images_those_that_agents_may_have_are_kept_and_their_order_wakes_nobody() -> None:
+    cache = Cache(("registry.example/",))
+    names = ("registry.example/b:1", "docker.io/library/huge:9", "registry.example/a:1")
+    cache.put("nodes", node_object(images=names, resourceVersion="1"))
+    (node,) = cache.all("nodes").values()
+    assert node_facts(node).images == ("registry.example/a:1", "registry.example/b:1")
+    taken(cache)
+    cache.put("nodes", node_object(images=names[::-1], resourceVersion="2"))
+    assert not cache.changed.is_set()
 
 
 def test_a_heartbeat_of_a_node_wakes_nobody() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+AGENT_IMAGE = "registry.example/agent:1"
 EIGHT_H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
 
 
@@ -18,9 +19,13 @@ def node_object(
     taints: Sequence[Mapping[str, Any]] = (),
     ready: str = "True",
     unschedulable: bool = False,
+    images: Sequence[str] = (AGENT_IMAGE,),
     **meta: Any,
 ) -> dict[str, Any]:
-    """A ready node with eight H100 unless told otherwise; `gpus` None leaves nvidia.com/gpu out of both lists."""
+    """A ready node with eight H100 and the agent's image unless told otherwise.
+
+    `gpus` None leaves nvidia.com/gpu out of both lists.
+    """
     counted = {} if gpus is None else {"nvidia.com/gpu": gpus}
     offered = {"cpu": "96", **(counted if allocatable is None else allocatable)}
     return {
@@ -33,6 +38,7 @@ def node_object(
             "allocatable": offered,
             "capacity": offered if capacity is None else {"cpu": "96", **capacity},
             "conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}],
+            "images": [{"names": list(images)}],
         },
     }
 

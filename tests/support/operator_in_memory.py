@@ -33,7 +33,7 @@ class OperatorInMemory:
         self.cluster: Any = FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
         for name in nodes:
             self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))
-        self.cache, self.telemetry = Cache(), Telemetry()
+        self.cache, self.telemetry = Cache(SETTINGS.allowed_images), Telemetry()
         refusals = RefusedCreations()
         self.gatherer = Gatherer(self.cluster, self.cache, SETTINGS, [NAMESPACE], refusals=refusals)
         self.actor = Actor(self.cluster, self.cache, refusals)

@@ -160,7 +160,7 @@ class SimulatedCluster:
             case Start():
                 yield from self._start(action, decided)
             case Collect():
-                found = ingest.summary_of(action.job, action.pod)
+                found = ingest.summary_of(action.job, action.pod, action.drained)
                 yield from self._record(action.job, action.report, found, action.pool, action.keeping)
             case Close():
                 problem = ingest.NoResult(action.reason, action.message, action.outcome)

@@ -16,7 +16,8 @@ from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportRun, ReportStatus
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import JobView, Observed, PodView, Stage, Termination
+from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination
+from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
@@ -70,7 +71,7 @@ def after(seen: Observed) -> Observed:
     if isinstance(action, Close):
         problem: Any = ingest.NoResult(action.reason, action.message, action.outcome)
     else:
-        problem = ingest.summary_of(action.job, action.pod)
+        problem = ingest.summary_of(action.job, action.pod, action.drained)
     status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping)
     return replace(seen, jobs=(), pods=(), reports=(report(status=status),))
 
@@ -90,11 +91,44 @@ STUCK = job(created=NOW - LATER)
 POD_STUCK: dict[str, Any] = {"phase": "Pending", "created": STUCK.created}
 
 
+UNSCHEDULED = Situation(
+    observed([profile()], jobs=(STUCK,), pods=(pod(STUCK, unschedulable="Insufficient memory", **POD_STUCK),)),
+    {"seconds": 300, "text": "Insufficient memory"},
+)
+"""An agent whose time to be scheduled is over."""
+UNRESPONSIVE = Situation(
+    observed(
+        [profile()],
+        nodes("n1", ready="Unknown"),
+        jobs=(job(),),
+        pods=(pod(job(), deleting_since=NOW - 2 * MINUTE),),
+    ),
+    {
+        "node": "n1",
+        "why": "condition Ready is Unknown (KubeletReady)",
+        "what": f"its pod was to be gone at {format_time(NOW - 2 * MINUTE)} and is still there",
+    },
+)
+"""An agent whose pod nobody ends, since its kubelet is gone."""
+
+
 def left(message: str = "", exit_code: int = 1, reason: str = "Error", **changes: Any) -> Observed:
     """What an agent that ended so leaves: read, and written to the report."""
     of = FAILED if exit_code else COMPLETE
     remains = pod(of, "Failed" if exit_code else "Succeeded", message, exit_code)
     return ended(of, replace(remains, termination=Termination(exit_code, reason, message), **changes))
+
+
+def left_on(fleet: Mapping[str, Any], **changes: Any) -> Observed:
+    """What a disrupted agent leaves on a node of this fleet."""
+    remains = pod(FAILED, "Failed", "", 143, **changes)
+    return after(observed([profile()], fleet, jobs=(FAILED,), pods=(remains,)))
+
+
+def without_room(requests: Requests) -> Observed:
+    """n1 is idle, and its pods request that much of 96 CPUs and 256Gi."""
+    offered = {"cpu": "96", "memory": "256Gi", "nvidia.com/gpu": "8"}
+    return observed([profile()], nodes("n1", allocatable=offered), occupancy={"n1": Occupancy(None, requests=requests)})
 
 
 def with_log(log: str | None) -> Observed:
@@ -223,6 +257,13 @@ NODES: dict[str, Situation] = {
 
 TURNS: dict[str, Situation] = {
     "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
+    "InsufficientCPU": Situation(
+        without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
+    ),
+    "InsufficientMemory": Situation(
+        without_room(Requests(memory_bytes=250 * 1024**3)),
+        {"wanted": "32.0Gi", "requested": "250.0Gi", "allocatable": "256.0Gi"},
+    ),
     "CheckingIdle": Situation(observed([profile()], occupancy={}), {}),
     "MeasuredByAnotherProfile": Situation(
         observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "ml/other"}
@@ -231,6 +272,14 @@ TURNS: dict[str, Situation] = {
     "TooManyFailures": Situation(failed_first(maxFailures=1), {"failed": 2, "limit": 1}),
     "CanaryFailed": Situation(failed_first(canary=1), {"failed": 2, "canary": 1}),
     "CanaryFirst": Situation(rolled(None, "n2", canary=1), {"succeeded": 0, "canary": 1}),
+    "ImagePullLimitReached": Situation(
+        replace(
+            rolled(nodes("n1", "n2", images=()), maxImagePulls=1),
+            jobs=(job("n2"),),
+            pods=(pod(job("n2"), "Pending", scheduled_at=NOW),),
+        ),
+        {"limit": 1},
+    ),
     "PoolLimitReached": Situation(rolled(None, "n2", pools=[POOL | {"maxConcurrent": 1}]), {"limit": 1, "pool": H100}),
     "TopologyLimitReached": Situation(
         rolled(TWO_RACKS, "n2", perTopology=[{"key": NVLINK, "max": 1}]), {"limit": 1, "key": NVLINK, "group": "a.1"}
@@ -270,7 +319,7 @@ TURNS: dict[str, Situation] = {
     "NotDueYet": Situation(
         observed([profile(schedule={"cron": "0 12 * * *"})]), {"at": format_time(NOW + timedelta(hours=3))}
     ),
-    "Quarantined": Situation(quarantined(), {"runs": 3, "why": "AgentCrashed", "node": "n1"}),
+    "Quarantined": Situation(quarantined(), {"runs": "3 runs", "why": "AgentCrashed", "node": "n1"}),
     "Retrying": Situation(
         observed(
             [profile()], reports=(report(status=tried("failed", failures=1, message="It crashed.", ago=0 * MINUTE)),)
@@ -295,6 +344,39 @@ TURNS: dict[str, Situation] = {
     "AgentStarting": Situation(
         observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", waiting_reason="ContainerCreating"),)),
         {"attempt": 1, "why": "ContainerCreating"},
+    ),
+    "PullingImage": Situation(
+        observed(
+            [profile()], nodes("n1", images=()), jobs=(job(),), pods=(pod(job(), "Pending", scheduled_at=NOW - MINUTE),)
+        ),
+        {
+            "attempt": 1,
+            "node": "n1",
+            "since": format_time(NOW - MINUTE),
+            "until": format_time(NOW + timedelta(seconds=1740)),
+        },
+    ),
+    "ImagePullFailing": Situation(
+        observed(
+            [profile()],
+            jobs=(job(),),
+            pods=(pod(job(), "Pending", scheduled_at=NOW, waiting_reason="ErrImagePull", waiting_message="not found"),),
+        ),
+        {"attempt": 1, "node": "n1", "why": "not found", "until": format_time(NOW + timedelta(seconds=300))},
+    ),
+    "AgentUnreachable": Situation(
+        observed(
+            [profile()],
+            nodes("n1", ready="Unknown"),
+            jobs=(job(),),
+            pods=(pod(job(), deleting_since=NOW - timedelta(seconds=9)),),
+        ),
+        {
+            "attempt": 1,
+            "node": "n1",
+            "why": "condition Ready is Unknown (KubeletReady)",
+            "until": f" at {format_time(NOW + timedelta(seconds=51))}",
+        },
     ),
     "AgentUnschedulable": Situation(
         observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", unschedulable="0/9 nodes are available"),)),
@@ -388,9 +470,10 @@ ENDS: dict[str, Situation] = {
         ended(STUCK, pod(STUCK, waiting_reason="ErrImagePull", waiting_message="no such image", **POD_STUCK)),
         {"image": "of the agent", "text": "no such image"},
     ),
-    "PendingTooLong": Situation(
+    "PendingTooLong": Situation(after(UNSCHEDULED.seen), UNSCHEDULED.facts, "attempt"),
+    "StartTooLong": Situation(
         ended(STUCK, pod(STUCK, waiting_reason="ContainerCreating", **POD_STUCK)),
-        {"seconds": 300, "text": "ContainerCreating"},
+        {"seconds": 1800, "text": "ContainerCreating"},
     ),
     "PodNotCreated": Situation(ended(STUCK, None), {"seconds": 300}),
     "DeadlineExceeded": Situation(
@@ -416,6 +499,20 @@ ENDS: dict[str, Situation] = {
     ),
     "PodLost": Situation(ended(FAILED, None), {}, "attempt"),
     "Disrupted": Situation(left(disruption="a drain"), {"text": "a drain"}, "attempt"),
+    "Preempted": Situation(
+        left(disruption="for team/a", disruption_reason="PreemptionByScheduler"), {"text": "for team/a"}, "attempt"
+    ),
+    "Evicted": Situation(
+        left(disruption="disk is full", disruption_reason="TerminationByKubelet"),
+        {"by": "its kubelet", "text": "disk is full"},
+        "attempt",
+    ),
+    "Drained": Situation(
+        left_on(nodes("n1", unschedulable=True), disruption="kubectl drain", disruption_reason="EvictionByEvictionAPI"),
+        {"text": "kubectl drain"},
+        "attempt",
+    ),
+    "NodeUnresponsive": Situation(after(UNRESPONSIVE.seen), UNRESPONSIVE.facts, "attempt"),
     "NodeLost": Situation(observed([profile()], nodes("n2"), jobs=(job(),)), {"node": "n1"}),
     "NodeGone": Situation(gone(), {"node": "n1"}),
 }

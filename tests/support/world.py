@@ -21,13 +21,13 @@ from precision_operator.core.observe.observed import (
     Settings,
     Termination,
 )
-from tests.support.node_objects import node_object
+from tests.support.node_objects import AGENT_IMAGE, node_object
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 IDLE = Occupancy(None)
 SETTINGS = Settings(
-    agent_image="registry.example/agent:1",
+    agent_image=AGENT_IMAGE,
     allowed_images=("registry.example/",),
     priority_class="precision-profiler-agent",
     agent_service_account="precision-agent",

@@ -12,6 +12,7 @@ from typing import Any
 
 from precision_api.names import GPU_RESOURCE
 from precision_api.products import ProductClass
+from precision_lab.builds.image_archives import version
 from precision_lab.fleet.hardware import HARDWARE, Hardware
 from precision_lab.fleet.traits import NodeManifest, apply_trait
 from precision_lab.names import BUSY_POD, KWOK_NODE
@@ -19,6 +20,9 @@ from precision_lab.names import BUSY_POD, KWOK_NODE
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 GPU_TAINT = {"key": GPU_RESOURCE, "effect": "NoSchedule"}
 """Without a value, as on real nodes: a toleration must say Exists."""
+
+AGENT_IMAGE = f"registry.example.com/precision-profiler/agent:{version()}"
+"""The chart's own, which every node has unless its trait `cold` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ def node_manifest(spec: NodeSpec, name: str, number: int) -> NodeManifest:
             "capacity": dict(resources),
             "allocatable": dict(resources),
             "nodeInfo": _node_info(hardware, name),
+            "images": [{"names": [AGENT_IMAGE], "sizeBytes": 20_000_000_000}],
         },
     }
     if hardware.is_grace:

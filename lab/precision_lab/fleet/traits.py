@@ -77,6 +77,11 @@ def _not_ready(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["metadata"]["annotations"][names.NOT_READY] = "true"
 
 
+def _cold(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """The agent's image is still to be pulled."""
+    node["status"]["images"] = []
+
+
 def _annotated(annotation: str) -> ApplyTrait:
     """The argument goes into this annotation, for the stand-in to read."""
 
@@ -103,6 +108,7 @@ TRAITS: dict[str, ApplyTrait] = {
     "arch-taint": _arch_taint,
     "not-ready": _not_ready,
     "busy": _busy,
+    "cold": _cold,
     "scale": _annotated(names.SCALE),
     "fault": _annotated(names.FAULT),
     "fault-runs": _annotated(names.FAULT_RUNS),

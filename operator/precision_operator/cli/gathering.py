@@ -120,6 +120,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     profiles = tuple(with_operator_defaults(profile, settings) for profile in profiles)
     reader = _PermittedReader(cluster, question)
     unread = await reader.read_texts(profiles, notes)
+    lists.cache.image_prefixes = settings.allowed_images
     for kind in _KINDS:
         await lists.take(kind)
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader)

@@ -155,6 +155,20 @@ _ROWS = (
         POLL_SECONDS,
     ),
     Reason(
+        "InsufficientCPU",
+        "waiting",
+        "the agent requests {wanted} CPUs, and the pods on the node request {requested} of its {allocatable}",
+        "It is measured when pods leave it; or lower spec.agent.resources.cpu.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "InsufficientMemory",
+        "waiting",
+        "the agent requests {wanted} of memory, and the pods on the node request {requested} of its {allocatable}",
+        "It is measured when pods leave it; or lower spec.agent.resources.memory.",
+        POLL_SECONDS,
+    ),
+    Reason(
         "MeasuredByAnotherProfile",
         "queued",
         "profile {profile} is measuring it",
@@ -183,6 +197,14 @@ _ROWS = (
         "queued",
         "{succeeded} of {canary} canary nodes are measured",
         "It is measured when they are.",
+    ),
+    Reason(
+        "ImagePullLimitReached",
+        "queued",
+        "as many nodes pull the agent's image as spec.rollout.maxImagePulls allows ({limit}), and this one does not "
+        "list it",
+        "It is measured when one of them is done. Raise spec.rollout.maxImagePulls, or pull the image beforehand "
+        "(docs/fleet-care.md).",
     ),
     Reason(
         "PoolLimitReached",
@@ -237,7 +259,7 @@ _ROWS = (
     Reason(
         "Quarantined",
         "waiting",
-        "{runs} runs in a row ended without a result on it, the last by {why}",
+        "{runs} in a row ended without a result on it, the last by {why}",
         "Mend the node, then release it with kubectl precision rerun {node}.",
     ),
     Reason(
@@ -352,6 +374,30 @@ _ROWS = (
         "spec.idle.pendingTimeoutSeconds.",
         POLL_SECONDS,
     ),
+    Reason(
+        "PullingImage",
+        "running",
+        "node {node} pulls the image of attempt {attempt} or makes its container, since {since}",
+        "Nothing to do: it counts as no failure. Its place is given back at {until}; if pulls take longer, raise "
+        "spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "ImagePullFailing",
+        "running",
+        "node {node} can't pull the image of attempt {attempt}: {why}",
+        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry. The place is "
+        "given back at {until}.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "AgentUnreachable",
+        "running",
+        "node {node} does not answer while attempt {attempt} is on it: {why}",
+        "It goes on by itself if the node comes back; else its place is given back{until}. See kubectl describe node "
+        "{node}.",
+        POLL_SECONDS,
+    ),
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
     Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),
     Reason("Measured", "succeeded", "measured in attempt {attempt}", "See kubectl get npr {report} -o yaml."),
@@ -459,8 +505,16 @@ _ROWS = (
     Reason(
         "PendingTooLong",
         "failed",
-        "the agent's pod did not start within {seconds} s: {text}",
-        "Check spec.agent.resources and spec.agent.tolerations against the node.",
+        "the agent's pod was not scheduled within {seconds} s: {text}",
+        "It is tried again by itself, after other nodes. Check spec.agent.resources and spec.agent.tolerations against "
+        "the node.",
+    ),
+    Reason(
+        "StartTooLong",
+        "failed",
+        "the agent's container did not start within {seconds} s of being scheduled: {text}",
+        "kubectl get events shows what its kubelet waited for. If it pulled the image all the time, raise "
+        "spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
     ),
     Reason(
         "DeadlineExceeded",
@@ -493,10 +547,35 @@ _ROWS = (
         "Nothing to do: a node that comes back under this name is measured as a new one.",
     ),
     Reason(
+        "NodeUnresponsive",
+        "failed",
+        "node {node} does not answer ({why}), and its agent was given up: {what}",
+        "It is tried again when the node is ready, and doesn't count as a failure. See kubectl describe node {node}.",
+    ),
+    Reason(
         "NodeGone",
         "failed",
         "node {node} is no longer in the cluster",
         "Nothing to do: its report is deleted after spec.retention.deletedNodes.",
+    ),
+    Reason(
+        "Preempted",
+        "failed",
+        "the agent's pod gave way to one of higher priority: {text}",
+        "Nothing to do: it is tried again when the GPUs are free, and this attempt doesn't count.",
+    ),
+    Reason(
+        "Drained",
+        "failed",
+        "the agent's pod was evicted from a node that is being drained: {text}",
+        "Nothing to do: it is tried again when the node takes pods again, and this attempt doesn't count.",
+    ),
+    Reason(
+        "Evicted",
+        "failed",
+        "the agent's pod was ended by {by}: {text}",
+        "It is tried again, and this attempt doesn't count as a failure. If it repeats, look at the node's pressure "
+        "conditions and taints, and at what evicts pods.",
     ),
     Reason(
         "Disrupted",

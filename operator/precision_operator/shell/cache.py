@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from precision_api.names import ANNOTATION_RERUN
@@ -25,7 +25,9 @@ SHORT_TEXT = 64
 class Cache:
     """The operator's picture of the cluster; `changed` is set when a decision might come out differently."""
 
-    def __init__(self) -> None:
+    def __init__(self, image_prefixes: Sequence[str] = ()) -> None:
+        """Of the images that a node lists those are kept whose name begins so: agents can have no others."""
+        self.image_prefixes = tuple(image_prefixes)
         self.changed = asyncio.Event()
         self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
         self._began = time.monotonic()
@@ -50,6 +52,8 @@ class Cache:
         """
         try:
             kept = TRIM[kind](raw)
+            if kind == "nodes" and (images := _images(raw, self.image_prefixes)):
+                kept["status"]["images"] = [{"names": images}]
         except Exception:
             _log.exception("%s %s can't be kept: it stays as it was", kind, identity(raw).uid)
             return
@@ -103,7 +107,7 @@ def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
     return {key: found[key] for key in keys if key in found}
 
 
-def _node(raw: Raw) -> Raw:
+def _node(raw: Raw) -> dict[str, Any]:
     """Heartbeats must not look like changes: of the conditions only Ready, without its times."""
     status = _pick(raw, "status", "allocatable", "capacity", "nodeInfo")
     conditions = (raw.get("status") or {}).get("conditions") or []
@@ -118,7 +122,14 @@ def _node(raw: Raw) -> Raw:
     }
 
 
-def _profile(raw: Raw) -> Raw:
+def _images(raw: Raw, prefixes: tuple[str, ...]) -> list[str]:
+    """Names of images that begin so, each text held once; in one order, for a kubelet's changes with their sizes."""
+    listed = (raw.get("status") or {}).get("images") or [] if prefixes else []
+    names = (str(name) for image in listed for name in image.get("names") or ())
+    return sorted(sys.intern(name) for name in names if name.startswith(prefixes))
+
+
+def _profile(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "resourceVersion", "generation", "creationTimestamp")
         | _annotations(raw, ANNOTATION_RERUN),
@@ -127,7 +138,7 @@ def _profile(raw: Raw) -> Raw:
     }
 
 
-def _report(raw: Raw) -> Raw:
+def _report(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "resourceVersion", "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
@@ -135,7 +146,7 @@ def _report(raw: Raw) -> Raw:
     }
 
 
-def _job(raw: Raw) -> Raw:
+def _job(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
         "spec": _pick(raw, "spec", "suspend"),
@@ -143,7 +154,7 @@ def _job(raw: Raw) -> Raw:
     }
 
 
-def _pod(raw: Raw) -> Raw:
+def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
         "spec": _pick(raw, "spec", "nodeName"),
@@ -151,7 +162,7 @@ def _pod(raw: Raw) -> Raw:
     }
 
 
-TRIM: Mapping[ObjectKind, Callable[[Raw], Raw]] = {
+TRIM: Mapping[ObjectKind, Callable[[Raw], dict[str, Any]]] = {
     "nodes": _node,
     "profiles": _profile,
     "reports": _report,

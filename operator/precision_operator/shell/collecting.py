@@ -107,13 +107,13 @@ class Collector:
     async def _left(self, action: Collect) -> Left | Exception:
         async with self._limit:
             try:
-                return await self._read(action.job, action.pod)
+                return await self._read(action.job, action.pod, action.drained)
             except Exception as error:
                 return error
 
-    async def _read(self, job: JobView, known: PodView | None) -> Left:
+    async def _read(self, job: JobView, known: PodView | None, drained: bool) -> Left:
         pod = await self._ended_pod(job, known)
-        summary = ingest.summary_of(job, pod)
+        summary = ingest.summary_of(job, pod, drained)
         if isinstance(summary, ingest.NoResult):
             return Left(summary, await self._end_of_log(job, pod) if summary.outcome == "failed" else None)
         assert pod is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -232,9 +232,13 @@ class Gatherer:
         """The node has got an agent: what was seen before does not hold any more."""
         self._probes.pop(node, None)
 
-    def forget_idle(self) -> None:
-        """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while."""
-        self._probes = {name: look for name, look in self._probes.items() if look[1].holder is not None}
+    def forget_idle(self, but: Collection[str] = ()) -> None:
+        """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while.
+
+        So do those in `but`, which have no room for an agent: else nodes behind many such ones are never looked at.
+        """
+        kept = {name: look for name, look in self._probes.items() if look[1].holder is not None or name in but}
+        self._probes = kept
 
     async def _config_map(self, namespace: str, name: str, now: float) -> Mapping[str, str] | None:
         at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))

@@ -82,6 +82,8 @@ class Reconciler:
         """Passes in a row in which something could not be planned for, or a status not be written."""
         self._refused = 0
         """Passes in a row in which an action was refused: the same refusal must not be asked for in a hot loop."""
+        self._without_room: frozenset[str] = frozenset()
+        """Idle nodes on which the last pass found too little CPU or memory."""
         self._turn = asyncio.Lock()
         self.ready = False
         """Whether everything has been listed once: this replica could lead, whether it does or not."""
@@ -179,6 +181,8 @@ class Reconciler:
             decided = replace(await _planned(observed), actions=decided.actions)
         self._telemetry.saw(decided)
         due = await self._tell_all(decided, observed)
+        if decided.look_again_at is not None:
+            due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))
         self._refused = self._refused + 1 if again else 0
         return min(30.0, 0.25 * 2**self._refused) if again else due
 
@@ -203,7 +207,7 @@ class Reconciler:
 
     async def _decide(self) -> tuple[Observed, Plan]:
         """A plan whose starts are all on nodes that were seen idle just now."""
-        self._gatherer.forget_idle()
+        self._gatherer.forget_idle(self._without_room)
         looked = 0
         for _ in range(ROUNDS):
             observed = await self._gatherer.observe()
@@ -212,6 +216,12 @@ class Reconciler:
                 break
             await self._gatherer.probe(decided.nodes_to_probe[:LOOKS_PER_PASS])
             looked += len(decided.nodes_to_probe)
+        self._without_room = frozenset(
+            node_state.facts.name
+            for item in decided.profiles
+            for node_state in item.node_states
+            if node_state.reason in ("InsufficientCPU", "InsufficientMemory")
+        )
         return observed, decided
 
     async def _tell_all(self, decided: Plan, observed: Observed) -> float:

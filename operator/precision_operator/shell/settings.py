@@ -39,6 +39,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help="What agents get where their profile says nothing, and labels, scheduler and user of their pods.",
     )
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
+    add(
+        "--unresponsive-grace-seconds",
+        type=float,
+        default=60.0,
+        help="How long an agent's pod may outlive its end before its kubelet is taken for gone.",
+    )
 
 
 def configured_by(options: argparse.Namespace) -> Configured:
@@ -50,6 +56,7 @@ def configured_by(options: argparse.Namespace) -> Configured:
         agent_service_account=options.agent_service_account,
         agent_defaults=options.agent_defaults,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
+        unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
     )
     return Configured(settings, options.watch_namespaces)
 

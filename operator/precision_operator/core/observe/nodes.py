@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import ceil
 from typing import Any
 
 from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
@@ -49,6 +50,10 @@ class NodeFacts:
     gpus: int = 0
     """Allocatable nvidia.com/gpu."""
     capacity_gpus: int = 0
+    cpu_millis: int | None = None
+    """Allocatable CPU, in thousandths of a CPU; None where the node does not say."""
+    memory_bytes: int | None = None
+    """Allocatable memory of the host; None where the node does not say."""
     arch: str | None = None
     compute: Compute | None = None
     driver: str | None = None
@@ -75,6 +80,8 @@ class NodeFacts:
     dra_gpus: int = 0
     """GPUs that the node's ResourceSlices publish."""
     taints: tuple[Taint, ...] = ()
+    images: tuple[str, ...] = ()
+    """Names of container images that the node lists, of those that agents may have; a kubelet lists 50 at most."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     unreadable: Exception | None = field(default=None, compare=False)
     """Why nothing else is known of the node: reading it raised."""
@@ -107,6 +114,8 @@ def node_facts(
         product_name=gpu_name,
         gpus=gpus,
         capacity_gpus=capacity.get(GPU_RESOURCE, 0),
+        cpu_millis=millis(_mapping(status.get("allocatable")).get("cpu")),
+        memory_bytes=quantity(_mapping(status.get("allocatable")).get("memory")),
         arch=_arch(labels, status, product),
         compute=_compute(labels, devices, gpu_name, product),
         driver=gpu_labels.driver(labels) or _dra_text(devices, "driverVersion"),
@@ -124,6 +133,7 @@ def node_facts(
         evidence=gpu_labels.evidence(labels, capacity, product, len(devices)),
         dra_gpus=len(devices),
         taints=_taints(spec.get("taints")),
+        images=_images(status.get("images")),
         labels=labels,
     )
 
@@ -160,6 +170,17 @@ def same_driver(one: str, other: str) -> bool:
 
 def quantity(value: object) -> int | None:
     """A Kubernetes quantity (8, "8", "8k", "1e3", "16Gi") as a whole number, rounded down; None if it is not one."""
+    number = _number(value)
+    return int(number) if number is not None else None
+
+
+def millis(value: object) -> int | None:
+    """A Kubernetes quantity in thousandths, rounded up as the scheduler does; None if it is not one."""
+    number = _number(value)
+    return ceil(number * 1000) if number is not None else None
+
+
+def _number(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
     match = _QUANTITY.fullmatch(str(value).strip())
@@ -167,9 +188,9 @@ def quantity(value: object) -> int | None:
         return None
     number, suffix = Decimal(match[1]), match[2] or ""
     if suffix.endswith("i"):
-        return int(number * 1024 ** ("KMGTPE".index(suffix[0]) + 1))
+        return number * Decimal(1024) ** ("KMGTPE".index(suffix[0]) + 1)
     exponent = int(suffix[1:]) if len(suffix) > 1 else _SUFFIXES[suffix]
-    return int(number.scaleb(exponent))
+    return number.scaleb(exponent)
 
 
 def dra_gpus(slices: Iterable[Mapping[str, Any]], node_name: str) -> tuple[Mapping[str, Any], ...]:
@@ -239,6 +260,14 @@ def _resources(status: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[di
 def _taints(value: object) -> tuple[Taint, ...]:
     rows = (_texts(item) for item in _mappings(value))
     return tuple(Taint(row.get("key", ""), row.get("value", ""), row.get("effect", "")) for row in rows)
+
+
+def _images(value: object) -> tuple[str, ...]:
+    """Names of images, as a Node object has them or as one that was trimmed has."""
+    if not isinstance(value, list | tuple):
+        return ()
+    names = (item.get("names") if isinstance(item, Mapping) else [item] for item in value)
+    return tuple(str(name) for some in names if isinstance(some, list | tuple) for name in some)
 
 
 def _not_ready(conditions: object) -> str | None:

@@ -14,6 +14,7 @@ from precision_api.report import ReportStatus
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
+from precision_operator.core.observe.pod_requests import NOTHING, Requests
 
 Raw = Mapping[str, Any]
 Stage = Literal["report", "Job", "pod"]
@@ -33,6 +34,8 @@ class Settings:
     """What agents get where their profile says nothing."""
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
+    unresponsive_grace: timedelta = timedelta(seconds=60)
+    """How long after its time an agent's pod may still be there before its kubelet is taken for gone."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,19 @@ class PodView:
     created: datetime
     node_name: str = ""
     """The node that it is for, bound to it or not yet."""
+    scheduled_at: datetime | None = None
+    """When it was bound to its node."""
+    started_at: datetime | None = None
+    """When the agent's container started."""
+    deleting_since: datetime | None = None
+    """When it was to be gone, by its deletionTimestamp: its kubelet should have ended it by then."""
     waiting_reason: str = ""
     waiting_message: str = ""
     unschedulable: str = ""
     disruption: str = ""
     """Message of the DisruptionTarget condition: somebody took the pod away."""
+    disruption_reason: str = ""
+    """Reason of that condition: who did."""
     termination: Termination | None = None
 
     @property
@@ -99,6 +110,10 @@ class JobView:
     finished_at: datetime | None = None
     failure_reason: str = ""
     failure_message: str = ""
+    giving_up_since: datetime | None = None
+    """When Kubernetes gave it up: it stays unfinished (FailureTarget) until its pod is gone."""
+    deadline_seconds: int | None = None
+    """The agent ends itself this long after it has started; None: made by an operator that did not tell."""
     deleting: bool = False
     creation_problem: str = ""
     """The newest FailedCreate text, when the Job has had no pod for a while."""
@@ -191,10 +206,11 @@ class AcceptedProfile(ProfileView):
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Who holds GPUs on a node: `None` as holder means idle."""
+    """Who holds GPUs on a node: `None` as holder means idle. And what all its pods together request of it."""
 
     holder: str | None
     gpus: int = 0
+    requests: Requests = NOTHING
 
 
 @dataclass(frozen=True)

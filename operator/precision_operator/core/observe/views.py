@@ -23,6 +23,7 @@ from precision_operator.core.observe.observed import (
     ReportView,
     Termination,
 )
+from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,8 +91,19 @@ def job_view(raw: Raw) -> JobView | None:
         finished_at=_time(end.get("lastTransitionTime")),
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
         failure_message=str(end.get("message", "")) if end.get("type") == "Failed" else "",
+        giving_up_since=_giving_up_since(status),
+        deadline_seconds=_seconds(notes.get(names.ANNOTATION_DEADLINE)),
         deleting=bool(meta.get("deletionTimestamp")),
     )
+
+
+def _giving_up_since(status: Mapping[str, Any]) -> datetime | None:
+    found = next((c for c in _list(status, "conditions") if c.get("type") == "FailureTarget"), {})
+    return _time(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+
+
+def _seconds(text: object) -> int | None:
+    return int(str(text)) if str(text).isascii() and str(text).isdigit() and len(str(text)) < 7 else None
 
 
 def _basis(text: object) -> Mapping[str, str]:
@@ -144,12 +156,26 @@ def pod_view(raw: Raw) -> PodView | None:
         phase=str(status.get("phase", "Pending")),
         created=_time(meta.get("creationTimestamp")) or _EPOCH,
         node_name=str(spec.get("nodeName") or notes.get(names.ANNOTATION_NODE, "")),
+        scheduled_at=_since(conditions.get("PodScheduled"), "True"),
+        started_at=_started(state),
+        deleting_since=_time(meta.get("deletionTimestamp")),
         waiting_reason=str(_map(state, "waiting").get("reason", "")),
         waiting_message=str(_map(state, "waiting").get("message", "")),
         unschedulable=_message(conditions.get("PodScheduled"), "False"),
         disruption=_message(conditions.get("DisruptionTarget"), "True"),
+        disruption_reason=str(conditions.get("DisruptionTarget", {}).get("reason", "")),
         termination=_termination(_map(state, "terminated")),
     )
+
+
+def _since(condition: Mapping[str, Any] | None, status: str) -> datetime | None:
+    if condition is None or condition.get("status") != status:
+        return None
+    return _time(condition.get("lastTransitionTime"))
+
+
+def _started(state: Mapping[str, Any]) -> datetime | None:
+    return _time(_map(state, "running").get("startedAt")) or _time(_map(state, "terminated").get("startedAt"))
 
 
 def _message(condition: Mapping[str, Any] | None, status: str) -> str:
@@ -194,18 +220,23 @@ def _report_status(raw: object) -> ReportStatus | None:
 
 
 def occupancy(pods: list[Raw]) -> Occupancy:
-    """Who holds GPUs among the pods of one node, terminal ones left out; the first by name."""
+    """Who holds GPUs among the pods of one node, terminal ones left out; the first by name. And what all request."""
     holders = sorted((holder for pod in pods if (holder := _held(pod))[1] > 0), key=lambda holder: holder[0])
+    requests = sum((pod_requests(_map(pod, "spec")) for pod in pods if not _is_over(pod)), NOTHING)
     if not holders:
-        return Occupancy(None)
-    return Occupancy(holders[0][0], sum(gpus for _, gpus in holders))
+        return Occupancy(None, requests=requests)
+    return Occupancy(holders[0][0], sum(gpus for _, gpus in holders), requests)
+
+
+def _is_over(pod: Raw) -> bool:
+    return _map(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
 def _held(pod: Raw) -> tuple[str, int]:
     """(namespace/name, GPUs) of a pod; a resource claim counts as one GPU, since it may be one."""
     meta, spec = _map(pod, "metadata"), _map(pod, "spec")
     name = f"{meta.get('namespace')}/{meta.get('name')}"
-    if _map(pod, "status").get("phase") in ("Succeeded", "Failed"):
+    if _is_over(pod):
         return name, 0
     containers = [*_list(spec, "containers"), *_list(spec, "initContainers")]
     asked = [_gpus(_map(_map(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers]

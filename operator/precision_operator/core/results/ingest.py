@@ -37,7 +37,13 @@ from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import RecipeRow, best_row, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 from precision_operator.core.rollout.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
-from precision_operator.core.rollout.retry import QUARANTINE_RUNS, disruptions, spent
+from precision_operator.core.rollout.retry import (
+    QUARANTINE_LOSSES,
+    QUARANTINE_RUNS,
+    disruptions,
+    node_losses,
+    spent,
+)
 
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
@@ -62,25 +68,44 @@ class Finding:
     detail_problem: str = ""
 
 
-def summary_of(job: JobView, pod: PodView | None) -> Summary | NoResult:
-    """The summary in the pod's termination message, or why there is none."""
+def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summary | NoResult:
+    """The summary in the pod's termination message, or why there is none.
+
+    `drained` says that the node takes no pods just now: then an eviction is a drain.
+    """
     if pod is None:
         return _without_pod(job)
     end = pod.termination
     if end is None:
-        return _disrupted(pod) if pod.disruption else _without_end(job)
+        return _disrupted(pod, drained) if pod.disruption else _without_end(job)
     try:
         return read_message(end.message, job.request_hash)
     except WireError as error:
         if pod.disruption:
-            return _disrupted(pod)
+            return _disrupted(pod, drained)
         if isinstance(error, AgentRefused):
             return _refused(error.reason, end.exit_code, error.message)
         return _unreadable(job, end.exit_code, end.reason, error)
 
 
-def _disrupted(pod: PodView) -> NoResult:
-    return NoResult("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
+_EVICTED_BY = {
+    "EvictionByEvictionAPI": "an eviction",
+    "DeletionByTaintManager": "a NoExecute taint of the node",
+    "TerminationByKubelet": "its kubelet",
+    "DeletionByPodGC": "the collector of pods whose node is gone",
+}
+"""Reasons of the condition DisruptionTarget (k8s.io/api/core/v1) but for preemption, in words."""
+
+
+def _disrupted(pod: PodView, drained: bool) -> NoResult:
+    if pod.disruption_reason == "PreemptionByScheduler":
+        return NoResult("Preempted", sentence("Preempted", text=pod.disruption), "disrupted")
+    by = _EVICTED_BY.get(pod.disruption_reason)
+    if by is None:
+        return NoResult("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
+    if drained:
+        return NoResult("Drained", sentence("Drained", text=pod.disruption), "disrupted")
+    return NoResult("Evicted", sentence("Evicted", by=by, text=pod.disruption), "disrupted")
 
 
 def _refused(name: str, exit_code: int, detail: str) -> NoResult:
@@ -238,7 +263,10 @@ def failed_status(
     before = report.status or ReportStatus()
     failures = _failures(job, report) + (problem.outcome == "failed")
     told = {"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT], "log": log}
-    counted = {"disruptions": disruptions(before.attempt, problem.outcome, problem.reason)}
+    counted = {
+        "disruptions": disruptions(before.attempt, problem.outcome, problem.reason),
+        "node_losses": node_losses(before.attempt, problem.reason),
+    }
     attempt = _attempt(job, problem.outcome, now, failures).model_copy(update={**told, **counted})
     short = problem.message[:CONDITION_LIMIT]
     failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, short, now)
@@ -247,6 +275,8 @@ def failed_status(
     changes: dict[str, Any] = {"attempt": attempt, "conditions": (*kept, failed), "state": state}
     if spent(attempt, keeping.retry):
         changes |= _run_failed(before, report, attempt, keeping)
+    if attempt.node_losses >= QUARANTINE_LOSSES:
+        changes |= _quarantined(attempt)
     return before.model_copy(update=changes)
 
 
@@ -255,11 +285,12 @@ def _run_failed(before: ReportStatus, report: ReportView, attempt: ReportAttempt
     runs = before.failed_runs + 1
     history = remembered(report.status, past, keeping.retention.history)
     changes: dict[str, Any] = {"failed_runs": runs, "history": history}
-    if runs >= QUARANTINE_RUNS:
-        reason, message = attempt.reason or "Failed", attempt.message or ""
-        changes["quarantine"] = Quarantine(since=attempt.finished_at, reason=reason, message=message)
-        changes["state"] = "Quarantined"
-    return changes
+    return changes | (_quarantined(attempt) if runs >= QUARANTINE_RUNS else {})
+
+
+def _quarantined(attempt: ReportAttempt) -> dict[str, Any]:
+    held = Quarantine(since=attempt.finished_at, reason=attempt.reason or "Failed", message=attempt.message or "")
+    return {"quarantine": held, "state": "Quarantined"}
 
 
 def _attempt(

@@ -46,6 +46,8 @@ class Collect:
     pool: str
     keeping: Keeping = DEFAULT_KEEPING
     nvlink_domain: str | None = None
+    drained: bool = False
+    """Whether the node takes no pods just now."""
     reason: str = "AgentFinished"
     message: str = "the agent ended: its result is read"
 

@@ -13,6 +13,7 @@ from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout import manifest
 from precision_operator.core.rollout.actions import Start
 from precision_operator.core.rollout.faults import Fault, fault_text
+from precision_operator.core.rollout.images import is_cold
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
@@ -24,6 +25,7 @@ from precision_operator.core.rollout.limits import (
     has_physical_limits,
 )
 from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan, plan_failed
+from precision_operator.core.rollout.places import is_abandoned
 from precision_operator.core.rollout.refusal import bare_jobs, mark_of
 from precision_operator.core.rollout.request import measurement_request, too_large
 
@@ -56,6 +58,8 @@ class _InFlight:
     """How many agents each profile has, by its UID."""
     trying: Counter[str]
     """How many of them have no pod yet."""
+    pulling: Counter[str]
+    """How many agents of each profile may be pulling their image, by its UID."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """All agents as each profile sees them, by its UID, until the next one starts."""
 
@@ -72,6 +76,7 @@ class _InFlight:
                 limits=self.limits,
                 starts=self.starts,
                 trying=self.trying[uid],
+                pulling=self.pulling[uid],
             )
         return self.views[uid]
 
@@ -153,17 +158,18 @@ def _until_one_starts(
             node_state, start = plan_failed(candidate.facts, error, candidate.report), None
         yield place, node_state, start
         if node_state.reason in TENTATIVE:
-            _take(in_flight, draft.profile, candidate.facts)
+            _take(in_flight, draft, candidate)
             return
 
 
 def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
     keys = {profile.uid: profile.key for profile in observed.profiles}
+    abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
-    live = {(item.profile_uid, _job_uid(item)): item.node_uid for item in agents}
+    live = {(i.profile_uid, _job_uid(i)): i.node_uid for i in agents if not _is_left(i, abandoned)}
     return _InFlight(
         observed=observed,
         live=live,
@@ -178,7 +184,29 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
         limited=tuple(draft for draft in accepted if has_physical_limits(draft.profile.spec.rollout)),
         own=Counter(profile for profile, _ in live),
         trying=Counter(job.profile_uid for job in bare_jobs(observed)),
+        pulling=_pulling(observed, accepted),
     )
+
+
+def _is_left(item: JobView | PodView, abandoned: set[str]) -> bool:
+    """Whether nobody is there to end it: a pod past its end, or a Job that is deleted and waits for such a pod."""
+    return _job_uid(item) in abandoned and (isinstance(item, PodView) or item.deleting)
+
+
+def _pulling(observed: Observed, accepted: Sequence[AcceptedPlan]) -> Counter[str]:
+    """Agents that pull their image or are about to: those that the scheduler has no room for do not."""
+    drafts = {draft.profile.uid: draft for draft in accepted}
+    pods = {pod.job_uid: pod for pod in observed.pods}
+    found: Counter[str] = Counter()
+    for job in observed.jobs:
+        draft, pod = drafts.get(job.profile_uid), pods.get(job.uid)
+        node = draft.nodes.get(job.node_uid) if draft is not None else None
+        begun = pod is not None and (pod.phase != "Pending" or bool(pod.unschedulable))
+        if draft is None or node is None or begun or not job.live:
+            continue
+        report = observed.reports_of[job.profile_uid].get(job.node_uid)
+        found[job.profile_uid] += is_cold(node, draft.asked.image, draft.asked.image_digest, report)
+    return found
 
 
 def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
@@ -229,15 +257,20 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, da
     return in_flight.own[profile.uid], in_flight.newest.get(profile.uid, _NEVER), profile.created, profile.key
 
 
-def _take(in_flight: _InFlight, profile: ProfileView, facts: NodeFacts) -> None:
-    now = in_flight.observed.now
+def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
+    now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
     in_flight.live[profile.uid, facts.uid] = facts.uid
     in_flight.own[profile.uid] += 1
     in_flight.trying[profile.uid] += 1
+    in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
     in_flight.views.clear()
     in_flight.taken.setdefault(facts.name, profile.key)
     in_flight.starts = in_flight.starts | {(profile.uid, facts.uid): now}
     in_flight.newest[profile.uid] = now
+
+
+def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:
+    return is_cold(candidate.facts, draft.asked.image, draft.asked.image_digest, candidate.report)
 
 
 def _as(candidate: NodeState, told: tuple[str, str]) -> NodeState:
@@ -250,7 +283,14 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
     found = candidate.current
     assert found is not None
     facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, in_flight)
-    request = AdmissionRequest(in_flight.view(draft), facts, in_flight.taken.get(facts.name), found.attempt, elsewhere)
+    request = AdmissionRequest(
+        in_flight.view(draft),
+        facts,
+        in_flight.taken.get(facts.name),
+        found.attempt,
+        elsewhere,
+        cold=_is_cold(draft, candidate),
+    )
     hindered = blocked_by(request, NODE_CHECKS)
     return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Literal
 
 from precision_api.report import ReportStatus
 from precision_operator.core.observe.clock import duration
+from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.actions import (
@@ -22,11 +22,11 @@ from precision_operator.core.rollout.actions import (
     MarkStale,
     Withdraw,
 )
+from precision_operator.core.rollout.eligibility import decide
 from precision_operator.core.rollout.faults import Fault
 from precision_operator.core.rollout.node_state import ProfilePlan, recorded
+from precision_operator.core.rollout.places import end_of, is_abandoned
 from precision_operator.core.rollout.refusal import Answer, classify, cleaned, mark_of
-
-_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
 def cleanup(observed: Observed, plans: Sequence[ProfilePlan], faults: list[Fault]) -> Iterator[Action]:
@@ -62,6 +62,25 @@ def cleanup(observed: Observed, plans: Sequence[ProfilePlan], faults: list[Fault
             faults.append(Fault("profile", plan.profile.key, error))
 
 
+def next_end(observed: Observed, plans: Sequence[ProfilePlan]) -> datetime | None:
+    """The first moment ahead at which an attempt's time is over, or a pod that nobody ends stops counting."""
+    by_uid = {plan.profile.uid: plan for plan in plans}
+    pods = {pod.job_uid: pod for pod in observed.pods}
+    grace = observed.settings.unresponsive_grace
+    ends = [pod.deleting_since + grace for pod in observed.pods if pod.live and pod.deleting_since is not None]
+    for job in observed.jobs:
+        owner = by_uid.get(job.profile_uid)
+        if owner is None or not job.live or job.deleting:
+            continue
+        try:
+            facts = owner.nodes.get(job.node_uid)
+            end = end_of(job, pods.get(job.uid), facts, owner.profile.spec, observed.settings)
+        except Exception:  # `cleanup` has met the same, and tells of it
+            continue
+        ends += [end.at] if end is not None else []
+    return min((at for at in ends if at > observed.now), default=None)
+
+
 def _of_job(
     job: JobView, pod: PodView | None, report: ReportView | None, owner: ProfilePlan | None, observed: Observed
 ) -> Action | None:
@@ -70,15 +89,27 @@ def _of_job(
     if recorded(job, report):
         return _drop_job(job, "ResultWritten", "its result is in the report")
     keeping = _keeping(owner)
-    if job.finished is not None:
-        facts = owner.nodes.get(job.node_uid)
+    facts = owner.nodes.get(job.node_uid)
+    if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
-        return Collect(job, pod, report, pool, keeping, domain)
+        return Collect(job, pod, report, pool, keeping, domain, _is_drained(facts, owner))
     if job.node_uid not in observed.nodes:
-        return Close(job, report, "failed", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
+        return Close(job, report, "disrupted", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
     if job.creation_problem and pod is None and not job.suspended:
         return _withdraw(job, report, owner)
-    return _stuck(job, pod, report, owner, observed.now)
+    end = end_of(job, pod, facts, owner.profile.spec, observed.settings)
+    if end is None or not end.is_over(observed.now):
+        return None
+    return Close(job, report, end.outcome, end.reason, end.message, keeping)
+
+
+def _is_drained(facts: NodeFacts | None, owner: ProfilePlan) -> bool:
+    """Whether somebody wants no pods on the node just now."""
+    spec = owner.profile.spec
+    if facts is None or spec is None:
+        return False
+    reason = decide(facts, spec.target, spec.agent.tolerations).reason
+    return facts.unschedulable or reason in ("NodeDeleting", "UntoleratedTaint")
 
 
 def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan) -> Withdraw:
@@ -91,41 +122,6 @@ def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan) -> Wi
 def _keeping(owner: ProfilePlan) -> Keeping:
     spec = owner.profile.spec
     return Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
-
-
-def _stuck(
-    job: JobView, pod: PodView | None, report: ReportView | None, owner: ProfilePlan, now: datetime
-) -> Close | None:
-    """An attempt that waits for its place, its pod or its image longer than it may gives the place back."""
-    if owner.profile.spec is None:
-        return None
-    idle, keeping = owner.profile.spec.idle, _keeping(owner)
-    if job.suspended:
-        limit = idle.queue_timeout_seconds
-        if limit is None or _waited(job.created, now) < limit:
-            return None
-        return Close(job, report, "disrupted", "QueueTimeout", sentence("QueueTimeout", seconds=limit), keeping)
-    waited = _waited(job.active_since or job.created, now)
-    if waited < idle.pending_timeout_seconds or (pod is not None and pod.phase != "Pending"):
-        return None
-    outcome, reason, message = _why_stuck(job, pod, idle.pending_timeout_seconds)
-    return Close(job, report, outcome, reason, message, keeping)
-
-
-def _waited(since: datetime, now: datetime) -> float:
-    """Seconds. What lies far ahead is from before the clock jumped back: it has waited long enough, or always would."""
-    return abs((now - since).total_seconds())
-
-
-def _why_stuck(job: JobView, pod: PodView | None, seconds: int) -> tuple[Literal["failed", "disrupted"], str, str]:
-    if pod is None:
-        return "failed", "PodNotCreated", sentence("PodNotCreated", seconds=seconds)
-    if pod.waiting_reason in _NO_IMAGE:
-        text = pod.waiting_message or pod.waiting_reason
-        return "failed", "ImagePullFailed", sentence("ImagePullFailed", image="of the agent", text=text)
-    text = pod.unschedulable or pod.waiting_message or pod.waiting_reason or "no reason is given"
-    message = sentence("PendingTooLong", seconds=seconds, text=text)
-    return "disrupted" if pod.unschedulable else "failed", "PendingTooLong", message
 
 
 def _drop_job(job: JobView, reason: str, message: str) -> Drop:

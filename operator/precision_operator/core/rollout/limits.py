@@ -19,8 +19,9 @@ from precision_api.products import part, part_of_class
 from precision_api.profile import PoolLimit, Rollout
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time, parse_time
-from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.nodes import NodeFacts, millis, quantity
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
+from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
 from precision_operator.core.reasons import clause, sentence
 from precision_operator.core.rollout import blockers
 from precision_operator.core.rollout.blockers import Blockers
@@ -65,6 +66,8 @@ class BudgetView:
     """When agents were last created, by profile UID and node UID."""
     trying: int = 0
     """Agents of the profile that have no pod yet: whether the cluster takes them isn't known."""
+    pulling: int = 0
+    """Agents of the profile that may be pulling their image."""
     _counts: dict[str, Counter[Hashable]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _drawn: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -125,6 +128,8 @@ class AdmissionRequest:
     """The newest attempt of this profile on this node, in this run."""
     elsewhere: tuple[AdmissionRequest, ...] = ()
     """The same node as other profiles with physical limits see it, each of which matches it."""
+    cold: bool = False
+    """Whether the node would have to pull the agent's image."""
 
 
 @dataclass(frozen=True)
@@ -339,6 +344,14 @@ def profile_refused(request: AdmissionRequest) -> Blocked | None:
     return blocked(hold.reason, **refusal_facts(hold, view.profile))
 
 
+def image_pull_limit_reached(request: AdmissionRequest) -> Blocked | None:
+    """Nodes that have the image go on meanwhile."""
+    limit = concurrency_limit(request.view.rollout.max_image_pulls, request.view.tally.eligible)
+    if not request.cold or request.view.pulling < limit:
+        return None
+    return blocked("ImagePullLimitReached", limit=limit)
+
+
 def busy(request: AdmissionRequest) -> Blocked | None:
     occupancy = request.view.observed.occupancy.get(request.facts.name)
     if not _idle_required(request) or occupancy is None or occupancy.holder is None:
@@ -350,6 +363,46 @@ def not_looked_at(request: AdmissionRequest) -> Blocked | None:
     if not _idle_required(request) or request.facts.name in request.view.observed.occupancy:
         return None
     return blocked("CheckingIdle")
+
+
+def insufficient_cpu(request: AdmissionRequest) -> Blocked | None:
+    return _lacking(
+        request,
+        "InsufficientCPU",
+        millis(request.view.profile.spec.agent.resources.cpu),
+        request.facts.cpu_millis,
+        lambda requests: requests.cpu_millis,
+        cpu_text,
+    )
+
+
+def insufficient_memory(request: AdmissionRequest) -> Blocked | None:
+    return _lacking(
+        request,
+        "InsufficientMemory",
+        quantity(request.view.profile.spec.agent.resources.memory),
+        request.facts.memory_bytes,
+        lambda requests: requests.memory_bytes,
+        memory_text,
+    )
+
+
+def _lacking(
+    request: AdmissionRequest,
+    code: str,
+    wanted: int | None,
+    allocatable: int | None,
+    part: Callable[[Requests], int],
+    shown: Callable[[int], str],
+) -> Blocked | None:
+    """As the scheduler would find it: what is allocatable, less what the node's pods request."""
+    occupancy = request.view.observed.occupancy.get(request.facts.name)
+    if not _idle_required(request) or occupancy is None or wanted is None or allocatable is None:
+        return None
+    requested = part(occupancy.requests)
+    if requested + wanted <= allocatable:
+        return None
+    return blocked(code, wanted=shown(wanted), requested=shown(requested), allocatable=shown(allocatable))
 
 
 def _idle_required(request: AdmissionRequest) -> bool:
@@ -386,7 +439,10 @@ NODE_CHECKS: tuple[Limit, ...] = (
     ),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
     Limit("Ramping", ramping),
+    Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),
+    Limit("InsufficientCPU", insufficient_cpu),
+    Limit("InsufficientMemory", insufficient_memory),
     Limit("CheckingIdle", not_looked_at),
 )
 """What stops one candidate; the next one may go."""

@@ -14,7 +14,7 @@ from precision_operator.core.rollout.request import ResolvedProfile
 from precision_operator.core.rollout.triggers import CurrentRun
 
 POD_GRACE_SECONDS = 60
-"""The agent ends itself at its deadline with a partial result; the kubelet ends it this much later."""
+"""The agent ends itself at its deadline with a partial result; it is ended this much later, from its start."""
 JOB_TTL_SECONDS = 86_400
 """Backstop: the operator deletes a Job as soon as its result is written."""
 SHARED_MEMORY = "8Gi"
@@ -88,6 +88,7 @@ def job(
         names.ANNOTATION_NODE: facts.name,
         names.ANNOTATION_WORKLOAD: asked.resolved.name,
         names.ANNOTATION_REQUEST_HASH: request_hash(document),
+        names.ANNOTATION_DEADLINE: str(document.deadline_seconds),
         names.ANNOTATION_DRIVER: facts.driver or "",
         names.ANNOTATION_BASIS: canonical(dict(found.basis)),
     }
@@ -114,7 +115,7 @@ def job(
             "podFailurePolicy": _failure_policy(),
             "template": {
                 "metadata": _pod_metadata(marks, notes, settings),
-                "spec": _pod(agent, facts, asked.image, document, settings),
+                "spec": _pod(profile, facts, asked.image, document, settings),
             },
         },
     }
@@ -130,8 +131,14 @@ def _pod_metadata(marks: Mapping[str, str], notes: Mapping[str, str], settings: 
 
 
 def _job_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
+    """Seconds: what the pod may take, and what it may wait to be scheduled."""
     pending = profile.spec.idle.pending_timeout_seconds
-    return document.deadline_seconds + POD_GRACE_SECONDS + pending + POD_GRACE_SECONDS
+    return _pod_deadline(profile, document) + pending + POD_GRACE_SECONDS
+
+
+def _pod_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
+    """Seconds. A pod's time counts from when its kubelet took it: pulling the image must not eat into the run."""
+    return profile.spec.idle.start_timeout_seconds + document.deadline_seconds + POD_GRACE_SECONDS
 
 
 def _failure_policy() -> dict[str, Any]:
@@ -141,11 +148,12 @@ def _failure_policy() -> dict[str, Any]:
 
 
 def _pod(
-    agent: Agent, facts: NodeFacts, image: str, document: MeasurementRequest, settings: Settings
+    profile: AcceptedProfile, facts: NodeFacts, image: str, document: MeasurementRequest, settings: Settings
 ) -> dict[str, Any]:
+    agent = profile.spec.agent
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "activeDeadlineSeconds": document.deadline_seconds + POD_GRACE_SECONDS,
+        "activeDeadlineSeconds": _pod_deadline(profile, document),
         "terminationGracePeriodSeconds": 30,
         "priorityClassName": settings.priority_class,
         "serviceAccountName": settings.agent_service_account,

@@ -19,14 +19,17 @@ from precision_operator.core.observe.observed import (
     ProfileView,
     RefusedCreation,
     ReportView,
+    Settings,
 )
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.eligibility import decide, matches
 from precision_operator.core.rollout.faults import Fault, fault_text
+from precision_operator.core.rollout.images import is_cold
 from precision_operator.core.rollout.limits import Tally
+from precision_operator.core.rollout.places import NO_IMAGE, end_of, is_failing_to_start, is_starting
 from precision_operator.core.rollout.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
-from precision_operator.core.rollout.retry import QUARANTINE_RUNS, next_try, spent
+from precision_operator.core.rollout.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.rollout.schedule import last_tick, next_tick
 from precision_operator.core.rollout.triggers import CurrentRun, current_run, not_due_yet, run_inputs
 
@@ -246,9 +249,9 @@ def _node_state(
     report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
     now = current_run(run_inputs(asked, facts, report, observed.now)) if isinstance(asked, ResolvedProfile) else None
     if job is not None and not recorded(job, report):
-        return NodeState(
-            facts, *_running(job, found.pods.get(job.uid), spec), report, now, job.active_since or job.created
-        )
+        cold = isinstance(asked, ResolvedProfile) and is_cold(facts, asked.image, asked.image_digest, report)
+        running = _running(job, found.pods.get(job.uid), facts, spec, observed.settings, cold)
+        return NodeState(facts, *running, report, now, job.active_since or job.created)
     if now is not None and now.attempt is not None:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
@@ -268,17 +271,38 @@ def _node_state(
     return NodeState(facts, decision.reason, decision.message, report, now)
 
 
-def _running(job: JobView, pod: PodView | None, spec: ProfileSpec) -> tuple[str, str]:
+def _running(
+    job: JobView, pod: PodView | None, facts: NodeFacts, spec: ProfileSpec, settings: Settings, cold: bool
+) -> tuple[str, str]:
+    """Where an attempt stands whose end is not in its report; `cold`: its node has to pull the image."""
     if not job.live:
         return "Collecting", sentence("Collecting", attempt=job.attempt)
     if job.suspended:
         return "WaitsInQueue", sentence("WaitsInQueue", queue=spec.agent.queue_name or "of another name")
-    if pod is not None and pod.phase == "Running":
+    if pod is None or (pod.phase == "Pending" and not is_starting(pod)):
+        return _unscheduled(job, pod)
+    end = end_of(job, pod, facts, spec, settings)
+    told = {"attempt": job.attempt, "node": facts.name, "until": format_time(end.at) if end is not None else ""}
+    if facts.not_ready is not None:
+        until = f" at {told['until']}" if end is not None else " when Kubernetes gives its pod up"
+        return "AgentUnreachable", sentence("AgentUnreachable", **told | {"why": facts.not_ready, "until": until})
+    if not is_starting(pod):
         return "AgentRunning", sentence("AgentRunning", attempt=job.attempt, job=job.name)
+    if pod.waiting_reason in NO_IMAGE:
+        why = pod.waiting_message or pod.waiting_reason
+        return "ImagePullFailing", sentence("ImagePullFailing", **told, why=why)
+    if cold and not is_failing_to_start(pod):
+        since = format_time(pod.scheduled_at or pod.created)
+        return "PullingImage", sentence("PullingImage", **told, since=since)
+    why = pod.waiting_message or pod.waiting_reason or "its container is being created"
+    return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why)
+
+
+def _unscheduled(job: JobView, pod: PodView | None) -> tuple[str, str]:
     if pod is not None and pod.unschedulable:
         return "AgentUnschedulable", sentence("AgentUnschedulable", attempt=job.attempt, why=pod.unschedulable)
-    why = job.creation_problem or (pod and (pod.waiting_message or pod.waiting_reason)) or ""
-    return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why or "its pod is on the way")
+    why = job.creation_problem or "its pod is on the way"
+    return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why)
 
 
 def _ended(
@@ -307,7 +331,11 @@ def _quarantined(report: ReportView | None, now: CurrentRun, facts: NodeFacts) -
     status = report.status if report is not None else None
     if status is None or status.quarantine is None:
         return None
-    if now.due in ("RerunNode", "Rerun", "HardwareChange", "DriverChange") or now.attempt is not None:
+    if now.due in ("RerunNode", "Rerun", "HardwareChange", "DriverChange"):
         return None
-    runs = max(QUARANTINE_RUNS, status.failed_runs)
+    attempt = newest_attempt(report)
+    lost = attempt.node_losses if attempt is not None else 0
+    if now.attempt is not None and lost < QUARANTINE_LOSSES:
+        return None
+    runs = f"{lost} attempts" if lost >= QUARANTINE_LOSSES else f"{max(QUARANTINE_RUNS, status.failed_runs)} runs"
     return sentence("Quarantined", runs=runs, why=status.quarantine.reason, node=facts.name)

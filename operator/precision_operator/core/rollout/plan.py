@@ -7,11 +7,12 @@ for. Applied twice, a plan changes nothing: what is started, collected or droppe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
 from precision_operator.core.rollout.actions import Action
 from precision_operator.core.rollout.admission import admit
-from precision_operator.core.rollout.cleanup import cleanup
+from precision_operator.core.rollout.cleanup import cleanup, next_end
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan, draft
 from precision_operator.core.rollout.request import refusal
@@ -27,6 +28,8 @@ class Plan:
     """Nodes that would start an agent if they are idle: look, and plan again."""
     faults: tuple[Fault, ...] = ()
     """What could not be planned for: to be logged, counted and tried again."""
+    look_again_at: datetime | None = None
+    """When time alone will end an attempt, or the wait for a pod that nobody ends; None: it ends none."""
 
 
 def plan(observed: Observed) -> Plan:
@@ -38,8 +41,9 @@ def plan(observed: Observed) -> Plan:
     faults += [Fault("node", f.name, f.unreadable) for f in unread.values() if f.unreadable is not None]
     drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
     admission = admit(drafts, observed, faults)
-    ends = cleanup(observed, admission.plans, faults)
-    return Plan(admission.plans, (*ends, *admission.starts), admission.nodes_to_probe, tuple(faults))
+    actions = (*cleanup(observed, admission.plans, faults), *admission.starts)
+    ends = next_end(observed, admission.plans)
+    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), ends)
 
 
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:

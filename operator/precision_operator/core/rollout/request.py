@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -44,6 +45,11 @@ class ResolvedProfile:
     image: str
     run: str
     """Hash over what is measured, but for the image."""
+
+    @cached_property
+    def image_digest(self) -> str:
+        """What runs keep of the image's name; empty where none is named."""
+        return digest(self.image, 10) if self.image else ""
 
 
 @dataclass(frozen=True)

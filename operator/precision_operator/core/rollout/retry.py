@@ -21,6 +21,7 @@ FACTORS = {
     "AgentOutOfMemory": 5,
     "PodNotCreated": 5,
     "DeadlineExceeded": 2,
+    "StartTooLong": 2,
 }
 """Back-off relative to the profile's backoffSeconds; 1 for every other reason."""
 LONGEST = timedelta(hours=6)
@@ -28,10 +29,14 @@ LONGEST_DISRUPTED = timedelta(hours=1)
 """Most that a node rests after disruptions in a row: the scheduler may find room for its agent at any time."""
 JITTER = 0.25
 """Largest share by which a rest is longer than its step, so that nodes that were refused together come back apart."""
-GAVE_WAY = ("Disrupted",)
-"""Reasons of agents whose pod somebody took away: whoever needed the GPUs, or an admin who drains the node."""
+GAVE_WAY = ("Preempted", "Drained", "Disrupted", "StoppedByAdmin")
+"""Reasons of agents whose pod somebody took away who wanted the GPUs or the node: they say nothing of the node."""
+NODE_LOSSES = ("NodeLost", "NodeUnresponsive", "Evicted")
+"""Reasons of attempts that were lost with their node, or by its doing."""
 QUARANTINE_RUNS = 3
 """Runs in a row without a result, retries and all, after which a node is left alone until somebody says `rerun`."""
+QUARANTINE_LOSSES = 3
+"""Attempts in a row that were lost with the node, after which it is left alone likewise."""
 
 
 def spent(attempt: ReportAttempt, retry: Retry) -> bool:
@@ -62,6 +67,17 @@ def disruptions(before: ReportAttempt | None, outcome: str, reason: str) -> int:
     return max(1, earlier) if reason in GAVE_WAY else earlier + 1
 
 
+def node_losses(before: ReportAttempt | None, reason: str) -> int:
+    """Attempts in a row that were lost with the node, with one that ended so; a drain ends the row, a failure doesn't.
+
+    A row that has led to quarantine is over: a node that was released has all its tries again.
+    """
+    earlier = before.node_losses if before is not None else 0
+    if reason == "Drained":
+        return 0
+    return (0 if earlier >= QUARANTINE_LOSSES else earlier) + (reason in NODE_LOSSES)
+
+
 def rest(first: timedelta, times: int, key: str, longest: timedelta = LONGEST_DISRUPTED) -> timedelta:
     """How long to rest after the same thing went wrong `times` in a row: `first`, doubled each time, `longest` at most.
 
@@ -70,8 +86,7 @@ def rest(first: timedelta, times: int, key: str, longest: timedelta = LONGEST_DI
     """
     if times <= 1:
         return first
-    doubled: timedelta = first * 2 ** min(times - 1, 32)
-    step = min(longest, doubled)
+    step = min(longest, first * (1 << min(times - 1, 32)))
     share = int(hashlib.sha256(f"{key}/{times}".encode()).hexdigest()[:8], 16) / 0x1_0000_0000
     return step + timedelta(seconds=int(step.total_seconds() * JITTER * share))
 

@@ -55,7 +55,7 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
     status = report.status if report is not None else None
     basis = {
         "spec": asked.run,
-        "agent": digest(asked.image, 10) if asked.image else "",
+        "agent": asked.image_digest,
         "driver": facts.driver or "",
         "hardware": f"{facts.product}/{facts.gpus}/{facts.memory_mib or ''}",
         "schedule": _tick(profile, now),

@@ -18,24 +18,30 @@ FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
 """A run's assumed length before the first one has ended: half of its deadline."""
 
 
+STUCK = ("AgentUnreachable", "AgentUnschedulable", "ImagePullFailing", "PullingImage")
+"""Reasons of agents that have a place and do not measure."""
+
+
 def waits_for(node_states: Sequence[NodeState]) -> str | None:
     """The reason that keeps most nodes from being measured, and how many: `MaxConcurrentReached (12)`.
 
-    Where every agent that has a place can't be scheduled, that is the reason: the others wait for those places.
+    Where no agent that has a place measures, the reason is theirs: the others wait for those places.
     """
-    stuck = sum(node_state.reason == "AgentUnschedulable" for node_state in node_states)
-    if stuck and stuck == sum(node_state.state == "running" for node_state in node_states):
-        return f"AgentUnschedulable ({stuck})"
+    stuck = Counter(node_state.reason for node_state in node_states if node_state.reason in STUCK)
+    if stuck and stuck.total() == sum(node_state.state == "running" for node_state in node_states):
+        return _most(stuck)
     reasons = Counter(node_state.reason for node_state in node_states if keeps_from_measuring(node_state))
-    if not reasons:
-        return None
+    return _most(reasons) if reasons else None
+
+
+def _most(reasons: Counter[str]) -> str:
     reason, count = min(reasons.items(), key=lambda item: (-item[1], item[0]))
     return f"{reason} ({count})"
 
 
 def keeps_from_measuring(node_state: NodeState) -> bool:
-    """Whether the node waits for something: its turn, a change, or room for its agent's pod."""
-    return node_state.state in ("queued", "waiting") or node_state.reason == "AgentUnschedulable"
+    """Whether the node waits for something: its turn, a change, its image, its kubelet, or room for its agent's pod."""
+    return node_state.state in ("queued", "waiting") or node_state.reason in STUCK
 
 
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:
