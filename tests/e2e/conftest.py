@@ -14,6 +14,7 @@ from tests.support.api_server import ApiServer
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.history import History
 from tests.support.loss import Loss, lose_a_node
+from tests.support.refusing import PLACES
 from tests.support.site import Scene, Site
 
 NAMESPACE = "e2e"
@@ -43,7 +44,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("audit")
     settings = LabSettings(agent_seconds=0.3, apiserver_flags=audit_flags(folder))
     with start_lab(settings=settings) as lab:
-        installed = install(lab, watch=[NAMESPACE], start=False)
+        installed = install(lab, watch=(NAMESPACE, *PLACES), start=False)
         lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)
         operator = installed.programs["operator"]
         operator = replace(operator, argv=(*operator.argv, *ARGUMENTS))
