@@ -14,7 +14,7 @@ ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 REGISTRY ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help setup demo demo-down test test-fast test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast test-alerts test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check clean
 
 help: ## Show this list.
@@ -35,6 +35,9 @@ test: setup browser lint check-generated ## All tests: fast ones, those on a rea
 
 test-fast: $(STAMP) browser ## Tests that need no cluster (two to three minutes on 2 cores).
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
+
+test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool: a healthy month, planted faults, every alert.
+	$(PYTEST) tests/monitoring -q --durations=5 $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) -m cluster -q $(ALLOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,15 @@ def test_runbooks_get_the_address_at_which_people_open_them(helm: Helm) -> None:
     )
     assert changed == {name: told | {"runbook_url": f"{wiki}#{name.lower()}"} for name, told in shipped.items()}
     assert {told["runbook_url"] for told in shipped.values()} == {runbook(alert.name) for alert in ALERTS}
+
+
+def test_another_label_can_name_the_cluster(helm: Helm) -> None:
+    shipped, changed = (rendered(helm, CHART, **values) for values in ({}, {"clusterLabel": "region"}))
+    before, after = (json.dumps(of_kind(found, "PrometheusRule", "ConfigMap")) for found in (shipped, changed))
+    assert "by (cluster, profile_namespace" in before
+    assert "$labels.cluster $externalLabels.cluster" in before
+    assert re.findall(r"\bcluster\b(?! \{\{ \. )", after) == [], "words of alerts may say cluster, labels may not"
+    assert after.replace("region", "cluster") == before
 
 
 def test_an_address_of_runbooks_that_is_none_is_refused(helm: Helm) -> None:

@@ -173,6 +173,7 @@ async def test_an_optional_kind_that_may_not_be_read_is_not_waited_for(tmp_path:
     async with watching(server, tmp_path, OPTIONAL) as (watches, _):
         await asyncio.wait_for(watches.listed.wait(), 8)
         assert "403" in watches.states[OPTIONAL].problem
+        assert watches.states[OPTIONAL].forbidden
 
 
 async def test_a_kind_that_discovery_lacks_for_a_moment_is_not_taken_for_watched(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ def test_a_former_name_is_no_name_of_today() -> None:
 def test_a_failed_first_attempt_shows_its_time_and_no_success() -> None:
     body = body_of([report_object(status={"attempt": CRASHED})])
     names = {sample.name for sample in parsed(body) if "node" in sample.labels}
-    assert names == {"precision_node_last_attempt_timestamp_seconds"}
+    assert names == {"precision_node_last_attempt_timestamp_seconds", "precision_node_failed"}
     assert values(body, "precision_pool_nodes", "phase") == {"fresh": 0.0, "stale": 0.0, "failed": 1.0}
 
 
@@ -367,3 +367,90 @@ def test_escaping_leaves_no_bare_quote_or_line_feed(value: str) -> None:
     escaped = escape(value)
     assert "\n" not in escaped
     assert '"' not in escaped.replace(r"\\", "").replace(r"\"", "")
+
+
+def with_condition(status: dict[str, Any], reason: str) -> dict[str, Any]:
+    """A report whose figures a new run is to replace, for that reason."""
+    stale = {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": "2026-11-20T08:00:00Z"}
+    return status | {"conditions": [stale]}
+
+
+def test_a_node_that_failed_or_rests_has_a_name_and_a_reason() -> None:
+    failed = report_status() | {"attempt": CRASHED}
+    resting = failed | {"quarantine": {"since": "2026-11-20T08:00:00Z", "reason": "DeadlineExceeded"}}
+    body = body_of([report_object("a", status=failed), report_object("b", status=resting), report_object("c")])
+    assert values(body, "precision_node_failed", "node") == {"a": 1, "b": 1}
+    assert values(body, "precision_node_quarantined", "node") == {"b": 1}
+    assert values(body, "precision_node_quarantined", "reason") == {"DeadlineExceeded": 1}
+
+
+def test_a_node_that_is_gone_has_neither_failed_nor_rests() -> None:
+    resting = {"attempt": CRASHED, "quarantine": {"since": "2026-11-20T08:00:00Z", "reason": "AgentCrashed"}}
+    body = body_of([report_object("a", status=with_condition(report_status() | resting, "NodeGone"))])
+    assert values(body, "precision_node_failed", "node") == {}
+    assert values(body, "precision_node_quarantined", "node") == {}
+    assert values(body, "precision_node_outdated", "reason") == {"NodeGone": 1}
+
+
+@pytest.mark.parametrize(("reason", "outdated"), [("SpecChange", {"SpecChange": 1}), ("Scheduled", {}), ("Rerun", {})])
+def test_figures_are_outdated_by_a_change_and_not_by_a_wish(reason: str, outdated: dict[str, float]) -> None:
+    body = body_of([report_object("a", status=with_condition(report_status(), reason))])
+    assert values(body, "precision_node_outdated", "reason") == outdated
+
+
+def waits(*reasons: tuple[str, int]) -> dict[str, Any]:
+    counts = [{"reason": code, "count": count, "example": f"node-of-{code}"} for code, count in reasons]
+    return profile_object(status={"phase": "Running", "reasons": counts})
+
+
+def test_nodes_that_wait_are_counted_by_reason_and_a_single_one_has_a_name() -> None:
+    body = body_of(
+        [], [waits(("Busy", 7), ("Cordoned", 1), ("AgentUnschedulable", 2), ("AgentCrashed", 1), ("Odd", 1))]
+    )
+    waiting = {
+        s.labels["reason"]: (s.labels["node"], s.value) for s in parsed(body) if s.name.endswith("waiting_nodes")
+    }
+    assert waiting == {"Busy": ("", 7), "Cordoned": ("node-of-Cordoned", 1), "AgentUnschedulable": ("", 2)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, None),
+        ({"schedule": {"cron": "0 2 * * *"}}, 86_400),
+        ({"schedule": {"cron": "0 2 * * 1-5"}}, 3 * 86_400),
+        ({"schedule": {"cron": "*/5 9-17 * * 1-5"}}, 63 * 3600 + 300),
+        ({"schedule": {"cron": "0 2 1 * *"}}, 31 * 86_400),
+        ({"schedule": {"cron": "0 0 29 2 *"}}, 1461 * 86_400),
+        ({"schedule": {"maxAge": "12h"}}, 43_200),
+        ({"schedule": {"cron": "0 2 * * *", "maxAge": "7d"}}, 86_400),
+        ({"schedule": {"cron": "0 2 * * *"}, "suspend": True}, None),
+        ({"schedule": {"cron": "never"}}, None),
+    ],
+    ids=str,
+)
+def test_a_profile_says_how_old_its_newest_result_may_become(spec: dict[str, Any], seconds: float | None) -> None:
+    profile = profile_object()
+    profile["spec"] |= spec
+    found = values(body_of([], [profile]), "precision_profile_refresh_interval_seconds", "profile")
+    assert found == ({} if seconds is None else {"nightly": seconds})
+
+
+def test_a_pool_says_what_its_medians_have_in_common_and_where_its_figures_are_from() -> None:
+    edited = report_status([recipe_row("bf16")], workloadHash="new", scope="mlp")
+    measured = report_status(backend="transformer-engine", provenance="measured", simulated=[])
+    old = [report_object(name, status=with_condition(measured, "SpecChange")) for name in ("a", "b", "c")]
+    body = body_of([*old, report_object("d", status=edited)])
+    (common,) = (s for s in parsed(body) if s.name == "precision_pool_reference_nodes")
+    assert (common.labels["workload_hash"], common.labels["scope"], common.value) == ("new", "mlp", 1)
+    assert values(body, "precision_pool_data_nodes", "data") == {"measured": 3, "simulated": 1}
+
+
+def test_drivers_are_compared_within_one_workload_and_scope() -> None:
+    reports = [
+        report_object(f"{name}{number}", status=report_status([recipe_row("bf16", rate)], workloadHash=name))
+        for name, rate in (("old", 1.0), ("new", 0.5))
+        for number in range(5)
+    ]
+    found = values(body_of(reports), "precision_pool_driver_training_tokens_per_joule", "workload_hash")
+    assert found["new"] == pytest.approx(found["old"] / 2)

@@ -8,6 +8,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ from precision_operator.monitoring.rule_file import text as rule_text
 PROMTOOLS = ("promtool", "promtool-2.42")
 """Of the Prometheus that the lab runs, and of the oldest one that the rules are promised to."""
 TARGET = {"job": "precision-profiler-exporter", "namespace": "precision-system", "endpoint": "metrics"}
+OPERATOR = {**TARGET, "job": "precision-profiler-operator"}
+LAST_LIST = "precision_exporter_last_list_timestamp_seconds"
+"""What grows with time in an exporter that is well: see `alive`."""
 STEP = "30m"
 """Distance of the samples of long tests."""
-FIRING = 'group by (alertname, node, pool, nvlink_domain, driver, profile, path) (ALERTS{alertstate="firing"})'
+NAMED = "alertname, cluster, node, pool, nvlink_domain, driver, profile, path, reason, kind, program"
+"""Labels that tell one alert from another."""
 
 
 def read_by_rules() -> frozenset[str]:
@@ -35,36 +40,49 @@ def samples(body: bytes) -> dict[str, str]:
 
 
 def input_series(
-    bodies: Sequence[bytes], steps: int, targets: Sequence[Mapping[str, str]] = (TARGET,)
+    bodies: Sequence[bytes], steps: int | Sequence[int], targets: Sequence[Mapping[str, str]] = (TARGET,)
 ) -> list[dict[str, str]]:
-    """promtool's input: each body's samples for `steps` steps, one body after the other, once for each target."""
+    """promtool's input: each body's samples for `steps` steps, one body after the other, once for each target.
+
+    `steps` is one number for all bodies, or one for each.
+    """
     wanted = read_by_rules()
+    lasts = [steps] * len(bodies) if isinstance(steps, int) else list(steps)
     history: dict[str, list[str]] = defaultdict(lambda: ["_"] * len(bodies))
     for number, body in enumerate(bodies):
         for series, value in samples(body).items():
-            if series.partition("{")[0] in wanted:
+            if series.partition("{")[0] in wanted - {LAST_LIST}:
                 history[series][number] = value
     return [
-        {"series": with_labels(series, target), "values": notation(values, steps)}
+        {"series": with_labels(series, target), "values": notation(values, lasts)}
         for series, values in history.items()
         for target in targets
     ]
 
 
-def notation(values: Iterable[str], steps: int) -> str:
-    """Each value for `steps` steps, in promtool's words: `1x3` is a value and three more like it."""
+def alive(steps: int, seconds: int, **labels: str) -> list[dict[str, str]]:
+    """An operator that leads, and an exporter that lists: samples for `steps` steps, that many `seconds` apart."""
+    return [
+        {"series": with_labels("precision_operator_leader", OPERATOR | labels), "values": f"1x{steps}"},
+        {"series": with_labels(LAST_LIST, TARGET | labels), "values": f"0+{seconds}x{steps}"},
+    ]
+
+
+def notation(values: Iterable[str], steps: Iterable[int]) -> str:
+    """Each value for its number of steps, in promtool's words: `1x3` is a value and three more like it."""
     parts = []
-    for value, run in groupby(values):
-        count = steps * len(list(run))
-        parts.append(f"_x{count}" if value == "_" else f"{value}x{count - 1}" if count > 1 else value)
+    for value, run in groupby(zip(values, steps, strict=True), key=itemgetter(0)):
+        count = sum(lasts for _, lasts in run)
+        if count:
+            parts.append(f"_x{count}" if value == "_" else f"{value}x{count - 1}" if count > 1 else value)
     return " ".join(parts)
 
 
 def with_labels(series: str, labels: Mapping[str, str]) -> str:
-    """The series with further labels, as a target gives them to all that it exposes."""
-    name, brace, rest = series.partition("{")
-    told = ",".join(f'{label}="{value}"' for label, value in labels.items())
-    return f"{name}{{{told}{',' + rest if brace else '}'}"
+    """The series with the labels of its target, as a scrape gives them: a label that the series has itself stands."""
+    name, _, rest = series.rstrip("}").partition("{")
+    own = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', rest))
+    return name + label_text(dict(labels) | {label: value for label, value in own.items() if value})
 
 
 def check(promtool: Path, folder: Path, tests: Sequence[dict[str, Any]], every: str = "1m") -> tuple[int, str]:
@@ -81,10 +99,12 @@ def check(promtool: Path, folder: Path, tests: Sequence[dict[str, Any]], every: 
     return done.returncode, done.stdout + done.stderr
 
 
-def firing(at: str, *expected: Mapping[str, str]) -> dict[str, Any]:
-    """A promtool test that exactly these alerts fire, each given by its labels."""
+def firing(at: str, *expected: Mapping[str, str], cluster: str = "") -> dict[str, Any]:
+    """A promtool test that exactly these alerts fire, each given by its labels; of one cluster where it is named."""
     found = [{"labels": label_text(labels), "value": 1} for labels in expected]
-    return {"expr": FIRING, "eval_time": at, "exp_samples": found}
+    chosen = f', cluster="{cluster}"' if cluster else ""
+    expr = f'group by ({NAMED}) (ALERTS{{alertstate="firing"{chosen}}})'
+    return {"expr": expr, "eval_time": at, "exp_samples": found}
 
 
 def label_text(labels: Mapping[str, str]) -> str:

@@ -13,12 +13,16 @@ import pytest
 
 from precision_lab.builds.binaries import binaries
 from precision_lab.pictures.sweeps import sweeps
+from precision_operator.core.reasons import REASONS
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.monitoring import metrics_page, rule_file
-from precision_operator.monitoring.alerts import ALERTS, UNLESS_POOL, Alert
+from precision_operator.monitoring.alert import Alert
+from precision_operator.monitoring.alerts import ALERTS
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.rules import GROUPS, RECORDED
+from precision_operator.monitoring.fleet_alerts import HELD, UNLESS_POOL
+from precision_operator.monitoring.rules import CLUSTER, GROUPS, RECORDED
+from precision_operator.shell.telemetry import Telemetry
 from tests.dashboards.promql import expressions
 from tests.monitoring.replay import PROMTOOLS, STEP, TARGET, check, input_series, samples
 
@@ -44,12 +48,15 @@ def test_every_expression_is_promql(name: str, expr: str) -> None:
 @each
 def test_every_raw_series_is_read_once_however_many_exporters_are_scraped(name: str, expr: str) -> None:
     for found in re.finditer(r"precision_\w+", expr):
-        assert expr[: found.start()].endswith(DEDUPLICATED), found.group()
+        before = expr[: found.start()].removesuffix("last_over_time(")
+        counter_or_absence = found.group().startswith("precision_operator_") or before.endswith("absent_over_time(")
+        assert counter_or_absence or before.endswith(DEDUPLICATED), found.group()
 
 
 def test_every_raw_series_is_one_that_the_exporter_gives() -> None:
     own = re.findall(r"^# TYPE (\S+)", OwnMetrics().text().decode(), re.MULTILINE)
-    known = {*(family.name for family in FAMILIES), *own, "precision_exporter_shard_series"}
+    operators = re.findall(r"^# TYPE (\S+)", Telemetry().text().decode(), re.MULTILINE)
+    known = {*(family.name for family in FAMILIES), *own, *operators, "precision_exporter_shard_series"}
     read = {found for _, expr in ALL for found in re.findall(r"precision_\w+", expr)}
     assert read - known == set()
 
@@ -57,7 +64,8 @@ def test_every_raw_series_is_one_that_the_exporter_gives() -> None:
 def test_a_rule_reads_only_what_was_recorded_before_it() -> None:
     seen: set[str] = set()
     for name, expr in ALL:
-        assert set(re.findall(r"precision:[\w:]+", expr)) <= seen, name
+        own_past = {name} if f"last_over_time({name}" in expr else set()
+        assert set(re.findall(r"precision:[\w:]+", expr)) <= seen | own_past, name
         seen.add(name)
 
 
@@ -65,6 +73,37 @@ def test_every_recorded_series_that_an_alert_needs_is_there_at_the_default_level
     levels = {family.name: family.level for family in FAMILIES}
     read = {found for _, expr in ALL for found in re.findall(r"precision_(?:node|pool|profile)_\w+", expr)}
     assert {name for name in read if levels.get(name) == "detail"} == set()
+
+
+@each
+def test_no_aggregation_and_no_match_loses_the_cluster(name: str, expr: str) -> None:
+    for kept in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expr):
+        assert kept.split(", ")[0] == CLUSTER, kept
+    assert not re.search(r"\b(?:max|min|sum|count|group|topk|avg)\((?!\s*$)", expr), "aggregates everything away"
+    assert not re.search(rf"without ?\([^)]*\b{CLUSTER}\b", expr)
+
+
+def test_no_look_back_is_longer_than_what_prometheus_keeps_by_default() -> None:
+    spans = {found for _, expr in ALL for found in re.findall(r"\[(\d+)d[\]:]|offset (\d+)d", expr)}
+    days = {int(first or second) for first, second in spans}
+    assert 0 < max(days) < 15
+
+
+def test_only_what_a_person_must_do_now_is_critical() -> None:
+    assert [alert.name for alert in ALERTS if alert.severity == "critical"] == ["PrecisionPoolFarBelowBest"]
+
+
+def test_an_alert_with_a_figure_of_a_measurement_says_it_and_where_it_is_from() -> None:
+    measured = {*NODE_ALERTS, "PrecisionPoolDegraded", "PrecisionPoolFarBelowBest", "PrecisionEnergyRegression"}
+    for alert in ALERTS:
+        if alert.name in measured:
+            assert "$value" in alert.summary, alert.name
+            assert "$labels.data" in alert.summary, alert.name
+            assert "$labels.data" in alert.description, alert.name
+
+
+def test_a_reason_that_explains_a_campaign_at_rest_is_one_of_the_table() -> None:
+    assert {*HELD} - {"StoppedByAdmin"} <= REASONS.keys()
 
 
 def test_no_group_waits_longer_than_two_minutes() -> None:
@@ -123,7 +162,7 @@ def test_the_joins_of_the_page_give_what_it_says(tmp_path: Path, promtool: Path)
         "interval": STEP,
         "input_series": [{"series": series, "values": f"{value}x20"} for series, value in JOINED.items()],
         "promql_expr_test": [
-            {"expr": join, "eval_time": "5m", "exp_samples": list(answer)}
+            {"expr": join, "eval_time": STEP, "exp_samples": list(answer)}
             for join, answer in zip(joins(), ANSWERS, strict=True)
         ],
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from precision_lab.pictures.sweeps import NEW_DRIVER, PROFILE, Sweep, sweeps, told
-from tests.monitoring.replay import STEP, TARGET, check, firing, input_series
+from tests.monitoring.replay import STEP, TARGET, alive, check, firing, input_series
 
 pytestmark = pytest.mark.cluster
 
@@ -30,7 +30,7 @@ def expected(sweep: Sweep) -> Iterator[dict[str, str]]:
 
     planted = sweep.planted
     if told("slow", sweep.number, COUNT):
-        yield node_alert("PrecisionNodeSlow", planted.slow)
+        yield node_alert("PrecisionNodeSlow", planted.slow, nvlink_domain="gb200-rack.1")
     if told("fallback", sweep.number, COUNT):
         yield node_alert("PrecisionSilentFallback", planted.fallback)
     if told("power", sweep.number, COUNT):
@@ -49,7 +49,7 @@ def week(fleet: Sequence[Sweep], *targets: dict[str, str]) -> dict[str, object]:
     looks = [(sweep, f"{24 * sweep.number + hour}h") for sweep in fleet for hour in (3, 23)]
     return {
         "interval": STEP,
-        "input_series": input_series([sweep.body for sweep in fleet], STEPS, targets),
+        "input_series": input_series([sweep.body for sweep in fleet], STEPS, targets) + alive(STEPS * COUNT, 1800),
         "promql_expr_test": [firing(at, *expected(sweep)) for sweep, at in looks],
     }
 
@@ -66,7 +66,7 @@ def test_a_fleet_without_a_story_raises_no_alert(tmp_path: Path, promtool: Path)
     fleet = sweeps(24, COUNT)
     quiet = {
         "interval": STEP,
-        "input_series": input_series([fleet[0].body], STEPS * COUNT, (ONE,)),
+        "input_series": input_series([fleet[0].body], STEPS * COUNT, (ONE,)) + alive(STEPS * COUNT, 1800),
         "promql_expr_test": [firing(f"{hour}h") for hour in range(1, 24 * COUNT, 13)],
     }
     code, told_by_promtool = check(promtool, tmp_path, [quiet], STEP)
@@ -77,7 +77,7 @@ def test_a_story_that_is_not_expected_is_found(tmp_path: Path, promtool: Path) -
     last = sweeps(24, COUNT)[-1]
     quiet = {
         "interval": STEP,
-        "input_series": input_series([last.body], STEPS, (ONE,)),
+        "input_series": input_series([last.body], STEPS, (ONE,)) + alive(STEPS, 1800),
         "promql_expr_test": [firing("12h")],
     }
     assert check(promtool, tmp_path, [quiet], STEP)[0] == 1

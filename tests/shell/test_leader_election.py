@@ -450,7 +450,10 @@ def test_a_scrape_tells_who_leads() -> None:
 
 def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None:
     telemetry, cache, kinds = Telemetry(), Cache(), targets(["red", "blue"])
-    states = {target: WatchState(watched=target.namespace != "blue", ends=2) for target in kinds}
+    states = {
+        target: WatchState(watched=target.namespace != "blue", ends=2, forbidden=target.namespace == "blue")
+        for target in kinds
+    }
     telemetry.follow(lambda: True, cache, kinds, states)
     cache.put("nodes", {"metadata": {"uid": "1"}})  # our own writes are no sign that a watch lives
     cache.end_list("jobs", [], "1", "red")  # a complete list is one
@@ -464,6 +467,10 @@ def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None
     ]
     assert shown == [1, 0]
     assert value_of(telemetry, 'precision_operator_watch_ends{kind="pods",namespace="red"}') == 2
+    forbidden = [
+        value_of(telemetry, f'precision_operator_forbidden{{kind="jobs",namespace="{n}"}}') for n in ("red", "blue")
+    ]
+    assert forbidden == [0, 1]
 
 
 def value_of(telemetry: Telemetry, series: str) -> float:

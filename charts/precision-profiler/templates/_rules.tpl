@@ -1,5 +1,5 @@
 {{- /* The groups of a rule file, with what rules.alerts says of single alerts and rules.runbooks of where
-runbooks are. The braces in an alert's annotations are
+runbooks are, and clusterLabel in the place of the label cluster. The braces in an alert's annotations are
 Prometheus' own: they are data here, and are never evaluated. */ -}}
 {{- define "pp.ruleGroups" -}}
 {{- $groups := list -}}
@@ -10,7 +10,13 @@ Prometheus' own: they are data here, and are never evaluated. */ -}}
 {{- if ne (toString (get $told "enabled")) "false" -}}
 {{- with $told.for }}{{ $_ := set $rule "for" . }}{{ end -}}
 {{- with get ($rule.annotations | default dict) "runbook_url" -}}
-{{- if $.runbooks }}{{ $_ := set $rule.annotations "runbook_url" (replace "docs/runbooks.md" $.runbooks .) }}{{ end -}}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s#%s" $.runbooks (splitList "#" . | last)) -}}
+{{- end -}}
+{{- if ne $.clusterLabel "cluster" -}}
+{{- $_ := set $rule "expr" (regexReplaceAll "\\bcluster\\b" $rule.expr $.clusterLabel) -}}
+{{- range $name, $text := ($rule.annotations | default dict) -}}
+{{- $_ := set $rule.annotations $name (regexReplaceAll "abels\\.cluster\\b" $text (printf "abels.%s" $.clusterLabel)) -}}
+{{- end -}}
 {{- end -}}
 {{- with $told.severity }}{{ $_ := set $rule "labels" (merge (dict "severity" .) ($rule.labels | default dict)) }}{{ end -}}
 {{- $rules = append $rules $rule -}}

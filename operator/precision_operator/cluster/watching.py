@@ -70,6 +70,8 @@ class WatchState:
     """Why it is not watched now; empty while it is, and before the first attempt."""
     watched: bool = False
     """Whether its watch runs, and did not end within the first seconds."""
+    forbidden: bool = False
+    """Whether the API server refuses the list for want of rights (403)."""
     ends: int = 0
     """How often an attempt to list and watch has ended."""
 
@@ -192,13 +194,14 @@ class Watches:
         state = self.states[target]
         if state.problem:
             _log.info("%s: watched now", target)
-        state.problem, state.watched = "", True
+        state.problem, state.watched, state.forbidden = "", True, False
 
     def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
         state, problem = self.states[target], str(error)
         if problem != state.problem:
             _log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
         state.problem, state.watched = problem, False
+        state.forbidden = isinstance(error, ApiError) and error.status == 403
         state.ends += 1
         if target.optional and isinstance(error, ApiError) and error.status in (403, 404):
             self._mark_listed(target)

@@ -102,6 +102,7 @@ async def run(options: argparse.Namespace) -> None:
         watches = Watches(
             targets(options.watch_namespaces), lists.take_one, register(store, lists), options.kubeconfig, on_signals
         )
+        own.follow(watches.states)
         leaving = own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
         works = (stop.wait(), leaving, watches.run(), lists.keep(watches.listed, options.resync_seconds))
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from precision_api.profile import ProfileStatus, Thresholds
-from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
+from precision_api.profile import ProfileStatus, Schedule, Thresholds
+from precision_api.report import Quarantine, ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.reading import Reading, read
+from precision_operator.core.rollout.schedule import refresh_interval
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class NodeResult:
     software: ReportSoftware | None = None
     run: ReportRun | None = None
     attempt: ReportAttempt | None = None
+    quarantine: Quarantine | None = None
 
     @property
     def node(self) -> str:
@@ -68,6 +70,8 @@ class ProfileProgress:
     namespace: str
     profile: str
     status: ProfileStatus
+    refresh_seconds: float | None = None
+    """How long two results may be apart, by schedule and maxAge; None where no new ones are asked for."""
 
 
 def read_report(raw: Raw, workload: str) -> NodeResult | None:
@@ -93,6 +97,7 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
         software=status.software,
         run=run,
         attempt=_slim(status.attempt),
+        quarantine=status.quarantine,
     )
 
 
@@ -106,7 +111,7 @@ def read_profile(raw: Raw) -> ProfileProgress | None:
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     if not raw.get("status"):
         return None
-    return ProfileProgress(namespace, name, ProfileStatus.model_validate(raw["status"]))
+    return ProfileProgress(namespace, name, ProfileStatus.model_validate(raw["status"]), refresh_seconds(raw))
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:
@@ -123,6 +128,16 @@ def workload_name(raw: Raw) -> str:
     if not isinstance(workload, Mapping):
         return ""
     return str(workload.get("name") or workload.get("preset") or "")
+
+
+def refresh_seconds(raw: Raw) -> float | None:
+    """How long two results of a profile may be apart; None where it is suspended, or can't be read."""
+    if _field(raw, "spec", "suspend") is True:
+        return None
+    try:
+        return refresh_interval(Schedule.model_validate(_field(raw, "spec", "schedule") or {}))
+    except ValueError:
+        return None
 
 
 def slow_node_percent(raw: Raw) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import (
@@ -13,8 +15,12 @@ from prometheus_client import (
     generate_latest,
 )
 
+from precision_api.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_operator.cluster.watching import WatchState, WatchTarget
 from precision_operator.exporter.body import LIMIT_BYTES, Body
 
+KINDS: Mapping[str, str] = {PROFILE_PLURAL: "profiles", REPORT_PLURAL: "reports", PLAN_PLURAL: "plans"}
+"""By plural: what the operator's metrics call the kind, too."""
 REPORT_STATES = ("shown", "without_result", "replaced")
 
 
@@ -68,11 +74,23 @@ class OwnMetrics:
             "CapacityPlans that are not shown because they can't be read; the log says why.",
             registry=registry,
         )
+        self._forbidden = Gauge(
+            "precision_exporter_forbidden",
+            "1 while the API server refuses to list a kind in a namespace for want of rights.",
+            ["kind", "namespace"],
+            registry=registry,
+        )
         self.last_list = Gauge(
             "precision_exporter_last_list_timestamp_seconds",
             "When all watched namespaces were last listed completely, seconds since 1970.",
             registry=registry,
         )
+
+    def follow(self, states: Mapping[WatchTarget, WatchState]) -> None:
+        """Show with each scrape which kinds may not be read where."""
+        for target, state in states.items():
+            labels = (KINDS[target.plural], target.namespace or "")
+            self._forbidden.labels(*labels).set_function(partial(getattr, state, "forbidden"))
 
     def tell(self, body: Body) -> None:
         """Take over what a new body says of itself."""

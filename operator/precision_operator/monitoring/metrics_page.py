@@ -18,7 +18,8 @@ from precision_operator.exporter.families.table import (
     STANDING_FAMILIES,
 )
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.monitoring.alerts import ALERTS, Alert
+from precision_operator.monitoring.alert import Alert
+from precision_operator.monitoring.alerts import ALERTS
 from precision_operator.monitoring.rules import GROUPS, Recording
 from precision_operator.shell.telemetry import Telemetry
 
@@ -105,7 +106,8 @@ _ALERTS = """\
 ## Alerts
 
 One alert a node, whatever the number of recipes. The alerts of nodes are silent while `precision:pool_degraded` is 1
-for their pool: then the pool is the story.
+for their pool: then the pool is the story. [Alerting](alerting.md) says what each severity asks for, how to route them
+and how to silence a maintenance.
 """
 
 
@@ -169,7 +171,13 @@ def _recorded(rule: Recording) -> tuple[str, ...]:
 
 def _alert(alert: Alert) -> tuple[str, ...]:
     link = f"[{alert.name}](runbooks.md#{alert.name.lower()})"
-    return link, alert.severity, alert.lasts, _cell(re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"*\1*", alert.summary))
+    return link, alert.severity, alert.lasts, _cell(_words(alert.summary))
+
+
+def _words(template: str) -> str:
+    """A Go template for readers: the names of what is put in, without what is only said now and then."""
+    always = re.sub(r"\{\{ (?:if|with) .*?\}\}.*?\{\{ end \}\}", "", template)
+    return re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", always)
 
 
 def _cell(text: str) -> str:

@@ -1,8 +1,10 @@
-"""The recording rules and alerts as rows, and the rule file that Prometheus reads.
+"""The recording rules as rows.
 
-Only functions that Prometheus 2.42 knows. Two exporters may be scraped at once (a rolling update, two replicas), so
-every raw family is read through `one`: the same figure from two pods counts once. What time-series panels and alerts
-read is recorded; raw node series are read here once a minute and nowhere else over time.
+Only functions that Prometheus 2.42 knows, and no look-back beyond 14 days: Prometheus keeps 15 by default. Two
+exporters may be scraped at once (a rolling update, two replicas), so every raw family is read through `one`: the same
+figure from two pods counts once. Many clusters may be evaluated together, so every aggregation and every match keeps
+the label that names the cluster; where the series lack it, it is empty and changes nothing. What time-series panels and
+alerts read is recorded; raw node series are read here once a minute and nowhere else over time.
 """
 
 from __future__ import annotations
@@ -11,15 +13,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PROFILE = "profile_namespace, profile"
+CLUSTER = "cluster"
+"""The label that names a cluster; a value of the chart puts another one in its place."""
+PROFILE = f"{CLUSTER}, profile_namespace, profile"
 POOL = f"{PROFILE}, pool"
 NODE = f"{POOL}, node"
-ARM = f"{POOL}, workload, recipe, power_scope"
+MEASURED_ALIKE = f"{POOL}, workload, workload_hash, scope, recipe, power_scope"
 """What two drivers are compared within."""
+INSTALLATION = f"{CLUSTER}, namespace"
+"""One installed chart: the namespace is the target's."""
 
 DEGRADED_BELOW = "0.97"
 """Of its best of the last 7 days: three times what a healthy pool's median moves between two sweeps."""
+FAR_BELOW = "0.9"
 ENERGY_BELOW = "0.97"
+LEAST_NODES = 3
+"""Nodes behind a median, or failed at once, from which on a pool or a profile is the story."""
+FAILING_ABOVE = "0.1"
+GAP = "10m"
+"""How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
 
 Severity = Literal["critical", "warning", "info"]
 
@@ -54,6 +66,14 @@ def matched(family: str, operator: str = "=", **labels: str) -> str:
     return f"{family}{{{matchers}}}"
 
 
+def labelled(expr: str, on: str, labels: str, info: str) -> str:
+    """The series with further labels of `info`, which has one series for each of `on`.
+
+    The join adds labels, and never takes a series away: without its info a series stays as it is.
+    """
+    return f"({expr}) * on({on}) group_left({labels}) ({info}) or on({on}) ({expr})"
+
+
 def _stat(record: str, family: str, stat: str, unit: str) -> Recording:
     return Recording(record, f"max without(stat) ({one(matched(family, stat=stat))})", unit)
 
@@ -70,19 +90,23 @@ def _as_buckets(family: str) -> str:
 
 _RATE = "precision_pool_training_tokens_per_second"
 _TOTAL_RATE = "precision_pool_training_total_tokens_per_second"
-
 POOLS: tuple[Recording, ...] = (
     Recording("precision:pool_nodes", one("precision_pool_nodes"), "nodes"),
     Recording("precision:pool_marked_nodes", one("precision_pool_marked_nodes"), "nodes"),
+    Recording("precision:pool_data_nodes", one("precision_pool_data_nodes"), "nodes"),
+    Recording(
+        # One for each pool: what most of its figures are that were not measured on this hardware, else "measured".
+        "precision:pool_data",
+        f'group by ({POOL}, data) (topk by ({POOL}) (1, precision:pool_data_nodes{{data!="measured"}} > 0) '
+        f'or on({POOL}) (precision:pool_data_nodes{{data="measured"}} > 0))',
+    ),
     Recording(
         "precision:pool_tokens_per_second:median",
         one("precision_pool_training_reference_tokens_per_second"),
         "tokens/s",
     ),
     *_stats("precision:pool_tokens_per_second", _RATE, "tokens/s", slowest="min", p01="p01", p10="p10", p90="p90"),
-    Recording(
-        "precision:pool_tokens_per_second:sum", one("precision_pool_training_total_tokens_per_second"), "tokens/s"
-    ),
+    Recording("precision:pool_tokens_per_second:sum", one(_TOTAL_RATE), "tokens/s"),
     Recording("precision:pool_tokens_per_second:nodes", one("precision_pool_training_nodes"), "nodes"),
     Recording(
         "precision:pool_tokens_per_second_per_gpu",
@@ -122,6 +146,7 @@ POOLS: tuple[Recording, ...] = (
 
 PROFILES: tuple[Recording, ...] = (
     Recording("precision:profile_nodes", one("precision_profile_nodes"), "nodes"),
+    Recording("precision:profile_waiting_nodes", one("precision_profile_waiting_nodes"), "nodes"),
     Recording(
         "precision:profile_open_nodes",
         f"sum by ({PROFILE}) ({one(matched('precision_profile_nodes', '=~', phase='queued|running'))})",
@@ -132,6 +157,14 @@ PROFILES: tuple[Recording, ...] = (
         f"sum by ({PROFILE}) ({one(matched('precision_profile_nodes', '=~', phase='succeeded|failed'))})",
         "nodes",
     ),
+    Recording(
+        # Only where failing is more than the fault of one or two nodes.
+        "precision:profile_failing_ratio",
+        f'(sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}}) / on({PROFILE}) '
+        f'sum by ({PROFILE}) (precision:profile_nodes{{phase!="skipped"}})) > {FAILING_ABOVE} '
+        f'and on({PROFILE}) sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}}) >= {LEAST_NODES}',
+        "ratio",
+    ),
     Recording("precision:profile_progress_ratio", one("precision_profile_progress_ratio"), "ratio"),
     Recording("precision:profile_eta_timestamp_seconds", one("precision_profile_eta_timestamp_seconds"), "seconds"),
     Recording(
@@ -139,47 +172,81 @@ PROFILES: tuple[Recording, ...] = (
         one("precision_profile_last_result_timestamp_seconds"),
         "seconds",
     ),
+    Recording(
+        "precision:profile_refresh_interval_seconds", one("precision_profile_refresh_interval_seconds"), "seconds"
+    ),
 )
 
+_GONE = one(matched("precision_node_outdated", reason="NodeGone"))
+_VERDICT = one(f"last_over_time(precision_node_slow[{GAP}])")
+_RELATIVE = one(f"last_over_time(precision_node_relative_performance_ratio[{GAP}])")
+_SLOW = (
+    f"min by ({NODE}) ({_RELATIVE} and on({NODE}, workload) ({_VERDICT} == 1) "
+    f"or last_over_time({matched('precision:node_finding', fault='slow')}[{GAP}]) unless on({NODE}) {_VERDICT}) "
+    f"unless on({NODE}) {_GONE}"
+)
+"""The relative rate of each slow node. A node that has no verdict now keeps the one before until another one replaces
+it: while it is measured again after a change, or when its newest attempt failed. A node that is gone has none."""
+_INFO = (
+    f"topk by ({NODE}) (1, {one('precision_node_info')}) "
+    f"or on({NODE}) group by ({NODE}) ({one('precision_node_last_success_timestamp_seconds')})"
+)
+"""1 for each node with a result; its provenance and its NVLink domain as labels where the report has them."""
 
-def _fault(fault: str, expr: str) -> Recording:
-    """1 for each node that has the fault in any recipe, and no series for the others."""
-    return Recording("precision:node_fault", f"group by ({NODE}) ({expr})", "", {"fault": fault})
+
+def _finding(fault: str, expr: str) -> Recording:
+    """Each node that has the fault, with the figure behind it, and no series for the others."""
+    return Recording("precision:node_finding", expr, "", {"fault": fault})
 
 
 NODES: tuple[Recording, ...] = (
-    _fault("slow", f"{one('precision_node_slow')} == 1"),
-    _fault("fallback", f"{one(matched('precision_node_verification', verdict='fallback'))} == 1"),
-    _fault("throttled", f"{one('precision_node_throttled_ratio')} > 0"),
-    _fault("power_invalid", f"{one('precision_node_power_valid')} == 0"),
+    _finding("slow", _SLOW),
+    _finding("fallback", f"count by ({NODE}) ({one(matched('precision_node_verification', verdict='fallback'))} == 1)"),
+    _finding("throttled", f"max by ({NODE}) ({one('precision_node_throttled_ratio')} > 0)"),
+    _finding("power_invalid", f"count by ({NODE}) ({one('precision_node_power_valid')} == 0)"),
+    Recording(
+        # Only of nodes that still have a report with a result.
+        "precision:node_fault",
+        f"precision:node_finding * on({NODE}) group_left(data, nvlink_domain) ({_INFO})",
+    ),
 )
+
+_GROUP_NODES = one("precision_pool_reference_nodes")
+_SETTLED = (
+    f"topk by ({POOL}) (1, {_GROUP_NODES} >= {LEAST_NODES} and on({POOL}) "
+    f"(2 * max by ({POOL}) ({_GROUP_NODES}) >= sum by ({POOL}) (precision:pool_nodes))) ^ 0"
+)
+"""1 for what a pool's medians have in common, once half of the pool's nodes and at least three have it: while a changed
+workload is measured for the first time, the median of the first few nodes says more of them than of the pool."""
 
 HISTORY: tuple[Recording, ...] = (
     Recording(
+        # By workload hash and scope: a spec that was edited begins anew.
+        "precision:pool_tokens_per_second:settled",
+        f"precision:pool_tokens_per_second:median * on({POOL}) group_left(workload_hash, scope) ({_SETTLED})",
+        "tokens/s",
+    ),
+    Recording(
         "precision:pool_tokens_per_second:best_7d",
-        "max_over_time(precision:pool_tokens_per_second:median[7d])",
+        "max_over_time(precision:pool_tokens_per_second:settled[7d])",
         "tokens/s",
     ),
     Recording(
         "precision:pool_degradation_ratio",
-        "precision:pool_tokens_per_second:median / precision:pool_tokens_per_second:best_7d",
+        "precision:pool_tokens_per_second:settled / precision:pool_tokens_per_second:best_7d",
         "ratio",
     ),
-    Recording(
-        "precision:pool_degraded",
-        f"max by ({POOL}) ((precision:pool_degradation_ratio < bool {DEGRADED_BELOW}) "
-        "and precision:pool_tokens_per_second:nodes >= 3)",
-    ),
+    Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
     Recording(
         "precision:pool_driver_tokens_per_joule", one("precision_pool_driver_training_tokens_per_joule"), "tokens/J"
     ),
     Recording("precision:pool_driver_order", one("precision_pool_driver_order")),
     Recording(
-        "precision:pool_driver_tokens_per_joule:last_30d",
-        "last_over_time(precision:pool_driver_tokens_per_joule[30d])",
+        "precision:pool_driver_tokens_per_joule:last_14d",
+        "last_over_time(precision:pool_driver_tokens_per_joule[14d])",
         "tokens/J",
     ),
-    Recording("precision:pool_driver_order:last_30d", "last_over_time(precision:pool_driver_order[30d])"),
+    Recording("precision:pool_driver_order:last_14d", "last_over_time(precision:pool_driver_order[14d])"),
     Recording(
         "precision:pool_newest_driver",
         f"max by ({POOL}, driver) (precision:pool_driver_order and on({POOL}, driver) "
@@ -188,15 +255,16 @@ HISTORY: tuple[Recording, ...] = (
     ),
     Recording(
         "precision:pool_older_drivers_tokens_per_joule",
-        f"max by ({ARM}) (precision:pool_driver_tokens_per_joule:last_30d and on({POOL}, driver) "
-        f"(max by ({POOL}, driver) (precision:pool_driver_order:last_30d) < on({POOL}) group_left() "
+        f"max by ({MEASURED_ALIKE}) (precision:pool_driver_tokens_per_joule:last_14d and on({POOL}, driver) "
+        f"(max by ({POOL}, driver) (precision:pool_driver_order:last_14d) < on({POOL}) group_left() "
         f"max by ({POOL}) (precision:pool_newest_driver)))",
         "tokens/J",
     ),
     Recording(
         "precision:pool_driver_energy_ratio",
-        f"max by ({ARM}, driver) (precision:pool_driver_tokens_per_joule and on({POOL}, driver) "
-        f"precision:pool_newest_driver) / on({ARM}) group_left() precision:pool_older_drivers_tokens_per_joule",
+        f"max by ({MEASURED_ALIKE}, driver) (precision:pool_driver_tokens_per_joule and on({POOL}, driver) "
+        f"precision:pool_newest_driver) / on({MEASURED_ALIKE}) group_left() "
+        "precision:pool_older_drivers_tokens_per_joule",
         "ratio",
     ),
 )

@@ -144,6 +144,12 @@ class Telemetry:
             ["kind", "namespace"],
             registry=registry,
         )
+        self._forbidden = Gauge(
+            "precision_operator_forbidden",
+            "1 while the API server refuses to list a kind in a namespace (empty: the cluster) for want of rights.",
+            ["kind", "namespace"],
+            registry=registry,
+        )
         self._watch_ends = Gauge(
             "precision_operator_watch_ends",
             "Attempts to list and watch a kind in a namespace that have ended since the start; each is tried again.",
@@ -164,6 +170,7 @@ class Telemetry:
             kind, namespace = kinds[target], target.namespace
             labels = (kind or "plans", namespace or "")
             self._watched.labels(*labels).set_function(partial(getattr, state, "watched"))
+            self._forbidden.labels(*labels).set_function(partial(getattr, state, "forbidden"))
             self._watch_ends.labels(*labels).set_function(partial(getattr, state, "ends"))
             if kind is not None:
                 self._age.labels(*labels).set_function(partial(cache.seconds_since_last_event, kind, namespace))

@@ -9,12 +9,17 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from precision_api.profile import Schedule
-from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.clock import duration, format_time
+
+_SINCE, _SPAN = datetime(2024, 1, 1, tzinfo=UTC), timedelta(days=9 * 366)
+_MOST_TIMES = 2100
+"""A week of every five minutes, and some more."""
 
 
 def schedule_problem(schedule: Schedule, now: datetime) -> str | None:
@@ -51,6 +56,31 @@ def next_tick(schedule: Schedule, uid: str, now: datetime) -> datetime | None:
     late = jitter(schedule, uid)
     fired = _fire(schedule.cron, schedule.time_zone, now - late, False)
     return fired + late if fired is not None else None
+
+
+def refresh_interval(schedule: Schedule) -> float | None:
+    """The longest time (s) that the schedule lets pass between two results; None where it asks for no new ones.
+
+    ValueError for a cron or a duration that can't be read.
+    """
+    limits = [duration(schedule.max_age).total_seconds()] if schedule.max_age is not None else []
+    if schedule.cron is not None:
+        gap = _longest_gap(schedule.cron)
+        limits += [gap] if gap is not None else []
+    return min(limits, default=None)
+
+
+@lru_cache(maxsize=256)
+def _longest_gap(cron: str) -> float | None:
+    """Seconds between the two neighbouring times that are the furthest apart; None where there are not two.
+
+    Of the first times within nine years, which hold two leap days; those of a cron that fires often show a week.
+    """
+    try:
+        times = list(takewhile(lambda at: at < _SINCE + _SPAN, islice(CronSim(cron, _SINCE), _MOST_TIMES)))
+    except CronSimError as error:
+        raise ValueError(str(error)) from error
+    return max(((later - earlier).total_seconds() for earlier, later in pairwise(times)), default=None)
 
 
 def jitter(schedule: Schedule, uid: str) -> timedelta:

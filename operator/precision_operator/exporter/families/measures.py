@@ -89,6 +89,12 @@ def group(result: NodeResult) -> Iterator[Value]:
         yield group_labels(result.reading.group), finished_seconds(result.reading)
 
 
+def data(result: NodeResult) -> Iterator[Value]:
+    """What the figures are: measured, replayed, simulated or trial."""
+    if result.reading.data is not None:
+        yield (result.reading.data,), 1.0
+
+
 def rate(result: NodeResult) -> Iterator[Value]:
     """Training tokens/s."""
     for labels, row in _usable(result):
@@ -188,6 +194,7 @@ MEASURES: tuple[Measure, ...] = (
     state,
     mark,
     group,
+    data,
     rate,
     gpus,
     powered_rate,

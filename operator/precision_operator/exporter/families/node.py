@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from precision_api.report import ReportAttempt, ReportRun
 from precision_operator.core.results.reading import RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
+from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES, node_labels
 from precision_operator.exporter.reading import NodeResult, RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
@@ -15,11 +16,6 @@ NodeRows = Callable[[NodeResult], Iterator[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
-
-
-def node_labels(result: NodeResult) -> tuple[str, ...]:
-    """The values of the labels that every node family has."""
-    return result.namespace, result.profile, result.node, result.pool, result.workload
 
 
 def _by_recipe(figure: ReportFigure, *further: Callable[[RecipeRow], str]) -> NodeRows:
@@ -282,6 +278,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "bytes",
         formerly="precision_node_memory_peak_bytes (of the short model)",
     ),
+    *NODE_STATE_FAMILIES,
 )
 
 STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (

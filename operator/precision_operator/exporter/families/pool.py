@@ -65,16 +65,21 @@ def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> P
 
 
 def _free_of_drivers(pool: PoolNodes) -> Iterator[SampleRow]:
-    """Medians by driver, of whatever group: those of the driver before do not hold, and are what is asked for."""
-    free = {labels[:2] for labels in pool.figures[measures.member] if labels[-1] == FREE}
+    """Medians by driver, workload hash and scope; of all nodes: those of the driver before are what is asked for."""
+    free = {_alike(labels) for labels in pool.figures[measures.member] if labels[-1] == FREE}
     values: dict[Labels, list[float]] = defaultdict(list)
     for labels, figures in pool.figures[measures.free_driver_tokens_per_joule].items():
-        shown, _, mark = _split(labels)
-        if mark == FREE or shown[:2] not in free:
-            values[shown] += figures
+        if labels[-1] == FREE or _alike(labels) not in free:
+            values[*_split(labels)[0], *_alike(labels)[2:]] += figures
     for shown in sorted(values):
         if len(values[shown]) >= LEAST_NODES_OF_A_DRIVER:
             yield from (((*pool.labels, *shown), value) for _, value in _median(values[shown]))
+
+
+def _alike(labels: Labels) -> Labels:
+    """(workload, recipe, workload_hash, scope): what drivers are compared within."""
+    _, workload_hash, scope, _ = _split(labels)[1]
+    return (*labels[:2], workload_hash, scope)
 
 
 def _split(labels: Labels) -> tuple[Labels, Labels, str]:
@@ -109,6 +114,17 @@ def _count(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
 def _states(pool: PoolNodes) -> Iterator[SampleRow]:
     found = pool.figures[measures.state]
     yield from (((*pool.labels, state), float(len(found.get((state,), ())))) for state in STATES)
+
+
+def _data(pool: PoolNodes) -> Iterator[SampleRow]:
+    for (data,), nodes in sorted(pool.figures[measures.data].items()):
+        yield (*pool.labels, data), float(len(nodes))
+
+
+def _reference_nodes(pool: PoolNodes) -> Iterator[SampleRow]:
+    if pool.group is not None:
+        nodes = pool.figures[measures.group][group_labels(pool.group)]
+        yield (*pool.labels, *pool.group[1:]), float(len(nodes))
 
 
 def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
@@ -182,6 +198,14 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         stability="stable",
     ),
     Family(
+        "precision_pool_data_nodes",
+        "Nodes by what the figures of their newest result are: measured, replayed, simulated or trial (of a CPU).",
+        (*POOL_OF, "data"),
+        "pool",
+        _data,
+        "nodes",
+    ),
+    Family(
         "precision_pool_training_tokens_per_second",
         "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; stat min "
         "is the slowest node, p50 the median.",
@@ -222,6 +246,15 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _free(measures.free_rate, _median),
         "tokens/s",
         stability="stable",
+    ),
+    Family(
+        "precision_pool_reference_nodes",
+        "Nodes that the pool's medians are of, with what these have in common: join it for the workload hash and the "
+        "scope of a median. One series a pool.",
+        (*POOL_OF, "workload_hash", "scope", "baseline"),
+        "pool",
+        _reference_nodes,
+        "nodes",
     ),
     Family(
         "precision_pool_training_gpus",
@@ -324,7 +357,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     Family(
         "precision_pool_driver_training_tokens_per_joule",
         "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
-        (*POOL_RECIPE, "power_scope", "driver"),
+        (*POOL_RECIPE, "power_scope", "driver", "workload_hash", "scope"),
         "pool",
         _free_of_drivers,
         "tokens/J",

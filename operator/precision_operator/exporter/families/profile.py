@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from precision_api.names import COMPLETE
+from precision_operator.core.reasons import REASONS
 from precision_operator.exporter.families.family import PROFILE, Family
 from precision_operator.exporter.reading import ProfileProgress, seconds
 from precision_operator.exporter.text import SampleRow
@@ -58,6 +59,20 @@ def _completed(campaign: ProfileProgress) -> Iterator[SampleRow]:
 def _newest(campaign: ProfileProgress) -> Iterator[SampleRow]:
     if campaign.status.last_run:
         yield _campaign(campaign), seconds(campaign.status.last_run)
+
+
+def _waiting(campaign: ProfileProgress) -> Iterator[SampleRow]:
+    """What keeps nodes from being measured: also AgentUnschedulable, with which a node counts as running."""
+    for each in campaign.status.reasons:
+        known = REASONS.get(each.reason)
+        if known is not None and known.kind in ("waiting", "queued", "running"):
+            node = each.example if each.count == 1 else ""
+            yield (*_campaign(campaign), each.reason, node), float(each.count)
+
+
+def _refresh(campaign: ProfileProgress) -> Iterator[SampleRow]:
+    if campaign.refresh_seconds is not None:
+        yield _campaign(campaign), campaign.refresh_seconds
 
 
 PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
@@ -131,5 +146,23 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         _newest,
         "seconds",
         stability="stable",
+    ),
+    Family(
+        "precision_profile_waiting_nodes",
+        "Nodes that wait for their turn, or for something to change, by reason (the most frequent ones); node is the "
+        "node's name where it is a single one.",
+        (*PROFILE, "reason", "node"),
+        "pool",
+        _waiting,
+        "nodes",
+    ),
+    Family(
+        "precision_profile_refresh_interval_seconds",
+        "Longest time between two results that the profile's schedule or its maxAge asks for; absent for a profile "
+        "that is measured once, and while it is suspended.",
+        PROFILE,
+        "pool",
+        _refresh,
+        "seconds",
     ),
 )

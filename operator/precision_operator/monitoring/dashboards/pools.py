@@ -113,13 +113,13 @@ def _energy() -> tuple[Panel, ...]:
         Panel(
             "table",
             "Tokens per joule of each driver",
-            "Median over the nodes with this driver, newest known value of the last 30 days; at least 5 nodes.",
+            "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
             "tokens_per_joule",
             "no driver has 5 nodes with valid power",
             (
                 Query(
                     "max by (pool, recipe, driver, power_scope) "
-                    f"({recorded('pool_driver_tokens_per_joule:last_30d', CHOSEN_RECIPE)})",
+                    f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
                     "Tokens/J",
                 ),
             ),
@@ -138,7 +138,7 @@ def _energy() -> tuple[Panel, ...]:
             "New driver against the best older one, in tokens per joule",
             "Below 97 % the alert PrecisionEnergyRegression fires.",
             "percent",
-            "no pool has had two drivers in 30 days",
+            "no pool has had two drivers in 14 days",
             (Query(f"bottomk (20, min by (pool, recipe, driver) ({ratio}))", "Of the older driver"),),
             width=12,
             height=9,
@@ -154,7 +154,7 @@ def _energy() -> tuple[Panel, ...]:
                     sort="asc",
                 ),
             ),
-            empty="no pool has changed its driver in 30 days",
+            empty="no pool has changed its driver in 14 days",
         ),
     )
 

@@ -1,0 +1,95 @@
+"""Small worlds for the rules: series with their values a minute apart, and which alerts fire at which minute.
+
+All cases are evaluated together, each in a cluster of its own: that none disturbs another is part of what they show.
+The series are written by hand; that their names and labels are the exporter's is tested beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.monitoring.replay import OPERATOR, TARGET, firing, with_labels
+
+PROFILE = 'profile_namespace="ml",profile="nightly"'
+POOL = f'{PROFILE},pool="gb200"'
+N1 = f'{POOL},node="n1",workload="w"'
+RECIPE = f'{POOL},workload="w",recipe="mxfp8"'
+ALIKE = 'workload_hash="h1",scope="all"'
+RATE = "precision_pool_training_reference_tokens_per_second"
+ALIVE = {
+    "precision_exporter_build_info": "1x100000",
+    "precision_exporter_shards": "1x100000",
+    'precision_exporter_shard_series{index="0"}': "100x100000",
+    "precision_operator_leader": "1x100000",
+}
+"""Programs that are well: without them their alerts would stand in every case."""
+MEASURED = {f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x1000"}
+"""A node with a result."""
+
+NODE = {"node": "n1", "pool": "gb200", "profile": "nightly"}
+IN_POOL = {"pool": "gb200", "profile": "nightly"}
+OF_PROFILE = {"profile": "nightly"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One world. `alert` fires at the minutes `fires`, with these `labels`; at the minutes `quiet` nothing does."""
+
+    name: str
+    alert: str
+    series: Mapping[str, str]
+    quiet: tuple[int, ...]
+    fires: tuple[int, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    alive: Mapping[str, str] = field(default_factory=lambda: ALIVE)
+
+    @property
+    def cluster(self) -> str:
+        """What its series say, so that the cases do not mix."""
+        return self.name
+
+    def input_series(self) -> list[dict[str, str]]:
+        given = {**self.alive, **self.series}
+        of_cluster = {name: {**labels, "cluster": self.cluster} for name, labels in (("", TARGET), ("o", OPERATOR))}
+        return [
+            {"series": with_labels(s, of_cluster["o" if s.startswith("precision_operator") else ""]), "values": values}
+            for s, values in given.items()
+        ]
+
+    def looks(self) -> list[dict[str, Any]]:
+        """promtool's tests of what fires in this cluster."""
+        expected = {"alertname": self.alert, "cluster": self.cluster, **self.labels}
+        at = [(minute, (expected,)) for minute in self.fires] + [(minute, ()) for minute in self.quiet]
+        return [firing(f"{minute}m", *alerts, cluster=self.cluster) for minute, alerts in at]
+
+
+def world(cases: tuple[Case, ...]) -> dict[str, Any]:
+    """All of these in one promtool test."""
+    return {
+        "interval": "1m",
+        "input_series": [series for case in cases for series in case.input_series()],
+        "promql_expr_test": [look for case in cases for look in case.looks()],
+    }
+
+
+def verdict(name: str) -> str:
+    return f'precision_node_verification{{{N1},recipe="mxfp8",verdict="{name}"}}'
+
+
+def nodes(phase: str) -> str:
+    return f'precision_profile_nodes{{{PROFILE},phase="{phase}"}}'
+
+
+def of_node(family: str, labels: str = "") -> str:
+    return f"{family}{{{N1}{',' if labels else ''}{labels}}}"
+
+
+def medians(values: str, scope: str = ALIKE, count: str = "24x500", of: str = "24x500") -> dict[str, str]:
+    """A pool's median, with what the nodes behind it have in common, how many they are, and how many there are."""
+    return {
+        f"{RATE}{{{RECIPE}}}": values,
+        f'precision_pool_reference_nodes{{{POOL},{scope},baseline="bf16"}}': count,
+        f'precision_pool_nodes{{{POOL},phase="fresh"}}': of,
+    }
