@@ -40,6 +40,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 DEFAULT_PRIORITY_CLASS = "precision-agent"
 
 ACCEPTED, PROGRESSING, COMPLETE, DEGRADED = "Accepted", "Progressing", "Complete", "Degraded"
+STOPPED = "Stopped"
+"""Condition of a profile: an admin holds or ends all agents of the fleet."""
 FRESH, SUCCEEDED = "Fresh", "Succeeded"
 SOLVED, DEADLINES_PROMISED = "Solved", "DeadlinesPromised"
 

@@ -18,6 +18,7 @@ from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
 from precision_operator.cluster.watching import Watches, WatchTarget, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
+from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.capacity_plans import Planning
@@ -35,6 +36,7 @@ from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.settings import add_settings, configured_by
+from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger("precision_operator")
@@ -53,6 +55,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
+    add("--stop-config-map", default="", help="In our namespace: its `agents` stops all. Default: none is read.")
     add("--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched.")
     _add_election(parser)
     options = parser.parse_args(argv)
@@ -88,7 +91,11 @@ async def run(options: argparse.Namespace) -> None:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
         refusals = RefusedCreations()
-        gatherer = Gatherer(cluster, cache, configured.settings, configured.namespaces, refusals=refusals)
+        own = options.lease_namespace or cluster.namespace
+        switch = Switch(cluster, own, options.stop_config_map, cache.changed.set)
+        gatherer = Gatherer(
+            cluster, cache, configured.settings, configured.namespaces, refusals=refusals, stop=lambda: switch.stop
+        )
         plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault))
         kinds = handlers.targets(configured.namespaces)
         watches = Watches(
@@ -98,6 +105,7 @@ async def run(options: argparse.Namespace) -> None:
             options.kubeconfig,
             on_signals,
         )
+        telemetry.follow_stop(lambda: strictest(configured.settings.stop, switch.stop))
         telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, refusals), telemetry, watches.listed)
         probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
@@ -109,7 +117,8 @@ async def run(options: argparse.Namespace) -> None:
         leaving = asyncio.create_task(
             own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
         )
-        working = (holding, deciding, planning, watching)
+        switching = asyncio.create_task(switch.keep())
+        working = (holding, deciding, planning, watching, switching)
         try:
             done, _ = await asyncio.wait((stopping, leaving, *working), return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -44,6 +44,7 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
     },
     ("operator", "own"): {
         ("coordination.k8s.io", "leases"): "get create update",
+        ("", "configmaps"): "get",
         ("apps", "deployments"): "get list watch",
     },
     ("exporter", "cluster"): {},
@@ -96,7 +97,8 @@ def test_the_charts_roles_are_the_table(component: rbac.Component, helm: Helm) -
         for scope, where in (("namespace", ("a", "b")), ("own", ("profiling",)))
     }
     assert [role["rules"] for role in roles["namespace"]] == [rbac.rules(component, "namespace")] * 2
-    own = json.loads(json.dumps(rbac.rules(component, "own")).replace(rbac.OWN_DEPLOYMENT, f"fleet-{component}"))
+    named = json.dumps(rbac.rules(component, "own")).replace(rbac.OWN_DEPLOYMENT, f"fleet-{component}")
+    own = json.loads(named.replace(rbac.OWN_STOP, "fleet-stop"))
     assert [role["rules"] for role in roles["own"]] == ([own] if own else [])
     assert own[-1]["resourceNames"] == [m["metadata"]["name"] for m in of_kind(ours, "Deployment")]
     wanted = rbac.rules(component, "cluster")

@@ -15,6 +15,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView
 from precision_operator.core.observe.pod_requests import Requests
+from precision_operator.core.observe.stop import Stop
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
@@ -108,6 +109,10 @@ def after_answer(words: str) -> Observed:
 
 
 HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
+    "StoppedByAdmin": (
+        request(observed=observed(stop=Stop("Hold", "Rack 12 is too hot.", "ConfigMap a/b"))),
+        "The cluster's administrator holds all agents: Rack 12 is too hot. (said in ConfigMap a/b).",
+    ),
     "Suspended": (request(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
     "TooManyFailures": (
         request(profile=rolled_out(maxFailures=2), tally=fared(failed=3)),

@@ -198,6 +198,7 @@ async def test_an_object_of_a_shape_that_nobody_thought_of_ends_no_list() -> Non
 async def test_whatever_a_pass_raises_the_loop_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     loop, gatherer = world("n1")
     loop.apply("nightly")
+    await loop.switch.look()
     await loop.gatherer.list_everything()
 
     class Broken(PoisonedWorld):

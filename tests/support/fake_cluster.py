@@ -26,6 +26,8 @@ class FakeCluster:
         self.requests: list[tuple[str, str]] = []
         self.failures: list[tuple[str, str, ApiError, bool]] = []
         self.version = 100
+        self.created = "2026-11-21T09:00:00Z"
+        """When whatever is created now was created, as it says."""
         for collection, body in objects:
             self._store(f"{collection}/{body['metadata']['name']}", body)
 
@@ -44,7 +46,7 @@ class FakeCluster:
     def _store(self, path: str, given: Mapping[str, Any]) -> Json:
         self.version += 1
         body = copy.deepcopy(dict(given))
-        stamp = {"uid": f"uid-{self.version}", "creationTimestamp": "2026-11-21T09:00:00Z"}
+        stamp = {"uid": f"uid-{self.version}", "creationTimestamp": self.created}
         body["metadata"] = stamp | body["metadata"] | {"resourceVersion": str(self.version)}
         self.objects[path] = body
         return copy.deepcopy(body)

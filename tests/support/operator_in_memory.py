@@ -13,6 +13,7 @@ from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.refusals import RefusedCreations
+from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
@@ -21,6 +22,7 @@ from tests.support.result_objects import result
 from tests.support.world import SETTINGS, WORKLOAD
 
 NAMESPACE = "ml"
+SYSTEM, STOP = "precision-system", "precision-profiler-stop"
 JOBS, REPORTS, PODS = paths.jobs(NAMESPACE), paths.reports(NAMESPACE), paths.pods(NAMESPACE)
 PROFILES = paths.profiles(NAMESPACE)
 CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
@@ -31,21 +33,35 @@ class OperatorInMemory:
 
     def __init__(self, *nodes: str) -> None:
         self.cluster: Any = FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
+        self.cluster.created = _now()
         for name in nodes:
             self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))
         self.cache, self.telemetry = Cache(SETTINGS.allowed_images), Telemetry()
         refusals = RefusedCreations()
-        self.gatherer = Gatherer(self.cluster, self.cache, SETTINGS, [NAMESPACE], refusals=refusals)
+        self.switch = Switch(self.cluster, SYSTEM, STOP, self.cache.changed.set)
+        self.gatherer = Gatherer(
+            self.cluster, self.cache, SETTINGS, [NAMESPACE], refusals=refusals, stop=lambda: self.switch.stop
+        )
         self.actor = Actor(self.cluster, self.cache, refusals)
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)
+        self.telemetry.follow_stop(lambda: self.switch.stop)
 
     def apply(self, name: str, **spec: Any) -> None:
         """A profile of one GEMM over all nodes, with these fields of its spec."""
         raw = profile_object(name, status={}, creationTimestamp="2026-11-20T00:00:00Z", generation=1)
         self.cluster._store(f"{PROFILES}/{name}", raw | {"spec": {"workload": WORKLOAD} | spec})
 
+    def say(self, **data: str) -> None:
+        """An admin writes the ConfigMap that stops all agents."""
+        self.cluster._store(f"{paths.config_maps(SYSTEM)}/{STOP}", {"metadata": {"name": STOP}, "data": data})
+
+    def say_nothing(self) -> None:
+        """An admin deletes it."""
+        del self.cluster.objects[f"{paths.config_maps(SYSTEM)}/{STOP}"]
+
     async def once(self) -> float:
         """One pass; seconds until the next one is due. A profile's status is written however young the last one is."""
+        await self.switch.look()
         await self.gatherer.list_everything()
         self.reconciler._written.clear()
         return await self.reconciler.once()
@@ -85,6 +101,13 @@ class OperatorInMemory:
         self.cluster._store(f"{JOBS}/{meta['name']}", job)
         self.cluster.logs[name] = "\n".join(published.lines).encode()
         return name
+
+    def collect_garbage(self) -> None:
+        """Pods go with their Jobs."""
+        there = {body["metadata"]["name"] for body in self.jobs().values()}
+        for path in [path for path in self.cluster.objects if path.startswith(f"{PODS}/")]:
+            if path.rsplit("/", 1)[1].removesuffix("-x") not in there:
+                del self.cluster.objects[path]
 
     def _pod(self, node: str, job: dict[str, Any], phase: str, state: dict[str, Any]) -> str:
         meta = job["metadata"]

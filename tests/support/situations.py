@@ -18,6 +18,7 @@ from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination
 from precision_operator.core.observe.pod_requests import Requests
+from precision_operator.core.observe.stop import Stop
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
@@ -329,6 +330,14 @@ TURNS: dict[str, Situation] = {
     "BackingOff": Situation(
         observed([profile()], reports=(report(status=tried("disrupted", reason="Disrupted", ago=0 * MINUTE)),)),
         {"why": "Disrupted", "until": format_time(NOW + timedelta(seconds=30))},
+    ),
+    "StoppedByAdmin": Situation(
+        observed([profile()], stop=Stop("Hold", "Rack 12 is too hot.", "ConfigMap a/b")),
+        {"does": "holds all agents", "words": "Rack 12 is too hot.", "origin": "ConfigMap a/b"},
+    ),
+    "PlanFailed": Situation(
+        observed([profile()], reports=(report(status=tried("disrupted", finishedAt="2026-13-45T00:00:00Z")),)),
+        {"why": "ValueError: month must be in 1..12"},
     ),
     "Suspended": Situation(observed([profile(suspend=True)]), {}),
     "ProfileNotAccepted": Situation(

@@ -29,6 +29,7 @@ from precision_operator.core.observe.observed import (
     Settings,
 )
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
+from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.refusal import RULES
@@ -129,6 +130,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     told = {(p, uids[node]): each for p, found in refusals.items() for node, each in found.items() if node in uids}
     observed = replace(
         seen,
+        stop=strictest(settings.stop, *map(stop_told, profiles)),
         refusals=told,
         jobs=_within(seen.jobs, only),
         pods=_within(seen.pods, only),
@@ -227,11 +229,24 @@ def _unchanged(profile: ProfileView, there: Sequence[ProfileView]) -> ProfileVie
     return before if same else None
 
 
+def stop_told(profile: ProfileView) -> Stop | None:
+    """The admin's stop that the profile's status tells of: users may seldom read the operator's own switch."""
+    status = _status(profile)
+    return stop_told_by(status.conditions) if status is not None else None
+
+
+def _status(profile: ProfileView) -> ProfileStatus | None:
+    """The profile's status; None where it can't be read."""
+    try:
+        return ProfileStatus.model_validate(dict(profile.status))
+    except ValidationError:
+        return None
+
+
 def refusals_told(profile: ProfileView) -> dict[str, RefusedCreation]:
     """What the cluster refused to create for a profile, by node name, as its status tells: until it says otherwise."""
-    try:
-        status = ProfileStatus.model_validate(dict(profile.status))
-    except ValidationError:
+    status = _status(profile)
+    if status is None:
         return {}
     if status.observed_generation != profile.generation:
         return {}

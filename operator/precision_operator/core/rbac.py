@@ -18,6 +18,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _READ = ("get", "list", "watch")
 OWN_DEPLOYMENT = "OWN-DEPLOYMENT"
+OWN_STOP = "OWN-STOP"
 _UNINSTALL = "that an uninstall has begun, before the rights go"
 
 
@@ -32,7 +33,7 @@ class Grant:
     verbs: tuple[str, ...]
     purpose: str
     only: str = ""
-    """The only object that it is for; empty: all of them. OWN_DEPLOYMENT stands for a name that the chart knows."""
+    """The only object that it is for; empty: all of them. The two OWN_... stand for names that the chart knows."""
 
 
 GRANTS: tuple[Grant, ...] = (
@@ -88,6 +89,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant("operator", "namespace", "", ("events",), ("create", "patch", "list"), "what people should notice"),
     Grant("operator", "own", "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
+    Grant("operator", "own", "", ("configmaps",), ("get",), "whether an admin has stopped all agents", OWN_STOP),
     Grant("operator", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
     Grant("exporter", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
     Grant(

@@ -337,6 +337,12 @@ _ROWS = (
         "its result is older than spec.schedule.maxAge ({limit})",
         "It is measured when its turn comes.",
     ),
+    Reason(
+        "StoppedByAdmin",
+        "queued",
+        "the cluster's administrator {does}: {words} (said in {origin})",
+        "It goes on by itself once that is lifted: ask whoever runs the operator.",
+    ),
     Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to go on."),
     Reason(
         "BackingOff",

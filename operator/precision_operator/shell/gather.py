@@ -14,6 +14,7 @@ from precision_operator.cluster.object_store import Identity, identity
 from precision_operator.core.observe.gpu_labels import DRA_DRIVER
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
+from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.rollout.faults import Fault, Where, fault_text
 from precision_operator.shell.cache import KINDS, Cache, ObjectKind
@@ -132,7 +133,10 @@ class Gatherer:
         namespaces: Sequence[str],
         reader: Reader | None = None,
         refusals: RefusedCreations | None = None,
+        stop: Callable[[], Stop | None] = lambda: None,
     ) -> None:
+        """`stop` is what the switch in the cluster says of all agents."""
+        self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
         self._cache = cache
@@ -181,6 +185,7 @@ class Gatherer:
             reports=self._views("reports", report_view),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
             config_maps={key: await self._config_map(*key, now) for key in wanted_texts(profiles)},
+            stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
             slices=await self._slices(now) if profiles else (),

@@ -18,6 +18,7 @@ from precision_operator.core.rollout.node_state import ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
+from precision_operator.core.status.stopped import with_stop
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.fault_log import FaultLog
@@ -253,6 +254,8 @@ class Reconciler:
         except Exception as error:
             faults.append(Fault("status", item.profile.key, error))
             status = unplanned_status(item, observed.now, fault_text(error))
+        before = status_before(item)
+        status = with_stop(status, before, observed.stop, observed.now)
         told = status_json(status)
         due = item.poll_seconds or LIST_AGAIN_SECONDS
         if told == dict(item.profile.status):
@@ -269,7 +272,7 @@ class Reconciler:
                 return due
             raise
         self._written[item.profile.uid] = now
-        await self._actor.tell(item.profile, notes(status_before(item), status))
+        await self._actor.tell(item.profile, notes(before, status))
         return due
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.observed import Raw, Settings
+from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import spec_problem
 
 
@@ -38,6 +39,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help="What agents get where their profile says nothing, and labels, scheduler and user of their pods.",
     )
+    add("--stop", default="Run", help="Run, Hold (no agent starts) or End (none goes on): %(default)s.")
+    add("--stop-message", default="", metavar="TEXT", help="Why: it stands in the status of every profile.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add(
         "--unresponsive-grace-seconds",
@@ -55,6 +58,7 @@ def configured_by(options: argparse.Namespace) -> Configured:
         priority_class=options.priority_class,
         agent_service_account=options.agent_service_account,
         agent_defaults=options.agent_defaults,
+        stop=stop_of(options.stop, options.stop_message, "the chart's value agent.stop"),
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
         unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
     )

@@ -23,6 +23,7 @@ from prometheus_client.process_collector import ProcessCollector
 from precision_api.report import ReportAttempt
 from precision_operator.cluster.watching import WatchState, WatchTarget
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.stop import Stop
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.faults import Where
 from precision_operator.core.rollout.node_state import newest_attempt
@@ -126,6 +127,17 @@ class Telemetry:
             ["state"],
             registry=registry,
         )
+        self._stopped = Gauge(
+            "precision_operator_stopped",
+            "1 while an admin's switch holds all agents (Hold: none starts) or has ended them (End).",
+            ["mode"],
+            registry=registry,
+        )
+        self._garbled = Gauge(
+            "precision_operator_stop_garbled",
+            "1 while the switch that stops all agents says what nobody understands, or can't be read: agents are held.",
+            registry=registry,
+        )
         self._leader = Gauge(
             "precision_operator_leader",
             "1 while this replica leads: it alone plans and writes. 0 while it stands by.",
@@ -174,6 +186,21 @@ class Telemetry:
             self._watch_ends.labels(*labels).set_function(partial(getattr, state, "ends"))
             if kind is not None:
                 self._age.labels(*labels).set_function(partial(cache.seconds_since_last_event, kind, namespace))
+
+    def follow_stop(self, stop: Callable[[], Stop | None]) -> None:
+        """Show with each scrape whether an admin has stopped all agents."""
+
+        def is_so(mode: str) -> float:
+            found = stop()
+            return float(found is not None and found.mode == mode)
+
+        def is_garbled() -> float:
+            found = stop()
+            return float(found is not None and found.garbled)
+
+        for mode in ("Hold", "End"):
+            self._stopped.labels(mode).set_function(partial(is_so, mode))
+        self._garbled.set_function(is_garbled)
 
     @contextmanager
     def reconcile(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
+from precision_operator.core.observe.stop import Stop
 
 Raw = Mapping[str, Any]
 Stage = Literal["report", "Job", "pod"]
@@ -32,6 +33,8 @@ class Settings:
     agent_service_account: str
     agent_defaults: AgentDefaults = field(default_factory=AgentDefaults)
     """What agents get where their profile says nothing."""
+    stop: Stop | None = None
+    """What the chart says of all agents; the switch in the cluster may say more."""
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
     unresponsive_grace: timedelta = timedelta(seconds=60)
@@ -249,6 +252,8 @@ class Observed:
     """By node name; a node that is absent has not been looked at."""
     config_maps: Mapping[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)
     """Data by (namespace, name); None: there is none of that name."""
+    stop: Stop | None = None
+    """An admin's stop of all agents; None: they may run."""
     slices: tuple[Raw, ...] = ()
     priority_class_exists: bool = True
     queues: Mapping[tuple[str, str], bool] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from precision_api.report import ReportStatus
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.observe.stop import REASON as STOPPED
+from precision_operator.core.observe.stop import Stop, stopped_sentence
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.actions import (
     DEFAULT_KEEPING,
@@ -97,6 +99,8 @@ def _of_job(
         return Close(job, report, "disrupted", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
     if job.creation_problem and pod is None and not job.suspended:
         return _withdraw(job, report, owner)
+    if observed.stop is not None and job.finished is None and _takes_back(observed.stop, pod):
+        return Close(job, report, "disrupted", STOPPED, stopped_sentence(observed.stop), keeping)
     end = end_of(job, pod, facts, owner.profile.spec, observed.settings)
     if end is None or not end.is_over(observed.now):
         return None
@@ -110,6 +114,14 @@ def _is_drained(facts: NodeFacts | None, owner: ProfilePlan) -> bool:
         return False
     reason = decide(facts, spec.target, spec.agent.tolerations).reason
     return facts.unschedulable or reason in ("NodeDeleting", "UntoleratedTaint")
+
+
+def _takes_back(stop: Stop, pod: PodView | None) -> bool:
+    """Whether an admin's stop ends this agent. One that waits for its place or image would begin although all are held;
+    it is left alone where nobody knows what the admin wants.
+    """
+    begun = pod is not None and pod.phase != "Pending"
+    return stop.mode == "End" or not (begun or stop.garbled)
 
 
 def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan) -> Withdraw:

@@ -22,6 +22,7 @@ from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts, millis, quantity
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
 from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
+from precision_operator.core.observe.stop import REASON
 from precision_operator.core.reasons import clause, sentence
 from precision_operator.core.rollout import blockers
 from precision_operator.core.rollout.blockers import Blockers
@@ -179,6 +180,11 @@ def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
     if isinstance(limit, int):
         return limit
     return max(1, eligible * int(limit.removesuffix("%")) // 100)
+
+
+def stopped_by_admin(request: AdmissionRequest) -> Blocked | None:
+    stop = request.view.observed.stop
+    return blocked(REASON, does=stop.does, words=stop.words, origin=stop.origin) if stop is not None else None
 
 
 def suspended(request: AdmissionRequest) -> Blocked | None:
@@ -410,6 +416,7 @@ def _idle_required(request: AdmissionRequest) -> bool:
 
 
 PROFILE_CHECKS: tuple[Limit, ...] = (
+    Limit("StoppedByAdmin", stopped_by_admin),
     Limit("Suspended", suspended),
     Limit("TooManyFailures", too_many_failures, blockers.failed_nodes),
     Limit("CanaryFailed", canary_failed, blockers.failed_nodes),

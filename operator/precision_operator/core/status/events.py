@@ -14,8 +14,8 @@ from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.rollout.refusal import RULES
 
-_WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True")}
-_TELL = {*_WARN, (names.ACCEPTED, "True"), (names.COMPLETE, "True")}
+_WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True"), (names.STOPPED, "True")}
+_TELL = {*_WARN, (names.STOPPED, "False"), (names.ACCEPTED, "True"), (names.COMPLETE, "True")}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""An admin's stop: no agent of the whole fleet may begin (Hold), or none may go on either (End), and why.
+
+It is declared with the chart, or said during an incident in a ConfigMap of the operator's namespace that Helm does not
+own, so that no upgrade takes it back. Of several the strictest holds. One that can't be understood holds: measurements
+in flight are worth something, and who meant to stop must not be taken to have meant nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from precision_api import names
+from precision_api.profile import Condition
+from precision_operator.core.reasons import sentence
+
+Mode = Literal["Run", "Hold", "End"]
+MODES: tuple[Mode, ...] = ("Run", "Hold", "End")
+"""From the least strict to the strictest."""
+REASON = "StoppedByAdmin"
+KEY = "agents"
+MESSAGE_KEY = "message"
+NO_WORDS = "no reason is given"
+WORDS_LENGTH = 256
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What holds for all agents."""
+
+    mode: Literal["Hold", "End"]
+    words: str
+    """The admin's own, or what is wrong with the switch."""
+    origin: str
+    """Where it is said: who lifts it changes that."""
+    garbled: bool = False
+    """Whether the switch could not be understood."""
+
+    @property
+    def does(self) -> str:
+        """What it does to agents, as part of a sentence."""
+        return "has ended all agents" if self.mode == "End" else "holds all agents"
+
+
+def stop_of(mode: str, words: str, origin: str) -> Stop | None:
+    """The stop that a switch says; None where agents may run."""
+    found = next((known for known in MODES if known.lower() == mode.strip().lower()), None)
+    if found == "Run":
+        return None
+    if found is None:
+        problem = f"{KEY} is {mode.strip()[:40]!r}, which is none of {', '.join(MODES)}: taken as Hold"
+        return Stop("Hold", f"{problem}. {words}".strip()[:WORDS_LENGTH], origin, garbled=True)
+    return Stop(found, words.strip()[:WORDS_LENGTH] or NO_WORDS, origin)
+
+
+def stop_in(data: Mapping[str, str] | None, origin: str) -> Stop | None:
+    """The stop that a ConfigMap's data says; None where there is no such ConfigMap, or agents may run."""
+    if data is None:
+        return None
+    return stop_of(data.get(KEY, ""), data.get(MESSAGE_KEY, ""), origin)
+
+
+def unreadable(why: str, origin: str) -> Stop:
+    """The stop that holds as long as nobody knows what the switch says."""
+    return Stop("Hold", f"the switch can't be read: {why}"[:WORDS_LENGTH], origin, garbled=True)
+
+
+def strictest(*stops: Stop | None) -> Stop | None:
+    """The one that holds."""
+    return max((stop for stop in stops if stop is not None), key=lambda stop: MODES.index(stop.mode), default=None)
+
+
+def stop_told_by(conditions: Sequence[Condition]) -> Stop | None:
+    """The stop that a profile's status tells of: its readers need no right to read the switch."""
+    told = next((row for row in conditions if row.type == names.STOPPED and row.status == "True"), None)
+    if told is None or told.reason not in ("Hold", "End"):
+        return None
+    words, _, origin = told.message.partition(" (said in ")
+    return Stop("End" if told.reason == "End" else "Hold", words, origin.removesuffix(")") or "the operator's switch")
+
+
+def stopped_sentence(stop: Stop) -> str:
+    """The reason in words, with what to do next."""
+    return sentence(REASON, does=stop.does, words=stop.words, origin=stop.origin)
+
+
+def told(stop: Stop) -> str:
+    """The message of the condition: the admin's words, and where they stand."""
+    return f"{stop.words} (said in {stop.origin})"
