@@ -1,10 +1,11 @@
 """What a scrape of a large fleet costs: rendered once and joined, against a custom collector of prometheus-client.
 
-    python -m benchmarks.exporter [--nodes 10000] [--pools 8] [--shards 8] [--level node]
+    python -m benchmarks.exporter [--nodes 10000] [--pools 8] [--shards 8] [--level node] [--fleets 1000 5000 10000]
 
 Both give the same node series of the same reports; each runs in a process of its own, so that the peak of its memory is
 its own. Ours also works out the pools, which the other leaves to Prometheus. A changed report is the dearest there is:
 the node falls behind, so that the median of its pool moves, and with it what each of its nodes is beside the others.
+Then the process as a whole for each of the fleets: see benchmarks/exporter_process.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from benchmarks import exporter_process
 from precision_operator.exporter.body import LIMIT_BYTES, Body, build
 from precision_operator.exporter.chunks import gzipped
 from precision_operator.exporter.families.family import LEVELS, Level, shown_at
@@ -154,6 +156,7 @@ def main() -> None:
     parser.add_argument("--pools", type=int, default=8)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--level", choices=LEVELS[1:], default="node")
+    parser.add_argument("--fleets", type=int, nargs="*", default=[1_000, 5_000, 10_000])
     told = parser.parse_args()
     mine = apart(ours, told.nodes, told.pools, told.shards, told.level)
     other = apart(theirs, told.nodes, told.pools, told.level)
@@ -167,6 +170,8 @@ def main() -> None:
     for state in STATES:
         ratio = other.seconds["scrape, gzip"] / mine.seconds[f"scrape of all bodies, {state} changed, gzip"]
         print(f"\nours is {ratio:.0f} times as fast with {state} changed, compressed (goal: 20)")
+    print()
+    exporter_process.main(told.fleets, told.pools)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families.family import Family, Level
 from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools
+from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import (
     FAMILIES,
     NODE_FAMILIES,
@@ -454,3 +455,51 @@ def test_drivers_are_compared_within_one_workload_and_scope() -> None:
     ]
     found = values(body_of(reports), "precision_pool_driver_training_tokens_per_joule", "workload_hash")
     assert found["new"] == pytest.approx(found["old"] / 2)
+
+
+def shown_of(selection: Selection) -> set[str]:
+    store = Store(selection)
+    for report in fleet():
+        store.see_report(report)
+    store.see_profile(profile_object())
+    store.see_plan(plan_object())
+    return {sample.name for sample in parsed(build(store.view()))} - {"precision_exporter_shard_series"}
+
+
+ALL_NAMES = frozenset(family.name for family in FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "shown"),
+    [
+        (("precision_node_slow",), (), ()),
+        (("precision_node_info",), (), ("precision_node_info",)),
+        (("precision_node_i.*", "precision_plan_jobs"), (), ("precision_node_info", "precision_plan_jobs")),
+        (("node_info",), (), ()),
+        (
+            (),
+            ("precision_(node|pool|plan)_.*", "precision_profile_[^p].*"),
+            ("precision_profile_phase", "precision_profile_progress_ratio"),
+        ),
+    ],
+    ids=["not there", "a name", "expressions", "part of a name", "denied"],
+)
+def test_a_list_of_names_chooses_what_is_shown(
+    allow: tuple[str, ...], deny: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    assert shown_of(Selection("detail", allow, deny)) == set(shown)
+
+
+def test_a_list_shows_nothing_that_the_level_leaves_out() -> None:
+    assert shown_of(Selection("node", allow=("precision_node_memory_peak_bytes",))) == set()
+
+
+def test_a_denied_name_leaves_all_others_as_they_are() -> None:
+    assert shown_of(Selection("detail")) - shown_of(Selection("detail", deny=("precision_pool_nodes",))) == {
+        "precision_pool_nodes"
+    }
+
+
+def test_an_expression_that_matches_no_name_is_found() -> None:
+    selection = Selection(deny=("precision_node_slow", "precision_nodes_.*"))
+    assert selection.unmatched(ALL_NAMES) == ("precision_nodes_.*",)

@@ -10,13 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.names import API_VERSION, PLAN_KIND, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster import ApiError
-from precision_operator.cluster.paths import collection, profiles, reports
+from precision_operator.cluster.paths import collection
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
-from precision_operator.exporter.watch import Lists, targets
-from tests.support.fake_cluster import FakeCluster
-from tests.support.report_objects import profile_object, report_object
+from precision_operator.exporter.watch import targets
+from tests.support.report_objects import profile_object
 
 PLANS = collection(API_VERSION, PLAN_PLURAL, "ml")
 NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource")
@@ -82,11 +80,11 @@ def test_plans_are_shown_at_every_level(level: Any) -> None:
     assert phases(build(store.view())) == {"q1": "Solved"}
 
 
-async def test_a_list_of_plans_drops_what_vanished_and_leaves_what_is_younger_and_what_is_elsewhere() -> None:
+def test_a_list_of_plans_drops_what_vanished_and_leaves_what_is_younger_and_what_is_elsewhere() -> None:
     store = Store()
     for plan in (at(10, "old"), at(20, "young"), plan_object("far", namespace="other", resourceVersion="10")):
         store.see_plan(plan)
-    await store.take_plans("ml", [at(11, "listed")], "15")
+    store.take(PLAN_PLURAL, "ml", [store.entry(PLAN_PLURAL, at(11, "listed"))], "15")
     assert set(phases(build(store.view()))) == {"young", "far", "listed"}
 
 
@@ -126,54 +124,6 @@ def test_a_plan_that_waits_for_its_answer_has_no_series_and_is_no_problem() -> N
     assert body.unreadable_plans == 0
 
 
-def cluster_with(*plans: dict[str, Any]) -> FakeCluster:
-    shown = [(profiles("ml"), profile_object()), (reports("ml"), report_object())]
-    return FakeCluster(*shown, *((PLANS, plan) for plan in plans))
-
-
-async def test_plans_are_listed_and_watched_beside_profiles_and_reports_and_may_be_lacking() -> None:
-    store = Store()
-    lists = Lists(cluster_with(plan_object()), store, OwnMetrics(process=False), ["ml"])
-    await lists.take()
-    assert phases(build(store.view())) == {"q1": "Solved"}
+def test_the_kind_of_plans_may_be_lacking() -> None:
     optional = {target.plural: target.optional for target in targets(["ml"])}
     assert optional == {PROFILE_PLURAL: False, REPORT_PLURAL: False, PLAN_PLURAL: True}
-
-
-async def test_without_their_crd_all_else_is_shown() -> None:
-    store, cluster = Store(), cluster_with()
-    lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
-    cluster.fail("LIST", PLAN_PLURAL, NOT_FOUND)
-    await lists.take()
-    assert store.complete
-    body = build(store.view())
-    assert (body.nodes, b"precision_plan_" in body.text) == (1, False)
-
-
-async def test_plans_vanish_with_their_crd_and_are_listed_again_when_it_is_back() -> None:
-    store, cluster = Store(), cluster_with(plan_object())
-    lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
-    found = []
-    for served in (True, False, True):
-        if not served:
-            cluster.fail("LIST", PLAN_PLURAL, NOT_FOUND)
-        await lists.take()
-        found.append(phases(build(store.view())))
-    assert found == [{"q1": "Solved"}, {}, {"q1": "Solved"}]
-
-
-async def test_plans_that_may_not_be_read_stay_as_they_were_and_cost_nothing_else() -> None:
-    store, cluster = Store(), cluster_with(plan_object())
-    lists = Lists(cluster, store, OwnMetrics(process=False), ["ml"])
-    await lists.take()
-    cluster.fail("LIST", PLAN_PLURAL, ApiError(403, "Forbidden", "not yours"))
-    await lists.take()
-    assert phases(build(store.view())) == {"q1": "Solved"}
-
-
-async def test_another_error_of_the_plans_list_is_not_taken_for_a_missing_crd() -> None:
-    store, cluster = Store(), cluster_with()
-    cluster.fail("LIST", PLAN_PLURAL, ApiError(503, "ServiceUnavailable", "etcd has no leader"))
-    with pytest.raises(ApiError, match="no leader"):
-        await Lists(cluster, store, OwnMetrics(process=False), ["ml"]).take()
-    assert not store.complete

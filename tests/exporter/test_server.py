@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.exporter.server import application, serve, takes_gzip
+from precision_operator.exporter.server import Scrapes, application, serve, takes_gzip
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import profile_object, report_object
 
@@ -21,8 +22,11 @@ PLAIN = {"Accept-Encoding": "identity"}
 
 
 @asynccontextmanager
-async def serving(store: Store) -> AsyncIterator[str]:
-    runner, port = await serve(application(store, OwnMetrics()), "127.0.0.1", 0)
+async def serving(store: Store, ready: bool = True) -> AsyncIterator[str]:
+    scrapes = Scrapes(store, OwnMetrics())
+    runner, port = await serve(application(scrapes), "127.0.0.1", 0)
+    if ready:
+        await scrapes.prepare()
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -35,12 +39,11 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def ready_store(*nodes: str) -> Store:
+def store_of(*nodes: str) -> Store:
     store = Store()
     store.see_profile(profile_object())
     for node in nodes:
         store.see_report(report_object(node))
-    store.complete = True
     return store
 
 
@@ -55,26 +58,42 @@ async def scraped(http: aiohttp.ClientSession, url: str, path: str = "/metrics/s
         return (await response.read()).decode()
 
 
-async def test_metrics_and_readiness_wait_for_the_first_list_and_liveness_does_not() -> None:
-    store = Store()
-    store.see_report(report_object())
-    async with serving(store) as url, client() as http:
+async def test_fleet_metrics_and_readiness_wait_for_the_first_list_and_the_exporters_own_metrics_do_not() -> None:
+    async with serving(store_of("n1"), ready=False) as url, client() as http:
         assert await status_of(http, f"{url}/healthz") == 200
         assert await status_of(http, f"{url}/readyz") == 503
-        assert await status_of(http, f"{url}/metrics") == 503
         assert await status_of(http, f"{url}/metrics/shard/0") == 503
-        store.complete = True
-        assert await status_of(http, f"{url}/readyz") == 200
-        assert await status_of(http, f"{url}/metrics") == 200
+        own = await scraped(http, url, "/metrics")
+        assert "precision_exporter_build_info" in own
+        assert "precision_profile_nodes" not in own
+
+
+async def test_the_first_body_is_there_before_the_exporter_is_ready() -> None:
+    own = OwnMetrics()
+    scrapes = Scrapes(store_of("n1"), own)
+    await scrapes.prepare()
+    assert scrapes.ready
+    assert b"precision_exporter_render_seconds_count 1.0" in own.text()
+    await scrapes.shard(0, zipped=True)
+    assert b"precision_exporter_render_seconds_count 1.0" in own.text()
+
+
+async def test_the_root_says_what_there_is() -> None:
+    async with serving(store_of("n1")) as url, client() as http, http.get(f"{url}/") as response:
+        page = (await response.read()).decode()
+        links = re.findall(r'href="([^"]+)"', page)
+        assert response.headers["Content-Type"].startswith("text/html")
+        assert links == ["/metrics", "/metrics/shard/0", "/healthz", "/readyz"]
+        assert [await status_of(http, url + link) for link in links] == [200] * 4
 
 
 async def test_the_content_type_is_the_text_format_of_prometheus() -> None:
-    async with serving(ready_store("n1")) as url, client() as http, http.get(f"{url}/metrics") as response:
+    async with serving(store_of("n1")) as url, client() as http, http.get(f"{url}/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def test_the_scrapes_hold_the_nodes_the_fleet_and_the_process_and_no_family_twice() -> None:
-    async with serving(ready_store("n1", "n2")) as url, client() as http:
+    async with serving(store_of("n1", "n2")) as url, client() as http:
         text = await scraped(http, url, "/metrics") + await scraped(http, url)
     names = [family.name for family in text_string_to_metric_families(text)]
     assert len(set(names)) == len(names)
@@ -85,7 +104,7 @@ async def test_the_scrapes_hold_the_nodes_the_fleet_and_the_process_and_no_famil
 
 
 async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> None:
-    store = ready_store("n1")
+    store = store_of("n1")
     async with serving(store) as url, client() as http:
         for node in ("n2", "n3"):
             store.see_report(report_object(node))
@@ -97,7 +116,7 @@ async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> 
 
 
 async def test_series_of_a_deleted_report_vanish() -> None:
-    store = ready_store("n1", "n2")
+    store = store_of("n1", "n2")
     async with serving(store) as url, client() as http:
         assert 'node="n1"' in await scraped(http, url)
         store.forget(report_object("n1"))
@@ -107,7 +126,7 @@ async def test_series_of_a_deleted_report_vanish() -> None:
 
 
 async def test_an_unchanged_store_is_put_together_once_for_many_scrapes() -> None:
-    async with serving(ready_store("n1")) as url, client() as http:
+    async with serving(store_of("n1")) as url, client() as http:
         texts = await asyncio.gather(*(scraped(http, url, "/metrics") for _ in range(5)))
     assert all("precision_exporter_render_seconds_count 1.0" in text for text in texts)
 
@@ -132,3 +151,15 @@ def test_namespaces_are_read_once_each_and_must_be_named(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         arguments(["--watch-namespaces", ","])
     assert "name at least one namespace" in capsys.readouterr().err
+
+
+def test_metrics_are_chosen_by_name_by_one_list_or_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    told = arguments(["--watch-namespaces", "a", "--metric-allowlist", "precision_node_info, precision_pool_.*"])
+    assert told.metric_allowlist == ("precision_node_info", "precision_pool_.*")
+    for wrong, why in (
+        (["--metric-allowlist", "a", "--metric-denylist", "b"], "not allowed with"),
+        (["--metric-denylist", "precision_("], "is no regular expression"),
+    ):
+        with pytest.raises(SystemExit):
+            arguments(["--watch-namespaces", "a", *wrong])
+        assert why in capsys.readouterr().err

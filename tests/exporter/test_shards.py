@@ -178,7 +178,6 @@ async def test_the_warning_is_logged_before_a_scrape_fails_and_the_sizes_are_sho
 ) -> None:
     long = "x" * 250
     store = Store()
-    store.complete = True
     rows = [recipe_row(recipe) for recipe in ("bf16", "fp8_current", "fp8_delayed", "fp8_block", "mxfp8", "nvfp4")]
     for number in range(600):
         status = report_status(rows, workload=long)

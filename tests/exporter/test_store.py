@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from precision_api.names import REPORT_PLURAL
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -14,6 +15,11 @@ from tests.support.report_objects import profile_object, recipe_row, report_obje
 
 def held(store: Store) -> set[str]:
     return {entry.key[2] for entry in store.view().reports}
+
+
+def take(store: Store, items: list[dict[str, Any]], version: str) -> None:
+    """A complete list of the reports, as the watch takes it."""
+    store.take(REPORT_PLURAL, "ml", [store.entry(REPORT_PLURAL, raw) for raw in items], version)
 
 
 def at(version: int, node: str = "n1", **changes: Any) -> dict[str, Any]:
@@ -34,41 +40,41 @@ def test_resource_versions_are_compared_as_numbers() -> None:
     assert store.view().reports[0].lines
 
 
-async def test_a_list_drops_what_vanished_while_the_watch_was_broken() -> None:
+def test_a_list_drops_what_vanished_while_the_watch_was_broken() -> None:
     store = Store()
     store.see_report(at(10, "n1"))
     store.see_report(at(11, "n2"))
-    await store.take_reports("ml", [at(11, "n2")], "15")
+    take(store, [at(11, "n2")], "15")
     assert held(store) == {"n2"}
 
 
-async def test_a_list_leaves_what_the_watch_showed_after_it_was_read() -> None:
+def test_a_list_leaves_what_the_watch_showed_after_it_was_read() -> None:
     store = Store()
     store.see_report(at(20, "younger"))
-    await store.take_reports("ml", [at(11, "n2")], "15")
+    take(store, [at(11, "n2")], "15")
     assert held(store) == {"younger", "n2"}
 
 
-async def test_a_list_leaves_other_namespaces_alone() -> None:
+def test_a_list_leaves_other_namespaces_alone() -> None:
     store = Store()
     store.see_report(at(10, "n1", namespace="other"))
-    await store.take_reports("ml", [], "15")
+    take(store, [], "15")
     assert held(store) == {"n1"}
 
 
-async def test_what_was_deleted_during_a_list_does_not_come_back_through_it() -> None:
+def test_what_was_deleted_during_a_list_does_not_come_back_through_it() -> None:
     store = Store()
     store.see_report(at(10))
     store.forget(at(12))
-    await store.take_reports("ml", [at(10)], "11")
+    take(store, [at(10)], "11")
     assert held(store) == set()
 
 
-async def test_an_unchanged_list_changes_nothing() -> None:
+def test_an_unchanged_list_changes_nothing() -> None:
     store = Store()
-    await store.take_reports("ml", [at(10), at(11, "n2")], "15")
+    take(store, [at(10), at(11, "n2")], "15")
     before = store.view()
-    await store.take_reports("ml", [at(10), at(11, "n2")], "16")
+    take(store, [at(10), at(11, "n2")], "16")
     assert store.view() == before
 
 
@@ -82,28 +88,54 @@ def test_a_deleted_report_changes_the_generation_and_an_unknown_one_does_not() -
     assert store.view().generation > before
 
 
-async def test_a_renamed_workload_asks_for_a_list_and_gets_into_all_reports() -> None:
+def test_a_renamed_workload_gets_into_the_reports_that_have_no_name_of_their_own() -> None:
     store = Store()
     store.see_profile(profile_object())
     store.see_report(at(100))
-    renamed = profile_object(workload={"name": "ours"}, resourceVersion="101")
-    assert store.see_profile(renamed)
-    await store.take_reports("ml", [at(100)], "102")
-    assert b'workload="ours"' in build(store.view()).text
-    assert not store.see_profile(renamed)
+    store.see_report(at(100, "n2", status=report_status(workload="as-measured")))
+    store.see_profile(profile_object(workload={"name": "ours"}, resourceVersion="101"))
+    assert {entry.key[2]: entry.result.workload for entry in store.view().reports if entry.result} == {
+        "n1": "ours",
+        "n2": "as-measured",
+    }
+    text = build(store.view()).text
+    assert b'workload="ours"' in text
+    assert b'workload="llama3-8b"' not in text
 
 
-def test_progress_of_a_profile_asks_for_no_list() -> None:
+def test_a_workload_is_named_whatever_comes_first_and_loses_its_name_with_its_profile() -> None:
+    store = Store()
+    store.see_report(at(100))
+    store.see_profile(profile_object())
+    assert b'workload="llama3-8b"' in build(store.view()).text
+    store.forget(profile_object())
+    assert b'workload="llama3-8b"' not in build(store.view()).text
+
+
+def test_a_report_that_was_rendered_before_its_workload_was_renamed_is_taken_in_under_the_new_name() -> None:
+    store = Store()
+    store.see_profile(profile_object())
+    early = store.entry(REPORT_PLURAL, at(100))
+    store.see_profile(profile_object(workload={"name": "ours"}, resourceVersion="101"))
+    store.take(REPORT_PLURAL, "ml", [early], "102")
+    assert b'workload="llama3-8b"' not in build(store.view()).text
+
+
+def test_progress_of_a_profile_renders_no_report_again() -> None:
     store = Store()
     store.see_profile(profile_object())
     store.see_report(at(100))
-    assert not store.see_profile(profile_object(resourceVersion="101", status={"phase": "Complete"}))
+    (before,) = store.view().reports
+    store.see_profile(profile_object(resourceVersion="101", status={"phase": "Complete"}))
+    assert store.view().reports[0] is before
 
 
-def test_a_report_that_comes_before_its_profile_asks_for_a_list_when_the_profile_comes() -> None:
+def test_a_version_that_is_known_is_not_rendered_again() -> None:
     store = Store()
     store.see_report(at(100))
-    assert store.see_profile(profile_object())
+    (before,) = store.view().reports
+    assert store.entry(REPORT_PLURAL, at(100)) is before
+    assert store.entry(REPORT_PLURAL, at(101)) is not before
 
 
 def test_why_a_report_is_not_shown_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -114,9 +114,12 @@ class Cluster:
         """
         return (await self._list(path, {"limit": str(PAGE_ITEMS), "labelSelector": label_selector}, view, progress))[0]
 
-    async def watch(self, path: str, version: str, label_selector: str | None = None) -> AsyncIterator[Json]:
+    async def watch(
+        self, path: str, version: str, label_selector: str | None = None, bookmarks: bool = False
+    ) -> AsyncIterator[Json]:
         """Watch events (`type` and `object`) of a collection after resourceVersion `version`, until the server ends it.
 
+        With `bookmarks` also events of type BOOKMARK, whose object has no more than the version that was reached.
         Raises ApiError, 410 Expired where the server does not have the changes since that version any more.
         """
         query = {
@@ -124,6 +127,7 @@ class Cluster:
             "resourceVersion": version,
             "labelSelector": label_selector,
             "timeoutSeconds": str(_WATCH_SECONDS),
+            "allowWatchBookmarks": "true" if bookmarks else None,
         }
         deadline = aiohttp.ClientTimeout(sock_connect=self._timeout.sock_connect, sock_read=_WATCH_SECONDS + 60)
         async with self._response("GET", path, query, deadline=deadline) as response:

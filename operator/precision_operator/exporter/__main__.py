@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
+import re
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -12,17 +14,23 @@ from functools import partial
 from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
-from precision_operator.cluster.watching import Watches, quiet_kopf
+from precision_operator.cluster.watching import quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
+from precision_operator.exporter.details import Details
 from precision_operator.exporter.families.family import LEVELS
+from precision_operator.exporter.families.selection import Selection
+from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.exporter.server import application, serve
+from precision_operator.exporter.server import Scrapes, application, serve
 from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store
-from precision_operator.exporter.watch import Lists, register, targets
+from precision_operator.exporter.watch import Watching, targets
 
 _log = logging.getLogger("precision_operator.exporter")
 
+GC_OBJECTS = 50_000
+"""New objects between two looks for cycles. At Python's 700 a quarter of a large fleet's start goes into looking at
+frozen values again and again; they have no cycles."""
 MOST_SAMPLES = 64
 """Full results are some 100 kB each, and a median of a few nodes is as good."""
 
@@ -46,6 +54,16 @@ def _samples(told: str) -> int:
     return int(told)
 
 
+def _expressions(told: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in told.split(",") if part.strip())
+    for expression in found:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise argparse.ArgumentTypeError(f"{expression!r} is no regular expression: {error}") from error
+    return found
+
+
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     parser = argparse.ArgumentParser("python -m precision_operator.exporter", description=__doc__)
@@ -59,7 +77,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched."
     )
     parser.add_argument(
-        "--resync-seconds", type=float, default=300.0, help="How often everything is listed anew. Default: %(default)s."
+        "--resync-seconds",
+        type=float,
+        default=1800.0,
+        help="How often everything is listed anew, about, beside the watches. Default: %(default)s.",
     )
     parser.add_argument(
         "--metrics-level",
@@ -84,6 +105,18 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="Nodes of each pool whose full results are read for precision_pool_gemm_seconds; needs the right to get "
         "ConfigMaps. Default: none.",
     )
+    names = parser.add_mutually_exclusive_group()
+    names.add_argument(
+        "--metric-allowlist",
+        type=_expressions,
+        default=(),
+        metavar="A,B",
+        help="Show these metrics alone, by name or regular expression (of the whole name). Not for the exporter's own "
+        "metrics. Default: all that the level shows.",
+    )
+    names.add_argument(
+        "--metric-denylist", type=_expressions, default=(), metavar="A,B", help="Show all metrics but these."
+    )
     return parser.parse_args(argv)
 
 
@@ -92,24 +125,34 @@ async def run(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     on_signals = partial(_on_signals, stop)
     on_signals()
-    store, own = Store(options.metrics_level), OwnMetrics()
+    selection = Selection(options.metrics_level, options.metric_allowlist, options.metric_denylist)
+    store, own = Store(selection), OwnMetrics()
     async with Cluster.connect(options.kubeconfig) as cluster:
-        shards = 0 if options.metrics_level == "pool" else options.shards
-        runner, port = await serve(application(store, own, shards), options.host, options.port)
+        scrapes = Scrapes(store, own, options.shards if selection.nodes else 0)
+        runner, port = await serve(application(scrapes), options.host, options.port)
         _log.info("serving http://%s:%d/metrics", options.host, port)
-        _log.info("metrics level %s: node series on %d /metrics/shard endpoints", options.metrics_level, shards)
-        lists = Lists(cluster, store, own, options.watch_namespaces, options.gemm_samples)
-        watches = Watches(
-            targets(options.watch_namespaces), lists.take_one, register(store, lists), options.kubeconfig, on_signals
-        )
-        own.follow(watches.states)
+        _log.info("metrics level %s: node series on %d /metrics/shard endpoints", selection.level, scrapes.shards)
+        for expression in selection.unmatched(family.name for family in FAMILIES):
+            _log.warning("no metric is named %s: see docs/metrics.md", expression)
+        watching = Watching(cluster, store, own, targets(options.watch_namespaces), options.resync_seconds)
+        own.follow(watching.states)
         leaving = own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
-        works = (stop.wait(), leaving, watches.run(), lists.keep(watches.listed, options.resync_seconds))
+        details = Details(cluster, store, options.gemm_samples)
+        works = (stop.wait(), leaving, watching.run(), _after(watching.listed, scrapes, details))
         try:
             if await _first_of(*works) == 1:
                 await signal_comes(stop)
         finally:
             await runner.cleanup()
+
+
+async def _after(listed: asyncio.Event, scrapes: Scrapes, details: Details) -> None:
+    """What follows the first complete lists. Never returns."""
+    await listed.wait()
+    await scrapes.prepare()
+    gc.freeze()
+    _log.info("everything is listed")
+    await details.keep()
 
 
 async def _first_of(*works: Coroutine[Any, Any, object]) -> int:
@@ -136,6 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     quiet_kopf()
+    gc.set_threshold(GC_OBJECTS)
     try:
         asyncio.run(run(options))
     except (ConnectionProblem, OSError) as error:

@@ -19,6 +19,7 @@ from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, CompressedCh
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools, same
+from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import (
     NODE_FAMILIES,
     PLAN_FAMILIES,
@@ -48,9 +49,15 @@ class Counted(Protocol):
 
 @dataclass(frozen=True)
 class ChunkGroup:
-    """Some nodes of a shard: their lines by family, compressed."""
+    """Some nodes of a shard: their lines by family, compressed.
 
-    entries: tuple[Entry, ...]
+    The entries themselves are not held: after a change of all reports the old ones would stay until the next scrape.
+    """
+
+    stamps: tuple[int, ...]
+    """Of the entries, in their order."""
+    hashes: tuple[int, ...]
+    """Of the texts that were compressed."""
     pieces: tuple[CompressedChunk, ...]
     series: int
 
@@ -136,8 +143,8 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
     known = before if before is not None and len(before.shards) == shards else None
     reports, replaced = newest_of_each(view.reports)
     profiles, plans = (_in_order(newest_of_each(of)[0]) for of in (view.profiles, view.plans))
-    rendered = _pools(view, reports, 0 if view.level == "pool" else shards, known)
-    groups = _groups(reports if view.level != "pool" else (), shards, known)
+    rendered = _pools(view, reports, shards if view.selection.nodes else 0, known)
+    groups = _groups(reports if view.selection.nodes else (), shards, known)
     made = tuple(_shard(index, groups, rendered, known) for index in range(shards))
     fleet = b"".join(
         (
@@ -205,21 +212,22 @@ def _pools(
     percents = {entry.key: entry.percent for entry in view.profiles}
     results = (entry.result for entry in reports if entry.result is not None)
     found = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
-    return {pool.labels: _rendered(pool, shards, old.get(pool.labels)) for pool in found}
+    return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels)) for pool in found}
 
 
-def _rendered(pool: PoolNodes, shards: int, known: Rendered | None) -> Rendered:
+def _rendered(pool: PoolNodes, selection: Selection, shards: int, known: Rendered | None) -> Rendered:
     if known is not None and known.pool is pool:
         return known
     members: dict[int, list[RelativeRate]] = defaultdict(list)
     for node in sorted(pool.standings) if shards else ():
         members[place(node, shards)[0]].append(pool.standings[node])
-    lines = tuple(family.render(pool) for family in POOL_FAMILIES)
-    return Rendered(pool, lines, count_lines(lines), {at: _standings(found) for at, found in members.items()})
+    lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in POOL_FAMILIES)
+    standings = {at: _standings(found, selection) for at, found in members.items()}
+    return Rendered(pool, lines, count_lines(lines), standings)
 
 
-def _standings(found: Sequence[RelativeRate]) -> Standings:
-    lines = [family.render(*found) for family in STANDING_FAMILIES]
+def _standings(found: Sequence[RelativeRate], selection: Selection) -> Standings:
+    lines = [family.render(*found) if selection.shows(family) else b"" for family in STANDING_FAMILIES]
     return Standings(tuple(map(piece, lines)), count_lines(lines))
 
 
@@ -233,22 +241,15 @@ def _groups(reports: Iterable[Entry], shards: int, known: Body | None) -> dict[t
 
 
 def _group(members: Sequence[Entry], known: ChunkGroup | None) -> ChunkGroup:
-    if known is not None and same(known.entries, members):
+    stamps = tuple(entry.stamp for entry in members)
+    if known is not None and known.stamps == stamps:
         return known
-    lines = _by_family(members)
-    if known is None:
-        pieces = [piece(b"".join(each)) for each in lines]
-    else:
-        old = zip(_by_family(known.entries), known.pieces, strict=True)
-        pieces = [
-            packed if before == now else piece(b"".join(now)) for now, (before, packed) in zip(lines, old, strict=True)
-        ]
-    return ChunkGroup(tuple(members), tuple(pieces), sum(entry.series for entry in members))
-
-
-def _by_family(members: Iterable[Entry]) -> list[tuple[bytes, ...]]:
-    """The lines of each family by node: some, such as versions, stay the same in a new report."""
-    return list(zip(*(entry.lines for entry in _in_order(members)), strict=True))
+    texts = list(map(b"".join, zip(*(entry.lines for entry in _in_order(members)), strict=True)))
+    hashes = tuple(map(hash, texts))
+    old = dict(zip(known.hashes, known.pieces, strict=True)) if known is not None else {}
+    # Some, such as versions, stay the same in a new report.
+    pieces = tuple(old.get(key) or piece(text) for key, text in zip(hashes, texts, strict=True))
+    return ChunkGroup(stamps, hashes, pieces, sum(entry.series for entry in members))
 
 
 def _shard(

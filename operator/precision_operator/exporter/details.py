@@ -6,6 +6,7 @@ of a fleet's would cost more than it tells. Off unless it is asked for: it needs
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import zlib
@@ -68,6 +69,9 @@ def _place(result: NodeResult) -> bytes:
     return blake2b(result.node.encode(), digest_size=8).digest()
 
 
+EVERY_SECONDS = 300.0
+
+
 class Details:
     """Keeps the GEMM times of the sampled nodes; each full result is read once."""
 
@@ -77,6 +81,12 @@ class Details:
         self._most = most
         self._known: dict[tuple[str, str, str], tuple[GemmTime, ...]] = {}
         self._told = False
+
+    async def keep(self) -> None:
+        """Read what is new, now and every five minutes, forever."""
+        while True:
+            await self.take()
+            await asyncio.sleep(EVERY_SECONDS)
 
     async def take(self) -> None:
         """Read what is new among the sampled nodes, and give all of it to the store."""

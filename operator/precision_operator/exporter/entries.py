@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from precision_operator.cluster.object_store import resource_version
 from precision_operator.core.observe.observed import Raw
-from precision_operator.exporter.families.family import Family, Level, shown_at
+from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.plan import read_plan
+from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import NODE_FAMILIES, PLAN_FAMILIES, PROFILE_FAMILIES
 from precision_operator.exporter.reading import (
     NodeResult,
+    named,
     owner,
     read_profile,
     read_report,
@@ -24,11 +26,11 @@ from precision_operator.exporter.reading import (
 )
 
 Lines = tuple[bytes, ...]
-"""One object's samples by family, in the table's order; empty where the level leaves the family out."""
+"""One object's samples by family, in the table's order; empty where the family is not shown."""
 Subject = TypeVar("Subject")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One object. `shown` is False when it has nothing to show yet, or can't be read (`problem` says why)."""
 
@@ -50,31 +52,42 @@ class Entry:
     """A profile's threshold for slow nodes."""
     series: int = 0
     """Number of samples in `lines`."""
+    stamp: int = field(default=0, compare=False)
+    """The store's number for what it took in: two entries with one number are the same."""
 
 
-def report_entry(raw: Raw, workload: str, level: Level = "node") -> Entry:
+def report_entry(raw: Raw, workload: str, selection: Selection) -> Entry:
     """A report, rendered; never raises for what a status holds, only (ValueError) for an object without identity."""
     entry = _identity(raw, workload)
     try:
         entry = replace(entry, key=owner(raw))
         result = read_report(raw, workload)
-        return _shown(replace(entry, result=result), NODE_FAMILIES, result, level) if result else entry
+        return _shown(replace(entry, result=result), NODE_FAMILIES, result, selection) if result else entry
     except ValueError as error:
         return replace(entry, result=None, problem=_one_line(error))
 
 
-def profile_entry(raw: Raw) -> Entry:
+def renamed(entry: Entry, workload: str, selection: Selection) -> Entry:
+    """A report's entry where its profile calls the workload `workload`; a name in the report itself comes first."""
+    entry = replace(entry, workload=workload)
+    result = entry.result and named(entry.result, workload)
+    if result is None or result is entry.result:
+        return entry
+    return _shown(replace(entry, result=result), NODE_FAMILIES, result, selection)
+
+
+def profile_entry(raw: Raw, selection: Selection) -> Entry:
     """A profile, rendered; `workload` is its user's name for the workload."""
     entry = _identity(raw, workload_name(raw))
     entry = replace(entry, key=(entry.namespace, entry.name), percent=slow_node_percent(raw))
     try:
         campaign = read_profile(raw)
-        return _shown(entry, PROFILE_FAMILIES, campaign, "pool") if campaign else entry
+        return _shown(entry, PROFILE_FAMILIES, campaign, selection) if campaign else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 
 
-def plan_entry(raw: Raw) -> Entry:
+def plan_entry(raw: Raw, selection: Selection) -> Entry:
     """A plan, rendered; one that can't be read, or would give a series twice, says so in `problem`."""
     entry = _identity(raw, "")
     entry = replace(entry, key=(entry.namespace, entry.name))
@@ -83,7 +96,7 @@ def plan_entry(raw: Raw) -> Entry:
         pools = [pool.name for pool in plan.status.pools] if plan else []
         if len(set(pools)) != len(pools):
             raise ValueError(f"status.pools names a pool twice: {', '.join(pools)}")
-        return _shown(entry, PLAN_FAMILIES, plan, "pool") if plan else entry
+        return _shown(entry, PLAN_FAMILIES, plan, selection) if plan else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 
@@ -117,11 +130,10 @@ def _identity(raw: Raw, workload: str) -> Entry:
     )
 
 
-def _shown(entry: Entry, families: Sequence[Family[Subject]], subject: Subject, level: Level) -> Entry:
-    """The entry with its lines. All families are tried, also those that are left out: a bad figure shows at once."""
-    rendered = [(family.render(subject), shown_at(level, family.level)) for family in families]
-    lines = tuple(line if shown else b"" for line, shown in rendered)
-    return replace(entry, lines=lines, shown=any(line for line, _ in rendered), series=count_lines(lines))
+def _shown(entry: Entry, families: Sequence[Family[Subject]], subject: Subject, selection: Selection) -> Entry:
+    """The entry with its lines."""
+    lines = tuple(family.render(subject) if selection.shows(family) else b"" for family in families)
+    return replace(entry, lines=lines, shown=True, series=count_lines(lines))
 
 
 def count_lines(lines: Iterable[bytes]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from precision_api.profile import ProfileStatus, Schedule, Thresholds
 from precision_api.report import Quarantine, ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
@@ -75,30 +76,47 @@ class ProfileProgress:
 
 
 def read_report(raw: Raw, workload: str) -> NodeResult | None:
-    """The result in a NodePrecisionReport, None while there is none yet; raises ValueError when it can't be read.
-
-    The workload's name stands in the report; `workload`, the profile's name for it, and the hash stand in for it.
-    """
+    """The result in a NodePrecisionReport, None while there is none yet; raises ValueError when it can't be read."""
     namespace, profile, node = owner(raw)
     if not raw.get("status"):
         return None
-    status = ReportStatus.model_validate(raw["status"])
+    status = ReportStatus.model_validate(_without_history(raw["status"]))
     recipes = [result.recipe for result in status.results]
     if len(set(recipes)) != len(recipes):
         raise ValueError(f"status.results names a recipe twice: {', '.join(recipes)}")
-    run = status.run
-    named = (run.workload if run else None) or workload or (run.workload_hash if run else "")
+    run, attempt = status.run, status.attempt
+    if not (run or attempt or recipes or status.quarantine):
+        return None
+    for time in (run and run.finished_at, attempt and attempt.finished_at):
+        if time:
+            seconds(time)
     return NodeResult(
         namespace=namespace,
         profile=profile,
-        workload=named,
+        workload=_workload_of(run, workload),
         reading=read(node, status.hardware.pool if status.hardware else "", status),
         hardware=status.hardware,
         software=status.software,
         run=run,
-        attempt=_slim(status.attempt),
+        attempt=_slim(attempt),
         quarantine=status.quarantine,
     )
+
+
+def _without_history(status: Any) -> Any:
+    """A report's status without its past, which no family shows."""
+    return {key: part for key, part in status.items() if key != "history"} if isinstance(status, Mapping) else status
+
+
+def named(result: NodeResult, workload: str) -> NodeResult:
+    """The same result where the profile calls the workload `workload`; the very same one if that changes nothing."""
+    name = _workload_of(result.run, workload)
+    return result if name == result.workload else replace(result, workload=name)
+
+
+def _workload_of(run: ReportRun | None, workload: str) -> str:
+    """The workload's name as the report has it; `workload`, the profile's name for it, and the hash stand in for it."""
+    return (run.workload if run else None) or workload or (run.workload_hash if run else "")
 
 
 def _slim(attempt: ReportAttempt | None) -> ReportAttempt | None:

@@ -35,7 +35,7 @@ class OwnMetrics:
         build = Gauge(
             "precision_exporter_build_info", "Always 1; the exporter's version.", ["version"], registry=registry
         )
-        build.labels(_version()).set(1)
+        build.labels(own_version()).set(1)
         self.render = Summary(
             "precision_exporter_render_seconds", "Time to put the bodies together after a change.", registry=registry
         )
@@ -82,7 +82,7 @@ class OwnMetrics:
         )
         self.last_list = Gauge(
             "precision_exporter_last_list_timestamp_seconds",
-            "When all watched namespaces were last listed completely, seconds since 1970.",
+            "When all that is watched was last listed completely, seconds since 1970.",
             registry=registry,
         )
 
@@ -110,7 +110,8 @@ class OwnMetrics:
         return generate_latest(self._registry)
 
 
-def _version() -> str:
+def own_version() -> str:
+    """This program's version."""
     try:
         return version("precision-profiler")
     except PackageNotFoundError:

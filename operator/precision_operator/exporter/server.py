@@ -1,4 +1,4 @@
-"""The exporter's HTTP side: /metrics, its shards, /healthz and /readyz. A scrape asks nobody and renders nothing."""
+"""The exporter's HTTP side: /metrics, its shards, /healthz and /readyz. A scrape asks nobody and renders no object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp import web
 
 from precision_operator.exporter.body import Body, build, size_warning
 from precision_operator.exporter.chunks import gzipped, piece
-from precision_operator.exporter.self_metrics import OwnMetrics
+from precision_operator.exporter.self_metrics import OwnMetrics, own_version
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import CONTENT_TYPE
 
@@ -21,16 +21,27 @@ _NOT_YET = "the reports have not been listed completely yet: try again in a few 
 class Scrapes:
     """Bodies for scrapes: each generation of the store is put together and compressed once."""
 
-    def __init__(self, store: Store, own: OwnMetrics, shards: int) -> None:
+    def __init__(self, store: Store, own: OwnMetrics, shards: int = 1) -> None:
+        self.shards = shards
+        self.ready = False
+        """Whether all was listed once, and the first body is there: before that, absence means nothing."""
         self._store = store
         self._own = own
-        self._shards = shards
         self._turn = asyncio.Lock()
         self._body: Body | None = None
         self._warned = False
 
+    async def prepare(self) -> None:
+        """Everything was listed: put the first body together, then be ready. No scrape has to wait for that."""
+        async with self._turn:
+            await self._fresh()
+        self.ready = True
+
     async def fleet(self, zipped: bool) -> bytes:
-        """What /metrics gives: pools, profiles, plans, and the exporter's own families."""
+        """What /metrics gives: the exporter's own families, and once it is ready pools, profiles and plans."""
+        if not self.ready:
+            own = self._own.text()
+            return gzipped(piece(own)) if zipped else own
         async with self._turn:
             body = await self._fresh()
             own = self._own.text()
@@ -46,7 +57,7 @@ class Scrapes:
         view = self._store.view()
         if self._body is None or self._body.generation != view.generation:
             began = time.perf_counter()
-            self._body = await asyncio.to_thread(build, view, self._shards, self._body)
+            self._body = await asyncio.to_thread(build, view, self.shards, self._body)
             self._own.render.observe(time.perf_counter() - began)
             self._own.tell(self._body)
             self._warn(self._body)
@@ -60,21 +71,21 @@ class Scrapes:
         self._warned = told is not None
 
 
-def application(store: Store, own: OwnMetrics, shards: int = 1) -> web.Application:
-    """The web application over one store."""
-    scrapes = Scrapes(store, own, shards)
+def application(scrapes: Scrapes) -> web.Application:
+    """The web application that serves them."""
+
+    async def index(_: web.Request) -> web.Response:
+        return web.Response(text=_index(scrapes.shards), content_type="text/html")
 
     async def metrics(request: web.Request) -> web.Response:
-        if not store.complete:
-            return _not_yet()
         zipped = _zipped(request)
         return _text(await scrapes.fleet(zipped), zipped)
 
     async def shard(request: web.Request) -> web.Response:
         index = int(request.match_info["index"])
-        if index >= shards:
-            return web.Response(status=404, text=f"there are {shards} shards, numbered from 0 (see --shards)\n")
-        if not store.complete:
+        if index >= scrapes.shards:
+            return web.Response(status=404, text=f"there are {scrapes.shards} shards, numbered from 0 (see --shards)\n")
+        if not scrapes.ready:
             return _not_yet()
         zipped = _zipped(request)
         return _text(await scrapes.shard(index, zipped), zipped)
@@ -83,14 +94,28 @@ def application(store: Store, own: OwnMetrics, shards: int = 1) -> web.Applicati
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if store.complete else web.Response(status=503, text=_NOT_YET)
+        return web.Response(text="ok\n") if scrapes.ready else web.Response(status=503, text=_NOT_YET)
 
     app = web.Application()
+    app.router.add_get("/", index)
     app.router.add_get("/metrics", metrics)
     app.router.add_get(r"/metrics/shard/{index:\d{1,3}}", shard)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     return app
+
+
+def _index(shards: int) -> str:
+    """What there is, for who looks with a browser."""
+    paths = {
+        "/metrics": "Pools, profiles, plans, and the exporter itself.",
+        **{f"/metrics/shard/{index}": "Nodes; scrape every shard." for index in range(shards)},
+        "/healthz": "Whether the process lives.",
+        "/readyz": "Whether everything has been listed once.",
+    }
+    rows = "".join(f'<li><a href="{path}">{path}</a> {told}</li>\n' for path, told in paths.items())
+    head = '<!DOCTYPE html>\n<html lang="en"><head><title>precision-exporter</title></head>\n'
+    return f"{head}<body><h1>Precision Profiler exporter {own_version()}</h1>\n<ul>\n{rows}</ul></body></html>\n"
 
 
 def _not_yet() -> web.Response:

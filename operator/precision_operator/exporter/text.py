@@ -6,8 +6,9 @@ TYPE lines without a gap; label values escape backslash, quote and line feed, HE
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from prometheus_client.utils import floatToGoString
@@ -30,29 +31,31 @@ class Template(NamedTuple):
 
     line: str
     """With %s for each label's value and the sample's own."""
-    order: tuple[int, ...]
-    """The places of the label values in a row, as they stand in the line."""
+    pick: Callable[[tuple[str, ...]], tuple[str, ...]]
+    """Puts the label values of a row in the order in which they stand in the line."""
 
 
 def sample_template(name: str, labels: Sequence[str]) -> Template:
-    """How a sample with these labels is written.
+    """How a sample with these labels, at least two, is written.
 
     Labels are written in alphabetical order, as prometheus-client does, so that the two outputs can be compared.
     """
     ordered = sorted(labels)
     pairs = ",".join(f'{label}="%s"' for label in ordered)
-    return Template(f"{name}{{{pairs}}} %s\n", tuple(map(labels.index, ordered)))
+    return Template(f"{name}{{{pairs}}} %s\n", itemgetter(*map(labels.index, ordered)))
 
 
 def samples(template: Template, rows: Iterable[SampleRow]) -> bytes:
     """The lines of one family, in the order of the rows; empty when there is none."""
-    line, order = template
-    lines = [line % (*[escape(labels[at]) for at in order], number(value)) for labels, value in rows]
+    line, pick = template
+    lines = [line % (*map(escape, pick(labels)), number(value)) for labels, value in rows]
     return "".join(lines).encode("utf-8", errors="replace")
 
 
 def number(value: float) -> str:
     """A value as Go's Prometheus libraries write it."""
+    if -1e6 < value < 1e6:  # where Python writes no exponent that Go writes otherwise
+        return repr(value)
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 

@@ -1,142 +1,142 @@
-"""Keeping the store as the cluster is: a list and a watch of each kind in each namespace, and all lists now and then.
+"""Keeping the store as the cluster is: each kind in each namespace is listed, then watched from that list on.
 
-kopf is the watch library only: no finalizer, no event, no handler that writes. When a connection is broken off, kopf
-lists anew but doesn't tell what vanished meanwhile; hence the lists of our own.
+A list is read page by page and rendered at once: no more than a page is held as it came. A watch that ends goes on from
+the last version that it showed; a new list follows only where the API server has forgotten that version (410). kopf,
+which the operator watches with, would list everything once more for itself, and hold it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import kopf
-
-from precision_api.names import API_VERSION, GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster
-from precision_operator.cluster.paths import collection, profiles, reports
-from precision_operator.cluster.watching import WatchTarget
-from precision_operator.exporter.details import Details
+from precision_operator.cluster.client import Json
+from precision_operator.cluster.watching import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    STEADY_SECONDS,
+    WatchState,
+    WatchTarget,
+)
+from precision_operator.exporter.entries import Entry
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 
 _log = logging.getLogger(__name__)
+PAGE_OBJECTS = 100
+"""Objects that are read and rendered in one go (0.5 ms each): the event loop serves in between."""
+_LIST_AGAIN = (410, 404, 403)
+"""The version is forgotten; or the kind, or the right to read it, was away, and with it perhaps objects."""
 
 
-class Lists:
-    """Complete lists of the watched namespaces into the store: at the start, now and then, and when asked for."""
+class Watching:
+    """Keeps a list and a watch of each target until `run` is cancelled; each goes round alone."""
 
     def __init__(
-        self, cluster: Cluster, store: Store, own: OwnMetrics, namespaces: Sequence[str], gemm_samples: int = 0
+        self, cluster: Cluster, store: Store, own: OwnMetrics, targets: Sequence[WatchTarget], list_seconds: float
     ) -> None:
+        """Everything is listed again about `list_seconds` after the last list, should a watch have lost anything."""
+        self.states: Mapping[WatchTarget, WatchState] = {target: WatchState() for target in targets}
+        self.listed = asyncio.Event()
+        """Set when every target has been listed once."""
         self._cluster = cluster
         self._store = store
         self._own = own
-        self._namespaces = tuple(namespaces)
-        self._details = Details(cluster, store, gemm_samples)
+        self._list_seconds = list_seconds
+        self._versions: dict[WatchTarget, str] = {}
+        """What each was seen up to; one that is missing must be listed."""
+        self._list_times: dict[WatchTarget, float] = {}
         self._turn = asyncio.Lock()
-        """One list at a time: what a large fleet's list takes is taken once."""
-        self.wanted = asyncio.Event()
-        """Set it to have a list made soon."""
+        """One list at a time, in the order of the targets."""
 
-    async def take(self) -> None:
-        """List everything once. Raises ApiError; the store is marked complete only when all namespaces were read."""
-        for namespace in self._namespaces:
-            await self._take_reports(namespace)
-            await self._take_plans(namespace, optional=True)
-        await self._complete()
+    async def run(self) -> None:
+        """List, watch, and begin again what ends. Never returns; what is no API error is raised."""
+        async with asyncio.TaskGroup() as group:
+            for target in self.states:
+                group.create_task(self._keep(target), name=f"watch of {target}")
 
-    async def take_one(self, target: WatchTarget) -> None:
-        """List one kind in one namespace. Raises ApiError."""
-        assert target.namespace is not None
-        if target.plural == PLAN_PLURAL:
-            await self._take_plans(target.namespace, optional=False)
-        elif target.plural == PROFILE_PLURAL:
-            await self._take_profiles(target.namespace)
-        else:
-            await self._take_reports(target.namespace)
-
-    async def _take_profiles(self, namespace: str) -> None:
-        async with self._turn:
-            await self._store.take_profiles(namespace, *await self._cluster.list_all(profiles(namespace)))
-
-    async def _take_reports(self, namespace: str) -> None:
-        """List the profiles, which name the reports' workloads, and the reports."""
-        await self._take_profiles(namespace)
-        async with self._turn:
-            await self._store.take_reports(namespace, *await self._cluster.list_all(reports(namespace)))
-
-    async def _take_plans(self, namespace: str, optional: bool) -> None:
-        """List the plans; with `optional`, none are there without their kind (404), or stay without rights (403)."""
-        async with self._turn:
-            try:
-                found, version = await self._cluster.list_all(collection(API_VERSION, PLAN_PLURAL, namespace))
-            except ApiError as error:
-                if not optional or error.status not in (403, 404):
-                    raise
-                if error.status == 404:
-                    self._store.clear_plans(namespace)
-            else:
-                await self._store.take_plans(namespace, found, version)
-
-    async def _complete(self) -> None:
-        self._store.complete = True
-        self._own.last_list.set(time.time())
-        await self._details.take()
-
-    async def keep(self, listed: asyncio.Event, every_seconds: float) -> None:
-        """List again, forever, from when the watches have `listed` all: about `every_seconds` apart, or when wanted.
-
-        The times are spread, so that two exporters don't meet.
-        """
-        await listed.wait()
-        await self._complete()
-        _log.info("listed %s", ", ".join(self._namespaces))
+    async def _keep(self, target: WatchTarget) -> None:
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
+        list_at = 0.0
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every_seconds * random.uniform(0.9, 1.1)):
-                    await self.wanted.wait()
-            self.wanted.clear()
+            began = loop.time()
             try:
-                await self.take()
+                if target not in self._versions or began >= list_at:
+                    await self._list(target)
+                    list_at = loop.time() + self._list_seconds * random.uniform(0.9, 1.1)  # two exporters don't meet
+                await self._watch(target)
             except ApiError as error:
-                _log.warning("listing again: %s; the watches go on", error)
+                self._failed(target, error)
+            if loop.time() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _list(self, target: WatchTarget) -> None:
+        assert target.namespace is not None
+
+        def entry(raw: Json) -> Entry:
+            return self._store.entry(target.plural, raw)
+
+        async with self._turn:
+            entries, version = await self._cluster.list_trimmed(target.path, entry, limit=PAGE_OBJECTS)
+            self._store.take(target.plural, target.namespace, entries, version)
+        self._versions[target] = version
+        self._list_times[target] = time.time()
+        self._mark_listed(target)
+
+    async def _watch(self, target: WatchTarget) -> None:
+        """Take in what changes after the version that was seen, until the API server ends the watch."""
+        steady = asyncio.get_running_loop().call_later(STEADY_SECONDS, self._holds, target)
+        try:
+            async for event in self._cluster.watch(target.path, self._versions[target], bookmarks=True):
+                raw = event["object"]
+                if event["type"] == "DELETED":
+                    self._store.forget(raw)
+                elif event["type"] != "BOOKMARK":
+                    self._store.see(target.plural, raw)
+                self._versions[target] = raw["metadata"]["resourceVersion"]
+        finally:
+            steady.cancel()
+
+    def _mark_listed(self, target: WatchTarget) -> None:
+        self.states[target].listed = True
+        if all(state.listed for state in self.states.values()):
+            self._own.last_list.set(min(self._list_times.values(), default=0.0))
+            self.listed.set()
+
+    def _holds(self, target: WatchTarget) -> None:
+        state = self.states[target]
+        if state.problem:
+            _log.info("%s: watched now", target)
+        state.problem, state.watched, state.forbidden = "", True, False
+
+    def _failed(self, target: WatchTarget, error: ApiError) -> None:
+        if error.status in _LIST_AGAIN:
+            self._versions.pop(target, None)
+        if error.status == 410:
+            return
+        state, problem = self.states[target], str(error)
+        if problem != state.problem:
+            _log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
+        state.problem, state.watched, state.forbidden = problem, False, error.status == 403
+        state.ends += 1
+        if target.optional and error.status in (403, 404):
+            if error.status == 404 and target.namespace is not None:
+                self._store.clear(target.plural, target.namespace)
+            self._mark_listed(target)
 
 
 def targets(namespaces: Sequence[str]) -> list[WatchTarget]:
-    """All that is watched. The cluster may lack CapacityPlans."""
+    """All that is watched: profiles before the reports whose workloads they name. A cluster may lack CapacityPlans."""
     kinds = ((PROFILE_PLURAL, False), (REPORT_PLURAL, False), (PLAN_PLURAL, True))
     return [
         WatchTarget(GROUP, VERSION, plural, namespace, optional=optional)
         for namespace in namespaces
         for plural, optional in kinds
     ]
-
-
-def register(store: Store, lists: Lists) -> Callable[[WatchTarget, kopf.OperatorRegistry], None]:
-    """Adds kopf's event handler of one target."""
-
-    def profile(raw: Any) -> None:
-        if store.see_profile(raw):
-            lists.wanted.set()
-
-    seen = {REPORT_PLURAL: store.see_report, PROFILE_PLURAL: profile, PLAN_PLURAL: store.see_plan}
-
-    def add(target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
-        kopf.on.event(target.group, target.version, target.plural, registry=registry)(_sees(store, seen[target.plural]))
-
-    return add
-
-
-def _sees(store: Store, see: Callable[[Any], None]) -> Callable[..., Awaitable[None]]:
-    async def handle(event: Any, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            store.forget(event["object"])
-        else:
-            see(event["object"])
-
-    return handle

@@ -53,10 +53,16 @@ for each of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrap
 some 60 series and 11.5 kB, and 16 MiB hold 1,460 such nodes. Count one shard for 1,000 nodes. Each node is on one of
 them; a further shard moves few.
 `precision_exporter_body_bytes` and a warning in the log tell before a body is too large, and how many shards it takes.
-Until everything has been listed once the endpoints answer 503.
+Until everything has been listed once the shards answer 503, and `/metrics` has the exporter's own metrics alone. `/`
+says what there is.
 
 With `--metrics-level` you choose what is shown: `pool` (pools, profiles and plans; a few thousand series for any fleet,
 and every fleet panel works; no shards, and no alerts of single nodes), `node` (the default), or `detail`.
+
+`--metric-allowlist` or `--metric-denylist` (in the chart `exporter.metricAllowlist`, `exporter.metricDenylist`) chooses
+further, by name or regular expression, as in kube-state-metrics; unlike there an expression must match the whole name.
+The exporter's own metrics are always served. Rules and dashboards read most metrics of pools and profiles: what is not
+shown is missing there too.
 
 With `--gemm-samples 8` the exporter also reads the full results of up to eight nodes of each pool, for the times of the
 single matrix multiplications. It needs the right to get ConfigMaps for that.

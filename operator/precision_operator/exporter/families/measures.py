@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from precision_api.recipes import Recipe
@@ -20,7 +21,7 @@ from precision_operator.exporter.reading import NodeResult
 Labels = tuple[str, ...]
 Value = tuple[Labels, float]
 """The values of the labels that follow the pool's, and a figure under them."""
-Measure = Callable[[NodeResult], Iterator[Value]]
+Measure = Callable[["MeasuredNode"], Iterator[Value]]
 _tax = other_figure("quantization_tax")
 Figures = Mapping[Measure, Mapping[Labels, "array[float]"]]
 """By measure and labels: the values of all nodes, in ascending order."""
@@ -44,35 +45,41 @@ def group_of(labels: Labels) -> MedianGroup:
 GROUP_LABELS = len(MedianGroup._fields)
 
 
-def _usable(result: NodeResult) -> Iterator[tuple[Labels, RecipeRow]]:
-    """Recipes whose figures may be used, with their labels (workload, recipe)."""
-    for row in result.reading.usable_rows:
-        yield (result.workload, row.recipe), row
+@dataclass(frozen=True, slots=True)
+class MeasuredNode:
+    """A node's newest result, with the labels of its usable recipes made once for all measures."""
 
-
-def _marked(result: NodeResult) -> Iterator[tuple[Labels, Labels, RecipeRow]]:
+    result: NodeResult
+    usable: tuple[tuple[Labels, RecipeRow], ...]
+    """(workload, recipe) of each recipe whose figures may be used."""
+    marked: tuple[tuple[Labels, Labels, RecipeRow], ...]
     """The same with the last labels of what medians are made of: group and mark."""
-    common = group_labels(result.reading.group)
-    for labels, row in _usable(result):
-        yield labels, (*common, THROTTLED if row.throttled else FREE), row
-
-
-def _marked_ratios(result: NodeResult) -> Iterator[tuple[Labels, Labels, RecipeRow]]:
+    marked_ratios: tuple[tuple[Labels, Labels, RecipeRow], ...]
     """The same for ratios over the baseline."""
-    common = group_labels(result.reading.group)
-    for labels, row in _usable(result):
-        yield labels, (*common, THROTTLED if row.speedup_throttled else FREE), row
 
 
-def state(result: NodeResult) -> Iterator[Value]:
+def measured(result: NodeResult) -> MeasuredNode:
+    """The result as the measures read it."""
+    group = group_labels(result.reading.group)
+    free, throttled = (*group, FREE), (*group, THROTTLED)
+    usable = tuple(((result.workload, row.recipe), row) for row in result.reading.usable_rows)
+    return MeasuredNode(
+        result,
+        usable,
+        tuple((labels, throttled if row.throttled else free, row) for labels, row in usable),
+        tuple((labels, throttled if row.speedup_throttled else free, row) for labels, row in usable),
+    )
+
+
+def state(node: MeasuredNode) -> Iterator[Value]:
     """fresh, stale or failed: whether the newest attempt gave figures, and whether new ones are asked for."""
-    failed = result.attempt is not None and result.attempt.outcome == "failed"
-    yield ("failed" if failed else "fresh" if result.fresh else "stale",), 1.0
+    failed = node.result.attempt is not None and node.result.attempt.outcome == "failed"
+    yield ("failed" if failed else "fresh" if node.result.fresh else "stale",), 1.0
 
 
-def mark(result: NodeResult) -> Iterator[Value]:
+def mark(node: MeasuredNode) -> Iterator[Value]:
     """What is to be said of a node, but that it is slow: others of its pool decide that."""
-    reading = result.reading
+    reading = node.result.reading
     if reading.fallen_back:
         yield ("fallback",), 1.0
     if reading.throttled:
@@ -83,35 +90,35 @@ def mark(result: NodeResult) -> Iterator[Value]:
         yield ("simulated",), 1.0
 
 
-def group(result: NodeResult) -> Iterator[Value]:
+def group(node: MeasuredNode) -> Iterator[Value]:
     """When the newest result's run ended, by what the figures have in common with those of other nodes."""
-    if result.reading.finished_at is not None:
-        yield group_labels(result.reading.group), finished_seconds(result.reading)
+    if node.result.reading.finished_at is not None:
+        yield group_labels(node.result.reading.group), finished_seconds(node.result.reading)
 
 
-def data(result: NodeResult) -> Iterator[Value]:
+def data(node: MeasuredNode) -> Iterator[Value]:
     """What the figures are: measured, replayed, simulated or trial."""
-    if result.reading.data is not None:
-        yield (result.reading.data,), 1.0
+    if node.result.reading.data is not None:
+        yield (node.result.reading.data,), 1.0
 
 
-def rate(result: NodeResult) -> Iterator[Value]:
+def rate(node: MeasuredNode) -> Iterator[Value]:
     """Training tokens/s."""
-    for labels, row in _usable(result):
+    for labels, row in node.usable:
         if row.tokens_per_second is not None:
             yield labels, row.tokens_per_second
 
 
-def gpus(result: NodeResult) -> Iterator[Value]:
+def gpus(node: MeasuredNode) -> Iterator[Value]:
     """GPUs behind each rate."""
-    for labels, row in _usable(result):
-        if row.tokens_per_second is not None and result.hardware:
-            yield labels, float(result.hardware.gpus)
+    for labels, row in node.usable:
+        if row.tokens_per_second is not None and node.result.hardware:
+            yield labels, float(node.result.hardware.gpus)
 
 
 def _powered(figure: Callable[[RecipeRow], float | None]) -> Measure:
-    def measure(result: NodeResult) -> Iterator[Value]:
-        for labels, row in _usable(result):
+    def measure(node: MeasuredNode) -> Iterator[Value]:
+        for labels, row in node.usable:
             value = figure(row)
             if row.watts is not None and row.tokens_per_second is not None and value is not None:
                 yield (*labels, row.power_scope), value
@@ -123,65 +130,65 @@ powered_rate = _powered(lambda row: row.tokens_per_second)
 powered_watts = _powered(lambda row: row.watts)
 
 
-def member(result: NodeResult) -> Iterator[Value]:
+def member(node: MeasuredNode) -> Iterator[Value]:
     """That the node is one of the recipe's, free or throttled."""
-    for labels, marks, _ in _marked(result):
+    for labels, marks, _ in node.marked:
         yield (*labels, *marks), 1.0
 
 
-def ratio_member(result: NodeResult) -> Iterator[Value]:
+def ratio_member(node: MeasuredNode) -> Iterator[Value]:
     """The same for ratios over the baseline."""
-    for labels, marks, _ in _marked_ratios(result):
+    for labels, marks, _ in node.marked_ratios:
         yield (*labels, *marks), 1.0
 
 
-def free_rate(result: NodeResult) -> Iterator[Value]:
+def free_rate(node: MeasuredNode) -> Iterator[Value]:
     """Training tokens/s."""
-    for labels, marks, row in _marked(result):
+    for labels, marks, row in node.marked:
         if row.tokens_per_second is not None:
             yield (*labels, *marks), row.tokens_per_second
 
 
-def free_tokens_per_joule(result: NodeResult) -> Iterator[Value]:
+def free_tokens_per_joule(node: MeasuredNode) -> Iterator[Value]:
     """Training tokens/J, by power scope."""
-    for labels, marks, row in _marked(result):
+    for labels, marks, row in node.marked:
         if row.tokens_per_joule is not None:
             yield (*labels, row.power_scope, *marks), row.tokens_per_joule
 
 
-def free_driver_tokens_per_joule(result: NodeResult) -> Iterator[Value]:
+def free_driver_tokens_per_joule(node: MeasuredNode) -> Iterator[Value]:
     """Training tokens/J, by power scope and driver."""
-    version = driver_of(result)
-    for labels, marks, row in _marked(result):
+    version = driver_of(node.result)
+    for labels, marks, row in node.marked:
         if row.tokens_per_joule is not None and version:
             yield (*labels, row.power_scope, version, *marks), row.tokens_per_joule
 
 
-def free_speedup(result: NodeResult) -> Iterator[Value]:
+def free_speedup(node: MeasuredNode) -> Iterator[Value]:
     """Training speedup, by what it is over."""
-    for labels, marks, row in _marked_ratios(result):
-        if result.run is not None and row.speedup is not None:
-            yield (*labels, result.run.scope, result.run.baseline, *marks), row.speedup
+    for labels, marks, row in node.marked_ratios:
+        if node.result.run is not None and row.speedup is not None:
+            yield (*labels, node.result.run.scope, node.result.run.baseline, *marks), row.speedup
 
 
-def free_gemm_speedup(result: NodeResult) -> Iterator[Value]:
+def free_gemm_speedup(node: MeasuredNode) -> Iterator[Value]:
     """Speedup of all GEMMs, by mode."""
-    for labels, marks, row in _marked_ratios(result):
+    for labels, marks, row in node.marked_ratios:
         for mode, value in row.gemm_speedup.items():
             yield (*labels, mode, *marks), value
 
 
-def free_tax(result: NodeResult) -> Iterator[Value]:
+def free_tax(node: MeasuredNode) -> Iterator[Value]:
     """Quantisation's share."""
-    for labels, marks, row in _marked(result):
+    for labels, marks, row in node.marked:
         tax = _tax(row)
         if tax is not None:
             yield (*labels, *marks), tax
 
 
-def driver(result: NodeResult) -> Iterator[Value]:
+def driver(node: MeasuredNode) -> Iterator[Value]:
     """The node's driver."""
-    if version := driver_of(result):
+    if version := driver_of(node.result):
         yield (version,), 1.0
 
 
@@ -214,23 +221,29 @@ NONE: Figures = {measure: {} for measure in MEASURES}
 
 def updated(before: Figures, gone: Iterable[NodeResult], come: Iterable[NodeResult]) -> Figures:
     """The figures without those of the reports that are `gone`, and with those that have `come`."""
-    gone, come = tuple(gone), tuple(come)
-    return {measure: _updated(before[measure], measure, gone, come) for measure in MEASURES}
+    less, more = _grouped(gone), _grouped(come)
+    return {measure: _updated(before[measure], less[measure], more[measure]) for measure in MEASURES}
 
 
-def _updated(
-    before: Mapping[Labels, array[float]], measure: Measure, gone: Iterable[NodeResult], come: Iterable[NodeResult]
-) -> Mapping[Labels, array[float]]:
-    less, more = _grouped(measure, gone), _grouped(measure, come)
-    touched = {labels: _merged(before.get(labels), less[labels], more[labels]) for labels in {*less, *more}}
+Grouped = Mapping[Labels, list[float]]
+_EMPTY: tuple[float, ...] = ()
+
+
+def _updated(before: Mapping[Labels, array[float]], less: Grouped, more: Grouped) -> Mapping[Labels, array[float]]:
+    touched = {
+        labels: _merged(before.get(labels), less.get(labels, _EMPTY), more.get(labels, _EMPTY))
+        for labels in {*less, *more}
+    }
     return {labels: values for labels, values in ({**before, **touched}).items() if values}
 
 
-def _grouped(measure: Measure, results: Iterable[NodeResult]) -> defaultdict[Labels, list[float]]:
-    found: defaultdict[Labels, list[float]] = defaultdict(list)
+def _grouped(results: Iterable[NodeResult]) -> Mapping[Measure, Grouped]:
+    found: dict[Measure, defaultdict[Labels, list[float]]] = {measure: defaultdict(list) for measure in MEASURES}
     for result in results:
-        for labels, value in measure(result):
-            found[labels].append(value + 0.0)  # not -0.0, which compares as 0.0 and is written in another way
+        node = measured(result)
+        for measure, values in found.items():
+            for labels, value in measure(node):
+                values[labels].append(value + 0.0)  # not -0.0, which compares as 0.0 and is written in another way
     return found
 
 

@@ -1,0 +1,48 @@
+"""Which families are shown: by metricsLevel, and by a list of names to allow or to deny, as kube-state-metrics has it.
+
+https://github.com/kubernetes/kube-state-metrics/blob/main/docs/developer/cli-arguments.md: exact names or regular
+expressions, one list or the other. Unlike there an expression must match the whole name, as in Prometheus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from precision_operator.exporter.families.family import Family, Level, shown_at
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is shown of the table of families. Both lists are regular expressions over names; at most one is set."""
+
+    level: Level = "node"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    @cached_property
+    def nodes(self) -> bool:
+        """Whether single nodes are shown at all: below that level there are no shards to serve them."""
+        return self.level != "pool"
+
+    def shows(self, family: Family[Any]) -> bool:
+        """Whether the family is shown."""
+        return shown_at(self.level, family.level) and self._lists(family.name)
+
+    def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The expressions that match none of the names: a typing error, or a name of another version."""
+        known = tuple(names)
+        return tuple(each for each in (*self.allow, *self.deny) if not any(re.fullmatch(each, it) for it in known))
+
+    def _lists(self, name: str) -> bool:
+        if self.allow:
+            return _matches(self.allow, name)
+        return not _matches(self.deny, name)
+
+
+@lru_cache(maxsize=4096)
+def _matches(expressions: tuple[str, ...], name: str) -> bool:
+    return any(re.fullmatch(expression, name) for expression in expressions)
