@@ -35,7 +35,7 @@ from precision_operator.core.status.profile_status import profile_status
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.gather import Gatherer
-from precision_operator.shell.reconcile import Reconciler, spare_collections
+from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -69,7 +69,7 @@ class Server(FakeCluster):
     def __init__(self) -> None:
         classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
         super().__init__((classes, {"metadata": {"name": SETTINGS.priority_class}}))
-        self.patches: list[int] = []
+        self.patched: list[int] = []
         """Bytes of each."""
 
     async def list_all(self, *told: Any, **more: Any) -> tuple[list[dict[str, Any]], str]:
@@ -86,7 +86,7 @@ class Server(FakeCluster):
 
     async def patch(self, path: str, body: Any, *told: Any, **more: Any) -> dict[str, Any]:
         await asyncio.sleep(0)
-        self.patches.append(len(json.dumps(body)))
+        self.patched.append(len(json.dumps(body)))
         return await super().patch(path, body, *told, **more)
 
 
@@ -294,7 +294,7 @@ async def passed(count: int, spared: bool) -> Passes:
         for place, what in enumerate(STATES):
             rows: list[Held] = []
             for version in range(1000 + 10 * place, 1003 + 10 * place):
-                await asyncio.sleep(1.01)  # two statuses of a profile are a second apart
+                await asyncio.sleep(STATUS_SECONDS + 0.01)  # two statuses of a profile are so far apart
                 change(told, what, version)
                 rows.append(await held(told, reconciler))
             found.held[what] = min(rows, key=lambda row: row.longest)
@@ -304,13 +304,13 @@ async def passed(count: int, spared: bool) -> Passes:
 
 async def held(told: World, reconciler: Reconciler) -> Held:
     """One pass."""
-    told.server.patches.clear()
+    told.server.patched.clear()
     began = time.perf_counter()
     async with beating() as pauses:
         await reconciler.once()
         seconds = time.perf_counter() - began
     longest, work = max(wall for wall, _ in pauses), max(own for _, own in pauses)
-    return Held(seconds, longest, work, len(told.server.patches), sum(told.server.patches))
+    return Held(seconds, longest, work, len(told.server.patched), sum(told.server.patched))
 
 
 def run_staged(count: int) -> Stages:

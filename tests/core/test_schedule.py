@@ -114,6 +114,8 @@ def test_jitter_spreads_profiles() -> None:
 
 PROBLEMS: dict[str, tuple[Schedule, str]] = {
     "four fields": (schedule("10 12 1 * "), "can't be read"),
+    "six fields": (schedule("* * * * * *"), "it has 6 fields (with six, the first would be seconds"),
+    "a name": (schedule("@midnight"), "it has 1 fields"),
     "no number": (schedule("a b c d e"), "can't be read"),
     "minute 61": (schedule("61 2 * * *"), "can't be read"),
     "30 February": (schedule("0 0 30 2 *"), "Bad day-of-month"),

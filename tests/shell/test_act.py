@@ -18,6 +18,7 @@ from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.observed import JobView, PodView, ReportView
 from precision_operator.core.observe.views import job_view, pod_view, report_view
 from precision_operator.core.reasons import sentence
+from precision_operator.core.results import ingest
 from precision_operator.core.rollout.actions import Adopt, Close, Collect, Drop, MarkStale, Start, Withdraw
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.events import Note
@@ -469,6 +470,47 @@ async def test_an_event_that_is_there_already_is_not_added_again_and_one_that_fa
     scene.cluster.fail("POST", events, INTERNAL)
     await scene.actor.tell(OWNER, [replace(note, message="3 of 24 failed."), replace(note, message="4 of 24 failed.")])
     assert len([path for path in scene.cluster.objects if path.startswith(events)]) == 2
+
+
+async def test_an_event_that_says_the_same_again_is_counted(scene: Scene) -> None:
+    note = Note("Warning", "NodesFailed", "2 of 24 failed.")
+    for _ in range(3):
+        await scene.actor.tell(OWNER, [note])
+    events = paths.collection("v1", "events", "ml")
+    (found,) = [body for path, body in scene.cluster.objects.items() if path.startswith(events)]
+    assert found["count"] == 3
+    assert found["lastTimestamp"] >= found["firstTimestamp"]
+
+
+async def test_a_detail_that_was_written_meanwhile_is_not_overwritten(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    collect = Collect(job, pod, scene.report(), "pool-1")
+    path = f"{DETAILS}/{REPORT_NAME}-detail"
+    scene.cluster._store(path, {**ingest.detail(scene.report(), b"of an attempt before"), "data": {"by": "a leader"}})
+    scene.cluster.fail("PATCH", path, ApiError(409, "Conflict", "the object has been modified"))
+    assert await scene.actor.act([collect]) == 1, "another leader has written just now: it is looked at again"
+    assert f"{JOBS}/{JOB_NAME}" in scene.cluster.objects
+    assert await scene.actor.act([collect]) == 0
+    full = gzip.decompress(b64decode(scene.cluster.objects[path]["binaryData"]["result.json.gz"]))
+    assert json.loads(full)["node"] == "n1"
+
+
+async def test_a_detail_is_replaced_only_as_the_version_that_was_read(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    path = f"{DETAILS}/{REPORT_NAME}-detail"
+    stored = scene.cluster._store(path, ingest.detail(scene.report(), b"of an attempt before"))
+    await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")])
+    guard = next(body["metadata"] for where, body in scene.cluster.patches if where == path)
+    assert guard == {"uid": stored["metadata"]["uid"], "resourceVersion": stored["metadata"]["resourceVersion"]}
+
+
+async def test_a_detail_of_a_report_that_is_gone_is_waited_for(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    path = f"{DETAILS}/{REPORT_NAME}-detail"
+    older = ingest.detail(replace(scene.report(), uid="uid-of-before"), b"theirs")
+    scene.cluster._store(path, older)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 1
+    assert scene.cluster.objects[path]["binaryData"] == older["binaryData"]
 
 
 async def test_a_profiles_status_is_written_whole_to_that_very_profile(scene: Scene) -> None:

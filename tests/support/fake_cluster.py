@@ -24,6 +24,8 @@ class FakeCluster:
         self.hanging: dict[str, asyncio.Event] = {}
         """By pod, until when its log does not come."""
         self.requests: list[tuple[str, str]] = []
+        self.patches: list[tuple[str, Any]] = []
+        """Path and body of each."""
         self.failures: list[tuple[str, str, ApiError, bool]] = []
         self.version = 100
         self.created = "2026-11-21T09:00:00Z"
@@ -94,9 +96,13 @@ class FakeCluster:
 
     async def patch(self, path: str, body: Json | Sequence[Json], kind: str = "merge", query: object = None) -> Json:
         self._asked("PATCH", path)
+        self.patches.append((path, body))
         there = copy.deepcopy(self._found(path.removesuffix("/status")))
         if isinstance(body, Mapping):
-            there |= body
+            given = body.get("metadata") or {}
+            if any(there["metadata"].get(key) != given[key] for key in ("uid", "resourceVersion") if key in given):
+                raise ApiError(409, "Conflict", f"{path}: it has changed")
+            there |= {key: value for key, value in body.items() if key != "metadata"}
         else:
             for test in (row for row in body if row["op"] == "test"):
                 if there["metadata"].get(test["path"].removeprefix("/metadata/")) != test["value"]:

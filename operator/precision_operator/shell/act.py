@@ -35,6 +35,7 @@ from precision_operator.core.rollout.refusal import Answer, classify, cleaned
 from precision_operator.core.status.events import Note, event
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.collecting import LOG_PATIENCE, Collector, Requeue, StillReading
+from precision_operator.shell.events import write_event
 from precision_operator.shell.refusals import RefusedCreations, agents_of
 
 _log = logging.getLogger(__name__)
@@ -326,8 +327,18 @@ class Actor:
         except ApiError as error:
             if error.status != 409 or error.reason == "Conflict":
                 raise
-            path = paths.item(collection, body["metadata"]["name"])
-            await self._cluster.patch(path, {"binaryData": body["binaryData"]}, "merge")
+            await self._replace_detail(report, paths.item(collection, body["metadata"]["name"]), body["binaryData"])
+
+    async def _replace_detail(self, report: ReportView, path: str, data: dict[str, str]) -> None:
+        """Write into the ConfigMap that is there, if it is this report's, and nobody writes it meanwhile.
+
+        So a request of a leader that was stopped, and that lands after its successor has written, changes nothing.
+        """
+        there = (await self._cluster.get(path))["metadata"]
+        if report.uid not in {owner.get("uid") for owner in there.get("ownerReferences") or ()}:
+            raise ApiError(409, "Conflict", f"{path} is there, and belongs to another report")
+        guard = {"uid": there["uid"], "resourceVersion": there["resourceVersion"]}
+        await self._cluster.patch(path, {"metadata": guard, "binaryData": data}, "merge")
 
     async def _delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete that very object; gone, or another of the same name, is as good."""
@@ -351,23 +362,11 @@ class Actor:
 
     async def tell(self, profile: ProfileView, notes: Sequence[Note]) -> None:
         """Write events; one that is there already is counted. An event that fails is logged: it decides nothing."""
-        collection = paths.collection("v1", "events", profile.namespace)
         for note in notes:
-            body = event(profile, note, _now())
             try:
-                await self._count(collection, body)
+                await write_event(self._cluster, event(profile, note, _now()))
             except ApiError as error:
                 _log.warning("event %s of %s: %s", note.reason, profile.key, error)
-
-    async def _count(self, collection: str, body: dict[str, Any]) -> None:
-        try:
-            await self._cluster.create(collection, body)
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            await self._cluster.patch(
-                paths.item(collection, body["metadata"]["name"]), {"lastTimestamp": body["lastTimestamp"]}, "merge"
-            )
 
 
 def _just_ended(job: JobView) -> bool:

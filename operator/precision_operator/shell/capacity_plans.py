@@ -32,6 +32,7 @@ from precision_operator.planner.conditions import events, finished, refused, sta
 from precision_operator.planner.snapshot import profile_facts, racks, report_facts
 from precision_operator.planner.work import Work, inputs_of, solved
 from precision_operator.shell.cache import Cache
+from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 
@@ -272,21 +273,11 @@ class Planning:
         if self._plans.get(meta["uid"]) is raw:
             self._plans[meta["uid"]] = seen
         _log.info("plan %s/%s: %s: %s", meta["namespace"], meta["name"], after.phase, after.recommendation)
-        collection = paths.collection("v1", "events", meta["namespace"])
         for event in events(raw, before, after, now):
             try:
-                await self._count(collection, event)
+                await write_event(self._cluster, event)
             except ApiError as error:
                 _log.warning("event %s of plan %s: %s", event["reason"], meta["name"], error)
-
-    async def _count(self, collection: str, body: dict[str, Any]) -> None:
-        try:
-            await self._cluster.create(collection, body)
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            path = paths.item(collection, body["metadata"]["name"])
-            await self._cluster.patch(path, {"lastTimestamp": body["lastTimestamp"]}, "merge")
 
 
 def _work_of(

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 SETTLE_SECONDS = 0.1
 """Events come in bursts; a pass waits this long so that one plan answers a burst."""
 LIST_AGAIN_SECONDS = 600.0
-STATUS_SECONDS = 1.0
+STATUS_SECONDS = 2.0
 """Least time between two writes of one profile's status."""
 ROUNDS = 64
 TURNS = 8

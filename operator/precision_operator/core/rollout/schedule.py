@@ -31,6 +31,13 @@ def schedule_problem(schedule: Schedule, now: datetime) -> str | None:
             f"spec.schedule.timeZone {schedule.time_zone} is no time zone that is known: write an IANA name such as "
             "Europe/Berlin or UTC"
         )
+    fields = len(schedule.cron.split())
+    if fields != 5:
+        seconds = " (with six, the first would be seconds, or the last years)" if fields == 6 else ""
+        return (
+            f"spec.schedule.cron {schedule.cron!r} can't be read: it has {fields} fields{seconds}. Write five, "
+            "e.g. 0 2 * * 6"
+        )
     try:
         first = _fire(schedule.cron, schedule.time_zone, now, False)
     except CronSimError as error:
