@@ -81,6 +81,13 @@ class TaintMatch(Document):
 class Target(Document):
     """Which nodes are measured: all conditions must hold; an empty target means every node with supported GPUs."""
 
+    model_config = rules(
+        (
+            "!has(self.cordoned) || self.cordoned != 'Include' || (has(self.nodeNames) && size(self.nodeNames) > 0)",
+            "cordoned: Include needs nodeNames: name the cordoned nodes to measure",
+        ),
+    )
+
     node_selector: StringMap = Field({}, description="Labels that a node must have.")
     match_expressions: tuple[MatchExpression, ...] = Field(
         (), max_length=32, description="Further requirements on labels; all must hold."
@@ -92,6 +99,17 @@ class Target(Document):
     exclude_taints: tuple[TaintMatch, ...] = Field(
         (), max_length=32, description="Nodes with one of these taints are skipped, tolerated or not."
     )
+    cordoned: Literal["Skip", "Include"] = Field(
+        "Skip",
+        description="Skip: a cordoned node waits until it is uncordoned. Include: it is measured while cordoned, as "
+        "after a repair; only with nodeNames, so that no drain is worked against.",
+    )
+
+    @model_validator(mode="after")
+    def _cordoned_nodes_are_named(self) -> Self:
+        if self.cordoned == "Include" and not self.node_names:
+            raise ValueError("target: cordoned: Include needs nodeNames: name the cordoned nodes to measure")
+        return self
 
 
 class GemmBenchmark(Document):

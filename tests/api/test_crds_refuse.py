@@ -38,6 +38,11 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         {"shapes": [{"m": 1, "k": 1, "n": 1}]},
         ("spec.workload", "name is required"),
     ),
+    "cordoned nodes without names": (
+        "target",
+        {"cordoned": "Include"},
+        ("spec.target", "cordoned: Include needs nodeNames: name the cordoned nodes to measure"),
+    ),
     "shapes that are split over GPUs": (
         "workload",
         {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "tensorParallel": 2},

@@ -58,6 +58,7 @@ EVERYTHING: dict[str, Any] = {
         "podAnnotations": {"team": "performance"},
         "podSecurityContext": {"runAsUser": 1000620000, "supplementalGroups": [44]},
     },
+    "nodes": {"startupTaints": ["acme.example/", "burn-in"], "nvlinkDomainLabels": ["acme.example/domain"]},
     "podSecurityContext": {"fsGroup": 1000620000, "seLinuxOptions": {"level": "s0:c25,c10"}},
     "networkPolicy": {
         "enabled": True,

@@ -160,6 +160,18 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         node_object(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
         "Cordoned",
     ),
+    "waiting for its readiness gate": (
+        node_object(taints=[{"key": "readiness.k8s.io/gpu-driver", "effect": "NoSchedule"}]),
+        "NotInService",
+    ),
+    "being validated by NVSentinel": (
+        node_object(taints=[{"key": "nvsentinel.nvidia.com/validation-pending", "effect": "NoSchedule"}]),
+        "NotInService",
+    ),
+    "being set up by skyhook": (
+        node_object(taints=[{"key": "skyhook.nvidia.com", "value": "runtime-required", "effect": "NoSchedule"}]),
+        "NotInService",
+    ),
     "not ready": (node_object(ready="False"), "NotReady"),
     "unreachable": (
         node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
@@ -350,3 +362,39 @@ def test_gpus_that_no_label_names_are_reported_whatever_product_is_asked_for() -
     unnamed = node_facts(node_object({"nvidia.com/gpu.clique": "cluster.388"}, gpus="4"))
     assert matches(target, unnamed)
     assert decide(unnamed, target).reason == "UnknownProduct"
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        ((), "UntoleratedTaint"),
+        (("acme.example/burn-in",), "NotInService"),
+        (("acme.example/",), "NotInService"),
+        (("acme.example",), "UntoleratedTaint"),
+    ],
+)
+def test_a_node_waits_for_startup_taints_of_the_admins_own(known: tuple[str, ...], reason: str) -> None:
+    facts = node_facts(node_object(taints=[{"key": "acme.example/burn-in", "effect": "NoSchedule"}]))
+    assert decide(facts, ANY, startup_taints=known).reason == reason
+
+
+def test_a_node_that_is_named_is_measured_while_it_is_cordoned_and_for_no_other_hindrance() -> None:
+    target = Target(node_names=("n1",), cordoned="Include")
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordoned = node_facts(node_object(unschedulable=True, taints=[taint]))
+    going = node_facts(node_object(unschedulable=True, taints=[taint], deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert [decide(facts, target).reason for facts in (cordoned, going)] == ["Eligible", "NodeDeleting"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "domain"),
+    [
+        ({"nvidia.com/gpu.clique": "a1.3"}, "a1.3"),
+        ({"nvidia.com/gpu.clique": "00000000-0000.0", "ds.coreweave.com/nvlink.domain": "d7"}, "d7"),
+        ({"topology.nks.nscale.com/accelerator-domain": "x"}, "x"),
+        ({"acme.example/domain": "y"}, "y"),
+        ({"acme.example/other": "y"}, None),
+    ],
+)
+def test_the_nvlink_domain_is_read_from_whatever_label_names_it(labels: dict[str, str], domain: str | None) -> None:
+    assert node_facts(node_object(labels), domain_labels=("acme.example/domain",)).clique == domain

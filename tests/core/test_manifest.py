@@ -87,6 +87,12 @@ def test_no_agent_tolerates_everything() -> None:
     assert all(item.get("key") for item in pod_spec()["tolerations"])
 
 
+def test_only_an_agent_for_a_cordoned_node_tolerates_its_taint() -> None:
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    included = pod_spec(target={"nodeNames": ["gb200-0001"], "cordoned": "Include"})["tolerations"]
+    assert [item for item in included if item not in pod_spec()["tolerations"]] == [cordoned]
+
+
 def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
     spec = pod_spec()
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -52,6 +52,15 @@ def test_a_profile_completes_although_nodes_are_busy_or_cordoned_and_measures_th
     assert (progressing[:3], progressing[-1]) == (["True", "False", "True"], "False")
 
 
+def test_a_cordoned_node_is_repaired_measured_and_uncordoned(scene: Scene) -> None:
+    [node] = scene.add_nodes(NodeSpec("H100", traits=("cordoned",)))
+    profile = scene.apply(target={"nodeNames": [node], "cordoned": "Include"})
+    status = profile.completes()
+    assert (profile.condition(names.COMPLETE)["reason"], reasons(status)) == ("AllMeasured", {})
+    scene.lab.kubectl("uncordon", node)
+    assert set(profile.attempts()) == {node}
+
+
 def state(profile: Profile) -> tuple[object, ...]:
     """All that a user could see change."""
     reports = sorted(json.dumps(report, sort_keys=True) for report in profile.reports())

@@ -251,6 +251,10 @@ NODES: dict[str, Situation] = {
     "NotReady": Situation(
         node_with(ready="Unknown"), {"why": "condition Ready is Unknown (KubeletReady)", "node": "n1"}
     ),
+    "NotInService": Situation(
+        node_with(taints=[taint("readiness.k8s.io/driver")]),
+        {"taint": "readiness.k8s.io/driver=yes:NoSchedule", "node": "n1"},
+    ),
     "Cordoned": Situation(node_with(unschedulable=True), {"node": "n1"}),
     "GPUsNotReady": Situation(node_with(gpus=None), {"why": f"label nvidia.com/gpu.product={H100}"}),
 }

@@ -134,10 +134,18 @@ _ROWS = (
         "It is measured when it is ready; see kubectl describe node {node}.",
     ),
     Reason(
+        "NotInService",
+        "waiting",
+        "the taint {taint} says that the node is not in service yet",
+        "It is measured when the taint is gone. Whatever put it there removes it; if that takes long, see "
+        "kubectl describe node {node}.",
+    ),
+    Reason(
         "Cordoned",
         "waiting",
         "the node is cordoned",
-        "It is measured after kubectl uncordon {node}.",
+        "It is measured after kubectl uncordon {node}, or while it is cordoned by a profile that names it in "
+        "spec.target.nodeNames and sets spec.target.cordoned to Include.",
     ),
     Reason(
         "GPUsNotReady",

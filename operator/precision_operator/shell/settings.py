@@ -41,6 +41,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     add("--stop", default="Run", help="Run, Hold (no agent starts) or End (none goes on): %(default)s.")
     add("--stop-message", default="", metavar="TEXT", help="Why: it stands in the status of every profile.")
+    add(
+        "--startup-taints",
+        type=_parts,
+        default=(),
+        metavar="K,K",
+        help="Keys of taints of nodes that are not in service yet; KEY/ means all keys below it.",
+    )
+    add("--nvlink-domain-labels", type=_parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add(
         "--unresponsive-grace-seconds",
@@ -59,6 +67,8 @@ def configured_by(options: argparse.Namespace) -> Configured:
         agent_service_account=options.agent_service_account,
         agent_defaults=options.agent_defaults,
         stop=stop_of(options.stop, options.stop_message, "the chart's value agent.stop"),
+        startup_taints=options.startup_taints,
+        domain_labels=options.nvlink_domain_labels,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
         unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
     )

@@ -7,7 +7,7 @@ None means "nothing says so". Labels may hold anything: nothing here raises on a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
 from precision_api.products import ProductClass, is_mig_name, is_shared_name
@@ -63,10 +63,17 @@ def driver(labels: Mapping[str, str]) -> str | None:
     return None
 
 
-def clique(labels: Mapping[str, str]) -> str | None:
-    """The NVLink domain. An all-zero cluster UUID is what a GPU outside any domain reports."""
+DOMAIN_LABELS = ("topology.nks.nscale.com/accelerator-domain", "ds.coreweave.com/nvlink.domain")
+"""Labels by which clouds name the NVLink domain where GPU feature discovery does not."""
+
+
+def clique(labels: Mapping[str, str], more: Sequence[str] = ()) -> str | None:
+    """The NVLink domain: of GPU feature discovery, of a cloud's label, or of one of `more`.
+
+    An all-zero cluster UUID is what a GPU outside any domain reports.
+    """
     value = labels.get("nvidia.com/gpu.clique", "").strip()
-    return value if value.rpartition(".")[0].strip("0-") else None
+    return value if value.rpartition(".")[0].strip("0-") else first_label(labels, (*DOMAIN_LABELS, *more))
 
 
 def mig(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> str | None:

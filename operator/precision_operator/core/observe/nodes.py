@@ -8,7 +8,7 @@ gpu.count is 7 for one GPU in seven slices, and capacity still says 4 where GPUs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
@@ -91,11 +91,15 @@ _FACTS: Memo[NodeFacts] = Memo()
 
 
 def node_facts(
-    node: Mapping[str, Any], pool_label: str = DEFAULT_POOL_LABEL, slices: Iterable[Mapping[str, Any]] = ()
+    node: Mapping[str, Any],
+    pool_label: str = DEFAULT_POOL_LABEL,
+    slices: Iterable[Mapping[str, Any]] = (),
+    domain_labels: Sequence[str] = (),
 ) -> NodeFacts:
     """The facts of one Node object as `kubectl get nodes -o json` prints it. Never raises on what the object holds.
 
     `slices` are ResourceSlices (of any node and driver: others are passed over); they name the GPU where labels don't.
+    `domain_labels` name the NVLink domain where the known labels don't.
     """
     meta, spec, status = (_mapping(node.get(key)) for key in ("metadata", "spec", "status"))
     labels = _texts(meta.get("labels"))
@@ -119,7 +123,7 @@ def node_facts(
         arch=_arch(labels, status, product),
         compute=_compute(labels, devices, gpu_name, product),
         driver=gpu_labels.driver(labels) or _dra_text(devices, "driverVersion"),
-        clique=gpu_labels.clique(labels),
+        clique=gpu_labels.clique(labels, domain_labels),
         memory_mib=whole_number(labels.get("nvidia.com/gpu.memory")),
         pool=labels.get(pool_label) or gpu_name or product or "unlabelled",
         unschedulable=spec.get("unschedulable") is True,
@@ -139,7 +143,10 @@ def node_facts(
 
 
 def facts_of_all(
-    nodes: Mapping[str, Mapping[str, Any]], pool_label: str, slices: Iterable[Mapping[str, Any]]
+    nodes: Mapping[str, Mapping[str, Any]],
+    pool_label: str,
+    slices: Iterable[Mapping[str, Any]],
+    domain_labels: tuple[str, ...] = (),
 ) -> dict[str, NodeFacts]:
     """The facts of all `nodes` (by UID), worked out once for the same objects. Each slice is looked at once in all."""
     of_node: dict[object, list[Mapping[str, Any]]] = {}
@@ -148,17 +155,18 @@ def facts_of_all(
 
     def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
         here = of_node.get(_mapping(node.get("metadata")).get("name"), ()) if of_node else ()
-        return _FACTS.of((uid, pool_label), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, here))
+        key = (uid, pool_label, domain_labels)
+        return _FACTS.of(key, (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, here, domain_labels))
 
     return {uid: facts(uid, node) for uid, node in nodes.items()}
 
 
 def _facts_or_why_not(
-    uid: str, node: Mapping[str, Any], pool_label: str, slices: Iterable[Mapping[str, Any]]
+    uid: str, node: Mapping[str, Any], pool_label: str, slices: Iterable[Mapping[str, Any]], domains: Sequence[str]
 ) -> NodeFacts:
     """The node's facts; one that can't be read costs the others nothing."""
     try:
-        return node_facts(node, pool_label, slices)
+        return node_facts(node, pool_label, slices, domains)
     except Exception as error:
         return NodeFacts(name=str(_mapping(node.get("metadata")).get("name") or uid), uid=uid, unreadable=error)
 

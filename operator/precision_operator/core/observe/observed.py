@@ -35,6 +35,10 @@ class Settings:
     """What agents get where their profile says nothing."""
     stop: Stop | None = None
     """What the chart says of all agents; the switch in the cluster may say more."""
+    startup_taints: tuple[str, ...] = ()
+    """Keys of taints of nodes that are not in service yet; with a slash at the end, all keys below it."""
+    domain_labels: tuple[str, ...] = ()
+    """Labels that name a node's NVLink domain, besides those that are known."""
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
     unresponsive_grace: timedelta = timedelta(seconds=60)
@@ -265,7 +269,7 @@ class Observed:
     def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:
         """The facts of all nodes by UID, for one pool label: profiles that share it share them."""
         nodes, slices = self.nodes, self.slices  # so that what is kept does not keep `self`
-        return cache(lambda pool_label: facts_of_all(nodes, pool_label, slices))
+        return cache(lambda pool_label: facts_of_all(nodes, pool_label, slices, self.settings.domain_labels))
 
     @cached_property
     def reports_of(self) -> Mapping[str, Mapping[str, ReportView]]:

@@ -21,8 +21,11 @@ IMPLIED_TOLERATION_KEYS = ("nvidia.com/gpu", "kubernetes.io/arch")
 """Taints that only say what hardware a node has: agents always tolerate them, whatever their value (GPU taints come
 with value "true", "present" and none), and nothing else unless the user says so: owners reserve racks by taint."""
 
+CORDONED_TAINT = "node.kubernetes.io/unschedulable"
+
 _PASSING_TAINTS = (
-    ("Cordoned", r"node\.kubernetes\.io/unschedulable"),
+    ("Cordoned", re.escape(CORDONED_TAINT)),
+    ("NotInService", r"readiness\.k8s\.io/.+|nvsentinel\.nvidia\.com/.+|skyhook\.nvidia\.com(/.+)?"),
     (
         "NodeDeleting",
         r"ToBeDeletedByClusterAutoscaler|karpenter\.sh/disrupt(ed|ion)|node\.kubernetes\.io/out-of-service"
@@ -53,6 +56,7 @@ class NodeAndTarget:
     facts: NodeFacts
     target: Target
     tolerations: Sequence[Toleration] = ()
+    startup_taints: Sequence[str] = ()
 
 
 Verdict = str
@@ -91,9 +95,15 @@ def matches(target: Target, facts: NodeFacts) -> bool:
     return mismatch(target, facts) is None
 
 
-def decide(facts: NodeFacts, target: Target, tolerations: Sequence[Toleration] = ()) -> Decision:
-    """Whether a matched node is measured now, later, or not as it is; `tolerations` are the profile's own."""
-    question = NodeAndTarget(facts, target, tolerations)
+def decide(
+    facts: NodeFacts, target: Target, tolerations: Sequence[Toleration] = (), startup_taints: Sequence[str] = ()
+) -> Decision:
+    """Whether a matched node is measured now, later, or not as it is.
+
+    `tolerations` are the profile's own; `startup_taints` are keys of taints that the admin's own tools put on nodes
+    that are not in service yet (with a slash at the end: all keys below it).
+    """
+    question = NodeAndTarget(facts, target, tolerations, startup_taints)
     for code, check in CHECKS:
         if (message := check(question)) is not None:
             return Decision("skipped" if REASONS[code].kind == "skipped" else "waiting", code, message)
@@ -191,10 +201,13 @@ def _no_gpu(question: NodeAndTarget) -> Verdict | None:
 def _repelling(question: NodeAndTarget) -> list[tuple[str | None, Taint]]:
     """Taints that keep an agent away, each with the passing state that it stands for (None: somebody's wish)."""
     hard = (taint for taint in question.facts.taints if taint.effect in ("NoSchedule", "NoExecute"))
-    return [(_passing(taint), taint) for taint in hard if taint.key not in IMPLIED_TOLERATION_KEYS]
+    named = tuple(question.startup_taints)
+    return [(_passing(taint, named), taint) for taint in hard if taint.key not in IMPLIED_TOLERATION_KEYS]
 
 
-def _passing(taint: Taint) -> str | None:
+def _passing(taint: Taint, startup: tuple[str, ...]) -> str | None:
+    if any(taint.key == key or (key.endswith("/") and taint.key.startswith(key)) for key in startup):
+        return "NotInService"
     return next((code for code, pattern in _PASSING_TAINTS if re.fullmatch(pattern, taint.key)), None)
 
 
@@ -226,7 +239,14 @@ def _not_ready(question: NodeAndTarget) -> Verdict | None:
     return sentence("NotReady", why=why, node=question.facts.name) if why else None
 
 
+def _not_in_service(question: NodeAndTarget) -> Verdict | None:
+    taint = _taint_of(question, "NotInService")
+    return sentence("NotInService", taint=taint, node=question.facts.name) if taint else None
+
+
 def _cordoned(question: NodeAndTarget) -> Verdict | None:
+    if question.target.cordoned == "Include":
+        return None
     cordoned = question.facts.unschedulable or _taint_of(question, "Cordoned")
     return sentence("Cordoned", node=question.facts.name) if cordoned else None
 
@@ -250,6 +270,7 @@ CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Verdict | None]], ...] = (
     # What passes.
     ("NodeDeleting", _deleting),
     ("NotReady", _not_ready),
+    ("NotInService", _not_in_service),
     ("Cordoned", _cordoned),
     ("GPUsNotReady", _gpus_not_ready),
 )

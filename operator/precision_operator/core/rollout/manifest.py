@@ -10,6 +10,7 @@ from precision_api.profile import Agent, Toleration
 from precision_api.request import MeasurementRequest, canonical, request_hash, request_json
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Settings
+from precision_operator.core.rollout.eligibility import CORDONED_TAINT, IMPLIED_TOLERATION_KEYS
 from precision_operator.core.rollout.request import ResolvedProfile
 from precision_operator.core.rollout.triggers import CurrentRun
 
@@ -160,7 +161,7 @@ def _pod(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "affinity": {"nodeAffinity": _on_node(facts.name)},
-        "tolerations": _tolerations(agent.tolerations),
+        "tolerations": _tolerations(agent.tolerations, profile.spec.target.cordoned == "Include"),
         "securityContext": _pod_security(settings),
         "containers": [_container(agent, image, document)],
         "volumes": [
@@ -192,9 +193,14 @@ def _on_node(name: str) -> dict[str, Any]:
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 
-def _tolerations(own: tuple[Toleration, ...]) -> list[dict[str, Any]]:
-    """The taints that only say what hardware a node has, and the user's; never all: owners reserve racks by taint."""
-    implied = [{"key": key, "operator": "Exists"} for key in ("nvidia.com/gpu", "kubernetes.io/arch")]
+def _tolerations(own: tuple[Toleration, ...], cordoned: bool) -> list[dict[str, Any]]:
+    """The taints that only say what hardware a node has, and the user's; never all: owners reserve racks by taint.
+
+    `cordoned`: the taint of a cordoned node as well.
+    """
+    implied = [{"key": key, "operator": "Exists"} for key in IMPLIED_TOLERATION_KEYS]
+    if cordoned:
+        implied.append({"key": CORDONED_TAINT, "operator": "Exists", "effect": "NoSchedule"})
     return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in own]
 
 

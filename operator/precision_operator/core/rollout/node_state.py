@@ -256,7 +256,7 @@ def _node_state(
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
             return NodeState(facts, *ended, report, now)
-    decision = decide(facts, spec.target, spec.agent.tolerations)
+    decision = decide(facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints)
     if decision.kind != "eligible":
         return NodeState(facts, decision.reason, decision.message, report, now)
     if isinstance(asked, Refusal) or now is None:
