@@ -14,6 +14,7 @@ from typing import Any, Literal
 from precision_api import names
 from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportRun, ReportStatus
+from precision_api.result import MeasurementResult
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination
@@ -142,6 +143,17 @@ def with_log(log: str | None) -> Observed:
     found = ingest.finding(read_message(published.message), log and changed.get(log, log), "connection refused")
     status = ingest.read_status(found, COMPLETE, report(), "pool", NOW)
     return observed([profile()], reports=(report(status=status),))
+
+
+def with_newer_log() -> Observed:
+    """A result of which the summary came through, and whose full result has a field that this version does not know."""
+
+    class NewerResult(MeasurementResult):
+        surprise: int = 1
+
+    published = encode(NewerResult.model_validate(result().model_dump()))
+    found = ingest.finding(read_message(published.message), "\n".join(published.lines))
+    return observed([profile()], reports=(report(status=ingest.read_status(found, COMPLETE, report(), "pool", NOW)),))
 
 
 def without_detail() -> Observed:
@@ -459,6 +471,14 @@ WITHOUT_DETAIL: dict[str, Situation] = {
         "detail",
     ),
     "DetailUnreadable": Situation(with_log(""), {"detail": "the log holds no line of the result"}, "detail"),
+    "DetailNewer": Situation(
+        with_newer_log(),
+        {
+            "detail": "the full result of agent '0.1.0' has what is not known here: surprise: Extra inputs are not "
+            "permitted"
+        },
+        "detail",
+    ),
     "DetailNotWritten": Situation(without_detail(), {"detail": "exceeded quota: details"}, "detail"),
     "LogUnavailable": Situation(with_log(None), {"detail": "connection refused"}, "detail"),
 }
