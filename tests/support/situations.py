@@ -5,6 +5,7 @@ The node is always n1, the profile ml/nightly. What an agent left behind is read
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -517,6 +518,10 @@ ENDS: dict[str, Situation] = {
     ),
     "ResultMissing": Situation(left(exit_code=0), {"node": "n1"}),
     "ResultDamaged": Situation(left('{"v": "PPS1"}', 0), {"detail": "the summary is not valid: run: Field required"}),
+    "ResultNewer": Situation(
+        left(json.dumps({**json.loads(encode(result()).message), "surprise": 1}), 0),
+        {"detail": "the summary of agent '0.1.0' has what is not known here: surprise: Extra inputs are not permitted"},
+    ),
     "ResultForeign": Situation(
         left('{"v": "PPS9"}', 0), {"detail": "the termination message is not of this agent, or of a newer version"}
     ),
