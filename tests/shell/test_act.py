@@ -198,6 +198,24 @@ async def test_a_creation_without_an_answer_is_looked_up_before_anything_is_plan
         assert scene.refused()[:2] == ("CreationFailed", "Job")
 
 
+async def test_a_namespace_in_which_nothing_may_be_looked_up_keeps_nobody_waiting(scene: Scene) -> None:
+    scene.cluster.fail("POST", JOBS, TIMEOUT)
+    await scene.actor.act([START])
+    forbidden = ApiError(403, "Forbidden", "GET", words='jobs.batch is forbidden: User "o" cannot get resource "jobs"')
+    scene.cluster.fail("GET", JOBS, forbidden)
+    await scene.actor.confirm_creates()
+    assert scene.actor.unconfirmed == {}
+    assert scene.refused()[0] == "PermissionMissing"
+
+
+async def test_a_start_that_we_stumble_over_rests_as_a_refused_one_does(scene: Scene) -> None:
+    broken = replace(START, job={**START.job, "metadata": {}})
+    assert await scene.actor.act([broken]) == 1
+    reason, stage, words = scene.refused()
+    assert (reason, stage) == ("CreationRefused", "Job")
+    assert "KeyError" in words
+
+
 async def test_a_creation_that_was_refused_is_not_looked_up(scene: Scene) -> None:
     scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "POST: no", words="it is forbidden: no"))
     assert await scene.actor.act([START]) == 0

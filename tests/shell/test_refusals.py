@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from precision_operator.cluster import ApiError
+from precision_operator.cluster import ApiError, paths
 from precision_operator.core.rollout.refusal import SAME_ANSWERS, Answer
 from precision_operator.shell.refusals import MOST, RefusedCreations
-from tests.support.operator_in_memory import JOBS, OperatorInMemory
+from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS, OperatorInMemory
 from tests.support.world import NOW
 
+EVENTS = paths.collection("v1", "events", NAMESPACE)
 QUOTA = "jobs.batch is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
 
 
@@ -72,6 +73,26 @@ async def test_a_spec_that_has_changed_is_tried_at_once(loop: OperatorInMemory) 
     await loop.once()
     assert list(loop.jobs()) == ["n0"]
     assert "refusals" not in loop.status("nightly")
+
+
+async def test_why_jobs_have_no_pod_is_read_once_for_all_and_they_are_withdrawn(loop: OperatorInMemory) -> None:
+    path = next(path for path in loop.cluster.objects if path.endswith("/nightly"))
+    loop.cluster.objects[path]["spec"]["rollout"] = {"maxConcurrent": 3}
+    await loop.once()
+    jobs = loop.jobs()
+    assert len(jobs) > 1
+    for number, job in enumerate(jobs.values()):
+        event = {"metadata": {"name": f"event-{number}"}, "involvedObject": {"uid": job["metadata"]["uid"]}}
+        words = f'Error creating: pods "{job["metadata"]["name"]}-x" is forbidden: no GPUs here'
+        loop.cluster._store(f"{EVENTS}/event-{number}", event | {"message": words})
+    loop.cluster.requests.clear()
+    loop.gatherer._problems.clear()
+    await loop.once()
+    looks = [where for method, where in loop.cluster.requests if method == "LIST" and where.startswith(EVENTS)]
+    assert looks == [f"{EVENTS}?&involvedObject.kind=Job,reason=FailedCreate"]
+    assert [method for method, where in loop.cluster.requests if where.startswith(REPORTS)].count("PATCH") == 0
+    refused = {row["node"]: row["message"] for row in loop.status("nightly")["refusals"]}
+    assert refused.items() >= dict.fromkeys(jobs, "pods is forbidden: no GPUs here").items()
 
 
 def test_what_is_remembered_is_bounded() -> None:

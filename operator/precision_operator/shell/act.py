@@ -111,9 +111,11 @@ class Actor:
                 except ApiError as error:
                     _log.warning("%s: %s", _subject(action), error)
                     return 1
-                except Exception:
+                except Exception as error:
                     # One hostile object must not end the operator: the others go on, this one is tried again later.
                     _log.exception("%s: unexpected", _subject(action))
+                    if isinstance(action, Start):
+                        self._refused(action, Answer(f"the operator itself: {type(error).__name__}: {error}"), "Job")
                     return 1
             _log.info("%s: %s: %s", _subject(action), action.reason, action.message)
             return 0
@@ -150,9 +152,10 @@ class Actor:
             try:
                 raw = await self._cluster.get(paths.item(paths.jobs(start.profile.namespace), name))
             except ApiError as error:
-                if error.status != 404:
+                if error.status not in (403, 404):
                     raise
-                self._refused(start, _answer(unanswered.error), "Job")
+                # Without the right to look it can't be told: the name keeps a second one from being made.
+                self._refused(start, _answer(unanswered.error if error.status == 404 else error), "Job")
             else:
                 self._created(start, raw)
             del self.unconfirmed[name]

@@ -86,7 +86,7 @@ _SAID = (
     ("NamespaceTerminating", r"because it is being terminated|namespaces \"[^\"]*\" not found"),
     ("QuotaExceeded", r"exceeded quota: "),
     ("CreationFailed", r"status unknown for quota"),
-    ("PermissionMissing", r'cannot create resource "'),
+    ("PermissionMissing", r'cannot (?:create|get) resource "'),
     ("DeniedByPolicy", r"violates PodSecurity|failed quota: |insufficient quota to match"),
     ("InvalidJob", r'^\S+ (?:"[^"]*" )?is invalid: '),
     ("DeniedByPolicy", r"\bis forbidden: "),
