@@ -234,6 +234,8 @@ def test_a_quota_has_room_again_when_an_agent_of_the_profile_ends() -> None:
     assert started(full) == []
     assert reasons(full) == dict.fromkeys(("n1", "n2", "n3", "n4", "n5"), "QuotaExceeded") | {"n6": "AgentRunning"}
     assert started(after(known, many)) == ["n3"]
+    one = profile(target={"nodeNames": ["n1"]})
+    assert started(after(known, one)) == ["n1"], "the node that was told of the quota need not wait for itself"
 
 
 def test_an_agent_that_is_accepted_ends_what_was_said_of_all() -> None:
@@ -251,6 +253,8 @@ def test_what_others_were_told_concerns_them_alone_once_a_node_is_accepted() -> 
     known = accepted(say(dict.fromkeys(("n1", "n2", "n3"), DENIED)), (OWNER.uid, "uid-n4"), "Job", 1)
     assert started(after(known)) == ["n4"]
     assert reasons(after(known))["n1"] == "DeniedByPolicy"
+    later = say({"n5": DENIED}, NOW + timedelta(seconds=40), known)
+    assert later[OWNER.uid, "uid-n5"].times == 1, "no row of refusals goes on"
 
 
 CHANGES: dict[str, ProfileView] = {

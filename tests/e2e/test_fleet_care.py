@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,14 +18,13 @@ from precision_operator.core.observe.clock import format_time, parse_time
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.lagging_proxy import Trouble, lagging_proxy
-from tests.support.site import Profile, Scene, Site, reasons, specs
+from tests.support.site import Profile, Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
 ONCE = {"limit": 0}
 """No retries."""
 CRASHES = "fault:crash"
-QUOTA = "agents-of-5-ti"
 
 
 def start_of_a_minute() -> datetime:
@@ -40,23 +39,6 @@ def nightly(stage: Scene) -> tuple[Profile, datetime]:
     stage.add_nodes(*specs(3))
     cron = f"{tick.minute} {tick.hour} * * *"
     return stage.apply("nightly", rollout={"maxConcurrent": 3}, schedule={"cron": cron}), tick
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forbidden(site: Site) -> Iterator[Profile]:
-    """A profile whose agents ask for more memory than the namespace's quota has."""
-    hard = {"limits.memory": "5Ti"}
-    meta = {"name": QUOTA, "namespace": site.namespace}
-    site.lab.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}})
-    in_force = "--for=jsonpath={.status.hard}"
-    site.lab.kubectl("wait", in_force, f"quota/{QUOTA}", "-n", site.namespace, "--timeout=60s")
-    scene = Scene(site)
-    scene.add_nodes(*specs(1))
-    idle = {"pendingTimeoutSeconds": 30}
-    agent = {"resources": {"memory": "6Ti"}}
-    yield scene.apply("forbidden", agent=agent, idle=idle, rollout={"retry": ONCE})
-    scene.close()
-    site.lab.kubectl("delete", "quota", QUOTA, "-n", site.namespace)
 
 
 def statuses(profile: Profile) -> list[Object]:
@@ -223,15 +205,6 @@ def leftovers(profile: Profile) -> list[str]:
     """Kind and name of all that is still there of a profile."""
     groups = (profile.jobs(), profile.pods(), profile.reports(), profile.details())
     return [f"{item.get('kind', '')} {item['metadata']['name']}" for group in groups for item in group]
-
-
-def test_an_agent_that_a_quota_forbids_waits_for_it_and_gives_its_place_back(forbidden: Profile) -> None:
-    eventually(lambda: reasons(forbidden.status()) == {"QuotaExceeded": 1})
-    (row,) = forbidden.status()["reasons"]
-    assert f"exceeded quota: {QUOTA}: " in row["message"]
-    assert "limits.memory used, 6Ti more requested" in row["message"]
-    assert forbidden.counts()["failed"] == 0
-    eventually(lambda: not forbidden.jobs())
 
 
 def test_a_schedule_begins_its_run_at_its_time_and_not_before(nightly: tuple[Profile, datetime]) -> None:
