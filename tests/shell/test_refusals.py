@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.rollout.refusal import SAME_ANSWERS, Answer
 from precision_operator.shell.refusals import MOST, RefusedCreations
 from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS, OperatorInMemory
@@ -82,11 +85,12 @@ async def test_why_jobs_have_no_pod_is_read_once_for_all_and_they_are_withdrawn(
     jobs = loop.jobs()
     assert len(jobs) > 1
     for number, job in enumerate(jobs.values()):
+        job["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC) - timedelta(seconds=10))
+        loop.cluster._store(f"{JOBS}/{job['metadata']['name']}", job)
         event = {"metadata": {"name": f"event-{number}"}, "involvedObject": {"uid": job["metadata"]["uid"]}}
         words = f'Error creating: pods "{job["metadata"]["name"]}-x" is forbidden: no GPUs here'
         loop.cluster._store(f"{EVENTS}/event-{number}", event | {"message": words})
     loop.cluster.requests.clear()
-    loop.gatherer._problems.clear()
     await loop.once()
     looks = [where for method, where in loop.cluster.requests if method == "LIST" and where.startswith(EVENTS)]
     assert looks == [f"{EVENTS}?&involvedObject.kind=Job,reason=FailedCreate"]
