@@ -79,7 +79,7 @@ class ReportRun(StatusDocument):
     run: ShortText = Field(description="Identity of the run.")
     request_hash: ShortText = Field(description="SHA-256 of the request that was answered.")
     backend: ShortText = Field(description="replay, torch-cpu, torch-cuda or transformer-engine.")
-    provenance: Provenance = Field(description="measured, replayed or simulated.")
+    provenance: Provenance = Field(description="measured, replayed, simulated or trial (of a CPU).")
     simulated: tuple[ShortText, ...] = Field(
         (), max_length=32, description="Fields that nobody measured.", json_schema_extra=_ATOMIC
     )

@@ -18,7 +18,8 @@ from precision_api.schema import Record
 RESULT_VERSION = "1"
 
 Backend = Literal["replay", "torch-cpu", "torch-cuda", "transformer-engine"]
-Provenance = Literal["measured", "replayed", "simulated"]
+Provenance = Literal["measured", "replayed", "simulated", "trial"]
+"""`trial`: taken on a CPU, which says nothing of a GPU."""
 Availability = Literal["ok", "emulated", "unsupported", "probe_failed"]
 Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown"]
 PowerScope = Literal["gpu", "module"]

@@ -124,7 +124,7 @@ def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tm
     assert ran.returncode == 0, ran.stderr
     summary = read_message((tmp_path / "message").read_bytes())
     result = read_log(ran.stdout, summary.detail, hash_of(**ON_CPU))
-    assert (result.backend, result.provenance, result.product, result.gpus) == ("torch-cpu", "measured", "CPU", ())
+    assert (result.backend, result.provenance, result.product, result.gpus) == ("torch-cpu", "trial", "CPU", ())
     bf16, fp8, mxfp8 = result.recipes
     for found in (bf16, fp8):
         assert found.verification.verdict == "verified"
@@ -317,3 +317,11 @@ def test_explain_says_which_file_it_wants(tmp_path: Path, content: bytes | None,
     plain = " ".join(ran.stderr.replace("\u2502", " ").split())
     assert words in plain
     assert "precision-agent run --output FILE" in plain
+
+
+def test_a_wrong_preset_is_told_before_any_device_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("precision_agent.run.cli_run._seen", lambda: looked.append("GPUs"))
+    ran = called("run", "--local", "--preset", "nosuch")
+    assert (ran.exit_code, looked) == (10, [])
+    assert "InvalidRequest: preset: " in ran.stderr

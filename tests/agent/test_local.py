@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from precision_agent.run.local import (
     Asked,
     Box,
     box,
+    check,
     hint,
     local_request,
     names_of,
@@ -263,3 +265,21 @@ def test_a_published_split_is_told_where_the_command_line_says_nothing(
     if found:
         assert "--tensor-parallel 4" in found
         assert "Megatron-Bridge" in found
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (Asked(preset="nosuch"), "preset"),
+        (Asked(preset="llama3-8b", timing="slow"), "--timing slow"),
+        (Asked(preset="llama3-8b", step={"tensor_parallel": 7}), "tensorParallel 7"),
+        (Asked(preset="llama3-8b", recipes=("fp9",)), "recipes"),
+        (Asked(hf_config=Path("/nosuch/config.json")), "/nosuch/config.json"),
+        (Asked(preset="llama3-8b", kept_higher_layers=32), "--kept-higher-layers 32"),
+    ],
+    ids=["preset", "timing", "split", "recipe", "config", "layers"],
+)
+def test_what_no_machine_could_measure_is_refused_without_a_look_at_one(asked: Asked, told: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(told)) as caught:
+        check(asked, "auto")
+    assert caught.value.exit == INVALID_REQUEST

@@ -78,3 +78,12 @@ def test_the_plan_adds_up_in_words_and_for_programs() -> None:
 def test_what_is_an_allowance_is_called_one() -> None:
     for phase in phases(asked("standard", loss=LossRuns())):
         assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")
+
+
+def test_a_model_with_experts_has_no_time_for_the_steps_that_nobody_can_run() -> None:
+    moe = Workload(preset="qwen3-30b-a3b")
+    found = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], loss=LossRuns()))
+    bare = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], training=False))
+    assert not {"second_depth", "loss"} & {phase.name for phase in found}
+    assert found == bare
+    assert "training" not in as_text(found)

@@ -174,7 +174,7 @@ def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence
     )
     found = run_request(text, "torch").result
     assert found is not None
-    assert (found.backend, found.provenance, found.product) == ("torch-cpu", "measured", "CPU")
+    assert (found.backend, found.provenance, found.product) == ("torch-cpu", "trial", "CPU")
     training = found.recipes[0].training
     assert training is not None
     assert training.tokens_per_second is not None

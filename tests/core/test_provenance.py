@@ -29,7 +29,8 @@ RUNS: dict[str, tuple[dict[str, Any], str]] = {
         {"provenance": "simulated", "backend": "replay", "simulated": (MADE_UP,)},
         "simulated",
     ),
-    "of a CPU": ({"provenance": "measured", "backend": "torch-cpu"}, "trial"),
+    "of a CPU, by an older agent": ({"provenance": "measured", "backend": "torch-cpu"}, "trial"),
+    "of a CPU": ({"provenance": "trial", "backend": "torch-cpu"}, "trial"),
 }
 RUN = pytest.mark.parametrize(("run", "told"), RUNS.values(), ids=RUNS)
 

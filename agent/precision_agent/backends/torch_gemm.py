@@ -90,8 +90,8 @@ class TorchGemm:
         return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, told)
 
     def provenance(self) -> ResultProvenance:
-        """Measured, here and now."""
-        return ResultProvenance("measured")
+        """Measured, here and now; on a CPU no more than a trial of the way."""
+        return ResultProvenance("measured" if self._cuda else "trial")
 
     def probe(self, variant: Variant) -> Probe:
         """One small forward and backward against FP32."""

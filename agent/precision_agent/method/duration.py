@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from precision_agent.cases import variants_of
 from precision_agent.method.slot import slot_of
 from precision_api.request import TIMINGS, MeasurementRequest
+from precision_api.resolution import resolve
 
 START_SECONDS = 10.0
 """Importing torch and Transformer Engine, and a CUDA context, on all GPUs at once."""
@@ -47,6 +48,7 @@ class Phase:
 
 def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase, ...]:
     """The phases of the run that `request` asks for, in their order."""
+    request = _without_what_can_not_run(request)
     variants = variants_of(request)
     recipes = len(dict.fromkeys(variant.recipe for variant in variants))
     probes = PROBES_START_SECONDS + math.ceil(recipes / (gpus or request.node.gpus)) * PROBE_SECONDS
@@ -78,6 +80,14 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
         steps = f"{request.loss.seeds} x {request.loss.steps} steps"
         found.append(Phase("loss", spent, 0, f"allowance: {steps} of {recipes} recipes, spread over the GPUs"))
     return (*found, Phase("publish", PUBLISH_SECONDS, 0, "allowance: arithmetic and writing"))
+
+
+def _without_what_can_not_run(request: MeasurementRequest) -> MeasurementRequest:
+    """No backend trains experts yet: their GEMMs are measured, and a plan has no time for steps and loss runs."""
+    model = resolve(request.workload).model
+    if model is None or model.moe is None:
+        return request
+    return request.model_copy(update={"training": False, "loss": None})
 
 
 def _abba_blocks(request: MeasurementRequest, variants: int) -> Phase:

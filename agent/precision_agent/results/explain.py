@@ -103,6 +103,8 @@ def _scope(result: MeasurementResult) -> str:
 def _provenance(result: MeasurementResult) -> str:
     if result.provenance == "measured":
         return "taken on this machine"
+    if result.provenance == "trial":
+        return "taken on this machine's CPU: it says nothing of a GPU"
     return "nobody measured this machine: " + ("; ".join(result.sources) or "see the assumptions")
 
 

@@ -119,4 +119,6 @@ def _sentence(
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
     said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
+    if provenance == "trial":
+        return f"{said} These figures are a CPU trial's: they say nothing of a GPU."
     return said if provenance == "measured" else f"{said} These figures are {provenance}, not measured here."

@@ -203,7 +203,8 @@ def _option(name: str) -> str:
 
 def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int | None] | None) -> str:
     """The request for this box, as it would travel; a plan (`planned`: for which product and how many GPUs, where that
-    is said) measures nothing, and needs no GPU."""
+    is said) measures nothing, and needs no GPU. What is asked for is checked before any device is looked at."""
+    local.check(asked, device)
     reading = nvml.GpuReadings() if device == "cpu" else _seen()
     if planned is None:
         machine = local.box(reading, device, asked.gpu)

@@ -79,6 +79,10 @@ class Box:
     recipes: tuple[Recipe, ...]
 
 
+ANY_GPU = Box("GPU", 1, EVERYWHERE)
+"""Stands for a machine that nobody has looked at."""
+
+
 def box(reading: GpuReadings, device: str, gpu: str | None = None) -> Box:
     """The machine that will be measured; Refusal DeviceMissing says what to do on a box without a GPU."""
     if device == "cpu":
@@ -117,7 +121,7 @@ def box_to_plan(
             raise Refusal(INVALID_REQUEST, f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}")
         return Box(known.product, gpus or 1, tuple(row for row, _ in recipes_for(known.compute) if row in EVERYWHERE))
     unseen = device != "cpu" and not reading.gpus
-    machine = Box("GPU", 1, EVERYWHERE) if unseen else box(reading, device, gpu)
+    machine = ANY_GPU if unseen else box(reading, device, gpu)
     return replace(machine, gpus=gpus or machine.gpus)
 
 
@@ -163,6 +167,12 @@ def _sentence(error: Any) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     place = ".".join(str(step) for step in error["loc"])
     return f"{place}: {message}" if place else message
+
+
+def check(asked: Asked, device: str) -> None:
+    """Refusal InvalidRequest for what no machine of the kind could measure, whichever GPUs it has."""
+    machine = Box(CPU, 1, CPU_RECIPES) if device == "cpu" else ANY_GPU
+    local_request(asked, machine, "local", "local")
 
 
 def local_request(asked: Asked, machine: Box, node: str, run: str) -> MeasurementRequest:

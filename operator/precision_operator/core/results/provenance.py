@@ -12,4 +12,4 @@ def provenance_of(told: ReportRun | Summary | MeasurementResult) -> Origin:
         return "simulated"
     if told.provenance == "replayed":
         return "replayed"
-    return "trial" if told.backend == "torch-cpu" else "measured"
+    return "trial" if told.provenance == "trial" or told.backend == "torch-cpu" else "measured"
