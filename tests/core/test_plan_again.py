@@ -259,12 +259,29 @@ def test_values_are_kept_for_the_same_objects_only() -> None:
     assert made == [0, 0, 1]
 
 
-def test_no_more_values_are_kept_than_agreed() -> None:
-    once: Memo[object] = Memo(most=2)
-    held = [[number] for number in range(3)]
-    first = [once.of(number, (held[number],), object) for number in range(3)]
-    assert once.of(2, (held[2],), object) is first[2]
-    assert once.of(0, (held[0],), object) is not first[0]
+def test_what_two_rounds_did_not_ask_for_is_forgotten_and_everything_else_is_kept_however_much_it_is() -> None:
+    once: Memo[object] = Memo()
+    held = [[number] for number in range(1000)]
+
+    def asked(numbers: range) -> list[object]:
+        once.next_round()
+        return [once.of(number, (held[number],), object) for number in numbers]
+
+    first = asked(range(1000))
+    assert asked(range(1000)) == first
+    asked(range(500))
+    asked(range(500))
+    again = asked(range(1000))
+    assert again[:500] == first[:500]
+    assert not set(map(id, again[500:])) & set(map(id, first))
+
+
+def test_plans_for_more_profiles_and_nodes_than_ever_work_nothing_out_twice() -> None:
+    profiles = [profile(f"p{number}") for number in range(4)]
+    seen = observed(profiles, nodes(*(f"n{number}" for number in range(6))))
+    first, again = plan(seen), plan(replace(seen))
+    kept = {id(state.facts) for item in first.profiles for state in item.node_states}
+    assert {id(state.facts) for item in again.profiles for state in item.node_states} == kept
 
 
 def _reason(seen: Observed) -> str:

@@ -24,7 +24,7 @@ from precision_lab.cluster.kubeconfig import read, write
 from precision_lab.release.install import NAMESPACE
 from precision_operator.cluster import kopf_connection
 
-Kind = Literal["refused", "lost answer", "500", "429", "410", "cut"]
+Kind = Literal["refused", "lost answer", "500", "429", "410", "cut", "hang"]
 HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "content-length"}
 GONE = {"kind": "Status", "status": "Failure", "reason": "Expired", "message": "too old resource version", "code": 410}
 CUT_SECONDS = 1.0
@@ -36,7 +36,7 @@ class Trouble:
     """What becomes of every `every`th request of a method (WATCH is one here) whose path ends so.
 
     refused: the connection is dropped before anything was done; lost answer: after it was done; 410: a watch says that
-    it can't go on; cut: a watch breaks off after a second.
+    it can't go on; cut: a watch breaks off after a second; hang: no answer ever comes.
     """
 
     kind: Kind
@@ -54,6 +54,8 @@ class Road:
     port: int = 0
     made: Counter[str] = field(default_factory=Counter)
     """Troubles made, by kind."""
+    hanging: int = 0
+    """Requests that wait for an answer that never comes."""
     _met: Counter[Trouble] = field(default_factory=Counter)
 
     def trouble(self, method: str, path: str) -> Kind | None:
@@ -107,7 +109,7 @@ async def _server(direct: Path, road: Road) -> AsyncIterator[None]:
 
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         road.port = runner.addresses[0][1]
@@ -127,6 +129,8 @@ async def _answer(request: web.Request, session: aiohttp.ClientSession, server: 
             return web.json_response({"kind": "Status", "message": "made by a test", "code": 500}, status=500)
         case "429":
             return web.json_response({"kind": "Status", "code": 429}, status=429, headers={"Retry-After": "1"})
+        case "hang":
+            return await _hang(road)
         case "410":
             return web.Response(text=json.dumps({"type": "ERROR", "object": GONE}) + "\n")
     headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
@@ -138,6 +142,16 @@ async def _answer(request: web.Request, session: aiohttp.ClientSession, server: 
         if trouble == "lost answer":
             return _drop(request)
         return web.Response(status=upstream.status, headers=_headers(upstream), body=told)
+
+
+async def _hang(road: Road) -> web.StreamResponse:
+    """No answer, until who asked goes away."""
+    road.hanging += 1
+    try:
+        await asyncio.Event().wait()
+    finally:
+        road.hanging -= 1
+    raise AssertionError("nobody sets that event")
 
 
 async def _late(

@@ -11,33 +11,45 @@ from operator import is_
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-MOST_KEPT = 100_000
-"""Two profiles with four pool labels over 10,000 nodes; then all is worked out anew, so that what is gone goes."""
 
 
 class Memo(Generic[T]):
-    """The newest value of each key, with the objects that it was worked out of: they stay, so their ids do too."""
+    """The newest value of each key, with the objects that it was worked out of: they stay, so their ids do too.
 
-    def __init__(self, most: int = MOST_KEPT) -> None:
-        self._most = most
+    Its owner asks in rounds for all that there is. What was asked for neither in this round nor in the one before is
+    forgotten: so it holds as much as there is, of however many profiles and nodes, and what is gone goes.
+    """
+
+    def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[tuple[object, ...], T]] = {}
+        self._before: dict[Hashable, tuple[tuple[object, ...], T]] = {}
+        """What was asked for in the round before."""
+
+    def next_round(self) -> None:
+        """All that there is will be asked for once more."""
+        self._before, self._kept = self._kept, {}
 
     def of(self, key: Hashable, objects: tuple[object, ...], work: Callable[[], T]) -> T:
         """What `work` gives, or gave when it was last asked for this key with the same objects."""
-        found = self._kept.get(key)
-        return found[1] if found is not None and _same(found[0], objects) else self.keep(key, objects, work())
+        found = self._found(key, objects)
+        return found[1] if found is not None else self.keep(key, objects, work())
 
     def known(self, key: Hashable, objects: tuple[object, ...]) -> T | None:
         """What is kept for this key, if it was worked out of the same objects."""
-        found = self._kept.get(key)
-        return found[1] if found is not None and _same(found[0], objects) else None
+        found = self._found(key, objects)
+        return found[1] if found is not None else None
 
     def keep(self, key: Hashable, objects: tuple[object, ...], value: T) -> T:
         """Keep `value`, and give it back."""
-        if len(self._kept) >= self._most:
-            self._kept.clear()
         self._kept[key] = (objects, value)
         return value
+
+    def _found(self, key: Hashable, objects: tuple[object, ...]) -> tuple[tuple[object, ...], T] | None:
+        found = self._kept.get(key) or self._before.get(key)
+        if found is None or not _same(found[0], objects):
+            return None
+        self._kept[key] = found
+        return found
 
 
 def _same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:

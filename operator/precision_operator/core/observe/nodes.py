@@ -161,6 +161,11 @@ def facts_of_all(
     return {uid: facts(uid, node) for uid, node in nodes.items()}
 
 
+def next_round() -> None:
+    """All nodes will be asked for once more: what is gone is forgotten."""
+    _FACTS.next_round()
+
+
 def _facts_or_why_not(
     uid: str, node: Mapping[str, Any], pool_label: str, slices: Iterable[Mapping[str, Any]], domains: Sequence[str]
 ) -> NodeFacts:

@@ -163,6 +163,11 @@ def _the_same(terms: _Terms) -> _Terms:
     return terms
 
 
+def next_round() -> None:
+    """A plan begins, which asks for every node of every profile: what the last two did not ask for is forgotten."""
+    _NODE_STATES.next_round()
+
+
 def _judged(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed, faults: list[Fault]) -> NodeState:
     """The node's stand; PlanFailed where it can't be worked out."""
     if facts.unreadable is not None:

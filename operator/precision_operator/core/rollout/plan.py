@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from precision_operator.core.observe import nodes
 from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
+from precision_operator.core.rollout import node_state
 from precision_operator.core.rollout.actions import Action
 from precision_operator.core.rollout.admission import admit
 from precision_operator.core.rollout.cleanup import cleanup, next_end
@@ -34,6 +36,8 @@ class Plan:
 
 def plan(observed: Observed) -> Plan:
     """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing."""
+    nodes.next_round()
+    node_state.next_round()
     faults: list[Fault] = []
     observed = _without_unreadable_reports(observed, faults)
     labels = {profile.spec.pool_label for profile in observed.profiles if profile.spec is not None}

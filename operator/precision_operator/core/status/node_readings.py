@@ -8,14 +8,21 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
 from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 
-_READINGS: Memo[Reading] = Memo()
+MOST_PROFILES = 1_000
+"""Whose readings are kept; then all are forgotten, so that those of deleted ones go."""
+_READINGS: dict[str, Memo[Reading]] = {}
+"""By profile UID."""
 
 
 def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     """The profile's nodes whose figures hold, in the plan's order; `pool` is the node's pool now."""
+    if len(_READINGS) >= MOST_PROFILES:
+        _READINGS.clear()
+    once = _READINGS.setdefault(plan.profile.uid, Memo())
+    once.next_round()
     reports = ((node_state.facts, node_state.report) for node_state in plan.node_states if _holds(node_state))
     found = (
-        _reading(plan.profile.uid, facts, report.status)
+        _reading(once, facts, report.status)
         for facts, report in reports
         if report is not None and report.status is not None
     )
@@ -28,5 +35,5 @@ def _holds(node_state: NodeState) -> bool:
     return node_state.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
 
 
-def _reading(profile_uid: str, facts: NodeFacts, status: ReportStatus) -> Reading:
-    return _READINGS.of((profile_uid, facts.uid), (facts, status), lambda: read(facts.name, facts.pool, status))
+def _reading(once: Memo[Reading], facts: NodeFacts, status: ReportStatus) -> Reading:
+    return once.of(facts.uid, (facts, status), lambda: read(facts.name, facts.pool, status))
