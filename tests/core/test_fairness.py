@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,3 +125,71 @@ def test_nodes_that_no_agent_is_ever_scheduled_on_do_not_keep_the_others_waiting
 
 def measured_nodes(cluster: SimulatedCluster) -> set[str]:
     return {node_uid.removeprefix("uid-") for _, node_uid in cluster.results}
+
+
+LONGEST = {"unschedulable": 5 * MINUTE, "hangs": 31 * MINUTE, "dies": 7 * MINUTE, "refuses": 0 * MINUTE}
+"""How long the worst attempt on such a node may hold its place, by what is wrong with the node."""
+RUN = 2 * MINUTE
+"""How long a good node's agent takes."""
+STEP = MINUTE
+REFUSAL = 'admission webhook "policy.example" denied the request: not on this node'
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> tuple[int, list[str], int]:
+    """(good nodes, what is wrong with each bad one, maxConcurrent)."""
+    bad = draw(st.lists(st.sampled_from(sorted(LONGEST)), max_size=4))
+    return draw(st.integers(1, 4)), bad, draw(st.integers(1, 3))
+
+
+def fleet(good: int, bad: list[str], limit: int) -> SimulatedCluster:
+    """Bad nodes come first by name."""
+    cluster = SimulatedCluster()
+    wrong = {f"a{place}-{what}": what for place, what in enumerate(bad)}
+    cluster.nodes = nodes(*wrong, *(f"n{i}" for i in range(good)))
+    cluster.unschedulable = {name for name, what in wrong.items() if what == "unschedulable"}
+    cluster.dying = {name for name, what in wrong.items() if what == "dies"}
+    cluster.refusing = {f"uid-{name}": REFUSAL for name, what in wrong.items() if what == "refuses"}
+    cluster.profiles = {"uid-nightly": profile(rollout=at_once(limit))}
+    return cluster
+
+
+def a_minute_passes(cluster: SimulatedCluster) -> None:
+    """Everybody does their work; agents of good nodes end when their time has come, those of hanging nodes never."""
+    cluster.reconcile()
+    cluster.create_pods()
+    cluster.schedule()
+    cluster.look_after_silent_nodes()
+    for name in cluster.running():
+        pod = cluster.pods[cluster.jobs[name].uid]
+        works = pod.node_name not in cluster.silent and not pod.node_name.endswith("hangs")
+        if works and pod.started_at is not None and cluster.now - pod.started_at >= RUN:
+            cluster.end(name, "succeeded")
+    cluster.collect_garbage()
+    cluster.pass_time(STEP)
+
+
+@given(world=mixed())
+@settings(max_examples=40, deadline=None)
+def test_every_good_node_is_measured_in_time_whatever_the_others_do(world: tuple[int, list[str], int]) -> None:
+    good, bad, limit = world
+    cluster = fleet(*world)
+    longest = max([RUN, *(LONGEST[what] for what in bad)]) + 2 * STEP  # a step to start, one to read the end
+    rests = 10 * MINUTE * bad.count("refuses")
+    last = cluster.now + ceil((good + len(bad)) / limit) * longest + rests
+    while cluster.now <= last and len(cluster.results) < good:
+        a_minute_passes(cluster)
+    assert len(measured_nodes(cluster)) == good, f"{cluster.results} by {cluster.now}, asked for by {last}"
+
+
+def test_a_bad_node_costs_less_and_less_and_is_measured_once_it_is_mended() -> None:
+    cluster = fleet(1, ["dies", "hangs", "unschedulable"], 3)
+    for _ in range(10 * 60):
+        a_minute_passes(cluster)
+    tries = Counter(start.node_uid.removeprefix("uid-") for start in cluster.begun)
+    assert (tries["a0-dies"], tries["a1-hangs"]) == (3, 3), "quarantined, and out of retries"
+    assert 8 <= tries["a2-unschedulable"] <= 16, "an hour's rest at most: there may be room tomorrow"
+    cluster.unschedulable.clear()
+    for _ in range(2 * 60):
+        a_minute_passes(cluster)
+    assert measured_nodes(cluster) == {"n0", "a2-unschedulable"}

@@ -19,9 +19,9 @@ from tests.support.site import Scene, Site
 
 NAMESPACE = "e2e"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
-ARGUMENTS = ("--disruption-backoff-seconds=2", "--no-leader-elect")
-"""A node whose agent was taken away rests half a minute by default, and a Lease outlives its killed holder: too long
-to watch."""
+ARGUMENTS = ("--disruption-backoff-seconds=2", "--unresponsive-grace-seconds=2", "--no-leader-elect")
+"""A node whose agent was taken away rests half a minute by default, a kubelet has a minute to end a pod, and a Lease
+outlives its killed holder: too long to watch."""
 SITE = pytest.StashKey[Site]()
 LOG_CHARACTERS = 4000
 

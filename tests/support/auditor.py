@@ -20,6 +20,8 @@ from precision_operator.core.rollout.node_state import NodeState
 PRODUCT = "nvidia.com/gpu.product"
 DEFAULT_WATTS = {"NVIDIA-H100-80GB-HBM3": 700, "NVIDIA-GB200": 1200}
 CLASSES = {"NVIDIA-H100-80GB-HBM3": "H100", "NVIDIA-GB200": "GB200"}
+UNRESPONSIVE = timedelta(seconds=60)
+"""After this a pod that was deleted counts no more: nobody is there to end it."""
 SLOW_CAUSES = dict.fromkeys(("ImagePullFailed", "BackendUnavailable"), 10)
 SLOW_CAUSES |= dict.fromkeys(("AgentRefused", "AgentOutOfMemory", "PodNotCreated"), 5)
 """How much longer a node rests after these, relative to spec.rollout.retry.backoffSeconds."""
@@ -98,8 +100,11 @@ def _matched(world: World, spec: ProfileSpec) -> set[str]:
 def agents(world: World) -> set[tuple[str, str, str]]:
     """(profile UID, node UID, Job UID) of everything that holds GPUs or will."""
     jobs = {(j.profile_uid, j.node_uid, j.uid) for j in world.jobs.values() if j.finished is None}
+    pods = [pod for pod in world.pods.values() if pod.phase in ("Pending", "Running")]
     return jobs | {
-        (p.profile_uid, p.node_uid, p.job_uid) for p in world.pods.values() if p.phase in ("Pending", "Running")
+        (p.profile_uid, p.node_uid, p.job_uid)
+        for p in pods
+        if p.deleting_since is None or world.now - p.deleting_since < UNRESPONSIVE
     }
 
 

@@ -85,6 +85,10 @@ class SimulatedCluster:
     """UIDs of Jobs whose image is nowhere to be had."""
     unschedulable: set[str] = field(default_factory=set)
     """Names of nodes that the scheduler finds no room on, though nobody holds their GPUs."""
+    dying: set[str] = field(default_factory=set)
+    """Names of nodes whose kubelet goes silent as soon as an agent runs there."""
+    silent: dict[str, datetime] = field(default_factory=dict)
+    """Since when nodes are silent, by name."""
     refusing: dict[str, str] = field(default_factory=dict)
     """What the API server says to the creation of a Job for a node, by its UID."""
     refusals: Refusals = field(default_factory=dict)
@@ -288,9 +292,37 @@ class SimulatedCluster:
             node = next((n for n in self.nodes.values() if n["metadata"]["name"] == pod.node_name), None)
             open_ = node is not None and not node["spec"]["unschedulable"] and pod.node_name not in self.unschedulable
             if pod.phase == "Pending" and open_ and self.holder(pod.node_name) is None:
-                self.pods[name] = replace(pod, phase="Running", unschedulable="")
+                since = {"scheduled_at": self.now, "started_at": self.now}
+                self.pods[name] = replace(pod, phase="Running", unschedulable="", **since)
+                if pod.node_name in self.dying:
+                    self._fall_silent(pod.node_name)
             elif pod.phase == "Pending":
                 self.pods[name] = replace(pod, unschedulable="0/1 nodes are available")
+
+    def _fall_silent(self, name: str) -> None:
+        self.silent[name] = self.now
+        self._says(name, "Unknown")
+
+    def _says(self, name: str, ready: str) -> None:
+        for uid, node in self.nodes.items():
+            if node["metadata"]["name"] == name:
+                condition = {"type": "Ready", "status": ready, "reason": "KubeletReady"}
+                self.nodes[uid] = {**node, "status": {**node["status"], "conditions": [condition]}}
+
+    def look_after_silent_nodes(self) -> None:
+        """The node controller deletes the pods of a node that was silent for 5 min; after 20 min the node is back.
+
+        Until then nobody ends those pods, and their Jobs are given up and not over.
+        """
+        for name, since in list(self.silent.items()):
+            here = {uid: pod for uid, pod in self.pods.items() if pod.live and pod.node_name == name}
+            if self.now - since >= timedelta(minutes=20):
+                del self.silent[name]
+                self._says(name, "True")
+                self.pods = {uid: pod for uid, pod in self.pods.items() if uid not in here}
+            elif self.now - since >= timedelta(minutes=5):
+                gone_by = since + timedelta(minutes=5, seconds=30)
+                self.pods |= {uid: replace(pod, deleting_since=gone_by) for uid, pod in here.items()}
 
     def running(self) -> list[str]:
         """Names of the Jobs whose agents run."""
@@ -338,7 +370,7 @@ class SimulatedCluster:
         self.jobs = {n: j for n, j in self.jobs.items() if j.profile_uid in self.profiles}
         self.begun = [start for start in self.begun if start.profile_uid in self.profiles]
         kept = {job.uid for job in self.jobs.values()}
-        self.pods = {uid: pod for uid, pod in self.pods.items() if uid in kept}
+        self.pods = {uid: pod for uid, pod in self.pods.items() if uid in kept or pod.node_name in self.silent}
         names = {node["metadata"]["name"] for node in self.nodes.values()}
         for uid, pod in self.pods.items():
             if pod.phase == "Running" and pod.node_name not in names:

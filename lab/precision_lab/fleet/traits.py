@@ -82,6 +82,16 @@ def _cold(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["status"]["images"] = []
 
 
+def _no_pods(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """Idle GPUs that no pod can have: its kubelet takes no more pods, which shows in no request."""
+    _resources(node, {"pods": "0"})
+
+
+def _unattended(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """Nobody plays its kubelet: it is NotReady, and its pods stay as they are, until somebody writes there."""
+    del node["metadata"]["annotations"][names.KWOK_NODE]
+
+
 def _annotated(annotation: str) -> ApplyTrait:
     """The argument goes into this annotation, for the stand-in to read."""
 
@@ -109,6 +119,8 @@ TRAITS: dict[str, ApplyTrait] = {
     "not-ready": _not_ready,
     "busy": _busy,
     "cold": _cold,
+    "unattended": _unattended,
+    "no-pods": _no_pods,
     "scale": _annotated(names.SCALE),
     "fault": _annotated(names.FAULT),
     "fault-runs": _annotated(names.FAULT_RUNS),

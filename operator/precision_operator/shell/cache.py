@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from precision_api.names import ANNOTATION_RERUN
@@ -21,6 +21,8 @@ KINDS: tuple[ObjectKind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
 SHORT_TEXT = 64
 """Longer texts are messages and digests, which differ from object to object."""
 
+MOST_GONE_PODS = 256
+
 
 class Cache:
     """The operator's picture of the cluster; `changed` is set when a decision might come out differently."""
@@ -30,6 +32,8 @@ class Cache:
         self.image_prefixes = tuple(image_prefixes)
         self.changed = asyncio.Event()
         self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
+        self._gone_pods: dict[str, Raw] = {}
+        """By UID, oldest first."""
         self._began = time.monotonic()
         self._heard: dict[tuple[ObjectKind, str | None], float] = {}
 
@@ -62,8 +66,18 @@ class Cache:
 
     def drop(self, kind: ObjectKind, uid: str, version: int | None = None) -> None:
         """Take the end of an object, as a watch saw it at `version`; None: we have deleted it."""
-        if self._stores[kind].delete(uid, version):
-            self.changed.set()
+        last = self._stores[kind].objects.get(uid)
+        if not self._stores[kind].delete(uid, version):
+            return
+        self.changed.set()
+        if kind == "pods" and last is not None:
+            self._gone_pods[uid] = last
+            if len(self._gone_pods) > MOST_GONE_PODS:
+                del self._gone_pods[next(iter(self._gone_pods))]
+
+    def gone_pods(self) -> Iterable[Raw]:
+        """Pods that were deleted lately, as they were last seen: a Job that has lost its pod does not say to whom."""
+        return self._gone_pods.values()
 
     def end_list(self, kind: ObjectKind, listed: Collection[str], version: str, namespace: str | None = None) -> None:
         """A complete list of one namespace (None: of all) has ended, read at resourceVersion `version`.

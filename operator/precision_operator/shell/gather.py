@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.object_store import Identity, identity
 from precision_operator.core.observe.gpu_labels import DRA_DRIVER
-from precision_operator.core.observe.observed import JobView, Observed, Occupancy, ProfileView, Raw, Settings
+from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, Raw, Settings
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
@@ -174,6 +174,7 @@ class Gatherer:
         now = asyncio.get_running_loop().time()
         pods = self._views("pods", pod_view)
         jobs = self._views("jobs", job_view)
+        pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}))
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         seen = Observed(
             now=datetime.now(UTC),
@@ -212,6 +213,14 @@ class Gatherer:
             meta = raw.get("metadata") or {}
             self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
             return {}, before[1] if before is not None else None
+
+    def _gone_pods(self, jobs: Sequence[JobView], with_pods: set[str]) -> Iterator[PodView]:
+        """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
+        ended = {job.uid for job in jobs if not job.live and job.uid not in with_pods}
+        for raw in self._cache.gone_pods() if ended else ():
+            view = pod_view(raw)
+            if view is not None and view.job_uid in ended:
+                yield replace(view, phase="Failed") if view.live else view
 
     def _profile(self, raw: Raw) -> ProfileView:
         """A profile, with the operator's defaults for its agents. It never goes missing: its Jobs would be deleted."""

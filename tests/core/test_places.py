@@ -1,0 +1,261 @@
+"""Each stage of an attempt has an end, says which, and the place is free from that moment on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_operator.core.observe.observed import JobView, Observed, PodView
+from precision_operator.core.observe.views import job_view, pod_view
+from precision_operator.core.rollout.actions import Close, Collect, Start
+from precision_operator.core.rollout.plan import plan
+from precision_operator.core.status.profile_status import profile_status
+from tests.support.world import MINUTE, NOW, at_once, job, nodes, observed, pod, profile, report, tried
+
+SECOND = timedelta(seconds=1)
+AGES_AGO = NOW - timedelta(days=1)
+RUNS = job(created=AGES_AGO, deadline_seconds=1800)
+"""Its Job is a day old: only the times of the pod's own stages matter."""
+DEAD = nodes("n1", ready="Unknown")
+STAGES: dict[str, tuple[dict[str, Any], timedelta, str, str]] = {
+    "never scheduled": (
+        {"of": job(created=NOW), "phase": "Pending", "unschedulable": "0/9"},
+        300 * SECOND,
+        "PendingTooLong",
+        "disrupted",
+    ),
+    "the scheduler is away": (
+        {"of": job(created=NOW), "phase": "Pending"},
+        300 * SECOND,
+        "PendingTooLong",
+        "disrupted",
+    ),
+    "its image can't be pulled": (
+        {"phase": "Pending", "scheduled_at": NOW, "waiting_reason": "ImagePullBackOff"},
+        300 * SECOND,
+        "ImagePullFailed",
+        "failed",
+    ),
+    "a Secret is missing": (
+        {"phase": "Pending", "scheduled_at": NOW, "waiting_reason": "CreateContainerConfigError"},
+        300 * SECOND,
+        "StartTooLong",
+        "failed",
+    ),
+    "it pulls": (
+        {"phase": "Pending", "scheduled_at": NOW, "waiting_reason": "ContainerCreating"},
+        1800 * SECOND,
+        "StartTooLong",
+        "failed",
+    ),
+    "it pulls, and its kubelet says nothing": (
+        {"phase": "Pending", "scheduled_at": NOW},
+        1800 * SECOND,
+        "StartTooLong",
+        "failed",
+    ),
+    "it runs": ({"started_at": NOW}, 1860 * SECOND, "DeadlineExceeded", "failed"),
+    "nobody knows when it started": ({"scheduled_at": NOW}, 1860 * SECOND, "DeadlineExceeded", "failed"),
+    "its pod does not end": (
+        {"started_at": AGES_AGO + timedelta(hours=23, minutes=50), "deleting_since": NOW},
+        60 * SECOND,
+        "NodeUnresponsive",
+        "disrupted",
+    ),
+    "Kubernetes has given its Job up": (
+        {"of": replace(RUNS, giving_up_since=NOW), "started_at": NOW},
+        60 * SECOND,
+        "NodeUnresponsive",
+        "disrupted",
+    ),
+}
+NEVER_ANSWERS: dict[str, tuple[dict[str, Any], timedelta]] = {
+    "while it starts": ({"phase": "Pending", "scheduled_at": NOW, "waiting_reason": "ContainerCreating"}, 300 * SECOND),
+    "while it runs": ({"started_at": NOW}, 1860 * SECOND),
+    "while it should end": ({"started_at": NOW, "deleting_since": NOW}, 60 * SECOND),
+}
+
+
+def seen(at: timedelta, of: JobView = RUNS, fleet: Any = None, phase: str = "Running", **changes: Any) -> Observed:
+    """An agent's pod, so long after its stage began."""
+    return observed([profile()], fleet, now=NOW + at, jobs=(of,), pods=(pod(of, phase, **changes),))
+
+
+def closed(world: Observed) -> Close | None:
+    found = [action for action in plan(world).actions if isinstance(action, Close)]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(("changes", "allowed", "reason", "outcome"), STAGES.values(), ids=STAGES)
+def test_a_stage_ends_when_its_time_is_over_and_not_a_second_before(
+    changes: dict[str, Any], allowed: timedelta, reason: str, outcome: str
+) -> None:
+    assert closed(seen(allowed - SECOND, **changes)) is None
+    found = closed(seen(allowed, **changes))
+    assert found is not None
+    assert (found.reason, found.outcome) == (reason, outcome)
+
+
+@pytest.mark.parametrize(("changes", "allowed", "reason", "outcome"), STAGES.values(), ids=STAGES)
+def test_the_plan_says_when_time_alone_will_end_a_stage(
+    changes: dict[str, Any], allowed: timedelta, reason: str, outcome: str
+) -> None:
+    assert plan(seen(timedelta(0), **changes)).look_again_at == NOW + allowed
+
+
+@pytest.mark.parametrize(("changes", "allowed"), NEVER_ANSWERS.values(), ids=NEVER_ANSWERS)
+def test_what_a_kubelet_that_is_gone_has_not_done_is_the_nodes_fault(
+    changes: dict[str, Any], allowed: timedelta
+) -> None:
+    assert closed(seen(allowed - SECOND, fleet=DEAD, **changes)) is None
+    found = closed(seen(allowed, fleet=DEAD, **changes))
+    assert found is not None
+    assert (found.reason, found.outcome) == ("NodeUnresponsive", "disrupted")
+    assert "does not answer (condition Ready is Unknown (KubeletReady))" in found.message
+
+
+def test_a_node_that_is_away_for_a_while_costs_no_run() -> None:
+    assert closed(seen(20 * MINUTE, fleet=DEAD, started_at=NOW)) is None
+
+
+def test_a_run_of_an_operator_that_told_no_deadline_ends_by_its_kubelet_or_its_job() -> None:
+    assert closed(seen(timedelta(days=9), replace(RUNS, deadline_seconds=None), started_at=NOW)) is None
+
+
+def test_a_profile_whose_spec_cannot_be_read_any_more_gives_its_places_back_too() -> None:
+    of = job(created=NOW - 5 * MINUTE)
+    broken = replace(profile(), spec=None, problem="spec.workload: missing")
+    found = closed(observed([broken], jobs=(of,), pods=(pod(of, "Pending", unschedulable="0/9"),)))
+    assert found is not None
+    assert found.reason == "PendingTooLong"
+
+
+ABANDONED = {"started_at": NOW, "deleting_since": NOW - MINUTE}
+
+
+@pytest.mark.parametrize("job_left", ["none", "deleted, and waiting for its pod"])
+@pytest.mark.parametrize(("grace", "starts"), [(60, ["n2"]), (61, [])])
+def test_a_pod_that_nobody_ends_holds_its_place_for_the_grace_and_its_node_as_long_as_it_is_there(
+    grace: int, starts: list[str], job_left: str
+) -> None:
+    of = replace(RUNS, deleting=True)
+    settings = replace(observed().settings, unresponsive_grace=grace * SECOND)
+    ended = report(status=tried("disrupted", reason="NodeUnresponsive", ago=timedelta(hours=2)))
+    world = observed(
+        [profile()],
+        nodes("n1", "n2"),
+        settings=settings,
+        jobs=() if job_left == "none" else (of,),
+        pods=(pod(of, **ABANDONED),),
+        reports=(ended,),
+    )
+    assert [action.facts.name for action in plan(world).actions if isinstance(action, Start)] == starts
+
+
+def test_a_finished_job_whose_pod_nobody_ends_is_closed_and_not_waited_for() -> None:
+    of = replace(RUNS, finished="Failed", finished_at=NOW)
+    assert isinstance(plan(seen(timedelta(0), of, started_at=NOW)).actions[0], Collect)
+    found = closed(seen(timedelta(0), of, **ABANDONED))
+    assert found is not None
+    assert found.reason == "NodeUnresponsive"
+
+
+COLD = nodes("n1", "n2", "n3", "n4", images=())
+
+
+def started(world: Observed) -> list[str]:
+    return [action.facts.name for action in plan(world).actions if isinstance(action, Start)]
+
+
+def test_two_cold_nodes_pull_at_once_and_those_that_have_the_image_go_on_meanwhile() -> None:
+    ran = report("n2", status=tried("succeeded", run="old", basis={"agent": agent_digest(), "spec": "another"}))
+    world = observed([profile(rollout=at_once(9))], COLD | nodes("warm"), reports=(ran,))
+    assert started(world) == ["n1", "n2", "n3", "warm"], "n2 has run it before"
+
+
+def agent_digest() -> str:
+    """What a run that begins now keeps of the agent's image."""
+    (start,) = (action for action in plan(observed([profile()])).actions if isinstance(action, Start))
+    view = job_view({**start.job, "metadata": {**start.job["metadata"], "uid": "u"}})
+    assert view is not None
+    return view.basis["agent"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "others"),
+    [
+        ({"phase": "Pending", "scheduled_at": NOW}, 1),
+        ({"phase": "Pending", "unschedulable": "0/9"}, 2),
+        ({"started_at": NOW}, 2),
+    ],
+    ids=["one that pulls", "one that has no place", "one that runs"],
+)
+def test_an_agent_counts_as_pulling_from_when_it_has_its_place_until_it_runs(
+    changes: dict[str, Any], others: int
+) -> None:
+    of = job("n4")
+    world = observed([profile(rollout=at_once(9))], COLD, jobs=(of,), pods=(pod(of, **{"phase": "Running"} | changes),))
+    assert len(started(world)) == others
+
+
+def test_a_node_that_failed_to_pull_is_as_cold_as_before() -> None:
+    basis = {"agent": agent_digest(), "spec": "another"}
+    failed = [
+        report(name, status=tried("failed", run="old", failures=3, reason="ImagePullFailed", basis=basis))
+        for name in ("n1", "n2", "n3")
+    ]
+    world = observed([profile(rollout=at_once(9))], COLD, reports=tuple(failed))
+    assert len(started(world)) == 2
+
+
+@pytest.mark.parametrize(
+    ("image", "listed"),
+    [
+        ("registry.example/agent:2", "registry.example/agent:2"),
+        ("registry.example:5000/agent:2@sha256:ab", "registry.example:5000/agent@sha256:ab"),
+    ],
+)
+def test_a_node_lists_an_image_under_the_name_that_its_runtime_gives_it(image: str, listed: str) -> None:
+    fleet = nodes("n1", "n2", "n3", images=(listed,))
+    own = profile(rollout=at_once(9) | {"maxImagePulls": 1}, agent={"image": image})
+    settings = replace(observed().settings, allowed_images=("registry.example/", "registry.example:5000/"))
+    assert started(observed([own], fleet, settings=settings)) == ["n1", "n2", "n3"]
+
+
+def test_agents_that_hold_places_and_do_not_measure_are_what_a_profile_waits_for() -> None:
+    of = job()
+    pulls = pod(of, "Pending", scheduled_at=NOW)
+    decided = plan(observed([profile()], nodes("n1", "n2", images=()), jobs=(of,), pods=(pulls,)))
+    status = profile_status(decided.profiles[0], NOW, 2)
+    assert status.waits_for == "PullingImage (1)"
+    assert {row.reason: row.count for row in status.reasons} == {"PullingImage": 1, "MaxConcurrentReached": 1}
+    assert status.nodes is not None
+    assert (status.nodes.running, status.nodes.failed) == (1, 0)
+
+
+def test_what_the_cluster_says_of_a_pod_and_a_job_is_read() -> None:
+    meta = {"name": "x", "namespace": "ml", "deletionTimestamp": "2026-11-21T09:01:00Z"}
+    marks = {"precisionprofiler.io/profile-uid": "p", "precisionprofiler.io/node-uid": "n"}
+    conditions = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"},
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for a"},
+    ]
+    state = {"running": {"startedAt": "2026-11-21T09:00:30Z"}}
+    status = {"conditions": conditions, "containerStatuses": [{"name": "agent", "state": state}]}
+    view = pod_view({"metadata": meta | {"labels": marks | {"job-name": "j"}}, "status": status})
+    assert isinstance(view, PodView)
+    assert (view.scheduled_at, view.started_at, view.deleting_since) == (NOW, NOW + 30 * SECOND, NOW + MINUTE)
+    assert view.disruption_reason == "PreemptionByScheduler"
+
+    target = {"type": "FailureTarget", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}
+    notes = {"precisionprofiler.io/deadline-seconds": "1800"}
+    raw = {
+        "metadata": meta | {"labels": marks | {"precisionprofiler.io/attempt": "1"}, "annotations": notes},
+        "status": {"conditions": [target]},
+    }
+    found = job_view(raw)
+    assert found is not None
+    assert (found.giving_up_since, found.deadline_seconds, found.finished) == (NOW, 1800, None)
