@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from precision_operator.core.reasons import REASONS
+from precision_operator.core.reasons import REASONS, begun, clause
 from precision_operator.core.rollout.refusal import RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
@@ -47,3 +47,38 @@ def test_the_words_for_a_lost_detail_are_those_of_its_report() -> None:
     row = REASONS["DetailNotWritten"]
     said = rf"{pattern(row.template.removeprefix('t'))}\. {pattern(row.next_step)}"
     assert re.search(said, PAGE.read_text(encoding="utf-8"))
+
+
+BEGINS = re.compile(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
+
+
+def begun_with() -> dict[str, str]:
+    """How the message of each reason begins, in the section about nodes that die and images that never come."""
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("## Nodes that die, images that never come\n")
+    return dict(BEGINS.findall(rest.partition("\n## ")[0]))
+
+
+ON_NODES = {
+    "AgentUnreachable": {"attempt": 1, "why": "condition Ready is Unknown (NodeStatusUnknown)"},
+    "NodeUnresponsive": {"why": "condition Ready is Unknown (NodeStatusUnknown)", "what": "its pod was to be gone at"},
+    "NodeLost": {},
+    "Quarantined": {"runs": "3 attempts", "why": "NodeUnresponsive"},
+    "PullingImage": {"attempt": 1, "since": ""},
+    "StartTooLong": {"seconds": 1800, "text": ""},
+    "ImagePullFailing": {"attempt": 1, "why": ""},
+    "ImagePullFailed": {"image": "of the agent", "text": ""},
+    "PendingTooLong": {"seconds": 300, "text": ""},
+    "InsufficientCPU": {"wanted": "4", "requested": "", "allocatable": ""},
+    "InsufficientMemory": {"wanted": "32.0Gi", "requested": "", "allocatable": ""},
+    "Evicted": {"by": "its kubelet", "text": ""},
+    "Drained": {"text": ""},
+    "Preempted": {"text": ""},
+}
+"""The facts that the page shows; empty where the page leaves off."""
+
+
+def test_what_users_read_of_nodes_that_die_begins_as_the_page_says() -> None:
+    said = {code: begun(clause(code, node="NODE", **facts)) for code, facts in ON_NODES.items()}
+    shown_here = begun_with()
+    assert shown_here.keys() == said.keys()
+    assert [code for code, start in shown_here.items() if not said[code].startswith(start.rstrip(".: "))] == []

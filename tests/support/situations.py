@@ -401,7 +401,7 @@ TURNS: dict[str, Situation] = {
             "attempt": 1,
             "node": "n1",
             "why": "condition Ready is Unknown (KubeletReady)",
-            "until": f" at {format_time(NOW + timedelta(seconds=51))}",
+            "until": f"at {format_time(NOW + timedelta(seconds=51))}",
         },
     ),
     "AgentUnschedulable": Situation(

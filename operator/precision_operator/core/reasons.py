@@ -408,7 +408,7 @@ _ROWS = (
         "AgentUnreachable",
         "running",
         "node {node} does not answer while attempt {attempt} is on it: {why}",
-        "It goes on by itself if the node comes back; else its place is given back{until}. See kubectl describe node "
+        "It goes on by itself if the node comes back; else its place is given back {until}. See kubectl describe node "
         "{node}.",
         POLL_SECONDS,
     ),

@@ -289,7 +289,7 @@ def _running(
     end = end_of(job, pod, facts, spec, settings)
     told = {"attempt": job.attempt, "node": facts.name, "until": format_time(end.at) if end is not None else ""}
     if facts.not_ready is not None:
-        until = f" at {told['until']}" if end is not None else " when Kubernetes gives its pod up"
+        until = f"at {told['until']}" if end is not None else "when Kubernetes gives its pod up"
         return "AgentUnreachable", sentence("AgentUnreachable", **told | {"why": facts.not_ready, "until": until})
     if not is_starting(pod):
         return "AgentRunning", sentence("AgentRunning", attempt=job.attempt, job=job.name)

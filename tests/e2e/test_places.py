@@ -1,0 +1,223 @@
+"""Places that nodes would hold for ever: dead kubelets, images that never come, no room, a clock that runs out.
+
+All stories begin at once and wait beside each other. Each is told by what a user applies and what a user reads; the
+rest of each fleet is measured at `maxConcurrent: 1` all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_lab.fleet.hardware import HARDWARE
+from precision_operator.cluster import paths
+from tests.support.eventually import eventually
+from tests.support.history import Object, created
+from tests.support.plugin import Plugin
+from tests.support.site import Profile, Scene, Site, reasons, specs
+from tests.support.unattended import UNATTENDED, Unattended
+
+pytestmark = pytest.mark.cluster
+
+SHORT = {"pendingTimeoutSeconds": 30}
+ONE = {"maxConcurrent": 1, "retry": {"limit": 0}}
+FIRST_SIGNAL_SECONDS = 10.0
+"""How soon a user reads the cause after the API's first signal of it."""
+PATIENCE = 90.0
+"""More than the time that any stage here has, on a machine that is busy."""
+
+
+@pytest.fixture(scope="module")
+def plugin(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Plugin:
+    return Plugin.of(site.lab, tmp_path_factory.mktemp("plugin"))
+
+
+@dataclass(frozen=True)
+class Story:
+    """A profile over a bad node, the first by name, and good ones."""
+
+    profile: Profile
+    bad: Unattended
+    good: int = 2
+
+    def shows(self, reason: str, plugin: Plugin) -> str:
+        """Returns what `why` says once it and WAITS FOR of `kubectl get pp` name the reason."""
+        eventually(lambda: reason in self._line(), FIRST_SIGNAL_SECONDS + PATIENCE)
+        told: dict[str, Any] = plugin.why(self.bad.name, self.profile)
+        assert told["reason"] == reason
+        return str(told["message"])
+
+    def _line(self) -> str:
+        namespace = self.profile.site.namespace
+        return self.profile.site.lab.kubectl("get", "pp", self.profile.name, "-n", namespace, "--no-headers")
+
+    def attempts(self) -> list[tuple[str, str]]:
+        """(outcome, reason) of each attempt on the bad node that ended, oldest first."""
+        told = [c.object for c in self.profile.history() if c.kind == "reports"]
+        mine = [o["status"]["attempt"] for o in told if o["spec"]["nodeName"] == self.bad.name and "status" in o]
+        ends = {attempt["number"]: (attempt["outcome"], attempt.get("reason", "")) for attempt in mine}
+        return [ends[number] for number in sorted(ends)]
+
+    def message(self) -> str:
+        """Of the newest attempt on the bad node."""
+        return str(self.profile.attempts()[self.bad.name]["message"])
+
+    def the_others_are_measured(self) -> None:
+        eventually(lambda: self.profile.counts().get("succeeded") == self.good, PATIENCE)
+
+
+def begun(site: Site, *traits: str, requests: Object | None = None, **idle: int) -> Iterator[Story]:
+    """A story whose bad node has these traits, and a pod of somebody else with these requests."""
+    scene = Scene(site)
+    name, *_ = scene.add_nodes(replace(UNATTENDED, traits=(*UNATTENDED.traits, *traits)), *specs(2))
+    bad = Unattended(scene, name)
+    bad.lives()
+    if requests is not None:
+        scene.lab.apply(neighbour(name, requests))
+    yield Story(scene.apply(rollout=ONE, idle=SHORT | idle), bad)
+    for pod in scene.site.get(paths.pods(site.namespace))["items"]:
+        if pod["spec"].get("nodeName") == bad.name:
+            bad.deletes(pod, 0)
+    scene.close()
+
+
+def neighbour(node: str, requests: Object) -> Object:
+    """A pod without GPUs, bound to the node."""
+    container = {"name": "web", "image": "registry.example/web:1", "resources": {"requests": requests}}
+    spec = {"nodeName": node, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"web-{node}", "namespace": "default"},
+        "spec": spec,
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unscheduled(site: Site) -> Iterator[Story]:
+    yield from begun(site, "no-pods")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pulling(site: Site) -> Iterator[Story]:
+    yield from begun(site, "cold", startTimeoutSeconds=30)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def refused_image(site: Site) -> Iterator[Story]:
+    yield from begun(site)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crowded(site: Site) -> Iterator[Story]:
+    yield from begun(site, requests={"cpu": str(HARDWARE["H100"].cpus - 1)})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dead(site: Site) -> Iterator[Story]:
+    yield from begun(site)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dying(site: Site) -> Iterator[Story]:
+    yield from begun(site)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hanging(site: Site) -> Iterator[Story]:
+    yield from begun(site)
+
+
+def test_an_image_that_cannot_be_pulled_is_told_and_its_place_given_back(refused_image: Story, plugin: Plugin) -> None:
+    refused_image.bad.waits(refused_image.bad.pod(refused_image.profile), "ErrImagePull", "agent:1: not found")
+    told = refused_image.shows("ImagePullFailing", plugin)
+    assert f"Node {refused_image.bad.name} can't pull the image of attempt 1: agent:1: not found." in told
+    refused_image.the_others_are_measured()
+    assert refused_image.attempts() == [("failed", "ImagePullFailed")]
+
+
+def test_a_dead_kubelet_is_told_and_its_place_given_back_although_kubernetes_keeps_its_pod(
+    dead: Story, plugin: Plugin
+) -> None:
+    pod = dead.bad.pod(dead.profile)
+    dead.bad.starts(pod)
+    dead.bad.dies()
+    told = dead.shows("AgentUnreachable", plugin)
+    assert f"Node {dead.bad.name} does not answer while attempt 1 is on it" in told
+    assert "NodeStatusUnknown" in told
+    dead.bad.deletes(pod)
+    dead.the_others_are_measured()
+    assert dead.attempts() == [("disrupted", "NodeUnresponsive")]
+    assert dead.message().startswith(
+        f"Node {dead.bad.name} does not answer (condition Ready is Unknown (NodeStatusUnknown)), and its agent was "
+        "given up: its pod was to be gone at "
+    )
+    kept = [each for each in dead.profile.pods() if each["metadata"]["uid"] == pod["metadata"]["uid"]]
+    assert kept[0]["status"]["phase"] == "Running", "Kubernetes has nobody to end it"
+    assert reasons(dead.profile.status()) == {"NotReady": 1}
+    assert plugin.why(dead.bad.name, dead.profile)["reason"] == "NotReady"
+
+
+def test_a_node_that_dies_under_each_measurement_is_quarantined_until_somebody_asks_for_it(
+    dying: Story, plugin: Plugin
+) -> None:
+    for _ in range(3):
+        pod = dying.bad.pod(dying.profile)
+        dying.bad.starts(pod)
+        dying.bad.dies()
+        dying.bad.deletes(pod)
+        number = int(pod["metadata"]["labels"]["precisionprofiler.io/attempt"])
+        eventually(lambda number=number: len(dying.attempts()) == number, PATIENCE)  # type: ignore[misc]
+        dying.bad.deletes(pod, 0)
+        dying.bad.lives()
+    assert dying.attempts() == [("disrupted", "NodeUnresponsive")] * 3
+    eventually(lambda: reasons(dying.profile.status()) == {"Quarantined": 1}, PATIENCE)
+    told = plugin.why(dying.bad.name, dying.profile)
+    assert told["message"].startswith(
+        "3 attempts in a row ended without a result on it, the last by NodeUnresponsive. Mend the node"
+    )
+    dying.the_others_are_measured()
+    plugin("rerun", f"node/{dying.bad.name}", "-n", dying.profile.site.namespace)
+    dying.bad.pod(dying.profile)
+
+
+def test_an_agent_that_hangs_is_ended_by_the_operator_from_the_start_of_its_container(hanging: Story) -> None:
+    pod = hanging.bad.pod(hanging.profile)
+    hanging.bad.starts(pod, timedelta(seconds=1859))
+    hanging.the_others_are_measured()
+    assert hanging.attempts() == [("failed", "DeadlineExceeded")]
+    assert hanging.message().startswith("The agent was ended after 1860 s.")
+
+
+def test_gpus_that_are_idle_on_a_node_without_cpus_are_told_with_figures(crowded: Story, plugin: Plugin) -> None:
+    crowded.the_others_are_measured()
+    told = crowded.shows("InsufficientCPU", plugin)
+    assert told.startswith("The agent requests 4 CPUs, and the pods on the node request ")
+    assert f"{HARDWARE['H100'].cpus - 1} of its {HARDWARE['H100'].cpus}." in told
+    assert crowded.attempts() == []
+
+
+def test_a_pod_that_is_never_scheduled_gives_its_place_to_the_others_and_is_tried_again_after_them(
+    unscheduled: Story,
+) -> None:
+    unscheduled.the_others_are_measured()
+    assert set(unscheduled.attempts()) == {("disrupted", "PendingTooLong")}
+    assert unscheduled.message().startswith("The agent's pod was not scheduled within 30 s: 0/")
+    jobs: list[Object] = created(unscheduled.profile.history(), "jobs")
+    last = [job["metadata"]["annotations"]["precisionprofiler.io/node"] for job in jobs[:3]]
+    assert len(set(last)) == 3, "each node once before any a second time"
+
+
+def test_a_pull_that_takes_long_is_told_and_counts_as_no_failure_until_its_time_is_over(
+    pulling: Story, plugin: Plugin
+) -> None:
+    pulling.the_others_are_measured()
+    assert pulling.attempts() == [("failed", "StartTooLong")], "retries are 0 here"
+    assert "did not start within 30 s of being scheduled" in pulling.message()
+    told = [c.object["status"] for c in pulling.profile.history() if c.kind == "profiles" and "status" in c.object]
+    assert "PullingImage (1)" in {status.get("waitsFor") for status in told}
+    assert all(not status["nodes"]["failed"] for status in told if status.get("waitsFor") == "PullingImage (1)")
