@@ -26,6 +26,7 @@ from precision_api.result import (
     Simulated,
     Software,
     Verification,
+    WeightGradients,
 )
 from precision_api.result import Backend as BackendName
 
@@ -115,6 +116,7 @@ class Sample:
     busy: float | None = None
     running: float = 1.0
     windowed_layers: int | None = None
+    weight_gradients: WeightGradients | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,11 @@ class TrainingBenchmark(Document):
     may_halve_micro_batch: bool = Field(
         False, description="Out of memory halves the micro batch for all recipes instead of failing."
     )
+    weight_gradients: Literal["fused", "separate"] | None = Field(
+        None,
+        description="How the weight gradients of several micro batches add up. fused: in FP32 by the GEMM itself, as "
+        "Megatron Core does; separate: in BF16, in kernels of their own. Left out: fused.",
+    )
 
 
 class LossBenchmark(Document):

@@ -77,6 +77,9 @@ class MeasurementRequest(Record):
         0, description="Layers, first and last together, that stay in the baseline's recipe; computed, not run."
     )
     loss: LossRuns | None = None
+    weight_gradients: Literal["fused", "separate"] | None = Field(
+        None, description="fused: FP32, added up by the GEMM; separate: BF16, by autograd. Left out: fused."
+    )
     may_halve_micro_batch: bool = Field(
         False, description="Out of memory halves the micro batch for all arms instead of failing."
     )

@@ -259,6 +259,10 @@ class Region(Record):
     seconds: Interval
 
 
+WeightGradients = Literal["fused", "separate"]
+"""How the weight gradients of several micro batches add up: in FP32 by the GEMM itself, or in kernels of their own."""
+
+
 class Training(Record):
     """A training figure of the full-depth model, of all GPUs of the node together; absent with a reason.
 
@@ -285,6 +289,11 @@ class Training(Record):
     missing: tuple[Word, ...] = Field((), max_length=4, description="Parts that are not in the figure.")
     depth_check: float | None = Field(None, description="Predicted over measured step time at a second depth.")
     energy: Energy | None = None
+    weight_gradients: WeightGradients | None = Field(
+        None,
+        description="fused: FP32, by the GEMM; separate: by autograd. Absent where nothing ran, and from agents "
+        "that knew separate ones alone.",
+    )
     failure: Failure | None = None
 
     @model_validator(mode="after")

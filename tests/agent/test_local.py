@@ -127,7 +127,7 @@ def test_the_request_travels_as_any_other_and_has_the_presets_timing() -> None:
 
 SAME_WORDS = {
     "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss",
-    "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
+    "training.weightGradients": "weight_gradients", "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
     "preset": "timing", "baseline": "baseline", "scope": "scope", "keptHigherLayers": "kept_higher_layers",
 }  # fmt: skip
 """Fields of a profile's `benchmarks` and the option of a local run that says the same."""
@@ -178,6 +178,14 @@ def test_every_option_reaches_the_request() -> None:
         ({"loss_steps": 20}, LossRuns(steps=20, seeds=1)),
     ],
 )
+@pytest.mark.parametrize("asked", [None, "fused", "separate"])
+def test_how_weight_gradients_add_up_travels_only_where_it_was_said(asked: str | None) -> None:
+    """An agent that knows no such thing takes the request all the same."""
+    found = made(preset="llama3-8b", weight_gradients=asked)
+    assert found.weight_gradients == asked
+    assert ("weight_gradients" in request_json(found)) is (asked is not None)
+
+
 def test_loss_runs_come_with_standard_unless_something_else_is_said(
     options: dict[str, Any], expected: LossRuns | None
 ) -> None:

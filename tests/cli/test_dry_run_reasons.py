@@ -43,6 +43,7 @@ NOT_TOLD: Mapping[str, str] = {
     "ResultTruncated": "the node is Measured; that its full result is lost is said in its report",
     "ResultDigestMismatch": "the node is Measured; that its full result is lost is said in its report",
     "ResultTooLarge": "the node is Measured; that its full result is lost is said in its report",
+    "DetailNewer": "the node is Measured; that its full result is lost is said in its report",
     "DetailUnreadable": "the node is Measured; that its full result is lost is said in its report",
     "DetailNewer": "the node is Measured; that its full result is lost is said in its report",
     "DetailNotWritten": "the node is Measured; that its full result is lost is said in its report",

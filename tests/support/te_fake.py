@@ -96,7 +96,7 @@ class _Product(torch.autograd.Function):
                 world.quantised_weights += 1
         world.gpu.kernel(*GEMM[name if recipe else None])
         ctx.save_for_backward(x, weight)
-        ctx.module, ctx.name, ctx.recipe = module, name, recipe
+        ctx.module, ctx.name, ctx.recipe, ctx.first, ctx.owner = module, name, recipe, first, weight
         return _times(world, x, weight, name).to(x.dtype)
 
     @staticmethod
@@ -111,12 +111,22 @@ class _Product(torch.autograd.Function):
         def weight_gradient() -> torch.Tensor:
             world.gpu.kernel(*GEMM[ctx.name if ctx.recipe else None])
             flat = [one.reshape(-1, one.shape[-1]).t() for one in (dy, x)]
-            return _times(world, flat[0], flat[1], ctx.name).to(weight.dtype)
+            found = _times(world, flat[0], flat[1], ctx.name)
+            return found if module.fused else found.to(weight.dtype)
 
+        if module.fused:
+            _into_main_grad(ctx.owner, weight_gradient(), overwrites=ctx.first is True)
+            return dx, None, None, None
         if module.delayed:
             module.store.append((weight, weight_gradient))
             return dx, None, None, None
         return dx, weight_gradient(), None, None
+
+
+def _into_main_grad(weight: Any, gradient: torch.Tensor, overwrites: bool) -> None:
+    """As the GEMM writes it: in FP32, over what the first micro batch finds there, else added to it."""
+    assert weight.main_grad.dtype == torch.float32
+    weight.main_grad.copy_(gradient) if overwrites else weight.main_grad.add_(gradient)
 
 
 def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> torch.Tensor:
@@ -131,9 +141,9 @@ def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> to
 class _Holder(torch.nn.Module):
     """What all quantising modules have: weights, quantizers of the recipe they first met, delayed scaling's state."""
 
-    def __init__(self, world: World, sizes: list[tuple[int, int]], delayed: bool = False) -> None:
+    def __init__(self, world: World, sizes: list[tuple[int, int]], delayed: bool = False, fused: bool = False) -> None:
         super().__init__()
-        self.world, self.delayed = world, delayed
+        self.world, self.delayed, self.fused = world, delayed, fused
         self.store: list[Any] = []
         self.quantizers: dict[str, Any] = {"scaling_fwd": {}, "scaling_bwd": {}}
         self.fp8_meta: dict[str, Any] = {}
@@ -231,7 +241,8 @@ class _Maker:
             def __init__(self, *arguments: Any, **named: Any) -> None:
                 given = world.bind(symbol, *arguments, **named)
                 size = (given["out_features"], given["in_features"])
-                super().__init__(world, [size], given.get("delay_wgrad_compute", False))
+                fused = given.get("fuse_wgrad_accumulation", False)
+                super().__init__(world, [size], given.get("delay_wgrad_compute", False), fused)
 
         def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
             given = world.bind(f"{symbol}.forward", *arguments, **named)
@@ -281,9 +292,10 @@ class _Maker:
                 super().__init__()
                 heads, kv, width = given["num_attention_heads"], given["num_gqa_groups"], given["kv_channels"]
                 self.inner = heads * width
-                self.layernorm_qkv = _Holder(world, [((heads + 2 * kv) * width, given["hidden_size"])])
+                fused, hidden = given.get("fuse_wgrad_accumulation", False), given["hidden_size"]
+                self.layernorm_qkv = _Holder(world, [((heads + 2 * kv) * width, hidden)], fused=fused)
                 self.core_attention = Core()
-                self.proj = _Holder(world, [(given["hidden_size"], self.inner)])
+                self.proj = _Holder(world, [(hidden, self.inner)], fused=fused)
 
             def forward(self, x: torch.Tensor, *, first: bool | None) -> tuple[torch.Tensor, None]:
                 world.gpu.kernel(*NORM)
@@ -294,11 +306,13 @@ class _Maker:
             def __init__(self, given: Mapping[str, Any]) -> None:
                 inner, hidden = given["ffn_hidden_size"], given["hidden_size"]
                 wide = 2 * inner if given["activation"] == "swiglu" else inner
-                super().__init__(world, [(wide, hidden), (hidden, inner)])
+                fused = given.get("fuse_wgrad_accumulation", False)
+                super().__init__(world, [(wide, hidden), (hidden, inner)], fused=fused)
                 self.inner = inner
+                self.norm = torch.nn.Parameter(torch.ones(hidden, dtype=torch.bfloat16))
 
             def forward(self, x: torch.Tensor, first: bool | None) -> tuple[torch.Tensor, None]:
-                found = torch.tanh(self.product(x, "weight0", first)[..., : self.inner])
+                found = torch.tanh(self.product(x * self.norm, "weight0", first)[..., : self.inner])
                 return self.product(found, "weight1", first), None
 
         class Base(torch.nn.Module):
@@ -339,6 +353,7 @@ class _Maker:
             def __init__(self, *arguments: Any, **named: Any) -> None:
                 given = world.bind(symbol, *arguments, **named)
                 self.weights, self.rate, self.taken = list(given["params"]), given["lr"], 0
+                self.read = "decoupled_grad" if given.get("use_decoupled_grad") else "grad"
                 self.moments = [(torch.zeros_like(w).float(), torch.zeros_like(w).float()) for w in self.weights]
                 self.masters = [weight.detach().float() for weight in self.weights]
 
@@ -347,9 +362,10 @@ class _Maker:
                 self.taken += 1
                 states = zip(self.weights, self.masters, self.moments, strict=True)
                 for weight, master, (first, second) in states:
-                    if weight.grad is None:
+                    found = getattr(weight, self.read, None)
+                    if found is None:
                         continue
-                    gradient = weight.grad.float()
+                    gradient = found.float()
                     first.lerp_(gradient, 0.1)
                     second.lerp_(gradient.square(), 0.001)
                     down = second.div(1 - 0.999**self.taken).sqrt_().add_(1e-8)

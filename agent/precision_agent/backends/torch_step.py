@@ -211,7 +211,7 @@ def timed(model: ShortModel, seconds: float, wait: Callable[[], None]) -> Sample
     regions |= {"layers_backward": backward, "optimizer": math.fsum(optimizer) / len(optimizer)}
     return Sample(
         forward + head + backward, len(spans), start, end, regions, model.measured, model.held, execution="eager",
-        windowed_layers=0,
+        windowed_layers=0, weight_gradients="separate",
     )  # fmt: skip
 
 

@@ -158,6 +158,7 @@ def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_ch
         missing=steps.missing,
         depth_check=depth_check,
         energy=_energy(variant, run, steps, metering),
+        weight_gradients=run.samples.facts[variant.label, case].weight_gradients,
     )
 
 

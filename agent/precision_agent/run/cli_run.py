@@ -53,8 +53,8 @@ class Way(StrEnum):
 ONLY_LOCAL = (
     "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
     "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "kept_higher_layers",
-    "gemm", "mode", "timing", "segment_seconds", "training", "may_halve_micro_batch", "loss", "loss_steps",
-    "loss_seeds", "product", "gpus",
+    "gemm", "mode", "timing", "segment_seconds", "training", "weight_gradients", "may_halve_micro_batch", "loss",
+    "loss_steps", "loss_seeds", "product", "gpus",
 )  # fmt: skip
 """Options that describe what --local measures; a request says it itself, and they would be ignored in silence."""
 PLANNED = ("product", "gpus")
@@ -101,6 +101,9 @@ def run(
     timing: Annotated[str, typer.Option(help="quick or standard.")] = "quick",
     segment_seconds: Annotated[float | None, typer.Option(help="Of one recipe's turn; left out, the timing's.")] = None,
     training: Annotated[bool, typer.Option(help="Measure training, not the GEMMs alone.")] = True,
+    weight_gradients: Annotated[
+        str | None, typer.Option(help="fused (in FP32, by the GEMM) or separate (by autograd); left out, fused.")
+    ] = None,
     may_halve_micro_batch: Annotated[
         bool, typer.Option("--may-halve-micro-batch", help="Out of memory halves the micro batch for all recipes.")
     ] = False,
@@ -132,6 +135,7 @@ def run(
         recipes=local.names_of(recipe or ()), baseline=baseline, scope=scope, kept_higher_layers=kept_higher_layers,
         modes=(local.names_of(mode or ()) or local.GEMM_MODES) if gemm else (), timing=timing,
         segment_seconds=segment_seconds, training=training, may_halve_micro_batch=may_halve_micro_batch,
+        weight_gradients=weight_gradients,
         loss=loss, loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
     )  # fmt: skip
     options = ReplayOptions(replay_scale, replay_seed, replay_fault, replay_pace)

@@ -61,6 +61,7 @@ class Asked:
     segment_seconds: float | None = None
     """Other than the timing's own; the discarded stretch shrinks with it."""
     training: bool = True
+    weight_gradients: str | None = None
     may_halve_micro_batch: bool = False
     loss: bool | None = None
     """Loss runs; None: where steps are given, else as the timing has it."""
@@ -194,6 +195,7 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
                 "kept_higher_layers": asked.kept_higher_layers,
                 "gemm_modes": asked.modes,
                 "training": asked.training and workload.shapes is None,
+                "weight_gradients": asked.weight_gradients,
                 "may_halve_micro_batch": asked.may_halve_micro_batch,
                 "timing": _timing(asked),
                 "loss": _loss(asked, workload),

@@ -21,7 +21,9 @@ NEWEST_READ = (2, 20)
 """The newest version whose source was read. A newer one runs if its signatures take our calls."""
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
-    "pytorch.Linear": ("in_features", "out_features", "bias", "params_dtype", "device", "delay_wgrad_compute"),
+    "pytorch.Linear": (
+        "in_features", "out_features", "bias", "params_dtype", "device", "delay_wgrad_compute",
+        "fuse_wgrad_accumulation"),
     "pytorch.Linear.forward": ("inp", "is_first_microbatch"),
     "pytorch.Linear.backward_dw": (),
     "pytorch.GroupedLinear": (
@@ -31,11 +33,12 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "pytorch.TransformerLayer": (
         "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_gqa_groups", "kv_channels", "layernorm_epsilon",
         "hidden_dropout", "attention_dropout", "self_attn_mask_type", "window_size", "layer_number", "normalization",
-        "activation", "bias", "params_dtype", "device", "attn_input_format", "qk_norm_type", "fuse_qkv_params"),
+        "activation", "bias", "params_dtype", "device", "attn_input_format", "qk_norm_type", "fuse_qkv_params",
+        "fuse_wgrad_accumulation"),
     "pytorch.TransformerLayer.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
     "pytorch.RotaryPositionEmbedding": ("dim",),
     "pytorch.RotaryPositionEmbedding.forward": ("max_seq_len",),
-    "pytorch.optimizers.FusedAdam": ("params", "lr", "master_weights"),
+    "pytorch.optimizers.FusedAdam": ("params", "lr", "master_weights", "use_decoupled_grad"),
     "pytorch.optimizers.FusedAdam.step": (),
     "pytorch.quantization.FP8GlobalStateManager.reset": (),
     "common.recipe.DelayedScaling": (),

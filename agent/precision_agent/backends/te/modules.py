@@ -11,7 +11,7 @@ import torch
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.sizes import windowed
 from precision_agent.precision.evidence import CORE
-from precision_api.result import RecipeScope
+from precision_api.result import RecipeScope, WeightGradients
 from precision_api.shapes import Split
 from precision_api.workload import ModelSpec
 
@@ -63,7 +63,9 @@ class LayerPlan:
     left_out: tuple[str, ...] = ()
 
 
-def layer_plans(model: ModelSpec, split: Split, depth: int) -> tuple[LayerPlan, ...]:
+def layer_plans(
+    model: ModelSpec, split: Split, depth: int, weight_gradients: WeightGradients = "separate"
+) -> tuple[LayerPlan, ...]:
     """Arguments of TransformerLayer for each layer of a short model. Matrices have the sizes of one GPU's share.
 
     Raises ValueError where heads or inner width can't be divided among the GPUs.
@@ -93,6 +95,7 @@ def layer_plans(model: ModelSpec, split: Split, depth: int) -> tuple[LayerPlan, 
         "attn_input_format": "sbhd",
         "qk_norm_type": "RMSNorm" if model.qk_norm == "PerHead" else None,
         "fuse_qkv_params": True,
+        "fuse_wgrad_accumulation": weight_gradients == "fused",
     }
     size = model.sliding_window.size if model.sliding_window else 0
     return tuple(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
-from precision_api.result import Failure, RecipeScope
+from precision_api.result import Failure, RecipeScope, WeightGradients
 from precision_api.shapes import Split
 from precision_api.workload import ModelSpec
 
@@ -24,6 +24,7 @@ class Problem:
     scope: RecipeScope
     baseline: Recipe
     seed: int
+    weight_gradients: WeightGradients = "fused"
 
     @property
     def tokens(self) -> int:
@@ -51,4 +52,5 @@ def problem_of(request: MeasurementRequest) -> Problem | Failure | None:
         scope=request.recipe_scope,
         baseline=request.baseline,
         seed=request.timing.seed,
+        weight_gradients=request.weight_gradients or "fused",
     )

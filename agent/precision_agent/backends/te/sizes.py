@@ -8,8 +8,8 @@ from precision_api.shapes import Split
 from precision_api.workload import ModelSpec
 
 MOST_ROTATIONS = 32
-BYTES_A_WEIGHT = 2 + 2 + 4 + 4 + 4
-"""BF16 weight and gradient, FP32 master weight and Adam's two moments."""
+BYTES_A_WEIGHT = 2 + 4 + 4 + 4 + 4
+"""BF16 weight, FP32 gradient, master weight and Adam's two moments; gradients in BF16 take two bytes less."""
 QUANTISED_BYTES_A_WEIGHT = 2
 """FP8 weights in both directions: what each variant keeps of its own; FP4 keeps less."""
 MEMORY_SHARE = 0.85
@@ -73,7 +73,7 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, vari
     activations = 2 * trial.layers * tokens * per_token  # of the first and of the other micro batches
     logits = tokens * (model.vocab_size or 0) // split.tensor * (3 * 4 + 2 * 2) if trial.head else 0
     own = QUANTISED_BYTES_A_WEIGHT * trial.layers * layer_weights(model, split)
-    states = BYTES_A_WEIGHT if trial.optimizer else 4
+    states = BYTES_A_WEIGHT if trial.optimizer else 2 + 4
     return weights * states + variants * own + activations + logits
 
 

@@ -32,6 +32,7 @@ def training_sample(model: VariantModel, seconds: float) -> Sample:
         optimizer_parameters=model.shared.optimizer_weights or None,
         execution=model.program.execution,
         execution_reason=model.program.reason,
+        weight_gradients=model.shared.problem.weight_gradients,
     )
 
 

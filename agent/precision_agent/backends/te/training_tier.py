@@ -31,8 +31,10 @@ from precision_agent.backends.te.modules import (
 )
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.te.weight_gradients import Gradients
 from precision_agent.backends.trace import range_name
 from precision_agent.protocol import Part, RegionName
+from precision_api.memory import BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES
 from precision_api.recipes import Recipe
 from precision_api.result import Failure
 
@@ -56,6 +58,7 @@ class Shared:
     head: Any = field(init=False)
     head_shape: LinearShape = field(init=False)
     rotary: torch.Tensor | None = field(init=False)
+    gradients: Gradients = field(init=False)
     optimizer: Any = None
     owner: Stack | None = None
 
@@ -63,7 +66,7 @@ class Shared:
         problem, device = self.problem, self.engine.device
         model, split = problem.model, problem.split
         chance = torch.Generator(device=device).manual_seed(problem.seed)
-        self.plans = layer_plans(model, split, self.trial.layers)
+        self.plans = layer_plans(model, split, self.trial.layers, problem.weight_gradients)
         size = (problem.sequence, problem.micro_batch, model.hidden_size)
         self.x = torch.randn(size, generator=chance, device=device).to(DTYPE).requires_grad_()
         self.gradient = torch.randn(size, generator=chance, device=device).to(DTYPE)
@@ -73,8 +76,9 @@ class Shared:
         if self.trial.head and vocabulary:
             self.targets = torch.randint(vocabulary, (problem.tokens,), generator=chance, device=device)
             self.head = self.api.pytorch.Linear(
-                in_features=model.hidden_size, out_features=vocabulary, bias=False, params_dtype=DTYPE, device=device
-            )
+                in_features=model.hidden_size, out_features=vocabulary, bias=False, params_dtype=DTYPE, device=device,
+                fuse_wgrad_accumulation=problem.weight_gradients == "fused",
+            )  # fmt: skip
         self.rotary = rotary(self.api, model, problem.sequence, device)
 
     def adopt(self, layers: Stack) -> None:
@@ -84,12 +88,9 @@ class Shared:
                 share_weights(mine, theirs)
             return
         self.owner = layers
-        for weight in self.weights:
-            weight.grad = torch.zeros_like(weight)
+        self.gradients = Gradients(self.problem.weight_gradients, self.weights, self.problem.accumulation)
         if self.trial.optimizer:
-            made = self.api.pytorch.optimizers.FusedAdam(params=self.weights, lr=LEARNING_RATE, master_weights=True)
-            made.step()  # makes its state, outside of any variant's memory
-            self.optimizer = made
+            self.optimizer = self.gradients.optimizer(self.api, LEARNING_RATE)  # outside of any variant's memory
 
     @property
     def weights(self) -> list[torch.nn.Parameter]:
@@ -100,8 +101,8 @@ class Shared:
 
     @property
     def gradient_bytes(self) -> int:
-        """Of one weight's gradient: two, in BF16."""
-        return 2
+        """Of one weight's gradient: in FP32 where GEMMs add it up, else in BF16."""
+        return FP32_GRADIENT_BYTES if self.problem.weight_gradients == "fused" else BF16_GRADIENT_BYTES
 
     @property
     def optimizer_weights(self) -> int:
@@ -238,7 +239,7 @@ class VariantModel:
             self._flows[batch_kind] = _Flow()
             made.append(Region("layers_forward", batch_kind, self._forward(batch_kind, first)))
             if self.shared.head is not None:
-                made.append(Region("head", batch_kind, self._head(batch_kind)))
+                made.append(Region("head", batch_kind, self._head(batch_kind, first)))
             made.append(Region("layers_backward", batch_kind, self._backward(batch_kind)))
         if self.shared.optimizer is not None:
             made.append(Region("optimizer", "step", self._step))
@@ -261,14 +262,15 @@ class VariantModel:
 
         return work
 
-    def _head(self, batch_kind: str) -> Any:
+    def _head(self, batch_kind: str, first: bool | None) -> Any:
         flow, shared = self._flows[batch_kind], self.shared
+        told = shared.gradients.microbatch(first)
 
         def work() -> None:
             assert flow.leaf is not None
             flow.leaf.grad = None
             flat = flow.leaf.reshape(shared.head_shape.m, shared.head_shape.k)
-            logits = call_linear(shared.head, shared.head_shape, flat, None)
+            logits = call_linear(shared.head, shared.head_shape, flat, told)
             functional.cross_entropy(logits.float(), shared.targets).backward()
 
         return work
@@ -286,8 +288,7 @@ class VariantModel:
         return work
 
     def _step(self) -> None:
-        self.shared.optimizer.step()
-        torch._foreach_zero_([weight.grad for weight in self.shared.weights if weight.grad is not None])
+        self.shared.gradients.step(self.shared.optimizer)
 
     def _evidence(self, program: Program) -> ReplayEvidence:
         first, scales = self._replayed(program), self._scales()

@@ -110,6 +110,7 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
         recipe_scope=benchmarks.scope,
         kept_higher_layers=benchmarks.kept_higher_layers,
         loss=_loss(asked),
+        weight_gradients=benchmarks.training.weight_gradients,
         may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
         gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),
         training=benchmarks.training.enabled,
@@ -141,6 +142,8 @@ def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
     Defaults are left out, so that an operator that knows a field more does not measure every fleet anew.
     """
     benchmarks = spec.benchmarks.model_dump(mode="json", exclude_defaults=True)
+    if not spec.benchmarks.loss.enabled:  # false was written into profiles as a default, before the preset decided
+        benchmarks.pop("loss", None)
     fewer = [] if spec.agent.gpus == "All" else [spec.agent.gpus]
     return digest([resolved.hash, sorted(spec.recipes), benchmarks, *fewer], 10)
 
