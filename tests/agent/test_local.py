@@ -127,7 +127,8 @@ def test_the_request_travels_as_any_other_and_has_the_presets_timing() -> None:
 
 SAME_WORDS = {
     "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss",
-    "training.weightGradients": "weight_gradients", "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
+    "training.weightGradients": "weight_gradients",
+    "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
     "preset": "timing", "baseline": "baseline", "scope": "scope", "keptHigherLayers": "kept_higher_layers",
 }  # fmt: skip
 """Fields of a profile's `benchmarks` and the option of a local run that says the same."""
