@@ -179,18 +179,18 @@ def test_every_option_reaches_the_request() -> None:
         ({"loss_steps": 20}, LossRuns(steps=20, seeds=1)),
     ],
 )
+def test_loss_runs_come_with_standard_unless_something_else_is_said(
+    options: dict[str, Any], expected: LossRuns | None
+) -> None:
+    assert made(**{"preset": "llama3-8b", **options}).loss == expected
+
+
 @pytest.mark.parametrize("asked", [None, "fused", "separate"])
 def test_how_weight_gradients_add_up_travels_only_where_it_was_said(asked: str | None) -> None:
     """An agent that knows no such thing takes the request all the same."""
     found = made(preset="llama3-8b", weight_gradients=asked)
     assert found.weight_gradients == asked
     assert ("weight_gradients" in request_json(found)) is (asked is not None)
-
-
-def test_loss_runs_come_with_standard_unless_something_else_is_said(
-    options: dict[str, Any], expected: LossRuns | None
-) -> None:
-    assert made(**{"preset": "llama3-8b", **options}).loss == expected
 
 
 def test_the_run_ends_by_itself_after_three_times_its_plan() -> None:
