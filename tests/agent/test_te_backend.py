@@ -258,7 +258,7 @@ def test_the_four_regions_of_a_training_step_are_timed_apart(recipe: Any) -> Non
     assert us(found.regions["head"]) == pytest.approx(3 * 10.0)
     assert us(found.regions["optimizer"]) == pytest.approx(5.0)
     assert found.seconds == pytest.approx(sum(found.regions.values()) - found.regions["optimizer"])
-    per_layer = HIDDEN * (3 * HIDDEN + HIDDEN + 3 * 2 * HIDDEN)
+    per_layer = HIDDEN * (3 * HIDDEN + HIDDEN + 3 * 2 * HIDDEN) + HIDDEN  # the matrices and a norm
     assert found.optimizer_parameters == 4 * per_layer + HIDDEN * VOCABULARY
 
 
