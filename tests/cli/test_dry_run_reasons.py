@@ -45,7 +45,6 @@ NOT_TOLD: Mapping[str, str] = {
     "ResultTooLarge": "the node is Measured; that its full result is lost is said in its report",
     "DetailNewer": "the node is Measured; that its full result is lost is said in its report",
     "DetailUnreadable": "the node is Measured; that its full result is lost is said in its report",
-    "DetailNewer": "the node is Measured; that its full result is lost is said in its report",
     "DetailNotWritten": "the node is Measured; that its full result is lost is said in its report",
     "LogUnavailable": "the node is Measured; that its full result is lost is said in its report",
     "Slow": "the node is Measured; how it stands against its like is said by why and nodes",
