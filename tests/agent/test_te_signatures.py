@@ -53,7 +53,8 @@ def test_a_misspelt_parameter_does_not_bind_in(tag: str) -> None:
 def test_a_misspelt_need_is_named() -> None:
     changed = dict(signatures("v2.20")) | {"pytorch.Linear": signature_of("in_features, out_features, bias=...")}
     assert missing(changed) == (
-        "pytorch.Linear(params_dtype)", "pytorch.Linear(device)", "pytorch.Linear(delay_wgrad_compute)")  # fmt: skip
+        "pytorch.Linear(params_dtype)", "pytorch.Linear(device)", "pytorch.Linear(delay_wgrad_compute)",
+        "pytorch.Linear(fuse_wgrad_accumulation)")  # fmt: skip
     changed.pop("common.recipe.DelayedScaling")
     assert "common.recipe.DelayedScaling" in missing(changed)
 
