@@ -356,6 +356,12 @@ def test_any_label_value_comes_back_from_the_parser_as_it_was(first: str, second
     assert [(sample.labels, sample.value) for sample in family.samples] == [({"b": first, "a": second}, 1.5)]
 
 
+@given(LABEL_TEXT)
+def test_a_single_label_comes_back_as_it_was(value: str) -> None:
+    (family,) = text_string_to_metric_families(samples(sample_template("m", ("a",)), [((value,), 1.0)]).decode())
+    assert family.samples[0].labels == {"a": value}
+
+
 @given(st.floats())
 def test_any_value_comes_back_from_the_parser_as_it_was(value: float) -> None:
     (family,) = text_string_to_metric_families(samples(sample_template("m", ("a",)), [(("x",), value)]).decode())

@@ -36,13 +36,14 @@ class Template(NamedTuple):
 
 
 def sample_template(name: str, labels: Sequence[str]) -> Template:
-    """How a sample with these labels, at least two, is written.
+    """How a sample with these labels is written.
 
     Labels are written in alphabetical order, as prometheus-client does, so that the two outputs can be compared.
     """
     ordered = sorted(labels)
     pairs = ",".join(f'{label}="%s"' for label in ordered)
-    return Template(f"{name}{{{pairs}}} %s\n", itemgetter(*map(labels.index, ordered)))
+    places = tuple(map(labels.index, ordered))
+    return Template(f"{name}{{{pairs}}} %s\n", itemgetter(*places) if len(places) > 1 else tuple)
 
 
 def samples(template: Template, rows: Iterable[SampleRow]) -> bytes:
