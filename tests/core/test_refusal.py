@@ -135,7 +135,7 @@ SHOWN: dict[str, tuple[str, str]] = {
         "exceeded quota: q: 6 of 8 cpu used, 4 more requested; 2 of 2 pods used, 1 more requested",
     ),
     "the name of a pod": ('Error creating: pods "pp-0f-x2k4v" is forbidden: no', "pods is forbidden: no"),
-    "lines": ("a\n\tb  c", "a b c"),
+    "lines and what terminals obey": ("a\n\tb  c\x1b[31md", "a b c [31md"),
     "a long text": ("x" * 9999, "x" * 512),
 }
 

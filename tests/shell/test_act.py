@@ -168,6 +168,15 @@ async def test_a_report_that_is_being_deleted_is_waited_for(scene: Scene) -> Non
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects, "no Job without its report"
 
 
+async def test_a_report_without_an_owner_is_kept_for_the_next_plan_to_adopt(scene: Scene) -> None:
+    await scene.cluster.create(REPORTS, dict(START.report or {}))
+    del scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]["ownerReferences"]
+    orphan = scene.report()
+    assert await scene.actor.act([START]) == 0
+    assert (scene.report(), scene.held("reports"), scene.held("jobs")) == (orphan, [REPORT_NAME], [])
+    assert scene.refused()[:2] == ("NameTaken", "report")
+
+
 async def test_a_report_without_an_owner_gets_the_profile_of_its_name(scene: Scene) -> None:
     await scene.started()
     del scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]["ownerReferences"]

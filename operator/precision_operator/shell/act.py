@@ -248,6 +248,9 @@ class Actor:
         owner = body["metadata"]["ownerReferences"][0]
         if view is None or raw["metadata"].get("deletionTimestamp"):
             raise Requeue(f"the older report {body['metadata']['name']} is still being deleted")
+        if not view.profile_uid:
+            self._cache.put("reports", raw)
+            raise Requeue(f"the report {view.name} has no owner: it is adopted first")
         if view.profile_uid != owner["uid"]:
             return await self._replace_report(view, body)
         self._cache.put("reports", raw)

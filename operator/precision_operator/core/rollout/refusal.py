@@ -22,10 +22,12 @@ from precision_operator.core.observe.observed import (
 )
 from precision_operator.core.rollout.retry import rest
 
-WORDS_LENGTH = 512
+WORDS_READ, WORDS_LENGTH = 4096, 512
+"""Characters of an answer that are looked at, and that are kept: a webhook may say as much as it likes."""
 STAGES: tuple[Stage, ...] = get_args(Stage)
 SAME_ANSWERS = 3
 """Nodes in a row that get the same answer, after which it is taken to concern the whole profile."""
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _NAMED = re.compile(r'\s*"pp-[0-9a-z-]+"')
 """The name of an agent's Job or pod in an answer: another one for each node."""
 _EVENT = re.compile(r"^(?:\(combined from similar events\): )?Error creating: ")
@@ -113,7 +115,7 @@ def classify(answer: Answer) -> str:
 
 def cleaned(words: str) -> str:
     """The server's words without what differs from node to node, cut; of a quota what is used of what."""
-    said = _NAMED.sub("", _EVENT.sub("", " ".join(words.split())))
+    said = _NAMED.sub("", _EVENT.sub("", _BLANKS.sub(" ", words[:WORDS_READ]).strip()))
     found = _QUOTA.search(said)
     return (_quota(*found.groups()) if found else said)[:WORDS_LENGTH]
 
