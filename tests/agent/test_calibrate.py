@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from precision_agent.cases import Variant
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import SensorRow, recordings
+from precision_agent.protocol import Sample
 from precision_agent.sampling.calibrate import (
     calibrated,
     counter_scope,
@@ -47,6 +49,28 @@ def test_a_square_wave_tells_when_the_gpus_were_at_rest() -> None:
     edges = [at for rest in found.rests for at in (rest.start, rest.end)]
     assert edges == sorted(edges)
     assert found.window.start < edges[0] < edges[-1] <= found.window.end
+
+
+def test_a_load_is_the_layers_alone_where_there_is_a_training_step_to_cut() -> None:
+    device = FakeBackend()
+    square_wave(devices_of(device), BF16, lambda: None, 3, lambda seconds: None)
+    assert device.windows == [("bf16", "layers", 0.0)] * 3
+
+
+def test_without_a_training_step_the_load_is_whatever_the_variant_has() -> None:
+    class Untrained(FakeBackend):
+        loads = 0
+
+        def power_window(self, *_: Any) -> Sample | Failure:
+            return Failure(reason="no_model")
+
+        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+            self.loads += 1
+            return FakeBackend.settle(self, variant, seconds)
+
+    device = Untrained()
+    assert square_wave(devices_of(device), BF16, lambda: None, 3, lambda seconds: None) is not None
+    assert device.loads == 3
 
 
 def test_a_square_wave_that_must_end_tells_nothing() -> None:

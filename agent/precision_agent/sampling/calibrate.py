@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from precision_agent.cases import Variant
 from precision_agent.power import reasons as why
@@ -32,6 +32,7 @@ from precision_agent.power.energy import (
 )
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
+from precision_agent.protocol import Sample
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_api.result import PowerScope, Sensor
 
@@ -100,7 +101,7 @@ def square_wave(
     start = time.monotonic()
     rests: list[Window] = []
     for _ in range(waves):
-        answers = devices.all(Call("settle", (variant, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, variant))
+        answers = _loaded(devices, variant)
         if stop() or any(not hasattr(answer, "seconds") for answer in answers):
             return None
         ended = time.monotonic()
@@ -109,6 +110,18 @@ def square_wave(
     end = time.monotonic()
     sleep(0.3)  # the samples around the end: a window's edge lies between two of them
     return Wave(Window(start, end), tuple(rests))
+
+
+def _loaded(devices: Devices, variant: Variant) -> tuple[Any, ...]:
+    """One load of all GPUs: the layers of the short model, micro batch by micro batch, else whatever the variant has.
+
+    A whole optimizer step of an 8B model, which `settle` would run, takes four times as long as the load should.
+    """
+    wanted = Call("power_window", (variant, "layers", HALF_WAVE_SECONDS, 0.0, 0), HALF_WAVE_SECONDS, variant)
+    answers = devices.all(wanted)
+    if all(isinstance(answer, Sample) for answer in answers):
+        return answers
+    return devices.all(Call("settle", (variant, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, variant))
 
 
 def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from precision_agent.backends.te import recipes
+from precision_agent.backends.te import prequantized, recipes
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.modules import DTYPE
@@ -25,7 +25,7 @@ LEAD = 4096
 def plain(
     api: Api, engine: Engine, case: GemmCase, recipe: Recipe, warmups: int, calls: int, lead: int = LEAD
 ) -> float | Failure:
-    """Mean seconds of a call. `not_available` for quantised operands: their kernels' interface differs by version."""
+    """Mean seconds of a call; a Failure where this version or recipe has none."""
     if case.groups > 1:
         return Failure(reason="not_available", message=f"{case.name}: NVIDIA's tool has no grouped GEMMs")
     if recipe == "bf16":
@@ -33,8 +33,11 @@ def plain(
         big = _normal(engine, lead, lead)
         return _timed(engine, lambda: torch.matmul(a, b), lambda: torch.matmul(big, big), warmups, calls)
     if case.mode == "prequantized":
-        told = "prequantized by NVIDIA's method calls tex.generic_gemm, whose interface differs by version"
-        return Failure(reason="not_available", message=told)
+        alone = prequantized.product(api, engine.device, recipe, case.m, case.k, case.n)
+        first = prequantized.product(api, engine.device, recipe, lead, lead, lead)
+        if isinstance(alone, Failure):
+            return alone
+        return first if isinstance(first, Failure) else _timed(engine, alone, first, warmups, calls)
     owner = Owner(api)
     with owner.present():
         module, before = (
