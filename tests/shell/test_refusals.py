@@ -8,10 +8,10 @@ import pytest
 
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.rollout.refusal import SAME_ANSWERS, Answer
+from precision_operator.core.rollout.refusal import SAME_ANSWERS, Answer, mark_of
 from precision_operator.shell.refusals import MOST, RefusedCreations
 from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS, OperatorInMemory
-from tests.support.world import NOW
+from tests.support.world import NOW, job, observed, pod, profile
 
 EVENTS = paths.collection("v1", "events", NAMESPACE)
 QUOTA = "jobs.batch is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
@@ -84,11 +84,11 @@ async def test_why_jobs_have_no_pod_is_read_once_for_all_and_they_are_withdrawn(
     await loop.once()
     jobs = loop.jobs()
     assert len(jobs) > 1
-    for number, job in enumerate(jobs.values()):
-        job["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC) - timedelta(seconds=10))
-        loop.cluster._store(f"{JOBS}/{job['metadata']['name']}", job)
-        event = {"metadata": {"name": f"event-{number}"}, "involvedObject": {"uid": job["metadata"]["uid"]}}
-        words = f'Error creating: pods "{job["metadata"]["name"]}-x" is forbidden: no GPUs here'
+    for number, raw in enumerate(jobs.values()):
+        raw["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC) - timedelta(seconds=10))
+        loop.cluster._store(f"{JOBS}/{raw['metadata']['name']}", raw)
+        event = {"metadata": {"name": f"event-{number}"}, "involvedObject": {"uid": raw["metadata"]["uid"]}}
+        words = f'Error creating: pods "{raw["metadata"]["name"]}-x" is forbidden: no GPUs here'
         loop.cluster._store(f"{EVENTS}/event-{number}", event | {"message": words})
     loop.cluster.requests.clear()
     await loop.once()
@@ -97,6 +97,20 @@ async def test_why_jobs_have_no_pod_is_read_once_for_all_and_they_are_withdrawn(
     assert [method for method, where in loop.cluster.requests if where.startswith(REPORTS)].count("PATCH") == 0
     refused = {row["node"]: row["message"] for row in loop.status("nightly")["refusals"]}
     assert refused.items() >= dict.fromkeys(jobs, "pods is forbidden: no GPUs here").items()
+
+
+def test_a_refused_pod_is_forgotten_when_the_next_one_is_there_and_not_before() -> None:
+    memory, owner, of = RefusedCreations(lambda: NOW), profile(), job()
+    world = observed([owner], jobs=(of,))
+    key = (owner.uid, of.node_uid)
+    memory.refused(key, Answer("Error creating: pods is forbidden: no"), "pod", mark_of(owner, None), 0)
+    memory.accepted_job(key, of.uid, {})
+    memory.seen({of.uid: of}, ())
+    assert list(memory.standing(world)) == [key], "a Job is no pod"
+    memory.seen({of.uid: of}, (pod(job("n2")),))
+    assert list(memory.standing(world)) == [key], "of another Job"
+    memory.seen({of.uid: of}, (pod(of, "Pending"),))
+    assert memory.standing(world) == {}
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -194,8 +194,8 @@ class Actor:
 
     def _created(self, start: Start, raw: dict[str, Any]) -> None:
         self._cache.put("jobs", raw)
-        agents = agents_of(self._cache.all("jobs"), start.profile.uid)
-        self._refusals.accepted_job((start.profile.uid, start.facts.uid), raw["metadata"]["uid"], agents)
+        key = (start.profile.uid, start.facts.uid)
+        self._refusals.accepted_job(key, raw["metadata"]["uid"], self._cache.all("jobs"))
 
     def _refused(self, start: Start, answer: Answer, stage: Stage) -> None:
         """Remember the answer; the next candidate's turn comes at once."""

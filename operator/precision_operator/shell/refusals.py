@@ -30,9 +30,10 @@ class RefusedCreations:
         self._known = dict([*kept.items(), (key, there)][-MOST:])
         return hold_of(each for (profile, _), each in self._known.items() if profile == key[0]) is not None
 
-    def accepted_job(self, key: tuple[str, str], job_uid: str, agents: int) -> None:
-        """A Job was created; its pod may still be refused."""
-        self._known = accepted(self._known, key, "Job", agents)
+    def accepted_job(self, key: tuple[str, str], job_uid: str, jobs: Mapping[str, Raw]) -> None:
+        """A Job was created, one of `jobs` by now; its pod may still be refused."""
+        if self._known:
+            self._known = accepted(self._known, key, "Job", agents_of(jobs, key[0]))
         self._awaited[job_uid] = key
 
     def withdrawn(self, job_uid: str) -> None:
@@ -45,7 +46,7 @@ class RefusedCreations:
             return
         for pod in pods:
             key = self._awaited.pop(pod.job_uid, None)
-            if key is not None:
+            if key is not None and self._known:
                 live = sum(other.live for other in pods if other.profile_uid == key[0])
                 self._known = accepted(self._known, key, "pod", live)
         self._awaited = {uid: key for uid, key in self._awaited.items() if uid in jobs}
