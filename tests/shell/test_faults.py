@@ -224,3 +224,18 @@ async def test_a_status_that_cannot_be_worked_out_costs_the_others_nothing() -> 
     await loop.once()
     assert loop.status("good")["phase"] == "Complete"
     assert loop.metric("precision_operator_faults_total", where="status") >= 1
+
+
+async def test_a_config_map_that_may_not_be_read_holds_up_its_own_profile_alone() -> None:
+    loop = OperatorInMemory("n1", "n2")
+    source = {"configMapKeyRef": {"name": "my-model", "key": "config.json"}}
+    model = {"name": "mine", "microBatchSize": 1, "sequenceLength": 64, "huggingFaceConfig": source}
+    loop.apply("bad", target={"nodeNames": ["n1"]}, workload=model)
+    loop.apply("good", target={"nodeNames": ["n2"]})
+    for _ in range(4):
+        loop.cluster.fail("GET", "configmaps/my-model", ApiError(403, "Forbidden", "may not get configmaps"))
+    await loop.once()
+    assert sorted(loop.jobs()) == ["n2"]
+    told = loop.condition("bad", "Degraded")
+    assert told["reason"] == "PlanFailed"
+    assert "may not get configmaps" in told["message"]

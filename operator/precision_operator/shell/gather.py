@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -176,6 +176,9 @@ class Gatherer:
         jobs = self._views("jobs", job_view)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}))
         self._refusals.seen({job.uid: job for job in jobs}, pods)
+        missing: dict[tuple[str, str, str], ApiError] = {}
+        texts = await self._each("ConfigMap", wanted_texts(profiles), self._config_map, now, missing)
+        queues = await self._each("LocalQueue", _wanted_queues(profiles), self._has_queue, now, missing)
         seen = Observed(
             now=datetime.now(UTC),
             settings=self._settings,
@@ -185,13 +188,31 @@ class Gatherer:
             pods=pods,
             reports=self._views("reports", report_view),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
-            config_maps={key: await self._config_map(*key, now) for key in wanted_texts(profiles)},
+            config_maps=texts,
             stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
-            queues={key: await self._has_queue(*key, now) for key in _wanted_queues(profiles)},
+            queues=queues,
+            unread={p.uid: error for p in profiles if (error := _unread(p, missing)) is not None},
             slices=await self._slices(now) if profiles else (),
         )
         return replace(seen, refusals=self._refusals.standing(seen))
+
+    async def _each(
+        self,
+        kind: str,
+        keys: Iterable[tuple[str, str]],
+        read: Callable[[str, str, float], Awaitable[T]],
+        now: float,
+        missing: dict[tuple[str, str, str], ApiError],
+    ) -> dict[tuple[str, str], T]:
+        """What profiles name, each read; what can't be read goes to `missing`, and holds up those profiles alone."""
+        found: dict[tuple[str, str], T] = {}
+        for key in keys:
+            try:
+                found[key] = await read(*key, now)
+            except ApiError as error:
+                missing[(kind, *key)] = error
+        return found
 
     def _views(self, kind: ObjectKind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
@@ -320,6 +341,13 @@ def wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
 
 def _keeps(seen: Occupancy) -> float:
     return FRESH_SECONDS if seen.holder is None else BUSY_SECONDS
+
+
+def _unread(profile: ProfileView, missing: Mapping[tuple[str, str, str], ApiError]) -> ApiError | None:
+    """Why something that the profile names could not be read; None where all was."""
+    wanted = [("ConfigMap", *key) for key in wanted_texts([profile])]
+    wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
+    return next((missing[key] for key in wanted if key in missing), None)
 
 
 def _wanted_queues(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:

@@ -258,6 +258,8 @@ class Observed:
     """Data by (namespace, name); None: there is none of that name."""
     stop: Stop | None = None
     """An admin's stop of all agents; None: they may run."""
+    unread: Mapping[str, Exception] = field(default_factory=dict)
+    """Why something that a profile names could not be read, by profile UID: nothing is decided for it now."""
     slices: tuple[Raw, ...] = ()
     priority_class_exists: bool = True
     queues: Mapping[tuple[str, str], bool] = field(default_factory=dict)

@@ -53,6 +53,8 @@ def plan(observed: Observed) -> Plan:
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
     """Where the profile's nodes stand; where that can't be worked out, a plan without nodes that says why."""
     try:
+        if profile.uid in observed.unread:
+            raise observed.unread[profile.uid]
         return draft(profile, observed, faults)
     except Exception as error:
         faults.append(Fault("profile", profile.key, error))
