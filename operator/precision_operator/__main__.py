@@ -114,9 +114,7 @@ async def run(options: argparse.Namespace) -> None:
         deciding = asyncio.create_task(reconciler.run(elector))
         stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(_watch(elector, watches))
-        leaving = asyncio.create_task(
-            own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
-        )
+        leaving = asyncio.create_task(own_deployment_deleted(cluster, options.deployment))
         switching = asyncio.create_task(switch.keep())
         working = (holding, deciding, planning, watching, switching)
         try:
@@ -125,7 +123,7 @@ async def run(options: argparse.Namespace) -> None:
                 task.result()
             if leaving in done:
                 await _cancel(*working)
-                await signal_comes(stop)
+                await signal_comes(stop, cluster, options.deployment)
             else:
                 await _hand_over(reconciler, holding, elector)
         finally:

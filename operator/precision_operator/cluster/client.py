@@ -115,7 +115,12 @@ class Cluster:
         return (await self._list(path, {"limit": str(PAGE_ITEMS), "labelSelector": label_selector}, view, progress))[0]
 
     async def watch(
-        self, path: str, version: str, label_selector: str | None = None, bookmarks: bool = False
+        self,
+        path: str,
+        version: str,
+        label_selector: str | None = None,
+        bookmarks: bool = False,
+        field_selector: str | None = None,
     ) -> AsyncIterator[Json]:
         """Watch events (`type` and `object`) of a collection after resourceVersion `version`, until the server ends it.
 
@@ -126,6 +131,7 @@ class Cluster:
             "watch": "1",
             "resourceVersion": version,
             "labelSelector": label_selector,
+            "fieldSelector": field_selector,
             "timeoutSeconds": str(_WATCH_SECONDS),
             "allowWatchBookmarks": "true" if bookmarks else None,
         }

@@ -9,51 +9,77 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import random
 from typing import Any
 
-import kopf
-
 from precision_operator.cluster.client import Cluster
-from precision_operator.cluster.watching import Watches, WatchTarget
+from precision_operator.cluster.errors import ApiError
+from precision_operator.cluster.paths import collection, item
 
 _log = logging.getLogger(__name__)
 
 SIGNAL_SECONDS = 60.0
 """Longer than a kubelet takes. Who then still runs was kept on purpose (`--cascade=orphan`), and ends to begin anew."""
+BACK_SECONDS = 10.0
+"""Longer than the signal of an uninstall takes: after that it is asked now and then whether we are wanted again."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 4.0
+FORBIDDEN_PAUSE_SECONDS = 300.0
+"""Roles of an older chart lack this right, and get it by an upgrade, which starts us anew."""
 
 
-async def own_deployment_deleted(
-    cluster: Cluster, name: str, kubeconfig: str | None, after_spawn: Callable[[], None]
-) -> None:
-    """Returns when the Deployment of this name in our namespace is being deleted; never where there is no name."""
-    deleted = asyncio.Event()
+async def own_deployment_deleted(cluster: Cluster, name: str) -> None:
+    """Returns when the Deployment of this name in our namespace is being deleted; never where there is no name.
+
+    One that was there in an earlier list and is not in this one has gone while nobody watched.
+    """
     if not name:
-        await deleted.wait()
-    target = WatchTarget("apps", "v1", "deployments", cluster.namespace, field_selector=f"metadata.name={name}")
+        await asyncio.Event().wait()
+    path, chosen = collection("apps/v1", "deployments", cluster.namespace), f"metadata.name={name}"
+    there, pause, problem = False, FIRST_PAUSE_SECONDS, ""
+    while True:
+        try:
+            items, version = await cluster.list_all(path, field_selector=chosen)
+            if any(map(_is_going, items)) or (there and not items):
+                return
+            there, pause = bool(items), FIRST_PAUSE_SECONDS
+            async for event in cluster.watch(path, version, field_selector=chosen):
+                if event["type"] == "DELETED" or _is_going(event["object"]):
+                    return
+                there = True
+        except ApiError as error:
+            if str(error) != problem:
+                _log.warning("our own Deployment is not watched: %s", error)
+            problem = str(error)
+            pause = FORBIDDEN_PAUSE_SECONDS if error.status == 403 else min(2 * pause, LONGEST_PAUSE_SECONDS)
+        await asyncio.sleep(pause * random.uniform(0.8, 1.2))
 
-    async def take(target: WatchTarget) -> None:
-        await cluster.list_all(target.path, field_selector=target.field_selector)
 
-    def register(target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
-        async def see(event: Any, **_: Any) -> None:
-            if event["type"] == "DELETED" or event["object"]["metadata"].get("deletionTimestamp"):
-                deleted.set()
-
-        kopf.on.event(target.group, target.version, target.plural, registry=registry)(see)
-
-    watching = asyncio.create_task(Watches([target], take, register, kubeconfig, after_spawn).run())
-    try:
-        await deleted.wait()
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-
-
-async def signal_comes(stop: asyncio.Event) -> None:
-    """Wait for the signal that follows the deletion, within a bound."""
+async def signal_comes(stop: asyncio.Event, cluster: Cluster, name: str) -> None:
+    """Wait for the signal that follows the deletion, within a bound; or until our Deployment is back, to begin anew."""
     _log.info("our Deployment is deleted: no request follows; waiting for the signal")
+    path = item(collection("apps/v1", "deployments", cluster.namespace), name)
+    waiting = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait_for(stop.wait(), SIGNAL_SECONDS)
-    except TimeoutError:
+        for _ in range(int(SIGNAL_SECONDS / BACK_SECONDS)):
+            done, _pending = await asyncio.wait((waiting,), timeout=BACK_SECONDS)
+            if done:
+                return
+            if await _is_back(cluster, path):
+                _log.warning("our Deployment is back: ending, to begin anew")
+                return
         _log.warning("no signal came within %g s: ending, to begin anew", SIGNAL_SECONDS)
+    finally:
+        waiting.cancel()
+
+
+async def _is_back(cluster: Cluster, path: str) -> bool:
+    """Whether our Deployment is there; no where nobody says so (our rights have gone with it)."""
+    try:
+        return not _is_going(await cluster.get(path))
+    except ApiError:
+        return False
+
+
+def _is_going(deployment: dict[str, Any]) -> bool:
+    return bool(deployment["metadata"].get("deletionTimestamp"))

@@ -10,7 +10,6 @@ import re
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
@@ -123,8 +122,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> None:
     """Serve and watch until a signal comes. Raises ConnectionProblem when there is no cluster to talk to."""
     stop = asyncio.Event()
-    on_signals = partial(_on_signals, stop)
-    on_signals()
+    _on_signals(stop)
     selection = Selection(options.metrics_level, options.metric_allowlist, options.metric_denylist)
     store, own = Store(selection), OwnMetrics()
     async with Cluster.connect(options.kubeconfig) as cluster:
@@ -136,12 +134,12 @@ async def run(options: argparse.Namespace) -> None:
             _log.warning("no metric is named %s: see docs/metrics.md", expression)
         watching = Watching(cluster, store, own, targets(options.watch_namespaces), options.resync_seconds)
         own.follow(watching.states)
-        leaving = own_deployment_deleted(cluster, options.deployment, options.kubeconfig, on_signals)
+        leaving = own_deployment_deleted(cluster, options.deployment)
         details = Details(cluster, store, options.gemm_samples)
         works = (stop.wait(), leaving, watching.run(), _after(watching.listed, scrapes, details))
         try:
             if await _first_of(*works) == 1:
-                await signal_comes(stop)
+                await signal_comes(stop, cluster, options.deployment)
         finally:
             await runner.cleanup()
 
