@@ -37,7 +37,7 @@ test-fast: $(STAMP) browser ## Tests that need no cluster (two to three minutes 
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
 test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool: a healthy month, planted faults, every alert.
-	$(PYTEST) tests/monitoring -q --durations=5 $(ALLOW)
+	EVERY_PROMTOOL=1 $(PYTEST) tests/monitoring -q --durations=5 $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) -m cluster -q $(ALLOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 from typing import Any
 
@@ -75,7 +76,9 @@ def test_a_dashboard_keeps_variables_and_time_on_the_way_to_the_others(dashboard
 def test_a_dashboard_lets_choose_the_data_source_and_the_pool(dashboard: Dashboard) -> None:
     variables = {one["name"]: one for one in grafana(dashboard)["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
-    assert variables["pool"]["query"]["query"] == "label_values(precision_pool_nodes, pool)"
+    asked_for = {name: one["query"]["query"] for name, one in variables.items() if one["type"] == "query"}
+    assert asked_for["cluster"] == "label_values(precision_profile_nodes, cluster)"
+    assert asked_for["pool"].startswith('label_values(precision_pool_nodes{cluster=~"$cluster"')
     asked = {one["datasource"]["uid"] for one in variables.values() if one["type"] == "query"}
     assert asked == {"${datasource}"}
 
@@ -165,6 +168,32 @@ def test_a_table_shows_each_value_and_no_label_that_the_expression_drops(dashboa
                 assert label in query.expr, f"{panel.title}: no {label} in {query.expr}"
         numbers = [column.query for column in panel.columns if column.query]
         assert numbers in ([], list(range(1, len(panel.queries) + 1))), panel.title
+
+
+@panels
+def test_no_panel_takes_what_is_in_two_clusters_for_one(dashboard: Dashboard, panel: Panel) -> None:
+    for query in panel.queries:
+        for selector in selectors(chosen(query.expr, dashboard, cluster="c1")):
+            joined = selector.metric.startswith("precision:") and not selector.matchers
+            assert joined or 'cluster=~"c1"' in selector.matchers, selector.metric
+        if panel.kind in ("timeseries", "table") and "{{" in query.legend and "pool" in query.legend:
+            assert "{{cluster}}" in query.legend, query.legend
+    if panel.kind == "table" and any(column.name in ("pool", "profile", "plan") for column in panel.columns):
+        assert "cluster" in [column.name for column in panel.columns]
+
+
+@pages
+def test_a_banner_says_from_the_metrics_where_figures_were_not_measured(dashboard: Dashboard) -> None:
+    first = dashboard.panels[0]
+    assert (first.title, first.width) == ("Figures that were not measured on this hardware", 24)
+    assert 'data!="measured"' in first.queries[0].expr
+
+
+@pages
+def test_the_word_that_the_chart_replaces_stands_for_the_label_alone(dashboard: Dashboard) -> None:
+    texts = [dashboard.description, *(text for panel in dashboard.panels for text in (panel.title, panel.description))]
+    texts += [variable.description for variable in dashboard.variables]
+    assert not [text for text in texts if re.search(r"\bcluster\b", text)]
 
 
 @pages

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from precision_lab.builds.binaries import binaries
 from tests.monitoring.replay import PROMTOOLS
+
+EVERYWHERE = "EVERY_PROMTOOL" in os.environ
+"""Whether the longest tests run on each promtool, as in `make test-alerts`, or on the newest alone."""
+
+
+@pytest.fixture(scope="session", params=PROMTOOLS if EVERYWHERE else PROMTOOLS[:1])
+def promtool_of_long_tests(request: pytest.FixtureRequest) -> Path:
+    """A promtool for tests that take a minute."""
+    name: str = request.param
+    return binaries([name])[name]
 
 
 @pytest.fixture(scope="session", params=PROMTOOLS)

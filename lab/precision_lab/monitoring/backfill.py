@@ -53,7 +53,8 @@ def levels() -> list[list[Recording]]:
     made: list[list[Recording]] = []
     while waiting:
         open_names = {rule.record for rule in waiting}
-        level = [rule for rule in waiting if not open_names & set(_NAME.findall(rule.expr))]
+        # A rule may read its own past, of which there is none at the beginning.
+        level = [rule for rule in waiting if not open_names & {*_NAME.findall(rule.expr)} - {rule.record}]
         assert level, f"rules that need each other: {sorted(open_names)}"
         made.append(level)
         waiting = [rule for rule in waiting if rule not in level]

@@ -120,8 +120,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionProfileStale",
-        "time() - precision:profile_last_result_timestamp_seconds > "
-        f"precision:profile_refresh_interval_seconds + {OVERDUE_SECONDS}",
+        f"time() - max by ({PROFILE}) (precision:profile_last_result_timestamp_seconds) > "
+        f"max by ({PROFILE}) (precision:profile_refresh_interval_seconds) + {OVERDUE_SECONDS}",
         "6h",
         "warning",
         "Profile {{ $labels.profile }} is overdue: its newest result is {{ $value | humanizeDuration }} old",

@@ -27,10 +27,14 @@ _EXPORTER_DOWN = " or ".join(
         f"{_SHARDS} - ({_SCRAPED} or 0 * {_SHARDS}) > 0",
     )
 )
-_UNREADABLE = " or ".join(
-    f'label_replace({one(f"precision_exporter_unreadable_{kind}")} > 0, "kind", "{kind}", "", "")'
-    for kind in ("reports", "profiles", "plans")
-)
+
+
+def _unreadable(kind: str) -> str:
+    count = f"max by ({INSTALLATION}) ({one(f'precision_exporter_unreadable_{kind}')})"
+    return f'label_replace({count} > 0, "kind", "{kind}", "", "")'
+
+
+_UNREADABLE = " or ".join(map(_unreadable, ("reports", "profiles", "plans")))
 _WATCH = f"{CLUSTER}, namespace, kind"
 _FORBIDDEN = (
     f"max by ({_WATCH}) (precision_operator_forbidden) == 1 "

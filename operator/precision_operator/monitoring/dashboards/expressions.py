@@ -4,27 +4,51 @@ from __future__ import annotations
 
 from precision_operator.monitoring.dashboards.panel import Variable
 
-PROFILE = "profile_namespace, profile"
+PROFILE = "cluster, profile_namespace, profile"
 POOL = f"{PROFILE}, pool, workload"
 
-CHOSEN_PROFILE = 'profile_namespace=~"$namespace", profile=~"$profile"'
+CHOSEN_CLUSTER = 'cluster=~"$cluster"'
+CHOSEN_NAMESPACE = f'{CHOSEN_CLUSTER}, profile_namespace=~"$namespace"'
+CHOSEN_PROFILE = f'{CHOSEN_NAMESPACE}, profile=~"$profile"'
 CHOSEN_POOL = f'{CHOSEN_PROFILE}, pool=~"$pool"'
 CHOSEN_RECIPE = f'{CHOSEN_POOL}, recipe=~"$recipe"'
 NOT_BASELINE = 'recipe!="bf16"'
 ONE_NODE = f'{CHOSEN_PROFILE}, node="$node"'
 
-NAMESPACE_CHOICE = Variable(
-    "namespace", "Namespace", "Namespaces of the profiles.", "precision_profile_nodes", "profile_namespace"
+CLUSTER_CHOICE = Variable(
+    "cluster",
+    "Cluster",
+    "By the label of the series; empty where they have none.",
+    "precision_profile_nodes",
+    "cluster",
 )
-PROFILE_CHOICE = Variable("profile", "Profile", "PrecisionProfiles.", "precision_profile_nodes", "profile")
-POOL_CHOICE = Variable("pool", "Pool", "Groups of nodes with equal hardware.", "precision_pool_nodes", "pool")
+NAMESPACE_CHOICE = Variable(
+    "namespace",
+    "Namespace",
+    "Namespaces of the profiles.",
+    f"precision_profile_nodes{{{CHOSEN_CLUSTER}}}",
+    "profile_namespace",
+)
+PROFILE_CHOICE = Variable(
+    "profile", "Profile", "PrecisionProfiles.", f"precision_profile_nodes{{{CHOSEN_NAMESPACE}}}", "profile"
+)
+POOL_CHOICE = Variable(
+    "pool", "Pool", "Groups of nodes with equal hardware.", f"precision_pool_nodes{{{CHOSEN_PROFILE}}}", "pool"
+)
 RECIPE_CHOICE = Variable(
-    "recipe", "Recipe", "Precision recipes.", "precision_pool_training_tokens_per_second", "recipe"
+    "recipe", "Recipe", "Precision recipes.", f"precision_pool_training_tokens_per_second{{{CHOSEN_POOL}}}", "recipe"
 )
 NODE_CHOICE = Variable(
-    "node", "Node", "The node to look at.", "precision_node_info", "node", multiple=False, every=False
+    "node",
+    "Node",
+    "The node to look at.",
+    f"precision_node_info{{{CHOSEN_POOL}}}",
+    "node",
+    multiple=False,
+    every=False,
 )
-COMMON_CHOICES = (NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
+COMMON_CHOICES = (CLUSTER_CHOICE, NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
+"""Each one offers what the choices before it leave."""
 
 
 def one(metric: str, *matchers: str) -> str:
@@ -39,13 +63,6 @@ def recorded(name: str, *matchers: str) -> str:
 
 def _chosen(matchers: tuple[str, ...]) -> str:
     return f"{{{', '.join(matchers or (CHOSEN_POOL,))}}}"
-
-
-def with_domain(expr: str) -> str:
-    """Series of nodes with a result, each with its NVLink domain as a label where it is in one."""
-    node = f"{PROFILE}, pool, node"
-    info = one("precision_node_info", CHOSEN_POOL)
-    return f"({expr}) * on ({node}) group_left (nvlink_domain) topk by ({node}) (1, {info})"
 
 
 def over_pool_median(*matchers: str) -> str:

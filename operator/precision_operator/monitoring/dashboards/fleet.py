@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from precision_operator.monitoring.dashboards.banner import MADE_UP, banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_PROFILE,
@@ -14,7 +15,6 @@ from precision_operator.monitoring.dashboards.expressions import (
     RECIPE_CHOICE,
     one,
     recorded,
-    with_domain,
 )
 from precision_operator.monitoring.dashboards.panel import (
     Annotation,
@@ -29,6 +29,9 @@ from precision_operator.monitoring.dashboards.panel import (
 )
 
 NODE_UID = "precision-node"
+MADE_UP_NODES = f"sum by (data) ({recorded('pool_data_nodes', CHOSEN_POOL, MADE_UP)})"
+POOL_LEGEND = "{{pool}} {{profile}} {{cluster}}"
+RECIPE_LEGEND = "{{recipe}} {{pool}} {{profile}} {{cluster}}"
 
 FAULTS = (
     Mark("slow", "orange", "slow"),
@@ -123,13 +126,14 @@ def _nodes() -> tuple[Panel, ...]:
             "a driver. A slow node that is throttled or falls back counts by its cause.",
             "nodes",
             "no node has a fault",
-            (Query(f"count by (pool, fault) ({CAUSES})", "Nodes"),),
+            (Query(f"count by (cluster, pool, fault) ({CAUSES})", "Nodes"),),
             width=8,
             height=9,
             columns=(
                 TableColumn("fault", "Fault", marks=FAULTS),
                 TableColumn("value 1", "Nodes", unit="nodes", sort="desc", width=80),
                 TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
             ),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
@@ -141,7 +145,7 @@ def _nodes() -> tuple[Panel, ...]:
             "throttle in one domain share their cooling or power feed. Choose a node's name to see all of its recipes.",
             "nodes",
             "no node has a fault",
-            (Query(f"topk (100, max by (node, pool, nvlink_domain, fault) ({with_domain(CAUSES)}))"),),
+            (Query(f"topk (100, max by (cluster, node, pool, nvlink_domain, fault) ({CAUSES}))"),),
             width=8,
             height=9,
             columns=(
@@ -149,6 +153,7 @@ def _nodes() -> tuple[Panel, ...]:
                 TableColumn("node", "Node", link=NODE_UID),
                 TableColumn("nvlink_domain", "NVLink domain"),
                 TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
             ),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
@@ -160,13 +165,14 @@ def _nodes() -> tuple[Panel, ...]:
             "best recipe. Equal nodes differ by 1 to 2 %.",
             "percent",
             NO_RESULT,
-            (Query(f"bottomk (20, min by (node, pool) ({relative}))", "Of the median"),),
+            (Query(f"bottomk (20, min by (cluster, node, pool) ({relative}))", "Of the median"),),
             width=8,
             height=9,
             columns=(
                 TableColumn("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
                 TableColumn("node", "Node", link=NODE_UID),
                 TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
             ),
             level="node",
         ),
@@ -184,7 +190,11 @@ def _pools() -> tuple[Panel, ...]:
             "on the pool counts as degraded.",
             "percent",
             "no pool has been measured for long enough",
-            (Query(f"1 - min by (pool, profile) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", "{{pool}}"),),
+            (
+                Query(
+                    f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND
+                ),
+            ),
             width=12,
             height=9,
             steps=(Step(None, "green"), Step(0.03, "red")),
@@ -196,7 +206,7 @@ def _pools() -> tuple[Panel, ...]:
             "Median over the pool's nodes of the speedup, paired within each run. 1.3 is 30 % more tokens per second.",
             "speedup",
             NO_RESULT,
-            (Query(f"max by (pool, recipe, profile) ({speedup})", "{{recipe}} {{pool}}"),),
+            (Query(f"max by ({PROFILE}, pool, recipe) ({speedup})", RECIPE_LEGEND),),
             width=12,
             height=9,
         ),
@@ -208,8 +218,8 @@ def _pools() -> tuple[Panel, ...]:
             "no node of these pools has a valid power reading",
             (
                 Query(
-                    f"max by (pool, recipe, profile) ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})",
-                    "{{recipe}} {{pool}}",
+                    f"max by ({PROFILE}, pool, recipe) ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})",
+                    RECIPE_LEGEND,
                 ),
             ),
             width=12,
@@ -254,7 +264,8 @@ def _spread() -> tuple[Panel, ...]:
             "no pool has been measured for long enough",
             (
                 Query(
-                    f"topk (20, 1 - min by (pool, recipe) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)}))",
+                    "topk (20, 1 - min by (cluster, pool, recipe) "
+                    f"({recorded('pool_degradation_ratio', CHOSEN_RECIPE)}))",
                     "Behind",
                 ),
             ),
@@ -271,6 +282,7 @@ def _spread() -> tuple[Panel, ...]:
                 ),
                 TableColumn("recipe", "Recipe"),
                 TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
             ),
         ),
     )
@@ -298,13 +310,14 @@ def _campaigns() -> tuple[Panel, ...]:
             "no profile has an eligible node",
             (
                 Query(
-                    f"max by (profile_namespace, profile) ({recorded('profile_progress_ratio', CHOSEN_PROFILE)})",
+                    f"max by ({PROFILE}) ({recorded('profile_progress_ratio', CHOSEN_PROFILE)})",
                     "Done",
                 ),
             ),
             width=8,
             height=8,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("profile_namespace", "Namespace"),
                 TableColumn("profile", "Profile"),
                 TableColumn("value 1", "Done", unit="percent", steps=(Step(None, "yellow"), Step(1, "green"))),
@@ -317,7 +330,7 @@ DRIVER_CHANGES = Annotation(
     "Driver changes",
     f"({recorded('pool_driver_nodes')} unless {recorded('pool_driver_nodes')} offset 1h) "
     f"and on ({PROFILE}, pool) {recorded('pool_driver_nodes')} offset 1h",
-    "{{pool}}: driver {{driver}}",
+    "{{cluster}} {{pool}}: driver {{driver}}",
 )
 
 DASHBOARD = Dashboard(
@@ -325,7 +338,7 @@ DASHBOARD = Dashboard(
     "Precision: Fleet overview",
     "Which nodes need a look, and how the pools stand. Begin here.",
     (
-        PanelRow("What needs a look", (*_counts(), *_nodes())),
+        PanelRow("What needs a look", (banner(MADE_UP_NODES), *_counts(), *_nodes())),
         PanelRow("Pools", _pools()),
         PanelRow("Spread and change", _spread()),
         PanelRow("Campaigns", _campaigns()),

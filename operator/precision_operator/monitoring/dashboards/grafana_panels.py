@@ -24,6 +24,7 @@ def builder(panel: Panel) -> Any:
 def _stat(panel: Panel) -> stat.Panel:
     return (
         stat.Panel()
+        .text_mode(options.BigValueTextMode.VALUE_AND_NAME if panel.named else options.BigValueTextMode.AUTO)
         .color_mode(options.BigValueColorMode.BACKGROUND)
         .graph_mode(options.BigValueGraphMode.NONE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -157,8 +158,9 @@ def _unit(name: str) -> list[models.DynamicConfigValue]:
 
 
 def _node_link(uid: str) -> dict[str, Any]:
-    """To the row's node, with namespace, profile, data source and time as they are chosen here."""
-    kept = "${datasource:queryparam}&${namespace:queryparam}&${profile:queryparam}&${__url_time_range}"
+    """To the row's node, with data source, choices and time as they are here."""
+    chosen = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "cluster", "namespace", "profile"))
+    kept = f"{chosen}&${{__url_time_range}}"
     return {"title": "Show this node", "url": f"/d/{uid}?var-node=${{__value.raw}}&{kept}"}
 
 

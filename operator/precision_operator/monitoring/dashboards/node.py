@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from precision_operator.monitoring.dashboards.banner import MADE_UP, banner
 from precision_operator.monitoring.dashboards.expressions import (
     COMMON_CHOICES,
     NODE_CHOICE,
@@ -153,11 +154,12 @@ def _faults() -> tuple[Panel, ...]:
             "What the operator has marked.",
             "count",
             "no fault",
-            (Query(f"max by (fault, profile, pool) ({recorded('node_fault', ONE_NODE)})"),),
+            (Query(f"max by (cluster, fault, profile, pool) ({recorded('node_fault', ONE_NODE)})"),),
             width=8,
             height=7,
             columns=(
                 TableColumn("fault", "Fault", marks=FAULTS, sort="asc"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn("profile", "Profile"),
                 TableColumn("pool", "Pool"),
             ),
@@ -235,13 +237,14 @@ def _history() -> tuple[Panel, ...]:
             NO_RESULT,
             (
                 Query(
-                    "max by (profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, data, "
-                    f"backend) ({one('precision_node_info', ONE_NODE)})"
+                    "max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
+                    f"data, backend) ({one('precision_node_info', ONE_NODE)})"
                 ),
             ),
             width=24,
             height=6,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("profile", "Profile"),
                 TableColumn("workload", "Workload"),
                 TableColumn("pool", "Pool"),
@@ -264,7 +267,7 @@ DASHBOARD = Dashboard(
     "Precision: Node",
     "One node: all recipes against its pool, its faults, its history.",
     (
-        PanelRow("Now", _now()),
+        PanelRow("Now", (banner(f"sum by (data) ({one('precision_node_info', ONE_NODE, MADE_UP)})", "node"), *_now())),
         PanelRow("Recipes", _recipes()),
         PanelRow("Faults", _faults()),
         PanelRow("History", _history()),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_CLUSTER,
     CHOSEN_PROFILE,
-    NAMESPACE_CHOICE,
-    POOL_CHOICE,
-    PROFILE_CHOICE,
+    COMMON_CHOICES,
+    PROFILE,
     one,
     recorded,
 )
+from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, Step, TableColumn
 
 NO_OPERATOR = "the operator's own metrics are not scraped"
@@ -21,12 +23,13 @@ NOTHING_RAN = "no run ended in this time"
 EACH = "process-wide counters: each replica counts its own work, so replicas are added"
 """Counters of a process are not a projection: the leader's grow, and after a change of leader both count."""
 
-_POOLS = 'pool=~"$pool"'
-_ANY = 'job!=""'
+_POOLS = f'{CHOSEN_CLUSTER}, pool=~"$pool"'
+_ANY = CHOSEN_CLUSTER
+_ALL = f"{{{CHOSEN_CLUSTER}}}"
 
 
 def _rate(metric: str, by: str, *matchers: str) -> str:
-    return f"sum by ({by}) (rate({metric}{{{', '.join(matchers)}}}[10m]))"
+    return f"sum by ({by}) (rate({metric}{{{', '.join(matchers or (CHOSEN_CLUSTER,))}}}[10m]))"
 
 
 def _series(title: str, description: str, unit: str, no_value: str, *queries: Query, empty: str = "") -> Panel:
@@ -40,9 +43,7 @@ def _campaigns() -> tuple[Panel, ...]:
             "Eligible nodes without a finished run, by profile: a line that stays level is a campaign that is stuck.",
             "nodes",
             NO_CAMPAIGN,
-            Query(
-                f"max by (profile_namespace, profile) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}}"
-            ),
+            Query(f"max by ({PROFILE}) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}} {{cluster}}"),
         ),
         Panel(
             "table",
@@ -52,14 +53,14 @@ def _campaigns() -> tuple[Panel, ...]:
             NO_CAMPAIGN,
             (
                 Query(
-                    "max by (profile_namespace, profile) "
-                    f"({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
+                    f"max by ({PROFILE}) ({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
                     "Time left",
                 ),
             ),
             width=12,
             height=8,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("profile_namespace", "Namespace"),
                 TableColumn("profile", "Profile"),
                 TableColumn("value 1", "Time left", unit="seconds", sort="desc"),
@@ -74,7 +75,8 @@ def _campaigns() -> tuple[Panel, ...]:
             "no alert",
             (
                 Query(
-                    'max by (alertname, alertstate, severity, profile, pool, node) (ALERTS{alertname=~"Precision.+"})'
+                    "max by (cluster, alertname, alertstate, severity, profile, pool, node) "
+                    f'(ALERTS{{alertname=~"Precision.+", {CHOSEN_CLUSTER}}})'
                 ),
             ),
             width=24,
@@ -83,6 +85,7 @@ def _campaigns() -> tuple[Panel, ...]:
                 TableColumn("severity", "Severity", marks=SEVERITIES, sort="asc"),
                 TableColumn("alertstate", "State"),
                 TableColumn("alertname", "Alert"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn("profile", "Profile"),
                 TableColumn("pool", "Pool"),
                 TableColumn("node", "Node"),
@@ -93,7 +96,7 @@ def _campaigns() -> tuple[Panel, ...]:
 
 
 def _runs() -> tuple[Panel, ...]:
-    buckets = f"sum by (le, pool) (rate(precision_agent_run_duration_seconds_bucket{{{_POOLS}}}[1h]))"
+    buckets = f"sum by (le, cluster, pool) (rate(precision_agent_run_duration_seconds_bucket{{{_POOLS}}}[1h]))"
     return (
         _series(
             "Ended runs",
@@ -108,8 +111,8 @@ def _runs() -> tuple[Panel, ...]:
             "Median and 95th percentile over the last hour, by pool: what a measurement takes from a node.",
             "seconds",
             NO_RUN,
-            Query(f"histogram_quantile(0.5, {buckets})", "{{pool}} median"),
-            Query(f"histogram_quantile(0.95, {buckets})", "{{pool}} 95 %"),
+            Query(f"histogram_quantile(0.5, {buckets})", "{{pool}} {{cluster}} median"),
+            Query(f"histogram_quantile(0.95, {buckets})", "{{pool}} {{cluster}} 95 %"),
             empty=NOTHING_RAN,
         ),
         _series(
@@ -118,7 +121,11 @@ def _runs() -> tuple[Panel, ...]:
             "for their node to be free.",
             "nodes",
             NO_OPERATOR,
-            Query('max by (state) (precision_operator_queue_nodes{state=~"waiting|queued|running"})', "{{state}}"),
+            Query(
+                "sum by (state) (max by (cluster, namespace, state) "
+                f'(precision_operator_queue_nodes{{{CHOSEN_CLUSTER}, state=~"waiting|queued|running"}}))',
+                "{{state}}",
+            ),
         ),
         _series(
             "Actions",
@@ -139,14 +146,14 @@ def _machinery() -> tuple[Panel, ...]:
             "Mean time of one reconcile of the last ten minutes.",
             "seconds",
             NO_OPERATOR,
-            Query(f"sum (rate({spent}[10m])) / sum (rate({passes}[10m]))", "mean"),
+            Query(f"sum (rate({spent}{_ALL}[10m])) / sum (rate({passes}{_ALL}[10m]))", "mean"),
         ),
         _series(
             "Passes that failed",
             "Reconciles per minute that ended early by an error of the API server.",
             "per_minute",
             NO_OPERATOR,
-            Query("60 * sum (rate(precision_operator_reconcile_errors_total[10m]))", "failed"),
+            Query(f"60 * sum (rate(precision_operator_reconcile_errors_total{_ALL}[10m]))", "failed"),
         ),
         _series(
             "Calls to the API server",
@@ -161,15 +168,18 @@ def _machinery() -> tuple[Panel, ...]:
             "replica that knows best.",
             "seconds",
             NO_OPERATOR,
-            Query("max by (kind) (min by (kind, namespace) (precision_operator_watch_age_seconds))", "{{kind}}"),
+            Query(
+                f"max by (kind) (min by (cluster, kind, namespace) (precision_operator_watch_age_seconds{_ALL}))",
+                "{{kind}}",
+            ),
         ),
         Panel(
             "stat",
             "Leaders",
-            "Replicas that lead: 1 in good order. 0 for longer than a minute: nobody plans.",
+            "Replicas that lead, where the fewest do: 1 in good order. 0 for longer than a minute: nobody plans.",
             "count",
             NO_OPERATOR,
-            (Query("sum (precision_operator_leader)"),),
+            (Query(f"min (sum by (cluster, namespace) (precision_operator_leader{_ALL}))"),),
             width=12,
             height=8,
             steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
@@ -200,8 +210,8 @@ def _exporter() -> tuple[Panel, ...]:
             "seconds",
             NO_EXPORTER,
             Query(
-                "sum (rate(precision_exporter_render_seconds_sum[10m])) / "
-                "sum (rate(precision_exporter_render_seconds_count[10m]))",
+                f"sum (rate(precision_exporter_render_seconds_sum{_ALL}[10m])) / "
+                f"sum (rate(precision_exporter_render_seconds_count{_ALL}[10m]))",
                 "mean",
             ),
             empty="nothing was rendered in this time",
@@ -226,11 +236,11 @@ DASHBOARD = Dashboard(
     "Precision: Operator",
     "Does the machinery work, how long do campaigns take, and what does the exporter cost.",
     (
-        PanelRow("Campaigns", _campaigns()),
+        PanelRow("Campaigns", (banner(MADE_UP_NODES), *_campaigns())),
         PanelRow("Runs", _runs()),
         PanelRow("Machinery", _machinery()),
         PanelRow("Exporter", _exporter()),
     ),
-    (NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE),
+    COMMON_CHOICES,
     duration="24h",
 )

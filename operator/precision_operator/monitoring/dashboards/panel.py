@@ -120,6 +120,8 @@ class Panel:
     empty: str = ""
     level: Literal["pool", "node", "detail"] = "pool"
     """The metricsLevel from which on it has data."""
+    named: bool = False
+    """Whether a stat shows the legend beside each value."""
 
     @property
     def absent(self) -> str:

@@ -11,10 +11,10 @@ from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow
 
 NO_PLAN = "no CapacityPlan has an answer yet"
 NONE_HERE = "a fleet without a CapacityPlan has none"
-ANY = 'plan=~".+"'
-BY_PLAN = "max by (plan_namespace, plan)"
-BY_POOL = "max by (plan_namespace, plan, pool)"
-PLAN = "{{plan_namespace}}/{{plan}}"
+ANY = 'cluster=~"$cluster", plan=~".+"'
+BY_PLAN = "max by (cluster, plan_namespace, plan)"
+BY_POOL = "max by (cluster, plan_namespace, plan, pool)"
+PLAN = "{{plan_namespace}}/{{plan}} {{cluster}}"
 PHASES = (
     Mark("Solved", "green"),
     Mark("Infeasible", "red"),
@@ -40,9 +40,14 @@ def _answers() -> tuple[Panel, ...]:
             "used.",
             "count",
             NO_PLAN,
-            (Query(f"max by (plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"),),
+            (
+                Query(
+                    f"max by (cluster, plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"
+                ),
+            ),
             width=12,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace", sort="asc"),
                 TableColumn("plan", "Plan"),
                 TableColumn("phase", "Phase", marks=PHASES),
@@ -64,6 +69,7 @@ def _answers() -> tuple[Panel, ...]:
             ),
             width=12,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace", sort="asc"),
                 TableColumn("plan", "Plan"),
                 TableColumn("value 1", "Duration", unit="long_seconds"),
@@ -113,8 +119,8 @@ def _money_and_energy() -> tuple[Panel, ...]:
 
 def _pools() -> tuple[Panel, ...]:
     share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
-    jobs = f"sum by (plan_namespace, plan, pool, recipe) ({one('precision_plan_jobs', ANY)})"
-    deadlines = f"sum by (plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)}) > 0"
+    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({one('precision_plan_jobs', ANY)})"
+    deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)}) > 0"
     return (
         Panel(
             "table",
@@ -131,6 +137,7 @@ def _pools() -> tuple[Panel, ...]:
             ),
             width=12,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace"),
                 TableColumn("plan", "Plan", sort="asc"),
                 TableColumn("pool", "Pool"),
@@ -150,6 +157,7 @@ def _pools() -> tuple[Panel, ...]:
             (Query(jobs, "Jobs"),),
             width=12,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace"),
                 TableColumn("plan", "Plan", sort="asc"),
                 TableColumn("pool", "Pool"),
@@ -168,6 +176,7 @@ def _pools() -> tuple[Panel, ...]:
             (Query(deadlines, "Jobs"),),
             width=12,
             columns=(
+                TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace"),
                 TableColumn("plan", "Plan", sort="asc"),
                 TableColumn("deadline", "Deadline", marks=(Mark("notPromised", "orange", "not promised"),)),

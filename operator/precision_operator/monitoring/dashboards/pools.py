@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from precision_operator.monitoring.dashboards import plans
+from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_RECIPE,
     COMMON_CHOICES,
+    PROFILE,
     RECIPE_CHOICE,
     recorded,
 )
-from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, NO_RESULT
+from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, MADE_UP_NODES, NO_RESULT, RECIPE_LEGEND
 from precision_operator.monitoring.dashboards.panel import (
     Dashboard,
     Panel,
@@ -22,7 +24,7 @@ from precision_operator.monitoring.dashboards.panel import (
 )
 
 NO_POWER = "no node of these pools has a valid power reading"
-BY = "max by (pool, recipe, profile)"
+BY = f"max by ({PROFILE}, pool, recipe)"
 
 PUE = Variable("pue", "PUE", "Watts of the site for each watt of the GPUs' boards.", default="1.3")
 GPU_HOUR = Variable("gpu_hour", "$ per GPU hour", "Price of one GPU for one hour, without energy.", default="2.50")
@@ -34,13 +36,12 @@ PER_MEGAWATT = f"{PER_JOULE} * 1e6 / $pue"
 DOLLARS = f"$gpu_hour / 3600 * 1e6 / {PER_GPU} + $kwh / 3.6 * $pue / {PER_JOULE}"
 """GPU hours for a million tokens, and their joules: 1e6 tokens / (tokens/J) / 3.6e6 J per kWh."""
 ALL, NOT_SLOW = 'nodes="all"', 'nodes="not_slow"'
-STRAGGLER = f"min by (pool, profile) ({recorded('pool_slowest_ratio', CHOSEN_POOL, ALL)})"
-DRAINED = f"min by (pool, profile) ({recorded('pool_slowest_ratio', CHOSEN_POOL, NOT_SLOW)})"
-POOL_RECIPE = "{{recipe}} {{pool}}"
+STRAGGLER = f"min by ({PROFILE}, pool) ({recorded('pool_slowest_ratio', CHOSEN_POOL, ALL)})"
+DRAINED = f"min by ({PROFILE}, pool) ({recorded('pool_slowest_ratio', CHOSEN_POOL, NOT_SLOW)})"
 
 
 def _series(title: str, description: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
-    return Panel("timeseries", title, description, unit, no_value, (Query(expr, POOL_RECIPE),), width=12, height=9)
+    return Panel("timeseries", title, description, unit, no_value, (Query(expr, RECIPE_LEGEND),), width=12, height=9)
 
 
 def _now() -> tuple[Panel, ...]:
@@ -66,6 +67,8 @@ def _now() -> tuple[Panel, ...]:
                 TableColumn("pool", "Pool", sort="asc"),
                 TableColumn("recipe", "Recipe"),
                 TableColumn("profile", "Profile"),
+                TableColumn("profile_namespace", "Namespace"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn("value 1", "Tokens/s per GPU", unit="tokens_per_second"),
                 TableColumn("value 2", "Speedup", unit="speedup"),
                 TableColumn("value 3", "Tokens/J", unit="tokens_per_joule"),
@@ -118,7 +121,7 @@ def _energy() -> tuple[Panel, ...]:
             "no driver has 5 nodes with valid power",
             (
                 Query(
-                    "max by (pool, recipe, driver, power_scope) "
+                    "max by (cluster, pool, recipe, driver, power_scope) "
                     f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
                     "Tokens/J",
                 ),
@@ -129,6 +132,7 @@ def _energy() -> tuple[Panel, ...]:
                 TableColumn("pool", "Pool", sort="asc"),
                 TableColumn("recipe", "Recipe"),
                 TableColumn("driver", "Driver"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn("power_scope", "Power of"),
                 TableColumn("value 1", "Tokens/J", unit="tokens_per_joule"),
             ),
@@ -139,13 +143,14 @@ def _energy() -> tuple[Panel, ...]:
             "Below 97 % the alert PrecisionEnergyRegression fires.",
             "percent",
             "no pool has had two drivers in 14 days",
-            (Query(f"bottomk (20, min by (pool, recipe, driver) ({ratio}))", "Of the older driver"),),
+            (Query(f"bottomk (20, min by (cluster, pool, recipe, driver) ({ratio}))", "Of the older driver"),),
             width=12,
             height=9,
             columns=(
                 TableColumn("pool", "Pool"),
                 TableColumn("recipe", "Recipe"),
                 TableColumn("driver", "New driver"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn(
                     "value 1",
                     "Of the older driver",
@@ -185,6 +190,8 @@ def _stragglers() -> tuple[Panel, ...]:
             columns=(
                 TableColumn("pool", "Pool"),
                 TableColumn("profile", "Profile"),
+                TableColumn("profile_namespace", "Namespace"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn(
                     "value 1",
                     "Gain",
@@ -202,7 +209,7 @@ DASHBOARD = Dashboard(
     "Precision: Pools and capacity",
     "What a GPU, a watt and a dollar give in each pool, and what the slowest nodes cost.",
     (
-        PanelRow("Now", _now()),
+        PanelRow("Now", (banner(MADE_UP_NODES), *_now())),
         PanelRow("Energy", _energy()),
         PanelRow("Stragglers", _stragglers()),
         *plans.ROWS,

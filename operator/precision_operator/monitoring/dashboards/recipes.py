@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
     COMMON_CHOICES,
     NOT_BASELINE,
+    PROFILE,
     RECIPE_CHOICE,
     one,
     recorded,
 )
-from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, NO_RESULT, NODE_UID
+from precision_operator.monitoring.dashboards.fleet import (
+    DRIVER_CHANGES,
+    MADE_UP_NODES,
+    NO_RESULT,
+    NODE_UID,
+    RECIPE_LEGEND,
+)
 from precision_operator.monitoring.dashboards.node import VERDICTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, TableColumn
 
-POOL_RECIPE = "{{recipe}} {{pool}}"
-
 
 def _bar(expr: str) -> str:
-    """The same with one label, `bar`, that names pool and recipe: a bar of Grafana's has one name."""
-    return f'label_join({expr}, "bar", " ", "recipe", "pool")'
+    """The same with one label, `bar`, that names what it is of: a bar of Grafana's has one name."""
+    return f'label_join({expr}, "bar", " ", "recipe", "pool", "profile", "cluster")'
 
 
 def _gemms() -> tuple[Panel, ...]:
-    by = "max by (pool, recipe)"
+    by = f"max by ({PROFILE}, pool, recipe)"
     modes = [
         f"{by} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE, mode)})"
         for mode in ('mode="autocast"', 'mode="prequantized"')
@@ -69,6 +75,9 @@ def _gemms() -> tuple[Panel, ...]:
             columns=(
                 TableColumn("pool", "Pool", sort="asc"),
                 TableColumn("recipe", "Recipe"),
+                TableColumn("profile", "Profile"),
+                TableColumn("profile_namespace", "Namespace"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn("value 1", "Prequantized", unit="speedup"),
                 TableColumn("value 2", "Autocast", unit="speedup"),
                 TableColumn("value 3", "Training", unit="speedup"),
@@ -80,7 +89,7 @@ def _gemms() -> tuple[Panel, ...]:
             "A step up after a software change is quantisation that no longer runs fused.",
             "percent",
             NO_RESULT,
-            (Query(tax, POOL_RECIPE),),
+            (Query(tax, RECIPE_LEGEND),),
             width=12,
             height=9,
             minimum=0,
@@ -90,7 +99,9 @@ def _gemms() -> tuple[Panel, ...]:
 
 def _training() -> tuple[Panel, ...]:
     def speedup(end: str) -> str:
-        return f"min by (pool, recipe) ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})"
+        return (
+            f"min by ({PROFILE}, pool, recipe) ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})"
+        )
 
     return (
         Panel(
@@ -99,7 +110,7 @@ def _training() -> tuple[Panel, ...]:
             "Speedup over the baseline, paired within each run.",
             "speedup",
             NO_RESULT,
-            (Query(speedup("median"), POOL_RECIPE),),
+            (Query(speedup("median"), RECIPE_LEGEND),),
             width=12,
             height=9,
         ),
@@ -109,7 +120,7 @@ def _training() -> tuple[Panel, ...]:
             "10th percentile. Far below the median: some nodes don't get what the recipe promises.",
             "speedup",
             NO_RESULT,
-            (Query(speedup("p10"), POOL_RECIPE),),
+            (Query(speedup("p10"), RECIPE_LEGEND),),
             width=12,
             height=9,
         ),
@@ -126,13 +137,14 @@ def _verification() -> tuple[Panel, ...]:
             "Nodes by recipe and verdict. Figures of a fallback are of another precision than their name says.",
             "nodes",
             NO_RESULT,
-            (Query(f"count by (pool, recipe, verdict) ({verdicts})", "Nodes"),),
+            (Query(f"count by (cluster, pool, recipe, verdict) ({verdicts})", "Nodes"),),
             width=12,
             height=10,
             columns=(
                 TableColumn("verdict", "Verdict", marks=VERDICTS, sort="asc"),
                 TableColumn("recipe", "Recipe"),
                 TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
                 TableColumn("value 1", "Nodes", unit="nodes"),
             ),
             level="node",
@@ -143,7 +155,7 @@ def _verification() -> tuple[Panel, ...]:
             "At most 50 lines: every recipe of a node that is neither verified nor emulated.",
             "count",
             "every recipe ran in its precision on every node",
-            (Query(f"topk (50, max by (node, pool, recipe, verdict) ({not_run}))"),),
+            (Query(f"topk (50, max by (cluster, node, pool, recipe, verdict) ({not_run}))"),),
             width=12,
             height=10,
             columns=(
@@ -151,6 +163,7 @@ def _verification() -> tuple[Panel, ...]:
                 TableColumn("node", "Node", link=NODE_UID),
                 TableColumn("recipe", "Recipe"),
                 TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
             ),
             empty="every recipe ran in its precision on every node",
             level="node",
@@ -163,7 +176,7 @@ DASHBOARD = Dashboard(
     "Precision: Recipes",
     "What each recipe gains, what quantising costs, and whether the precision really ran.",
     (
-        PanelRow("Matrix multiplications", _gemms()),
+        PanelRow("Matrix multiplications", (banner(MADE_UP_NODES), *_gemms())),
         PanelRow("Training", _training()),
         PanelRow("Verification", _verification()),
     ),
