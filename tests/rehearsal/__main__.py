@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.rehearsal", description=__doc__)
     commands = made.add_subparsers(dest="command", required=True)
     build_ = commands.add_parser("build", help="compile the CUDA runtime without a device")
-    build_.add_argument("--cuda-include", type=Path, required=True, help="folder of CUDA 13's headers")
+    build_.add_argument("--cuda-include", type=Path, required=True, help="folder of CUDA's headers, 12.8 or newer")
     build_.add_argument("--out", type=Path, default=LIBRARY, help="where the libraries go (%(default)s)")
     run = commands.add_parser("run", help="run precision-agent on it, with this Python")
     run.add_argument("--library", type=Path, default=LIBRARY, help="what build wrote (%(default)s)")

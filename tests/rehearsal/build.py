@@ -40,7 +40,7 @@ def build(include: Path, out: Path) -> None:
     """Writes the three libraries to `out`, all or none; NotBuilt says what a compiler said."""
     if not (include / "cuda_runtime_api.h").is_file():
         raise NotBuilt(
-            f"{include} has no cuda_runtime_api.h: give the folder of CUDA 13's headers (docs/development/rehearsal.md)"
+            f"{include} has no cuda_runtime_api.h: give the folder of CUDA's headers (docs/development/rehearsal.md)"
         )
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out) as made:

@@ -23,8 +23,11 @@ from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.result import NumericErrors
 from tests.rehearsal import answers
 from tests.rehearsal.__main__ import main, parser, rehearsal_of
+from tests.rehearsal.activations import main as activations_main
+from tests.rehearsal.activations import wrong
 from tests.rehearsal.build import LIBRARIES, NVML, NotBuilt, build, commands
 from tests.rehearsal.environment import GPUS, START, Rehearsal, environment, nvml_script
+from tests.rehearsal.weights import first_number, set_zero
 from tests.support.result_objects import result
 from tests.support.te_device import FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
@@ -103,6 +106,7 @@ def test_the_environment_puts_the_device_in_front_of_what_was_there(tmp_path: Pa
         "CUDA_REHEARSAL_NAME": "Rehearsal (no GPU), like NVIDIA H100 80GB HBM3",
         "CUDA_REHEARSAL_FAIL": "gemm",
         "CUDA_REHEARSAL_POWER": "/power",
+        "NVTE_FUSED_ATTN": "0",
     }
 
 
@@ -128,6 +132,7 @@ def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
 
 def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
     pool = patched("precision_agent.sampling.process_pool").ProcessPool([], 1, lambda: None)
+    pool._name = "transformer-engine"  # asked of a process otherwise
     provenance = pool.provenance()
     told = result().model_dump() | {
         "provenance": provenance.kind, "sources": provenance.sources, "simulated": provenance.simulated,
@@ -232,3 +237,45 @@ def test_nvmls_stand_in_has_the_devices_name_and_a_counter_of_what_was_drawn(tmp
     assert joules == pytest.approx([18, 93, 183, 183, 240])
     assert name == "Rehearsal (no GPU), like NVIDIA B200"
     assert millijoules == pytest.approx(450_000, abs=1)
+
+
+GELU = (
+    "void transformer_engine::unary_kernel<16, true, float, transformer_engine::Empty, &(float "
+    "transformer_engine::gelu<float, float>(float, transformer_engine::Empty const&)), __nv_bfloat16>(x)"
+)
+"""As Transformer Engine 2.20.2 names it, in every recipe; what it gives may be of another type."""
+DGELU = GELU.replace("unary_kernel", "unary_grad_kernel").replace("::gelu<", "::dgelu<")
+
+
+def test_one_activation_in_every_recipe_is_seen_and_another_is_told() -> None:
+    both = ["nvjet_sm90_tst_128x64", GELU, DGELU]
+    fp8 = [name.replace("__nv_bfloat16", "__nv_fp8_e4m3") for name in both]
+    assert wrong({"bf16": both, "fp8_current": fp8}) == ()
+    compiled = [*both[:1], "triton_poi_fused_add_gelu_0"]
+    told = wrong({"bf16": compiled, "fp8_current": fp8})
+    assert told == (
+        "bf16: Transformer Engine's kernels apply no GELU",
+        "bf16: another activation: triton_poi_fused_add_gelu_0",
+    )
+    small = [*both, "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(x)>(int)"]
+    assert wrong({"bf16": small})[0].startswith("bf16: another activation: void at::native")
+    assert wrong({}) == ("no trace",)
+
+
+def test_the_activations_of_a_runs_traces_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for recipe, names in {"bf16": [GELU, DGELU], "mxfp8": [DGELU]}.items():
+        events = [{"cat": "kernel", "name": name} for name in names] + [{"cat": "cpu_op", "name": "aten::tanh"}]
+        (tmp_path / f"trace-{recipe}.json").write_text(json.dumps({"traceEvents": events}))
+    assert activations_main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "mxfp8: Transformer Engine's kernels apply dgelu\n"
+    (tmp_path / "trace-mxfp8.json").unlink()
+    assert activations_main([str(tmp_path)]) == 0
+
+
+@pytest.mark.torch
+def test_the_first_number_of_a_tensor_is_read_and_set_where_it_lies() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = torch.tensor([3.0, 5.0], dtype=dtype)
+        assert first_number(tensor) == 3.0
+        set_zero([tensor])
+        assert tensor.tolist() == [0.0, 5.0]

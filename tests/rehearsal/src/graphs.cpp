@@ -201,12 +201,17 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
                                      cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, size_t* count) {
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData** edges,
+#endif
+                                     size_t* count) {
   Lock lock(all());
   if (id) *id = capture().id;
   if (graph) *graph = reinterpret_cast<cudaGraph_t>(capture().graph);
   if (dependencies) *dependencies = nullptr;
+#if CUDART_VERSION >= 13000
   if (edges) *edges = nullptr;
+#endif
   if (count) *count = 0;
   return cudaStreamIsCapturing(stream, status);
 }
@@ -234,7 +239,11 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count
   *count = of(graph)->nodes.size();
   return cudaSuccess;
 }
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*, size_t* count) {
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*,
+#if CUDART_VERSION >= 13000
+                                         cudaGraphEdgeData*,
+#endif
+                                         size_t* count) {
   *count = 0;
   return cudaSuccess;
 }

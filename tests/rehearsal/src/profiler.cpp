@@ -9,6 +9,12 @@
 
 #include "rehearsal.h"
 
+#if CUDART_VERSION >= 13000
+using ActivityKernel = CUpti_ActivityKernel10;
+#else
+using ActivityKernel = CUpti_ActivityKernel9;
+#endif
+
 namespace rehearsal {
 namespace {
 constexpr size_t kAlign = 8;
@@ -74,7 +80,7 @@ Record* add(CUpti_ActivityKind kind) {
 
 size_t bytes_of(const CUpti_Activity* record) {
   switch (record->kind) {
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return padded(sizeof(CUpti_ActivityKernel10));
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return padded(sizeof(ActivityKernel));
     case CUPTI_ACTIVITY_KIND_MEMCPY: return padded(sizeof(CUpti_ActivityMemcpy6));
     case CUPTI_ACTIVITY_KIND_MEMSET: return padded(sizeof(CUpti_ActivityMemset4));
     default: return padded(sizeof(CUpti_ActivityAPI));
@@ -109,7 +115,7 @@ void fill(Record* record, double from, double to, unsigned correlation) {
 }
 
 void record_kernel(const Job& job, double from, double to, unsigned correlation) {
-  auto* record = add<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  auto* record = add<ActivityKernel>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   if (!record) return;
   fill(record, from, to, correlation);
   record->name = profiler().names.insert(job.name).first->c_str();

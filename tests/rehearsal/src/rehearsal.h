@@ -3,8 +3,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#if CUDART_VERSION < 13000
-#error "The rehearsal needs the headers of CUDA 13: its signatures differ from those of older ones."
+#if CUDART_VERSION < 12080
+#error "The rehearsal needs the headers of CUDA 12.8 or newer: signatures of older ones differ."
 #endif
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Settings {
 const Settings& settings();
 
 constexpr size_t kContextBytes = size_t{600} << 20;  // what driver and context take of the memory
-constexpr int kCudaVersion = 13000;
+constexpr int kCudaVersion = CUDART_VERSION < 13000 ? CUDART_VERSION : 13000;
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 std::recursive_mutex& all();  // one lock over all state: nothing here is worth a finer one
