@@ -67,6 +67,13 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
   return launch_kernel(kernel, grid, block, stream, Call::launch);
 }
 
+#if CUDART_VERSION < 13000
+// What nvcc wrote before CUDA 13.
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**, size_t, cudaStream_t stream) {
+  return launch_kernel(function, grid, block, stream, Call::launch);
+}
+#endif
+
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* how, const void* function, void**) {
   return launch_kernel(function, how->gridDim, how->blockDim, how->stream, Call::launch_ex);
 }
