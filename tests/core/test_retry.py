@@ -12,7 +12,7 @@ from precision_api.report import ReportAttempt, ReportStatus
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results import ingest
 from precision_operator.core.results.ingest import NoResult
-from precision_operator.core.rollout.actions import Keeping, Start
+from precision_operator.core.rollout.actions import Collect, Keeping, Start
 from precision_operator.core.rollout.node_state import NodeState
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.retry import (
@@ -28,7 +28,7 @@ from precision_operator.core.rollout.retry import (
 )
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import summary
-from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried
+from tests.support.world import MINUTE, NOW, job, measured, nodes, observed, pod, profile, report, tried
 
 RETRY = Retry(limit=2, backoff_seconds=60)
 CRASH = NoResult("AgentCrashed", "It crashed.")
@@ -277,3 +277,81 @@ def test_a_node_that_is_never_scheduled_says_when_it_is_tried_again_and_waits_lo
         untils.append(node_state.message.removesuffix(".")[-20:])
     assert untils[0] == "2026-11-21T09:00:30Z"
     assert "2026-11-21T09:04:00Z" <= untils[1] <= "2026-11-21T09:05:00Z"
+
+
+LOST: list[tuple[list[str], int]] = [
+    (["NodeUnresponsive", "NodeLost"], 2),
+    (["Evicted", "Preempted", "Evicted"], 2),
+    (["NodeUnresponsive", "AgentCrashed", "NodeUnresponsive"], 2),
+    (["NodeUnresponsive", "PendingTooLong", "StoppedByAdmin", "PodLost"], 1),
+    (["NodeUnresponsive", "NodeUnresponsive", "Drained"], 0),
+]
+
+
+@pytest.mark.parametrize(("reasons", "times"), LOST)
+def test_attempts_that_were_lost_with_the_node_are_counted_until_it_is_drained(reasons: list[str], times: int) -> None:
+    status = ended_by(*reasons)
+    assert status.attempt is not None
+    assert (status.attempt.node_losses, status.quarantine) == (times, None)
+
+
+def test_the_third_attempt_in_a_row_that_is_lost_with_the_node_quarantines_it_at_once() -> None:
+    status = ended_by("NodeUnresponsive", "Evicted", "NodeLost")
+    assert status.quarantine is not None
+    assert (status.quarantine.reason, status.state) == ("NodeLost", "Quarantined")
+    assert status.failed_runs == 0, "no run has failed"
+    node_state = stand_of(status)
+    assert node_state.reason == "Quarantined"
+    assert node_state.message.startswith("3 attempts in a row ended without a result on it, the last by NodeLost.")
+
+
+def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again() -> None:
+    status = ended_by(*["NodeUnresponsive"] * 3)
+    assert stand_of(status, mark="now").reason == "AgentStarting"
+    again = ingest.failed_status(
+        NoResult("NodeUnresponsive", "Why.", "disrupted"), job(run="released"), report(status=status), NOW
+    )
+    assert again.attempt is not None
+    assert again.attempt.node_losses == 1
+    assert stand_of(again).reason == "BackingOff"
+
+
+def test_a_result_ends_the_row_of_losses() -> None:
+    good = ingest.finding(summary(job()), None, "no log")
+    status = ingest.read_status(good, job(attempt=3), report(status=ended_by(*["NodeLost"] * 2)), "pool", NOW)
+    assert status.attempt is not None
+    assert (status.attempt.node_losses, status.attempt.disruptions) == (0, 0)
+
+
+def test_who_took_the_pod_away_decides_what_the_attempt_says_of_the_node() -> None:
+    ends = {
+        "PreemptionByScheduler": ("Preempted", "Preempted"),
+        "EvictionByEvictionAPI": ("Evicted", "Drained"),
+        "DeletionByTaintManager": ("Evicted", "Drained"),
+        "TerminationByKubelet": ("Evicted", "Drained"),
+        "DeletionByPodGC": ("Evicted", "Drained"),
+        "AReasonOfAnotherVersion": ("Disrupted", "Disrupted"),
+    }
+    failed_job = job(finished="Failed")
+    for reason, (ready, drained) in ends.items():
+        taken = pod(failed_job, "Failed", disruption="Why.", disruption_reason=reason)
+        found = [ingest.summary_of(failed_job, taken, is_drained) for is_drained in (False, True)]
+        assert [end.reason for end in found if isinstance(end, NoResult)] == [ready, drained], reason
+        assert {end.outcome for end in found if isinstance(end, NoResult)} == {"disrupted"}
+
+
+def test_a_node_that_takes_no_pods_is_being_drained() -> None:
+    failed_job = job(finished="Failed")
+    fleets = {
+        "ready": nodes("n1"),
+        "cordoned": nodes("n1", unschedulable=True),
+        "to be deleted": nodes("n1", taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]),
+        "in maintenance": nodes("n1", taints=[{"key": "example.com/maintenance", "effect": "NoExecute"}]),
+        "not ready": nodes("n1", ready="Unknown"),
+    }
+    found = {name: plan(observed([profile()], fleet, jobs=(failed_job,))).actions[0] for name, fleet in fleets.items()}
+    assert [name for name, action in found.items() if isinstance(action, Collect) and action.drained] == [
+        "cordoned",
+        "to be deleted",
+        "in maintenance",
+    ]
