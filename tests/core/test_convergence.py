@@ -92,6 +92,7 @@ class Fleet(RuleBasedStateMachine):
         if uid is not None:
             self.cluster.away[uid] = self.cluster.nodes.pop(uid)
             self.cluster.holders.pop(name, None)
+            self.cluster.silent.pop(name, None)
 
     @precondition(lambda self: self.cluster.away)
     @rule(data=st.data())
@@ -124,6 +125,17 @@ class Fleet(RuleBasedStateMachine):
             del self.cluster.holders[name]
         elif self.uid_of(name) is not None and self.cluster.holder(name) is None:
             self.cluster.holders[name] = "team/train-0"
+
+    @rule(name=NODE_NAMES)
+    def a_kubelet_falls_silent_or_speaks_again(self, name: str) -> None:
+        if name in self.cluster.silent:
+            self.cluster.speak_again(name)
+        elif self.uid_of(name) is not None:
+            self.cluster.fall_silent(name)
+
+    @rule()
+    def the_node_controller_works(self) -> None:
+        self.cluster.look_after_silent_nodes()
 
     # Profiles.
 

@@ -290,18 +290,34 @@ class SimulatedCluster:
                 self.pods[name] = replace(pod, waiting_reason="ImagePullBackOff", waiting_message="not found")
                 continue
             node = next((n for n in self.nodes.values() if n["metadata"]["name"] == pod.node_name), None)
-            open_ = node is not None and not node["spec"]["unschedulable"] and pod.node_name not in self.unschedulable
+            open_ = (
+                node is not None
+                and not node["spec"]["unschedulable"]
+                and pod.node_name not in self.unschedulable | self.silent.keys()
+            )
             if pod.phase == "Pending" and open_ and self.holder(pod.node_name) is None:
                 since = {"scheduled_at": self.now, "started_at": self.now}
                 self.pods[name] = replace(pod, phase="Running", unschedulable="", **since)
                 if pod.node_name in self.dying:
-                    self._fall_silent(pod.node_name)
+                    self.fall_silent(pod.node_name)
             elif pod.phase == "Pending":
                 self.pods[name] = replace(pod, unschedulable="0/1 nodes are available")
 
-    def _fall_silent(self, name: str) -> None:
+    def fall_silent(self, name: str) -> None:
+        """The kubelet of a node is heard of no more."""
         self.silent[name] = self.now
         self._says(name, "Unknown")
+
+    def speak_again(self, name: str) -> None:
+        """It is heard of again, and ends the pods that were deleted meanwhile; their Jobs fail."""
+        del self.silent[name]
+        self._says(name, "True")
+        here = {uid: p for uid, p in self.pods.items() if p.live and p.node_name == name and p.deleting_since}
+        self.pods = {uid: pod for uid, pod in self.pods.items() if uid not in here}
+        for pod in here.values():
+            job = self.jobs.get(pod.job)
+            if job is not None and job.uid == pod.job_uid and job.finished is None:
+                self.jobs[pod.job] = replace(job, finished="Failed", finished_at=self.now)
 
     def _says(self, name: str, ready: str) -> None:
         for uid, node in self.nodes.items():
@@ -315,18 +331,17 @@ class SimulatedCluster:
         Until then nobody ends those pods, and their Jobs are given up and not over.
         """
         for name, since in list(self.silent.items()):
-            here = {uid: pod for uid, pod in self.pods.items() if pod.live and pod.node_name == name}
-            if self.now - since >= timedelta(minutes=20):
-                del self.silent[name]
-                self._says(name, "True")
-                self.pods = {uid: pod for uid, pod in self.pods.items() if uid not in here}
-            elif self.now - since >= timedelta(minutes=5):
-                gone_by = since + timedelta(minutes=5, seconds=30)
-                self.pods |= {uid: replace(pod, deleting_since=gone_by) for uid, pod in here.items()}
+            gone_by = since + timedelta(minutes=5, seconds=30)
+            for uid, pod in self.pods.items():
+                if pod.live and pod.node_name == name and self.now >= gone_by - timedelta(seconds=30):
+                    self.pods[uid] = replace(pod, deleting_since=gone_by)
+            if abs(self.now - since) >= timedelta(minutes=20):
+                self.speak_again(name)
 
     def running(self) -> list[str]:
         """Names of the Jobs whose agents run."""
-        return sorted(job.name for job in self.jobs.values() if self._phase(job) == "Running")
+        heard = (job for job in self.jobs.values() if job.node_name not in self.silent)
+        return sorted(job.name for job in heard if self._phase(job) == "Running")
 
     def _phase(self, job: JobView) -> str:
         pod = self.pods.get(job.uid)
@@ -393,13 +408,14 @@ class SimulatedCluster:
                 "Ramping",
                 *(RULES if not self.refusing else ()),
             }
-            if not (agents or decided.actions or resting):
+            if not (agents or decided.actions or resting or self.silent):
                 self.collect_garbage()
                 return
             for name in self.queued():
                 self.admit(name)
             self.create_pods()
             self.schedule()
+            self.look_after_silent_nodes()
             for name in self.running():
                 self.end(name, "succeeded")
             self.collect_garbage()
