@@ -105,6 +105,13 @@ def test_nodes_that_were_never_tried_come_before_one_that_was_and_the_longest_ag
     assert order == ["n3", "n4", "n2", "n1"], "a start that lies ahead is from a clock that has jumped back"
 
 
+def test_a_node_that_somebody_asks_for_comes_before_those_that_were_never_tried_once() -> None:
+    asked = report("n9", status=tried("succeeded", startedAt="2026-11-21T08:40:00Z"), rerun="now")
+    world = observed([profile()], nodes("n1", "n9"), reports=(asked,))
+    (start,) = (action for action in plan(world).actions if isinstance(action, Start))
+    assert start.facts.name == "n9"
+
+
 def test_nodes_that_no_agent_is_ever_scheduled_on_do_not_keep_the_others_waiting() -> None:
     cluster = SimulatedCluster()
     bad, good = {"a1", "a2"}, {f"n{i:02}" for i in range(20)}

@@ -50,6 +50,8 @@ PROBLEMS: dict[str, tuple[JobView, PodView | None, str, str]] = {
     "the pod is gone after the deadline": (LATE, None, "DeadlineExceeded", "failed"),
     "the kubelet never told the end": (FAILED, pod(FINISHED, "Failed"), "PodLost", "disrupted"),
     "never told, after the deadline": (LATE, pod(FINISHED, "Failed"), "DeadlineExceeded", "failed"),
+    "deleted by somebody": (FAILED, ended(exit_code=143, deleting_since=NOW), "PodLost", "disrupted"),
+    "deleted while it crashed": (FAILED, ended(exit_code=139, deleting_since=NOW), "AgentCrashed", "failed"),
     "evicted": (FAILED, ended(exit_code=143, disruption="node drained"), "Disrupted", "disrupted"),
     "out of memory": (FAILED, ended(exit_code=137, reason="OOMKilled"), "AgentOutOfMemory", "failed"),
     "killed at the deadline": (LATE, ended(exit_code=137), "DeadlineExceeded", "failed"),

@@ -30,7 +30,7 @@ from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import JobView, PodView, ReportView
+from precision_operator.core.observe.observed import JobView, PodView, ReportView, Termination
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.results.history import remembered
 from precision_operator.core.results.provenance import provenance_of
@@ -45,6 +45,8 @@ from precision_operator.core.rollout.retry import (
     spent,
 )
 
+KILLED = (137, 143)
+"""Exit codes of a container that was told to end: by SIGKILL, by SIGTERM."""
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
@@ -83,6 +85,8 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
     except WireError as error:
         if pod.disruption:
             return _disrupted(pod, drained)
+        if _was_deleted(pod, end):
+            return _without_end(job)
         if isinstance(error, AgentRefused):
             return _refused(error.reason, end.exit_code, error.message)
         return _unreadable(job, end.exit_code, end.reason, error)
@@ -106,6 +110,11 @@ def _disrupted(pod: PodView, drained: bool) -> NoResult:
     if drained:
         return NoResult("Drained", sentence("Drained", text=pod.disruption), "disrupted")
     return NoResult("Evicted", sentence("Evicted", by=by, text=pod.disruption), "disrupted")
+
+
+def _was_deleted(pod: PodView, end: Termination) -> bool:
+    """Whether somebody deleted the pod, and its container ended by the signal that follows."""
+    return pod.deleting_since is not None and end.exit_code in KILLED and end.reason != "OOMKilled"
 
 
 def _refused(name: str, exit_code: int, detail: str) -> NoResult:

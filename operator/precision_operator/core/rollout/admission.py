@@ -116,11 +116,19 @@ def admit(drafts: Sequence[ProfilePlan], observed: Observed, faults: list[Fault]
 def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
     """The places of the candidates: who was never tried, then who was tried longest ago; by name among equals.
 
-    So a node that is tried in vain again and again keeps none waiting that has not had its turn.
+    So a node that is tried in vain again and again keeps none waiting that has not had its turn. A node that somebody
+    has asked for by name comes before all, once: its next attempt is of the run that was asked for.
     """
     states = enumerate(draft.node_states)
-    eligible = {place: _last_tried(each, draft, now) for place, each in states if each.state == "eligible"}
+    eligible = {place: _turn(each, draft, now) for place, each in states if each.state == "eligible"}
     return sorted(eligible, key=lambda place: (eligible[place], place))
+
+
+def _turn(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> tuple[bool, datetime]:
+    """Sorts candidates: those that somebody asks for, unless the cluster has refused them, then by the last try."""
+    due = candidate.current.due if candidate.current is not None else None
+    is_asked_for = due == "RerunNode" and candidate.facts.uid not in draft.refusals
+    return not is_asked_for, _last_tried(candidate, draft, now)
 
 
 def _last_tried(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> datetime:
