@@ -109,11 +109,37 @@ def training_memory(
     model, plain, tokens = workload.model, workload.workload, workload.tokens_per_micro_batch
     if model is None or tokens is None:
         raise ValueError("bare shapes are no model: nothing is known of its memory")
-    split = Split(plain.tensor_parallel, plain.expert_parallel)
+    return memory_of(
+        model,
+        tokens,
+        Split(plain.tensor_parallel, plain.expert_parallel),
+        recipe,
+        optimizer_shards=plain.optimizer_shards if optimizer_shards is None else optimizer_shards,
+        gradient_bytes=gradient_bytes,
+        scope=scope,
+        kept_higher=kept_higher,
+        recompute=plain.recompute,
+        held=held,
+    )
+
+
+def memory_of(
+    model: ModelSpec,
+    tokens: int,
+    split: Split,
+    recipe: Recipe,
+    *,
+    optimizer_shards: int = 1,
+    gradient_bytes: int = FP32_GRADIENT_BYTES,
+    scope: Literal["all", "mlp"] = "all",
+    kept_higher: int = 0,
+    recompute: Literal["None", "Full"] = "None",
+    held: Held = FULL,
+) -> TrainingMemory:
+    """The same for a model by itself, with `tokens` in a micro batch."""
     layers = model.num_hidden_layers if held.layers is None else held.layers
     attention: Recipe = "bf16" if scope == "mlp" else recipe
     weights = _weights(model, layers, split, held)
-    shards = plain.optimizer_shards if optimizer_shards is None else optimizer_shards
     a_layer = _kept_by_attention(model, split, attention) + _kept_by_mlp(model, split, recipe)
     higher = _kept_by_attention(model, split, "bf16") + _kept_by_mlp(model, split, "bf16")
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
@@ -123,9 +149,9 @@ def training_memory(
     return TrainingMemory(
         weights=WEIGHT_BYTES * weights,
         gradients=gradient_bytes * weights,
-        optimizer=-(-OPTIMIZER_BYTES * weights // shards) if held.optimizer else 0,
+        optimizer=-(-OPTIMIZER_BYTES * weights // optimizer_shards) if held.optimizer else 0,
         quantized_weights=round((layers - kept_higher) * _quantized_weights(model, split, attention, recipe)),
-        activations=round(tokens * (kept if plain.recompute == "Full" else whole)),
+        activations=round(tokens * (kept if recompute == "Full" else whole)),
         peak_beside=round(tokens * max(head, _backward(model, split))),
     )
 

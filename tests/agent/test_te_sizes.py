@@ -10,9 +10,7 @@ from precision_agent.backends.te.sizes import (
     MOST_ROTATIONS,
     Trial,
     first_trial,
-    head_weights,
     ladder,
-    layer_weights,
     needed_bytes,
     rotations,
     second_depth,
@@ -21,7 +19,7 @@ from precision_agent.backends.te.sizes import (
     working_set_bytes,
 )
 from precision_api.presets import PRESETS
-from precision_api.shapes import WHOLE, Split, model_gemms
+from precision_api.shapes import WHOLE
 from precision_api.workload import SlidingWindow
 
 LLAMA = PRESETS["llama3-8b"].model
@@ -40,14 +38,6 @@ def test_rotated_buffers_together_are_at_least_twice_the_cache(working_set: int,
 def test_a_large_layer_is_not_rotated() -> None:
     assert rotations(working_set_bytes(8192, 4096, 28672), 50 << 20) == 1
     assert rotations(working_set_bytes(128, 1024, 1024, groups=8), 50 << 20) == 5
-
-
-@pytest.mark.parametrize("parts", [1, 2, 4])
-def test_a_layers_and_the_heads_weights_are_those_of_its_gemms(parts: int) -> None:
-    split = Split(tensor=parts)
-    forward = [gemm for gemm in model_gemms(LLAMA, 1, split) if gemm.pass_ == "fprop"]
-    assert layer_weights(LLAMA, split) == sum(gemm.k * gemm.n for gemm in forward if gemm.name != "lm_head")
-    assert head_weights(LLAMA, split) == sum(gemm.k * gemm.n for gemm in forward if gemm.name == "lm_head")
 
 
 def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:

@@ -83,6 +83,15 @@ def test_a_recipe_keeps_its_weights_in_both_directions_beside_the_bf16_ones(reci
     assert found.quantized_weights == pytest.approx(bytes_a_weight * matrices)
 
 
+@pytest.mark.parametrize("preset", ["llama3-8b", "codonfm-5b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_weights_that_are_kept_quantised_are_those_of_the_gemms(preset: str, parts: int) -> None:
+    wanted = workload(preset, tensor_parallel=parts)
+    forward = [gemm for gemm in wanted.gemms if gemm.pass_ == "fprop" and gemm.quantized]
+    held = sum(gemm.k * gemm.n * gemm.count for gemm in forward)
+    assert training_memory(wanted, "fp8_current").quantized_weights == pytest.approx(2 * held)
+
+
 def test_layers_and_attention_that_stay_in_bf16_take_its_bytes() -> None:
     bf16, mxfp8 = training_memory(workload(), "bf16"), training_memory(workload(), "mxfp8")
     kept = training_memory(workload(), "mxfp8", kept_higher=8)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precision_api.memory import Held, memory_of
+from precision_api.recipes import Recipe
 from precision_api.shapes import Split
 from precision_api.workload import ModelSpec
 
 MOST_ROTATIONS = 32
-BYTES_A_WEIGHT = 2 + 4 + 4 + 4 + 4
-"""BF16 weight, FP32 gradient, master weight and Adam's two moments; gradients in BF16 take two bytes less."""
 QUANTISED_BYTES_A_WEIGHT = 2
-"""FP8 weights in both directions: what each variant keeps of its own; FP4 keeps less."""
+"""FP8 weights in both directions, of a layer that is timed alone; FP4 keeps less."""
+WIDEST: Recipe = "mxfp8"
+"""Keeps the most bytes of a quantised weight."""
 MEMORY_SHARE = 0.85
 """Of the device's memory for the short model. Assumed, not tried on a GPU: the rest is the context's, the libraries'
 and fragmentation."""
@@ -48,33 +50,16 @@ def ladder(layers: int, head: bool, depth: int = 4) -> tuple[Trial, ...]:
     return tuple(steps)
 
 
-def layer_weights(model: ModelSpec, split: Split) -> int:
-    """Weights of the linear layers of one dense transformer layer on one GPU."""
-    qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width
-    up = (2 if model.gated_mlp else 1) * model.intermediate_size
-    return model.hidden_size * (qkv + model.attention_width + up + model.intermediate_size) // split.tensor
-
-
-def head_weights(model: ModelSpec, split: Split) -> int:
-    """Weights of the head on one GPU; 0 without one."""
-    return (model.vocab_size or 0) * model.hidden_size // split.tensor
-
-
 def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, variants: int) -> int:
     """A guess of the memory that a short model takes with `variants` variants, which share weights, gradients and
-    optimizer.
+    optimizer; each has quantised weights of its own.
 
-    Activations as flash attention leaves them; the logits in FP32, three times over, are the head's.
+    By the formula of the full model's memory. Graphs keep the activations of the first and of the other micro batches.
     """
-    weights = trial.layers * layer_weights(model, split) + (head_weights(model, split) if trial.head else 0)
-    inner = (3 if model.gated_mlp else 2) * model.intermediate_size // split.tensor
-    qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width // split.tensor
-    per_token = 2 * (5 * model.hidden_size + qkv + 2 * model.attention_width // split.tensor + inner)
-    activations = 2 * trial.layers * tokens * per_token  # of the first and of the other micro batches
-    logits = tokens * (model.vocab_size or 0) // split.tensor * (3 * 4 + 2 * 2) if trial.head else 0
-    own = QUANTISED_BYTES_A_WEIGHT * trial.layers * layer_weights(model, split)
-    states = BYTES_A_WEIGHT if trial.optimizer else 2 + 4
-    return weights * states + variants * own + activations + logits
+    held = Held(trial.layers, trial.head, embedding=False, optimizer=trial.optimizer)
+    bf16 = memory_of(model, tokens, split, "bf16", held=held)
+    own = memory_of(model, tokens, split, WIDEST, held=held)
+    return bf16.state + variants * own.quantized_weights + 2 * bf16.activations + bf16.peak_beside
 
 
 def unit_bytes(m: int, k: int, n: int, groups: int, l2_bytes: int) -> int:
