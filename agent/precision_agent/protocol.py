@@ -36,6 +36,12 @@ Part = Literal["layers", "head", "optimizer"]
 PARTS: tuple[Part, ...] = ("layers", "head", "optimizer")
 """What a power window replays: `layers` is one forward and backward pass through the layers that are there."""
 
+Load = Literal["gemms", "training"]
+"""What a variant is timed and profiled with: its GEMMs in turn, or its training step."""
+TracedPass = Literal["forward", "backward", "other"]
+GemmName = tuple[str, str]
+"""Name and pass of a GEMM case: equal in all modes."""
+
 FATAL_REASONS = frozenset({"cuda_error", "hung", "worker_died"})
 """After these the device's context is worth nothing: its process ends, and the variant is not tried again."""
 
@@ -99,9 +105,11 @@ class Sample:
     For a training case one call is one micro batch of the short model, and `regions` are the seconds of its parts: of
     the layers that ran (`layers_measured` of them together), of the head, and of one optimizer step of the layers and
     what else is in the short model (`optimizer_parameters` weights; None: those of the layers and the head). A region
-    that did not fit is left out. Nothing is recomputed, whatever the request says: that is added by arithmetic. `busy`
-    is GPU-busy over wall time; `running` the share of a power window in which calls ran, the rest of it are pauses.
+    that did not fit is left out. Nothing is recomputed, whatever the request says: that is added by arithmetic.
+    `running` is the share of a power window in which calls ran, the rest of it are pauses.
     `windowed_layers`: how many of `layers_measured` had the model's sliding window; None where nothing ran.
+    `holds_quantization`: of a prequantized case, that `seconds` are those of the step with its casts. Kernel-only time
+    is the GEMM kernels' share of them, which profiles tell after all windows.
     """
 
     seconds: float
@@ -113,47 +121,94 @@ class Sample:
     optimizer_parameters: int | None = None
     execution: Execution | None = None
     execution_reason: str = ""
-    busy: float | None = None
     running: float = 1.0
     windowed_layers: int | None = None
     weight_gradients: WeightGradients | None = None
+    holds_quantization: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledKernel:
-    """A kernel of the profiled step, all its launches in one pass and module together, seconds of one step."""
+    """A kernel of the profiled step, all its launches in one pass and module together, seconds of one step.
+
+    Of a moment in which several kernels run, each has its equal part.
+    """
 
     name: str
     seconds: float
-    pass_: Literal["forward", "backward", "other"] = "other"
+    pass_: TracedPass = "other"
     module: str = ""
     """`attention`, `mlp`, `head` or empty: where the module is known."""
 
 
 @dataclass(frozen=True, slots=True)
+class KernelSeconds:
+    """Seconds of the kernels of one GEMM, kernels that run at the same time counted once.
+
+    `gemm`: in which a GEMM kernel ran; `other`: in which only others did. `launches` GEMM kernels ran, on `streams`
+    streams.
+    """
+
+    gemm: float
+    other: float
+    launches: float = 1.0
+    streams: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """In which any kernel ran."""
+        return self.gemm + self.other
+
+    @property
+    def gemm_share(self) -> float | None:
+        """The GEMM kernels' part; None without kernels."""
+        return self.gemm / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """Kernels of a training step, mean of `steps` profiled ones, which took `step_seconds` of wall time each."""
+    """Kernels of one step of a load, mean of `steps` profiled ones.
+
+    `seconds`: in one step, that some kernel ran; of a training step without its optimizer. `start` to `end`
+    (CLOCK_MONOTONIC seconds): the profiled steps and the load right before them. `gemms`: of the load `gemms`, each
+    one's kernels, of a single GEMM.
+    """
 
     kernels: tuple[ProfiledKernel, ...]
-    step_seconds: float
+    seconds: float
     steps: int
-    busy: float | None = None
+    start: float = 0.0
+    end: float = 0.0
+    gemms: Mapping[GemmName, KernelSeconds] = field(default_factory=dict)
     unplaced: str = ""
     """Why it could not be told which module launched which kernel; empty where it could, or where there are none."""
+
+
+NO_KERNELS = Failure(
+    reason="no_kernels",
+    message="the profiler saw no kernel: CUPTI is missing, or another tool (Nsight, a DCGM job, CUPTI_* or "
+    "CUDA_INJECTION64_PATH in the environment) holds it; end that and measure again",
+)
+CLOCK_SECONDS = 0.5
+"""So much of the load before profiled steps shows the clock that they had: ten readings of a driver, and no more than a
+clock needs to follow a load."""
+
+
+def window_of_profile(began: float, ready: float) -> float:
+    """Where the window of profiled steps starts whose load ran from `began` to `ready`: its second half at most."""
+    return max((began + ready) / 2, ready - CLOCK_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """What shows from inside that the precision ran: quantizer flags, relative errors, bytes saved for backward.
 
-    `saved_bytes_ratio` is over BF16's. `gradient_quantization_share`: of the data gradients' kernel time, what
-    quantises the incoming gradient. `left_out`: what of the model the training step does not have.
+    `saved_bytes_ratio` is over BF16's. `left_out`: what of the model the training step does not have.
     """
 
     flags: Mapping[str, bool] = field(default_factory=dict)
     errors: NumericErrors | None = None
     saved_bytes_ratio: float | None = None
-    gradient_quantization_share: float | None = None
     left_out: tuple[str, ...] = ()
 
 
@@ -197,8 +252,8 @@ class Backend(Protocol):
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Builds, checks, captures and warms up all that `measure` needs, so that all GPUs can begin at once."""
 
-    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
-        """Runs the variant's load (training step, else GEMMs) so that clocks and temperature are its own."""
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
+        """Runs the variant's load (left out: training step, else GEMMs): clocks and temperature become its own."""
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         """About `seconds` of calls, at least one."""
@@ -215,8 +270,21 @@ class Backend(Protocol):
     def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
         """A training sample at another depth, to check the full-depth model with."""
 
-    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
-        """Kernels of profiled training steps (of GEMMs where there are none); the profiler's trace goes to `trace`."""
+    def own_gemm_calls(
+        self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
+    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+        """Seconds of each GEMM by the library's own call on quantised operands, timed by events within its load.
+
+        `repeats` times about `seconds` for all GEMMs together, after `lead_seconds` of load.
+        """
+
+    def profile(
+        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
+    ) -> Profile | Failure:
+        """Kernels of profiled steps right after `lead_seconds` of the same load; the profiler's trace goes to `trace`.
+
+        Never before the last timed window: what a profiler attaches to the process stays there and slows it down.
+        """
 
     def inspect(self, variant: Variant) -> Inspection:
         """Flags, errors and saved bytes of the variant, outside all timed windows."""

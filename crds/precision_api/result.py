@@ -142,6 +142,10 @@ class Verification(Record):
     saved_bytes_ratio: float | None = None
 
 
+GroupedPath = Literal["one_kernel", "several_streams", "one_stream"]
+"""How the GEMMs of experts ran: all in one kernel, or a kernel for each of them, side by side or in turn."""
+
+
 class GemmResult(Record):
     """One distinct GEMM in one recipe and mode; `count` times in a full model's step."""
 
@@ -156,6 +160,10 @@ class GemmResult(Record):
     mode: Mode
     seconds: Interval | None = None
     execution: Execution | None = Field(None, description="CUDA graph or eager; absent where there is no such choice.")
+    grouped: GroupedPath | None = Field(None, description="Of experts: how their GEMMs ran, by the kernels seen.")
+    own_call_seconds: Interval | None = Field(
+        None, description="Transformer Engine's GEMM call alone on quantised operands: a check of kernel-only seconds."
+    )
     failure: Failure | None = None
 
     @model_validator(mode="after")
@@ -359,6 +367,20 @@ class Loss(Record):
     failure: Failure | None = None
 
 
+class KernelProfiles(Record):
+    """How the kernels of one load were seen: profiles under load, after all timed windows, at their SM clock.
+
+    With a failure no figure is made of their shares; the names of kernels that were seen stand all the same.
+    """
+
+    load: Literal["gemms", "training"]
+    profiles: int = Field(ge=0, le=1000, description="At the clock of the windows.")
+    sm_mhz: float | None = Field(None, description="Mean SM clock of all GPUs while they were profiled.")
+    windows_sm_mhz: float | None = Field(None, description="The same in the timed windows of this load.")
+    seconds: float = Field(0.0, ge=0, description="Of load and profiles together.")
+    failure: Failure | None = None
+
+
 class Meaning(Record):
     """What the figures say of one recipe: docs/development/method.md, "What figures mean".
 
@@ -370,6 +392,9 @@ class Meaning(Record):
     gemm_share: float | None = Field(None, description="GEMMs' share of the baseline's step.")
     gemm_speedup: float | None = None
     expected_speedup: float | None = None
+    expected_interval: Interval | None = Field(
+        None, description="Of expected_speedup, from the intervals of the GEMMs' share and of their speedup."
+    )
     quantization_part: float | None = None
     other_part: float | None = None
 
@@ -386,10 +411,19 @@ class RecipeResult(Record):
     quantization_tax: float | None = Field(
         None, ge=0, le=1, description="Quantisation kernels' share of the time of GEMM and quantisation kernels."
     )
+    quantization_tax_interval: Interval | None = Field(
+        None, description="Of the tax, over the profiles; absent with fewer than two, or where a profile saw no cast."
+    )
     gradient_quantization_share: float | None = Field(
         None, ge=0, le=1, description="Quantisation's share of the data gradients' kernel time, of the GEMMs alone."
     )
-    cpu_bound: bool | None = Field(None, description="The GPU was busy less than 95 % of the wall time.")
+    cpu_bound: bool | None = Field(
+        None, description="Kernels ran in less than 95 % of the timed step, which was launched kernel by kernel."
+    )
+    kernel_time_share: float | None = Field(
+        None, ge=0, description="Time in which a kernel ran, over the timed step: below 1 by the gaps between kernels."
+    )
+    kernel_profiles: tuple[KernelProfiles, ...] = Field((), max_length=2)
     training: Training | None = None
     throttle: tuple[ThrottleShare, ...] = Field((), max_length=8)
     throttled: ThrottleShare | None = Field(None, description="The reason that marks the figures, beyond 0.1 %.")

@@ -98,6 +98,23 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     return _around(math.exp(fmean(logs)), logs)
 
 
+def widened(interval: Interval, *repeats: Sequence[float]) -> Interval:
+    """The same value with a wider interval, for factors in it that were found apart from its palindromes.
+
+    Each of `repeats` holds what the value, or a factor of it, comes to by each of some independent findings of that
+    factor. The half-widths of the logarithms add up in squares; an empty one adds nothing. ValueError for one that is
+    not positive or stands alone.
+    """
+    halves = [math.log(interval.upper / interval.value), *(_half_width(one) for one in repeats if one)]
+    factor = math.exp(math.hypot(*halves))
+    return Interval(value=interval.value, lower=interval.value / factor, upper=interval.value * factor, n=interval.n)
+
+
+def _half_width(values: Sequence[float]) -> float:
+    found = mean_interval(values)
+    return math.log(found.upper / found.value)
+
+
 def noise_floor(control: Interval | None) -> float:
     """How far from 1 a ratio must be to mean anything: the control's distance and half-width, at least 0.5 %."""
     if control is None:

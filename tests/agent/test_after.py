@@ -12,8 +12,9 @@ import pytest
 
 from precision_agent.cases import Case, TrainingCase, Variant, cases_of
 from precision_agent.protocol import Inspection, RegionName, Sample
-from precision_agent.results.profiling import look
+from precision_agent.results.profiling import Looking, look
 from precision_agent.results.train import Measured
+from precision_agent.run.stops import RunStops
 from precision_agent.sampling.sample import Samples
 from precision_api.request import TIMINGS, Timing
 from precision_api.resolution import resolve
@@ -59,9 +60,11 @@ def test_a_trace_that_was_asked_for_and_is_not_there_is_a_note(tmp_path: Path, a
     devices = devices_of(FakeBackend(profiles=lambda variant: silent))
     small = request(recipes=("bf16",))
     cases = cases_of(small, resolve(small.workload))
-    run = Measured(cases, Samples(0, {}, {}), resolve(small.workload), devices.machine().names)
+    samples = Samples(1, {}, {}, loads={("bf16", "training"): ()})
+    run = Measured(cases, samples, resolve(small.workload), devices.machine().names)
     trace = tmp_path / "traces" if asked else None
-    found = look(devices, small, run, cases.variants, lambda: None, lambda phase, done: None, trace)
+    stops = RunStops(lambda: False, lambda: 0.0, 600, 0)
+    found = look(Looking(devices, small, run, cases.variants, stops, trace=trace))
     assert found.notes["bf16"] == ((f"no trace was written: {silent.message}",) if asked else ())
 
 

@@ -244,15 +244,15 @@ def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but
 def test_one_gpu_that_ran_eagerly_is_told_though_the_others_replayed_graphs() -> None:
     cases = tiny()
 
-    def ran(execution: Execution, busy: float, reason: str = "") -> FakeBackend:
+    def ran(execution: Execution, reason: str = "") -> FakeBackend:
         def change(found: Sample) -> Sample:
-            return replace(found, execution=execution, busy=busy, execution_reason=reason)
+            return replace(found, execution=execution, execution_reason=reason)
 
         return _Changed(one_second, change=change)
 
-    devices = devices_of(ran("graph", 0.99), ran("eager", 0.7, "graph_unsupported: refused"))
+    devices = devices_of(ran("graph"), ran("eager", "graph_unsupported: refused"))
     fact = take(devices, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.all[-1]]
-    assert (fact.execution, fact.execution_reason, fact.busy) == ("eager", "graph_unsupported: refused", 0.7)
+    assert (fact.execution, fact.execution_reason) == ("eager", "graph_unsupported: refused")
 
 
 MILLI = 1e-3

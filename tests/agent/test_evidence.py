@@ -8,7 +8,6 @@ import pytest
 
 from precision_agent.precision.evidence import (
     KERNELS_TOLD,
-    cpu_bound,
     quantization_tax,
     unfused_attention,
     verification_of,
@@ -25,8 +24,8 @@ TE: Backend = "transformer-engine"
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
 
-def profile(*kernels: ProfiledKernel, busy: float | None = None) -> Profile:
-    return Profile(kernels, step_seconds=1.0, steps=10, busy=busy)
+def profile(*kernels: ProfiledKernel) -> Profile:
+    return Profile(kernels, seconds=1.0, steps=10)
 
 
 def test_the_tax_is_the_quantisation_kernels_share_and_a_norm_is_none_of_it() -> None:
@@ -133,11 +132,6 @@ def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
     found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection(), TE).kernels
     assert len(found) == KERNELS_TOLD
     assert [kernel.name for kernel in found[:2]] == ["kernel_0", "kernel_39"]
-
-
-@pytest.mark.parametrize(("busy", "expected"), [(0.5, True), (0.96, False), (None, None)])
-def test_a_gpu_that_waits_is_bound_by_its_cpu(busy: float | None, expected: bool | None) -> None:
-    assert cpu_bound(profile(busy=busy)) is expected
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_result_tells_what_each_phase_took_and_all_of_them_are_the_run() -> No
     ticks = count(1_000_000_000)
     clock = Clock(wall=lambda: float(next(ticks)))
     told = result(run_request(request_text(), "replay", ReplayOptions(), clock=clock))
-    assert [*told.phase_seconds] == ["preflight", "start", "probe", "prepare", "measure", "verify"]
+    assert [*told.phase_seconds] == ["preflight", "start", "probe", "prepare", "measure", "profile", "verify"]
     assert all(seconds >= 1 for seconds in told.phase_seconds.values())
     assert sum(told.phase_seconds.values()) == told.duration_seconds - 1  # a tick until the first phase begins
 
@@ -455,12 +455,14 @@ def test_what_a_profiled_step_shows_is_the_verdict_and_a_failed_one_is_a_note() 
     def profiles(variant: Variant) -> Profile | Failure:
         if variant.recipe == "bf16":
             return Failure(reason="failed", message="CUPTI is in use")
-        return Profile((ProfiledKernel("nvjet_tst_128x256_64x4_2x1_v_bz_TNT", 1.0),), 2.0, 10, busy=0.5)
+        return Profile((ProfiledKernel("nvjet_tst_128x256_64x4_2x1_v_bz_TNT", 1.0),), seconds=0.5, steps=10)
 
     found = on_fakes(FakeBackend(profiles=profiles))
     assert of(found, "nvfp4").verification.verdict == "fallback"
-    assert of(found, "nvfp4").cpu_bound is True
-    assert of(found, "bf16").notes == ("no kernels were seen: failed: CUPTI is in use",)
+    assert of(found, "nvfp4").kernel_time_share == pytest.approx(0.5)
+    assert of(found, "bf16").notes == tuple(
+        f"the kernels of the {load} give no figure: failed: CUPTI is in use" for load in ("GEMMs", "training step")
+    )
     assert result(found).recommendation.by_speed != "nvfp4"
 
 

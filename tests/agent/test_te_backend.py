@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import NEEDS
 from precision_agent.backends.te.graphs import declined
 from precision_agent.backends.te.plain import plain
@@ -104,7 +105,7 @@ def test_all_calls_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None
             sample(backend.measure(case, variant, 0.0))
         for part in ("layers", "head", "optimizer"):
             sample(backend.power_window(variant, part, 0.0, 0.0, 1))  # type: ignore[arg-type]
-        assert isinstance(backend.profile(variant, tmp_path / "trace.json"), Profile)
+        assert isinstance(backend.profile(variant, "training", 0.0, tmp_path / "trace.json"), Profile)
         assert isinstance(backend.inspect(variant), Inspection)
         assert backend.memory(variant).allocated_peak_bytes
     second = sample(backend.second_depth(bench.variant("nvfp4"), 0.0))
@@ -141,8 +142,7 @@ def test_bf16_goes_through_the_same_module_and_quantises_nothing() -> None:
 
 def test_prequantized_is_the_timed_step_times_the_gemms_share_of_its_kernels() -> None:
     bench, variant = Bench(), Variant("fp8_current", "fp8_current")
-    found = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), variant, 0.0))
-    assert us(found.seconds) == pytest.approx(GEMM["fp8_current"][1])
+    assert us(kernel_only(bench, variant, "dgrad")) == pytest.approx(GEMM["fp8_current"][1])
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 4])
@@ -152,17 +152,79 @@ def test_prequantized_holds_the_gemm_and_nothing_of_the_weights_cast(recipe: Any
     bench = Bench(asked=request(workload={"gradientAccumulation": accumulation}))
     variant = Variant(recipe, recipe)
     for pass_ in ("fprop", "dgrad", "wgrad"):
-        found = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), variant, 1e-4))
-        assert us(found.seconds) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
+        alone = GEMM[None if recipe == "bf16" else recipe][1]
+        assert us(kernel_only(bench, variant, pass_)) == pytest.approx(alone)
 
 
-def test_kernel_only_time_is_not_told_of_a_step_that_the_host_holds_up() -> None:
+def kernel_only(bench: Bench, variant: Variant, pass_: str) -> float:
+    """Timed seconds of a GEMM with its quantisation, times the share of its kernels that a profile shows."""
+    timed = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), variant, 1e-4))
+    assert timed.holds_quantization
+    profile = bench.backend.profile(variant, "gemms", 0.0)
+    assert isinstance(profile, Profile)
+    share = profile.gemms["qkv", pass_].gemm_share
+    assert share
+    return timed.seconds * share
+
+
+@pytest.mark.parametrize(("tag", "recipe"), [("v2.8", "fp8_delayed"), ("v2.20", "nvfp4"), ("v2.20", "bf16")])
+def test_the_librarys_own_call_takes_what_the_gemm_kernel_does(tag: str, recipe: Any) -> None:
+    bench, variant = Bench(tag, request(training=False)), Variant(recipe, recipe)
+    rows = bench.backend.own_gemm_calls(variant, 0.0, 0.0, 2)
+    assert not isinstance(rows, Failure), rows
+    assert len(rows) == 2
+    found = rows[0]
+    assert {name for name, _ in found} == {"qkv", "attn_out", "mlp_up", "mlp_down", "lm_head"}
+    alone = GEMM[None if recipe == "bf16" else recipe][1]
+    assert us(found["qkv", "wgrad"]) == pytest.approx(alone)
+    assert us(found["lm_head", "fprop"]) == pytest.approx(GEMM[None][1])
+    left = [one for one in bench.world.calls if one[0] == "pytorch.cpp_extensions.general_gemm"]
+    assert {"layout", "grad", "use_split_accumulator", "out_dtype"} <= left[0][1]
+
+
+def test_the_librarys_own_call_leaves_quantizers_as_they_were_and_experts_out() -> None:
+    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
+    bench.backend.own_gemm_calls(variant, 0.0, 0.0, 1)
+    unit = next(unit for key, unit in bench.backend._units.items() if key[0] == "fp8_current")
+    assert not isinstance(unit, Failure)
+    assert all(not one.columnwise_usage for one in recipes.quantizers(unit.modules[0]).values())
+    moe = Bench(asked=request(training=False, workload={"model": MODEL | {"moe": {"numExperts": 4, "topK": 2}}}))
+    found = moe.backend.own_gemm_calls(variant, 0.0, 0.0, 1)
+    assert not isinstance(found, Failure)
+    assert not [name for name, _ in found[0] if "expert" in name]
+
+
+def test_kernels_are_seen_without_the_gaps_between_them() -> None:
     bench, variant = Bench(), Variant("fp8_current", "fp8_current")
     bench.world.gpu.gap = 5.0
-    assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), variant, 0.0)).busy == pytest.approx(0.5, abs=0.1)
-    found = bench.backend.measure(bench.gemm("qkv", "fprop", "prequantized"), variant, 0.0)
+    timed = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), variant, 0.0))
+    profile = bench.backend.profile(variant, "gemms", 0.0)
+    assert isinstance(profile, Profile)
+    seen = profile.gemms["qkv", "dgrad"]
+    assert us(seen.seconds) == pytest.approx(GEMM["fp8_current"][1] + QUANTISE[1])
+    assert us(timed.seconds) == pytest.approx(us(seen.seconds) + 2 * 5.0)
+
+
+@pytest.mark.parametrize("load", ["gemms", "training"])
+def test_a_profile_without_kernels_is_a_failure_with_its_reason(load: Any) -> None:
+    bench, variant = Bench(blind=True), Variant("fp8_current", "fp8_current")
+    found = bench.backend.profile(variant, load, 0.0)
     assert isinstance(found, Failure)
-    assert found.reason == "cpu_bound"
+    assert found.reason == "no_kernels"
+
+
+def test_no_profiler_starts_while_a_variant_is_built_timed_or_loaded() -> None:
+    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
+    for case in (bench.gemm("qkv", "fprop", "prequantized"), bench.training):
+        assert bench.backend.prepare(case, variant) is None
+        sample(bench.backend.measure(case, variant, 0.0))
+    sample(bench.backend.settle(variant, 0.0, "gemms"))
+    sample(bench.backend.power_window(variant, "layers", 0.0, 0.0, 1))
+    sample(bench.backend.second_depth(variant, 0.0))
+    assert bench.engine.profiles == 0
+    found = bench.backend.profile(variant, "training", 0.0)
+    assert isinstance(found, Profile)
+    assert (bench.engine.profiles, bench.backend._trial) == (1, Trial(4)), "as deep as it was timed"
 
 
 def test_what_is_measured_with_an_early_case_is_handed_out_once() -> None:
@@ -276,7 +338,7 @@ def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_sh
     bench = Bench(asked=request(recipe_scope="mlp"))
     variant = bench.variant("nvfp4")
     bench.backend.prepare(bench.training, variant)
-    profile = bench.backend.profile(variant)
+    profile = bench.backend.profile(variant, "training", 0.0)
     assert isinstance(profile, Profile)
     classes: dict[str, set[str]] = {}
     for kernel in profile.kernels:
@@ -291,7 +353,7 @@ def test_in_scope_mlp_the_attention_keeps_the_baselines_recipe_as_its_kernels_sh
 def test_with_an_fp8_baseline_the_attention_runs_in_that() -> None:
     bench = Bench(asked=request(recipe_scope="mlp", baseline="fp8_current", recipes=("mxfp8",)))
     bench.backend.prepare(bench.training, bench.variant("mxfp8"))
-    profile = bench.backend.profile(bench.variant("mxfp8"))
+    profile = bench.backend.profile(bench.variant("mxfp8"), "training", 0.0)
     assert isinstance(profile, Profile)
     found = {classify(row.name).kernel_class for row in profile.kernels if row.module == "attention"}
     assert found == {"fp8", "not_a_gemm"}
@@ -377,9 +439,9 @@ def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_variants_which_com
         assert bench.backend.prepare(bench.gemm("qkv", "fprop"), variant) is None
         assert bench.backend.prepare(bench.training, variant) is None
     bench.engine.no_room_to_profile = 3  # two GEMMs and a model
-    assert isinstance(bench.backend.profile(two), Profile)
+    assert isinstance(bench.backend.profile(two, "training", 0.0), Profile)
     assert (bench.backend._units, list(bench.backend._models)) == ({}, ["fp8_current"])
-    found = bench.backend.profile(one)
+    found = bench.backend.profile(one, "training", 0.0)
     assert isinstance(found, Profile)
     assert {kernel.module for kernel in found.kernels} >= {"attention", "mlp", "head"}
     assert not bench.backend._units
@@ -391,14 +453,14 @@ def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_w
     for variant in (one, two):
         assert sample(bench.backend.measure(bench.training, variant, 0.0)).layers_measured == 4
     bench.engine.no_room_to_profile = 1
-    assert isinstance(bench.backend.profile(two), Profile)
+    assert isinstance(bench.backend.profile(two, "training", 0.0), Profile)
     bench.world.most_layers = 2
     for _ in range(2):
-        found = bench.backend.profile(one)
+        found = bench.backend.profile(one, "training", 0.0)
         assert isinstance(found, Failure)
         assert (found.reason, "layer 3" in found.message) == ("out_of_memory", True)
     bench.world.most_layers = 4
-    assert isinstance(bench.backend.profile(one), Profile)
+    assert isinstance(bench.backend.profile(one, "training", 0.0), Profile)
     assert bench.backend._trial == Trial(4)
 
 
@@ -406,7 +468,7 @@ def test_a_step_that_cannot_be_profiled_even_alone_is_out_of_memory() -> None:
     bench = Bench()
     assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
     bench.engine.no_room_to_profile = 99
-    found = bench.backend.profile(bench.variant("bf16"))
+    found = bench.backend.profile(bench.variant("bf16"), "training", 0.0)
     assert isinstance(found, Failure)
     assert (found.reason, "to profile" in found.message) == ("out_of_memory", True)
 

@@ -18,6 +18,7 @@ from precision_agent.protocol import Profile, Sample
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
+from precision_agent.sampling.profiles import Leads
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, Timing, request_json
 from precision_api.result import Failure, MeasurementResult, RecipeResult
@@ -59,7 +60,8 @@ def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest],
         limit(bench, tried)
         return Opened(LocalDevices([bench.backend]), SensorFacts())
 
-    return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), Surroundings(opener=opener))
+    around = Surroundings(opener=opener, leads=Leads(0.0005, 0.0005))
+    return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), around)
 
 
 def of(outcome: Outcome, recipe: Recipe) -> RecipeResult:
@@ -72,7 +74,7 @@ def of(outcome: Outcome, recipe: Recipe) -> RecipeResult:
 def test_a_new_process_builds_what_the_first_call_of_a_variant_needs(training: bool) -> None:
     asked = request(training=training, recipes=("bf16", "fp8_delayed"), workload={"model": THIN})
     assert isinstance(Bench(asked=asked).backend.settle(DELAYED, 0.0), Sample)
-    profile = Bench(asked=asked).backend.profile(DELAYED)
+    profile = Bench(asked=asked).backend.profile(DELAYED, "training" if training else "gemms", 0.0)
     assert isinstance(profile, Profile)
     assert profile.kernels
     inside = Bench(asked=asked).backend.inspect(DELAYED)

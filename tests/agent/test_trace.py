@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
+from precision_agent.backends.trace import Launch, kernel_seconds, kernels, launches, range_name, shares
+from precision_agent.protocol import KernelSeconds
 
 BF16 = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
 CAST = "void transformer_engine::cast_transpose_kernel<__nv_bfloat16>(float*)"
@@ -47,7 +46,7 @@ def test_a_kernel_belongs_to_the_ranges_that_were_open_at_its_launch_not_when_it
         ("backward", "", "layers_backward"),
         ("other", "", ""),
     ]
-    assert found[0].seconds == pytest.approx(30e-6)
+    assert found[0].end - found[0].start == pytest.approx(30e-6)
 
 
 def test_a_kernel_without_a_known_launch_is_counted_and_belongs_nowhere() -> None:
@@ -77,25 +76,34 @@ def test_the_gemms_share_counts_an_unknown_kernel_as_a_gemm() -> None:
         Launch(CAST, 6, 8, region="dgrad"),
         Launch("x9", 8, 10, region="dgrad"),
     ]
-    assert shares([*found, Launch(CAST, 0, 99, region="fprop")], "dgrad") == Shares(gemm=8, other=2)
-    assert Shares(8, 2).gemm_share == 0.8
-    assert Shares(0, 0).gemm_share is None
+    seen = shares([*found, Launch(CAST, 0, 99, region="fprop")], "dgrad", steps=2)
+    assert seen == KernelSeconds(gemm=4, other=1, launches=1, streams=1)
+    assert seen.gemm_share == 0.8
+    assert shares([], "dgrad", steps=2).gemm_share is None
 
 
 def test_what_ends_a_gemm_is_part_of_its_time() -> None:
     reduction = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasSplitKParams<float>)"
     found = [Launch(BF16, 0, 6, region="wgrad"), Launch(reduction, 6, 7, region="wgrad")]
-    assert shares(found, "wgrad") == Shares(gemm=7, other=0)
+    assert shares(found, "wgrad", steps=1) == KernelSeconds(gemm=7, other=0, launches=2, streams=1)
 
 
-def test_busy_counts_overlapping_kernels_once() -> None:
-    assert busy([Launch("a", 0, 4), Launch("b", 2, 5), Launch("c", 9, 10)]) == pytest.approx(0.6)
-    assert busy([]) is None
+def test_gemms_on_streams_that_run_side_by_side_take_the_time_of_one() -> None:
+    """Four experts at once after a cast: two thirds of the time are GEMMs', not the eight ninths of the sums."""
+    found = [Launch(CAST, 0, 1, region="fprop"), *(Launch(BF16, 1, 3, region="fprop", stream=n) for n in range(4))]
+    seen = shares(found, "fprop", steps=1)
+    assert (seen.gemm, seen.other, seen.launches, seen.streams) == (2, 1, 4, 4)
+    assert seen.gemm_share == pytest.approx(2 / 3)
+    assert {row.name: row.seconds for row in kernels(found, steps=1)} == {BF16: 2.0, CAST: 1.0}
+    assert kernel_seconds(found, steps=1) == 3
 
 
-@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 50)), min_size=1, max_size=30))
-def test_busy_is_the_covered_part_of_the_span(spans: list[tuple[int, int]]) -> None:
-    covered = {tick for start, length in spans for tick in range(start, start + length)}
-    first, last = min(start for start, _ in spans), max(start + length for start, length in spans)
-    found = busy([Launch("k", float(start), float(start + length)) for start, length in spans])
-    assert found == pytest.approx(len(covered) / (last - first))
+def test_a_cast_beside_a_gemm_takes_no_time_from_it() -> None:
+    seen = shares([Launch(BF16, 0, 4, region="dgrad"), Launch(CAST, 3, 5, region="dgrad")], "dgrad", steps=1)
+    assert (seen.gemm, seen.other) == (4, 1)
+
+
+def test_the_kernel_time_of_a_step_leaves_gaps_and_other_regions_out() -> None:
+    found = [Launch(BF16, 0, 4, region="a"), Launch(BF16, 9, 10, region="a"), Launch(CAST, 20, 30, region="b")]
+    assert kernel_seconds(found, steps=2, regions=("a",)) == 2.5
+    assert kernel_seconds([], steps=2) == 0

@@ -18,19 +18,24 @@ import torch
 from precision_agent.backends.te import api, recipes
 from precision_agent.backends.te.api import Owner, load, missing
 from precision_agent.backends.te.engine import CudaEngine
-from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, sample_of
+from precision_agent.backends.te.gemm_tier import Unit, sample_of
+from precision_agent.backends.te.graphs import by_name
 from precision_agent.backends.te.modules import LinearShape
+from precision_agent.backends.te.profiles import profile_of_units
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_agrees, depth_check, depth_of
 from precision_agent.method.loss import divergence
+from precision_agent.precision.evidence import CPU_BOUND
 from precision_agent.precision.kernels import classify, share_by_class
 from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
 from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
+from precision_agent.results.kernel_shares import MOST_KERNEL_TIME
 from precision_api.recipes import RECIPE_NAMES, Recipe, support
-from precision_api.request import MeasurementRequest
+from precision_api.request import MeasurementRequest, Mode
 from precision_api.resolution import resolve
 from precision_api.result import Failure
+from precision_api.shapes import PASSES
 
 pytestmark = [
     pytest.mark.gpu,
@@ -117,10 +122,14 @@ def test_a_layers_errors_quantizers_kernels_and_graph_are_the_recipes(
     assert unit.program.execution == "graph", unit.program.reason
     with engine.stream():
         timings = unit.measure(0.2)
+        found = profile_of_units(engine, [unit], 0.5, None)
     assert all(spent > 0 for spent in timings.seconds.values())
-    assert unit.told.busy is not None
-    assert unit.told.busy > 0.9
-    assert all(0 < (told.gemm_share or 0) <= 1 for told in unit.told.kernels.values())
+    assert not isinstance(found, Failure), found
+    profile, (by_pass,) = found
+    assert profile.end > profile.start
+    step = sum(by_name(timings, PASSES).values())
+    assert CPU_BOUND <= sum(kernels.seconds for kernels in by_pass.values()) * unit.copies / step <= MOST_KERNEL_TIME
+    assert all(0 < (kernels.gemm_share or 0) <= 1 for kernels in by_pass.values())
 
 
 @pytest.mark.parametrize("recipe", ["fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4"])
@@ -179,7 +188,7 @@ def test_a_training_step_is_measured_and_profiled_in_every_recipe(backend: Trans
         assert 1.2 < ratio < 3.5
         for part in ("layers", "head", "optimizer"):
             assert sample(backend.power_window(variant, part, 0.2, 0.0, 0)).seconds > 0  # type: ignore[arg-type]
-    profile = backend.profile(cases.variants[0], tmp_path / "trace.json")
+    profile = backend.profile(cases.variants[0], "training", 0.2, tmp_path / "trace.json")
     assert isinstance(profile, Profile)
     assert {"attention", "mlp", "head"} <= {kernel.module for kernel in profile.kernels}
     assert (tmp_path / "trace.json").stat().st_size > 0
@@ -192,7 +201,7 @@ def test_in_scope_mlp_the_attentions_kernels_are_bf16(te: api.Api) -> None:
     assert cases.training
     variant = Variant("fp8_current", "fp8_current")
     assert made.prepare(cases.training, variant) is None
-    profile = made.profile(variant)
+    profile = made.profile(variant, "training", 0.2)
     assert isinstance(profile, Profile)
     by_module = {
         module: share_by_class((row.name, row.seconds) for row in profile.kernels if row.module == module)
@@ -250,14 +259,15 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
     unit = unit_of(te, engine, recipe)
     with engine.stream():
         timings = unit.measure(0.5)
+        found = profile_of_units(engine, [unit], 0.5, None)
+    assert not isinstance(found, Failure), found
+    kernels = found[1][0]["fprop"]
     case = GemmCase("x", "fprop", SHAPE.m, SHAPE.k, SHAPE.n, 1, "autocast")
-    whole, alone = (
-        sample(sample_of(replace(case, mode=mode), timings, unit.told, unit.program, unit.rotated)).seconds  # type: ignore[arg-type]
-        for mode in ("autocast", "prequantized")
-    )
-    kernels = unit.told.kernels["fprop"].gemm / PROFILED_STEPS
+    modes: tuple[Mode, ...] = ("autocast", "prequantized")
+    whole, rest = (sample_of(replace(case, mode=mode), timings, unit).seconds for mode in modes)
+    alone = rest * (kernels.gemm_share or 0.0)
     assert alone <= 1.005 * whole
-    assert alone > 0.9 * kernels / unit.rotated
+    assert alone > 0.9 * kernels.gemm
 
 
 def test_less_is_saved_for_the_backward_pass_in_fp8(backend: TransformerEngine) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.protocol import (
     Device,
+    GemmName,
     Inspection,
+    Load,
     LossPlan,
     LossTrack,
     Part,
@@ -45,6 +47,7 @@ class FakeBackend:
     profiles: Callable[[Variant], Profile | Failure] = lambda variant: NOT_THERE
     depths: Callable[[Variant], Sample | Failure] = lambda variant: NOT_THERE
     inspects: Callable[[Variant], Inspection] = lambda variant: Inspection()
+    own_calls: Callable[[Variant], Mapping[GemmName, float] | Failure] = lambda variant: NOT_THERE
     uuid: str | None = None
     name: Backend = "replay"
     now: float = 0.0
@@ -65,7 +68,7 @@ class FakeBackend:
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         return self.prepares(case, variant)
 
-    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         self.settled.append((variant.label, seconds))
         return self._sample(1.0, seconds)
 
@@ -85,7 +88,17 @@ class FakeBackend:
     def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
         return self.depths(variant)
 
-    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
+    def own_gemm_calls(
+        self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
+    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+        self.asked.append((variant.label, "own calls"))
+        found = self.own_calls(variant)
+        return found if isinstance(found, Failure) else (found,) * repeats
+
+    def profile(
+        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
+    ) -> Profile | Failure:
+        self.asked.append((variant.label, f"profile/{load}"))
         return self.profiles(variant)
 
     def inspect(self, variant: Variant) -> Inspection:

@@ -47,6 +47,10 @@ class World:
     lies: Mapping[str, Any] = field(default_factory=dict)
     chance: Random = field(default_factory=lambda: Random(0))
     quantised_weights: int = 0
+    own_call_slower: float = 1.0
+    """How many times as long general_gemm takes as the modules' GEMM."""
+    casts: Mapping[Recipe, float] = field(default_factory=dict)
+    """Microseconds of a recipe's cast, where it is another than QUANTISE's."""
     pending: dict[int, Any] = field(default_factory=dict)
 
     def bind(self, symbol: str, *arguments: Any, **named: Any) -> dict[str, Any]:
@@ -59,6 +63,11 @@ class World:
     @property
     def recipe(self) -> Any | None:
         return self.autocasts[-1] if self.autocasts else None
+
+    def quantise(self, recipe: Recipe) -> None:
+        """Runs a cast."""
+        name, microseconds = QUANTISE
+        self.gpu.kernel(name, self.casts.get(recipe, microseconds))
 
 
 @cache
@@ -81,6 +90,13 @@ class FakeRecipe:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Quantised:
+    """A tensor as a quantizer of this recipe leaves it."""
+
+    recipe: Recipe
+
+
 class _Product(torch.autograd.Function):
     """x W^T with quantised operands; the weight's gradient is put off where the module says so."""
 
@@ -90,9 +106,9 @@ class _Product(torch.autograd.Function):
         name = recipe.ours if recipe else "bf16"
         module.seen(recipe, x)
         if recipe:
-            world.gpu.kernel(*QUANTISE)
+            world.quantise(name)
             if first is not False:
-                world.gpu.kernel(*QUANTISE)
+                world.quantise(name)
                 world.quantised_weights += 1
         world.gpu.kernel(*GEMM[name if recipe else None])
         ctx.save_for_backward(x, weight)
@@ -104,7 +120,7 @@ class _Product(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         module, world = ctx.module, ctx.module.world
         if ctx.recipe:
-            world.gpu.kernel(*QUANTISE)
+            world.quantise(ctx.name)
         world.gpu.kernel(*GEMM[ctx.name if ctx.recipe else None])
         dx = _times(world, dy, weight.t(), ctx.name).to(x.dtype)
 
@@ -177,7 +193,16 @@ class _Holder(torch.nn.Module):
 
 
 def _quantizers(world: World, recipe: FakeRecipe, module: Any) -> dict[str, Any]:
-    kind = type(QUANTIZER[recipe.name], (), {})
+    def quantise(self: Any, tensor: torch.Tensor) -> Quantised:
+        assert self.rowwise_usage
+        assert self.columnwise_usage
+        return Quantised(recipe.ours)
+
+    def set_usage(self: Any, *, rowwise: bool, columnwise: bool) -> None:
+        self.rowwise_usage, self.columnwise_usage = rowwise, columnwise
+
+    usual = {"__call__": quantise, "set_usage": set_usage, "rowwise_usage": True, "columnwise_usage": False}
+    kind = type(QUANTIZER[recipe.name], (), usual)
 
     def made(role: str) -> Any:
         found = kind()
@@ -199,6 +224,8 @@ def fake_api(tag: str, world: World) -> Api:
     """The tag's API. TypeError at a call that its signature does not take."""
     made = _Maker(tag, world)
     pytorch = SimpleNamespace(
+        cpp_extensions=SimpleNamespace(general_gemm=made.general_gemm()),
+        module=SimpleNamespace(base=SimpleNamespace(get_workspace=lambda: torch.empty(1))),
         Linear=made.linear("pytorch.Linear"),
         GroupedLinear=made.grouped(),
         TransformerLayer=made.layer(),
@@ -398,6 +425,18 @@ class _Maker:
                 _update(world.pending)
 
         return self.named(symbol, enter)
+
+    def general_gemm(self) -> Any:
+        world, symbol = self.world, "pytorch.cpp_extensions.general_gemm"
+
+        def call(*arguments: Any, **named: Any) -> tuple[Any, ...]:
+            given = world.bind(symbol, *arguments, **named)
+            recipe = given["A"].recipe if isinstance(given["A"], Quantised) else None
+            name, microseconds = GEMM[recipe]
+            world.gpu.kernel(name, microseconds * world.own_call_slower)
+            return None, None, None, None
+
+        return self.named(symbol, call)
 
     def manager(self) -> Any:
         world = self.world

@@ -7,7 +7,7 @@ import signal
 import time
 
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
-from precision_agent.protocol import Device, Part, Probe, Refusal, Sample
+from precision_agent.protocol import Device, Load, Part, Probe, Refusal, Sample
 from precision_api.exits import BACKEND_UNAVAILABLE
 from precision_api.request import MeasurementRequest
 from precision_api.result import Failure, Gpu, Memory, Software
@@ -35,7 +35,7 @@ class WorkerBackend(FakeBackend):
         environment = {"NVTE_EXAMPLE": "1"}
         return Device("H200" if gpu else "CPU", Software(agent="0.1.0", stack_hash="0123"), gpu, environment)
 
-    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         return self.measure(PROBE, variant, seconds)
 
     def power_window(

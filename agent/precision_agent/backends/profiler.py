@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import warnings
@@ -22,17 +23,28 @@ def annotated(name: str) -> AbstractContextManager[Any]:
     return made
 
 
-def profiled(work: Callable[[], None], wait: Callable[[], None], keep: Path | None = None) -> Mapping[str, Any]:
+def profiled(
+    work: Callable[[], None],
+    wait: Callable[[], None],
+    keep: Path | None = None,
+    lead: Callable[[], None] = lambda: None,
+) -> Mapping[str, Any]:
     """The trace of `work`, in Chrome's format, and a copy of it at `keep`. `wait` returns when the device is done.
 
-    Activities of CPU and CUDA: the CPU's are needed for the ranges and the launches.
+    `lead` runs right before it, with the profiler ready but not recording: the device is under load when `work` begins,
+    not at rest as the profiler's start leaves it. Activities of CPU and CUDA: the CPU's are needed for the ranges and
+    the launches.
     """
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     wait()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Profiler clears events")  # there is one cycle only
         warnings.filterwarnings("ignore", message=".*CUDA is not available")
-        with torch.profiler.profile(activities=activities) as profiler:
+        order = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+        with torch.profiler.profile(activities=activities, schedule=order) as profiler:
+            lead()
+            wait()
+            profiler.step()
             work()
             wait()
     return trace_of(profiler, keep)
@@ -45,7 +57,9 @@ def trace_of(profiler: Any, keep: Path | None = None) -> Mapping[str, Any]:
         profiler.export_chrome_trace(str(path))
         if keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, keep)
+            whole = keep.with_name(f".{keep.name}.{os.getpid()}")  # all GPUs' processes may keep theirs: one stays
+            shutil.copyfile(path, whole)
+            whole.replace(keep)
         trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     return trace
 

@@ -24,7 +24,9 @@ from precision_agent.method.loss import source
 from precision_agent.method.short_memory import short_memory
 from precision_agent.protocol import (
     Device,
+    GemmName,
     Inspection,
+    Load,
     LossPlan,
     LossTrack,
     Part,
@@ -134,7 +136,7 @@ class Replay:
         """Nothing is to be prepared."""
         return None
 
-    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         """Lets the drift go on."""
         return Sample(seconds, 1, *self._advance(seconds))
 
@@ -171,7 +173,15 @@ class Replay:
         """None: at any depth it would be the same arithmetic again."""
         return NOT_REPLAYED
 
-    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
+    def own_gemm_calls(
+        self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
+    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+        """None: no kernel-only time is made of shares here."""
+        return NOT_REPLAYED
+
+    def profile(
+        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
+    ) -> Profile | Failure:
         """None: no kernel runs."""
         return NOT_REPLAYED
 

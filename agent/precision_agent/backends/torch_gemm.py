@@ -16,17 +16,18 @@ from time import monotonic
 import torch
 
 from precision_agent import __version__
-from precision_agent.backends.profiler import profiled, told_modules
 from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, GemmPass, fp8_product
+from precision_agent.backends.torch_profile import profile_of_steps
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
-from precision_agent.backends.trace import busy, kernels, launches
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
 from precision_agent.protocol import (
     Device,
+    GemmName,
     Inspection,
+    Load,
     LossPlan,
     LossTrack,
     Part,
@@ -53,7 +54,6 @@ CPU_CACHE_BYTES = 32 << 20
 """Taken for the last-level cache of a CPU, which is not asked."""
 MOST_COPIES = 16
 TOLD_VARIABLES = ("CUBLAS", "CUDA_", "NVTE_", "NVIDIA_", "NCCL_", "PYTORCH_", "TORCH_", "OMP_NUM_THREADS")
-PROFILED_STEPS = 10
 
 
 class TorchGemm:
@@ -114,7 +114,7 @@ class TorchGemm:
         self._wait()
         return None
 
-    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         """The variant's training step, else small GEMMs of its recipe."""
         model = self._models.get(variant.label)
         if model:
@@ -158,20 +158,22 @@ class TorchGemm:
         model.step(self._wait)
         return timed(model, seconds, self._wait)
 
-    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
-        """Kernels of training steps on a GPU."""
-        model = self._models.get(variant.label)
-        if not self._cuda or model is None:
+    def own_gemm_calls(
+        self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
+    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+        """None: no kernel-only time is made of shares here."""
+        return Failure(reason="not_available", message="plain torch times its GEMMs alone")
+
+    def profile(
+        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
+    ) -> Profile | Failure:
+        """Kernels of training steps on a GPU; its GEMMs are timed without anything around them."""
+        if not self._cuda:
             return Failure(reason="not_available", message="kernel names are not available on the CPU")
-
-        def steps() -> None:
-            for _ in range(PROFILED_STEPS):
-                model.step(_nothing)
-
-        with told_modules(model.told_parts()):
-            found = launches(profiled(steps, self._wait, trace))
-        step = timed(model, 0.0, self._wait).seconds
-        return Profile(kernels(found, PROFILED_STEPS), step, PROFILED_STEPS, busy(found))
+        model = self._models.get(variant.label)
+        if load == "gemms" or model is None:
+            return Failure(reason="not_available", message="plain torch profiles a training step only")
+        return profile_of_steps(model, lead_seconds, self._wait, trace)
 
     def inspect(self, variant: Variant) -> Inspection:
         """The errors of the probe."""

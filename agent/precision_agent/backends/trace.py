@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from precision_agent.precision.kernels import classify
-from precision_agent.protocol import ProfiledKernel
+from precision_agent.precision.occupancy import Span, divided, union
+from precision_agent.protocol import KernelSeconds, ProfiledKernel, TracedPass
 
-TracedPass = Literal["forward", "backward", "other"]
 PREFIX = "pp"
 GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
@@ -24,7 +24,7 @@ OF_A_GEMM = frozenset({"splitk-reduction", "cublaslt-epilogue"})
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One run of a kernel: seconds, start and end on the GPU's clock, and the ranges around its launch."""
+    """One run of a kernel: start and end (seconds on the GPU's clock), its stream, and the ranges around its launch."""
 
     name: str
     start: float
@@ -32,11 +32,18 @@ class Launch:
     pass_: TracedPass = "other"
     module: str = ""
     region: str = ""
+    stream: int | None = None
 
     @property
-    def seconds(self) -> float:
-        """How long it ran."""
-        return self.end - self.start
+    def span(self) -> Span:
+        """From start to end."""
+        return self.start, self.end
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is a GEMM or ends one. So is what no rule knows: kernel-only time is never told too small."""
+        read = classify(self.name)
+        return read.kernel_class != "not_a_gemm" or read.rule in OF_A_GEMM
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +75,39 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
     return tuple(sorted(found, key=lambda launch: launch.start))
 
 
-def busy(found: Iterable[Launch]) -> float | None:
-    """Share of the time from the first start to the last end in which something ran (0 to 1); None without work."""
-    spans = sorted((launch.start, launch.end) for launch in found)
-    if not spans or spans[-1][1] <= spans[0][0]:
-        return None
-    covered, until = 0.0, spans[0][0]
-    for start, end in spans:
-        covered += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return min(1.0, covered / (until - spans[0][0]))
+def shares(found: Iterable[Launch], region: str, steps: int) -> KernelSeconds:
+    """Kernel seconds of a region in one of `steps` steps, kernels that run at the same time counted once.
+
+    Where a cast runs beside a GEMM, that time is the GEMM's.
+    """
+    inside = [launch for launch in found if launch.region == region]
+    gemms = [launch for launch in inside if launch.multiplies]
+    alone = union([launch.span for launch in gemms])
+    whole = union([launch.span for launch in inside])
+    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, _width(gemms))
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Seconds of the kernels of one region by what they do."""
-
-    gemm: float
-    other: float
-
-    @property
-    def gemm_share(self) -> float | None:
-        """The GEMMs' part of the region's kernels; None without kernels."""
-        whole = self.gemm + self.other
-        return self.gemm / whole if whole > 0 else None
+def _width(gemms: Iterable[Launch]) -> int:
+    """How many streams they ran on; 0 without kernels, and 1 where the trace does not tell streams."""
+    return len({launch.stream for launch in gemms})
 
 
-def shares(found: Iterable[Launch], region: str) -> Shares:
-    """Kernel seconds of a region. What no rule knows counts as a GEMM: kernel-only time is never told too small."""
-    gemm = other = 0.0
-    for launch in found:
-        if launch.region != region:
-            continue
-        read = classify(launch.name)
-        if read.kernel_class == "not_a_gemm" and read.rule not in OF_A_GEMM:
-            other += launch.seconds
-        else:
-            gemm += launch.seconds
-    return Shares(gemm, other)
+def kernel_seconds(found: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:
+    """In one of `steps` steps the time in which some kernel of these regions ran; left out: of all work."""
+    chosen = None if regions is None else set(regions)
+    return union([launch.span for launch in found if chosen is None or launch.region in chosen]) / steps
 
 
 def kernels(found: Iterable[Launch], steps: int) -> tuple[ProfiledKernel, ...]:
-    """Launches added up by name, pass and module, as seconds of one of `steps` steps, the longest first."""
+    """Launches added up by name, pass and module, as seconds of one of `steps` steps, the longest first.
+
+    A moment in which n kernels run is an n-th for each: the rows add up to the time that passed.
+    """
+    ran = list(found)
     seconds: dict[tuple[str, TracedPass, str], float] = {}
-    for launch in found:
+    for launch, spent in zip(ran, divided([launch.span for launch in ran]), strict=True):
         key = (launch.name, launch.pass_, launch.module)
-        seconds[key] = seconds.get(key, 0.0) + launch.seconds / steps
+        seconds[key] = seconds.get(key, 0.0) + spent / steps
     rows = sorted(seconds.items(), key=lambda row: -row[1])
     return tuple(ProfiledKernel(name, spent, pass_, module) for (name, pass_, module), spent in rows)
 
@@ -135,4 +129,5 @@ def _launch(event: Mapping[str, Any], called: float | None, ranges: list[_Range]
             if open_.start <= called <= open_.end:
                 pass_, module, region = open_.pass_ or pass_, open_.module or module, open_.region or region
     known: TracedPass = "forward" if pass_ == "forward" else "backward" if pass_ == "backward" else "other"
-    return Launch(str(event.get("name", "")), start, end, known, module, region)
+    stream = event.get("args", {}).get("stream")
+    return Launch(str(event.get("name", "")), start, end, known, module, region, stream)

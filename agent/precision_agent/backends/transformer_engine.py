@@ -6,7 +6,7 @@ The CUDA path was never run on a GPU: its control flow, arithmetic and every cal
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,23 +17,28 @@ from precision_agent.backends.te import probe as probing
 from precision_agent.backends.te import recipes, sizes
 from precision_agent.backends.te.api import Api, Unusable, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
-from precision_agent.backends.te.gemm_tier import PROFILED_STEPS, Unit, gradient_share, sample_of, shape_of
+from precision_agent.backends.te.gemm_tier import Unit, sample_of, shape_of
 from precision_agent.backends.te.graphs import declined
 from precision_agent.backends.te.loss_runs import loss_run
 from precision_agent.backends.te.machine import device_of
 from precision_agent.backends.te.modules import LinearShape
+from precision_agent.backends.te.own_gemm import general_gemm, own_seconds
 from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.prober import Asks, Prober
 from precision_agent.backends.te.problem import Problem, problem_of
+from precision_agent.backends.te.profiles import profile_of_model, profile_of_units
 from precision_agent.backends.te.saved import saved_bytes_ratio
-from precision_agent.backends.te.training_runs import profile_of, training_sample, window
+from precision_agent.backends.te.training_runs import training_sample, window
 from precision_agent.backends.te.training_tier import Shared, VariantModel
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.protocol import (
     Device,
+    GemmName,
     Inspection,
+    KernelSeconds,
+    Load,
     LossPlan,
     LossTrack,
     Part,
@@ -114,14 +119,14 @@ class TransformerEngine:
             found = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
         return found if isinstance(found, Failure) else None
 
-    def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         """The variant's training step, else its GEMMs in turn."""
         self._taken.clear()
         with self._engine.stream():
-            model = self._made(variant)
+            model = self._made(variant) if load != "gemms" else None
             if model:
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
-            units = self._units_of(variant.label, SHARED)
+            units = self._built(variant) if load == "gemms" else self._units_of(variant.label, SHARED)
             if not units:
                 return Failure(
                     reason="nothing_prepared", message=f"{variant.label} has neither a model nor a GEMM to run"
@@ -146,8 +151,7 @@ class TransformerEngine:
             cases = self._cases[variant.label, *self._key(case, variant)[1:]]
             timings = unit.measure(seconds * len(cases))
             for one in cases:
-                found = sample_of(one, timings, unit.told, unit.program, unit.rotated)
-                self._taken[variant.label, one] = found
+                self._taken[variant.label, one] = sample_of(one, timings, unit)
             return self._taken.pop((variant.label, case))
 
     def power_window(
@@ -176,28 +180,96 @@ class TransformerEngine:
             if depth is None:
                 return Failure(reason="no_other_depth", message="the model has one layer")
             shared = (self._api, self._engine, self._problem, replace(self._trial, layers=depth))
+            lent = set(self._models)
             self._drop_all()
+            self._lent |= lent  # profiled afterwards, as deep as they were timed
+            self._given_up -= lent
             made = self._with_room(lambda: VariantModel(Shared(*shared), variant.recipe))
             return made if isinstance(made, Failure) else made.prepare() or training_sample(made, seconds)
 
-    def profile(self, variant: Variant, trace: Path | None = None) -> Profile | Failure:
-        """Kernels of eager training steps, told by pass and module; of the GEMMs where there is no training."""
+    def own_gemm_calls(
+        self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
+    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+        """Of each layer but the experts', which run by another call."""
+        call = general_gemm(self._api)
+        if call is None:
+            return Failure(reason="not_available", message=f"Transformer Engine {self._api.version}: no general_gemm")
         with self._engine.stream():
+            units = [unit for unit in self._built(variant) if unit.shape.groups == 1]
+            if not units:
+                return Failure(reason="not_available", message="all GEMMs are of experts")
+            rows = self._with_room(lambda: own_seconds(units, call, lead_seconds, seconds, repeats))
+        if isinstance(rows, Failure):
+            return rows
+        return tuple(
+            {
+                (one.name, one.pass_): own[one.pass_]
+                for unit, own in zip(units, row, strict=True)
+                for one in self._cases_of(variant, unit)
+            }
+            for row in rows
+        )
+
+    def _cases_of(self, variant: Variant, unit: Unit) -> list[GemmCase]:
+        """All cases that the unit's passes are timed for."""
+        return self._cases[variant.label, unit.shape, unit.recipe]
+
+    def profile(
+        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
+    ) -> Profile | Failure:
+        """Kernels of eager training steps, told by pass and module, or of the GEMMs."""
+        with self._engine.stream():
+            if load == "gemms":
+                return self._profile_of_gemms(variant, lead_seconds, trace)
             model = self._made(variant)
             if isinstance(model, Failure):
                 return model
-            if model:
-                # Eager steps need memory beside what the graphs hold; nothing but this model is timed any more.
-                return self._with_room(lambda: profile_of(self._engine, model, trace), keep=variant.label)
-            units = self._units_of(variant.label)
-            if not units:
-                return Failure(
-                    reason="nothing_prepared", message=f"{variant.label} has neither a model nor a GEMM to run"
-                )
-            rows = tuple(kernel for unit in units for kernel in unit.kernels())
-            spent = sum(kernel.seconds for kernel in rows)
-            shares = [unit.told.busy for unit in units if unit.told.busy is not None]
-            return Profile(rows, spent, PROFILED_STEPS, min(shares, default=None))
+            if model is None:
+                return Failure(reason="nothing_prepared", message=f"{variant.label} has no model to run")
+            # Eager steps need memory beside what the graphs hold; nothing but this model is timed any more.
+            return self._with_room(
+                lambda: profile_of_model(self._engine, model, lead_seconds, trace), keep=variant.label
+            )
+
+    def _profile_of_gemms(self, variant: Variant, lead_seconds: float, trace: Path | None) -> Profile | Failure:
+        """All layers in one session; where memory does not hold all at once, the trace is the last one's alone."""
+        units = self._built(variant)
+        if not units:
+            return Failure(reason="nothing_prepared", message=f"{variant.label} has no GEMM to run")
+        there = [unit for unit in units if any(unit is one for one in self._units.values())]
+        groups = [units] if len(there) == len(units) else [[unit] for unit in units]
+        found: list[Profile] = []
+        for group in groups:
+            one = self._with_room(
+                lambda group=group: self._profile_of_group(variant, group, lead_seconds, trace),  # type: ignore[misc]
+                keep=variant.label,
+            )
+            if isinstance(one, Failure):
+                return one
+            found.append(one)
+        kernels = tuple(kernel for one in found for kernel in one.kernels)
+        gemms: dict[GemmName, KernelSeconds] = {name: seen for one in found for name, seen in one.gemms.items()}
+        seconds = sum(one.seconds for one in found)
+        return replace(found[-1], kernels=kernels, seconds=seconds, start=found[0].start, gemms=gemms)
+
+    def _profile_of_group(
+        self, variant: Variant, units: list[Unit], lead_seconds: float, trace: Path | None
+    ) -> Profile | Failure:
+        found = profile_of_units(self._engine, units, lead_seconds, trace)
+        if isinstance(found, Failure):
+            return found
+        profile, by_unit = found
+        gemms: dict[GemmName, KernelSeconds] = {}
+        for unit, passes in zip(units, by_unit, strict=True):
+            for case in self._cases_of(variant, unit):
+                gemms[case.name, case.pass_] = passes[case.pass_]
+        return replace(profile, gemms=gemms)
+
+    def _built(self, variant: Variant) -> list[Unit]:
+        """The layers of all GEMMs of the variant, those anew that gave way; what can't be built is left out."""
+        cases = cases_of(self._request, resolve(self._request.workload)).gemms
+        found = [self._unit(case, variant) for case in cases if not refusal_of(case, variant, self.name)]
+        return list({id(unit): unit for unit in found if isinstance(unit, Unit)}.values())
 
     def inspect(self, variant: Variant) -> Inspection:
         """Flags of the variant's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
@@ -210,7 +282,7 @@ class TransformerEngine:
             ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, variant.recipe))
         saved = ratio if isinstance(ratio, float) else None
         left_out = model.shared.plans[0].left_out if model else ()
-        return Inspection(flags, worst.errors if worst else None, saved, gradient_share(units), left_out)
+        return Inspection(flags, worst.errors if worst else None, saved, left_out)
 
     def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""

@@ -24,10 +24,14 @@ GPUs side by side."""
 IDLE_SECONDS, SENSOR_SECONDS = 3.0, 8.0
 WARM_UP_SECONDS = 30.0
 """Usual; ended by the slope test, at the latest after 180 s."""
-PREPARE_SECONDS_A_VARIANT = 3.0
+PREPARE_SECONDS_A_VARIANT = 2.0
 """Building modules, checking numbers, capturing graphs."""
-VERIFY_SECONDS_A_VARIANT = 2.5
-"""Ten profiled steps and their kernels."""
+OWN_CALLS_SECONDS_A_VARIANT = 1.1
+"""Load, and three times 0.1 s of the library's own GEMM calls."""
+PROFILE_SECONDS_A_LOAD = 2.7
+"""Three sessions of the profiler, each 0.4 s of load and what the profiler needs to start and to write its trace."""
+VERIFY_SECONDS_A_VARIANT = 0.5
+"""Flags, errors and saved bytes."""
 SECOND_DEPTH_SECONDS_A_VARIANT = 3.0
 LOSS_START_SECONDS, LOSS_SECONDS_A_STEP = 2.0, 0.25
 """A model of two layers is built and its optimizer's state made; then a step of at most 4,096 tokens."""
@@ -66,14 +70,20 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
         Phase("sensor", SENSOR_SECONDS, 0, "allowance: a square wave for the power sensor"),
         Phase("warm_up", WARM_UP_SECONDS, 0, "allowance: until temperature, clock and step are steady; at most 180 s"),
         _abba_blocks(request, len(variants)),
-        Phase("verify", recipes * VERIFY_SECONDS_A_VARIANT, 0, "allowance: profiled steps of each recipe"),
     ]
     if request.training and request.timing.passes >= SECOND_DEPTH_FROM_PASSES:
         found.append(
             Phase("second_depth", recipes * SECOND_DEPTH_SECONDS_A_VARIANT, 0, "allowance: one more short model")
         )
+    if request.node.product != "CPU" and "prequantized" in request.gemm_modes:
+        seconds = recipes * OWN_CALLS_SECONDS_A_VARIANT
+        found.append(Phase("own_calls", seconds, 0, "allowance: the library's own GEMM calls, as a check"))
+    found += [
+        Phase("profile", profile_seconds(request), 0, "allowance: three profiles of each load, under that load"),
+        Phase("verify", recipes * VERIFY_SECONDS_A_VARIANT, 0, "allowance: a look into each recipe's modules"),
+    ]
     if request.node.product == "CPU":
-        found = [phase for phase in found if phase.name not in ("idle", "sensor", "warm_up")]
+        found = [phase for phase in found if phase.name not in ("idle", "sensor", "warm_up", "profile")]
     if request.loss:
         each = math.ceil(recipes / (gpus or request.node.gpus)) * request.loss.seeds
         spent = each * (LOSS_START_SECONDS + request.loss.steps * LOSS_SECONDS_A_STEP)
@@ -88,6 +98,14 @@ def _without_what_can_not_run(request: MeasurementRequest) -> MeasurementRequest
     if model is None or model.moe is None:
         return request
     return request.model_copy(update={"training": False, "loss": None})
+
+
+def profile_seconds(request: MeasurementRequest) -> float:
+    """What the profiles of all recipes are expected to take: of their GEMMs and of their training step."""
+    request = _without_what_can_not_run(request)
+    recipes = len(dict.fromkeys(variant.recipe for variant in variants_of(request)))
+    loads = bool(request.gemm_modes) + bool(request.training)
+    return recipes * loads * PROFILE_SECONDS_A_LOAD
 
 
 def _abba_blocks(request: MeasurementRequest, variants: int) -> Phase:

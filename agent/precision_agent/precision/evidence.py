@@ -15,8 +15,8 @@ from precision_api.result import Backend, KernelSeen, Verification
 KERNELS_TOLD = 24
 READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})
 CPU_BOUND = 0.95
-"""docs/development/method.md, "Evidence": below this share of the wall time in which the GPU was busy, the CPU set the
-pace."""
+"""docs/development/method.md, "Evidence": where kernels ran in less of the timed step than this, what sets its pace is
+what launches them, or the gaps between them."""
 CORE = "core_attention"
 """The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
 _QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
@@ -65,11 +65,6 @@ def unfused_attention(profile: Profile) -> bool:
     """Whether attention's core ran as products of its own; False where it is fused, or not seen apart."""
     core = [classify(kernel.name).kernel_class for kernel in profile.kernels if kernel.module == CORE]
     return "unknown" not in core and any(kind != "not_a_gemm" for kind in core)
-
-
-def cpu_bound(profile: Profile) -> bool | None:
-    """Whether the GPU waited for the CPU; None where that was not seen."""
-    return None if profile.busy is None else profile.busy < CPU_BOUND
 
 
 def verification_of(

@@ -5,11 +5,14 @@ Left out, a failed shape would make its recipe look faster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from precision_agent.cases import GemmCase, Variant
-from precision_agent.protocol import Probe
+from precision_agent.precision.evidence import CPU_BOUND
+from precision_agent.protocol import GemmName, Probe
 from precision_agent.results.meaning import facts_of, meaning
 from precision_agent.results.power_windows import HeldBack
 from precision_agent.results.train import Measured, RecipePower, steps_of, training_of
@@ -21,7 +24,9 @@ from precision_api.result import (
     Failure,
     GemmResult,
     GemmSum,
+    GroupedPath,
     Interval,
+    KernelProfiles,
     Loss,
     Memory,
     ModelMemory,
@@ -29,6 +34,7 @@ from precision_api.result import (
     Verification,
 )
 
+MOST_NOTES = 8
 NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
 """Reasons that a sum tells as its own: they are of all its parts."""
 
@@ -47,9 +53,14 @@ class RecipeEvidence:
     verification: Verification | None = None
     held_back: HeldBack = field(default_factory=HeldBack)
     clocks: Clocks | None = None
-    quantization_tax: float | None = None
+    taxes: tuple[float, ...] = ()
+    """Quantisation tax by each profile."""
     gradient_quantization_share: float | None = None
-    cpu_bound: bool | None = None
+    kernel_time_share: float | None = None
+    kernel_profiles: tuple[KernelProfiles, ...] = ()
+    grouped: Mapping[GemmCase, GroupedPath] = field(default_factory=dict)
+    own_calls: Mapping[GemmName, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds of each GEMM by the library's own call, by repetition."""
     loss: Loss | None = None
     depth_check: float | None = None
     notes: tuple[str, ...] = ()
@@ -66,16 +77,20 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
             notes=evidence.notes,
         )
     sums = tuple(_sum(variant, mode, run) for mode in run.cases.modes)
+    gemms = tuple(_gemm(variant, case, run, evidence) for case in run.cases.gemms)
     return RecipeResult(
         recipe=variant.recipe,
         availability=probe.availability,
         availability_reason=probe.reason[:1024],
         verification=evidence.verification or probe.verification,
-        gemms=tuple(_gemm(variant, case, run) for case in run.cases.gemms),
+        gemms=gemms,
         sums=sums,
-        quantization_tax=_tax(variant, run) if evidence.quantization_tax is None else evidence.quantization_tax,
+        quantization_tax=fmean(evidence.taxes) if evidence.taxes else _tax(variant, run),
+        quantization_tax_interval=_interval(evidence.taxes),
         gradient_quantization_share=evidence.gradient_quantization_share,
-        cpu_bound=evidence.cpu_bound,
+        cpu_bound=_cpu_bound(variant, run, evidence.kernel_time_share),
+        kernel_time_share=evidence.kernel_time_share,
+        kernel_profiles=evidence.kernel_profiles,
         training=training_of(variant, run, evidence.metering, evidence.depth_check),
         throttle=evidence.held_back.shares,
         throttled=evidence.held_back.marked,
@@ -83,7 +98,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         memory=evidence.memory,
         model_memory=evidence.model_memory,
         loss=evidence.loss,
-        notes=evidence.notes,
+        notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
     )
 
 
@@ -93,9 +108,12 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
 
     def told(result: RecipeResult) -> RecipeResult:
         speedups = gemm_speedups(Variant(result.recipe, result.recipe), run)
-        facts = facts_of(result, baseline, share, floor, _kept_share(result, run), speedups)
+        value = share.value if isinstance(share, Interval) else share
+        facts = facts_of(result, baseline, value, floor, _kept_share(result, run), speedups)
+        if isinstance(share, Interval):
+            facts = replace(facts, share_bounds=(share.lower, min(1.0, share.upper)))
         doubt = (share.message,) if isinstance(share, Failure) and result.recipe == baseline else ()
-        return result.model_copy(update={"meaning": meaning(facts), "notes": (*doubt, *result.notes)[:8]})
+        return result.model_copy(update={"meaning": meaning(facts), "notes": (*doubt, *result.notes)[:MOST_NOTES]})
 
     return tuple(told(result) if result.availability in ("ok", "emulated") else result for result in results)
 
@@ -106,7 +124,7 @@ def _kept_share(result: RecipeResult, run: Measured) -> float:
     return kept / model.num_hidden_layers if kept and model else 0.0
 
 
-def gemm_share(run: Measured) -> float | Failure | None:
+def gemm_share(run: Measured) -> Interval | Failure | None:
     """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both.
 
     A Failure where they take longer than the step that holds them: one of the two times is wrong then.
@@ -115,16 +133,20 @@ def gemm_share(run: Measured) -> float | Failure | None:
     steps = steps_of(baseline, run)
     if isinstance(steps, Failure) or steps.missing:
         return None
-    found = (_totals(baseline, mode, run, in_a_step=True) for mode in sorted(run.cases.modes, reverse=True))
-    seconds = next((fmean(totals) for totals in found if not isinstance(totals, Failure)), None)
-    if seconds is None:
+    modes: list[Mode] = sorted(run.cases.modes, reverse=True)
+    found = ((mode, _totals(baseline, mode, run, in_a_step=True)) for mode in modes)
+    known = next(((mode, totals) for mode, totals in found if not isinstance(totals, Failure)), None)
+    if known is None:
         return None
-    step = fmean(value for values in steps.seconds.values() for value in values)
-    share = seconds / step
+    mode, totals = known
+    step = [fmean(devices) for devices in zip(*steps.seconds.values(), strict=True)]
+    paired = stats.widened(stats.paired_ratio(totals, step), _repeats(baseline, mode, run, in_a_step=True))
+    share = fmean(totals) / fmean(step)
     if share > 1 + SHARE_ROUNDING:
         told = f"the GEMMs take {share - 1:.1%} longer than the {baseline.recipe} step that holds them"
         return Failure(reason="gemms_exceed_step", message=told)
-    return min(1.0, share)
+    value, factor = min(1.0, share), paired.upper / paired.value
+    return Interval(value=value, lower=value / factor, upper=value * factor, n=paired.n)
 
 
 def gemm_speedups(variant: Variant, run: Measured) -> dict[Mode, Interval]:
@@ -136,7 +158,7 @@ def gemm_speedups(variant: Variant, run: Measured) -> dict[Mode, Interval]:
     for mode in run.cases.modes:
         mine, base = (_totals(one, mode, run, in_a_step=True) for one in (variant, run.cases.baseline))
         if not isinstance(mine, Failure) and not isinstance(base, Failure):
-            found[mode] = stats.paired_ratio(base, mine)
+            found[mode] = _ratio(variant, mode, run, base, mine, in_a_step=True)
     return found
 
 
@@ -153,6 +175,21 @@ def _tax(variant: Variant, run: Measured) -> float | None:
         return None
     tax = 1 - fmean(alone) / fmean(whole)
     return tax if tax >= 0 else None  # less than nothing is noise, and no measured zero
+
+
+def _interval(values: Sequence[float]) -> Interval | None:
+    """The mean of repeated findings, or None where they are too few, or none at all for some of them."""
+    return stats.mean_interval(values) if len(values) > 1 and min(values) > 0 else None
+
+
+def _cpu_bound(variant: Variant, run: Measured, kernel_time: float | None) -> bool | None:
+    """Whether the host held the step up: a graph is launched at once, and has gaps of its own."""
+    if kernel_time is None:
+        return None
+    training = run.cases.training
+    told = (training,) if training and (variant.label, training) in run.samples.facts else run.cases.gemms
+    facts = (run.samples.facts.get((variant.label, case)) for case in told)
+    return kernel_time < CPU_BOUND and any(fact is not None and fact.execution == "eager" for fact in facts)
 
 
 def control_ratio(run: Measured) -> Interval | None:
@@ -176,7 +213,26 @@ def _values(variant: Variant, case: GemmCase, run: Measured) -> tuple[float, ...
     return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
 
 
-def _gemm(variant: Variant, case: GemmCase, run: Measured) -> GemmResult:
+def disagreements(gemms: Sequence[GemmResult]) -> tuple[str, ...]:
+    """That kernel-only times and the library's own calls differ by more than both of their intervals."""
+    known = [(row, row.seconds, row.own_call_seconds) for row in gemms]
+    pairs = [(row, alone, own) for row, alone, own in known if alone and own]
+    apart = [(row, alone.value / own.value) for row, alone, own in pairs if not _overlap(alone, own)]
+    if not apart:
+        return ()
+    worst, ratio = max(apart, key=lambda pair: abs(math.log(pair[1])))
+    told = (
+        f"kernel-only times of {len(apart)} of {len(pairs)} GEMMs differ from Transformer Engine's own GEMM call by "
+        f"more than both intervals; most of all {worst.name} {worst.pass_}, {ratio:.2f} times as long"
+    )
+    return (told,)
+
+
+def _overlap(one: Interval, other: Interval) -> bool:
+    return one.lower <= other.upper and other.lower <= one.upper
+
+
+def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvidence) -> GemmResult:
     values = _values(variant, case, run)
     fact = run.samples.facts.get((variant.label, case))
     failed = isinstance(values, Failure)
@@ -188,8 +244,14 @@ def _gemm(variant: Variant, case: GemmCase, run: Measured) -> GemmResult:
         n=case.n,
         count=case.count,
         mode=case.mode,
-        seconds=None if isinstance(values, Failure) else stats.mean_interval(values),
+        seconds=None
+        if isinstance(values, Failure)
+        else stats.widened(stats.mean_interval(values), run.repeats.get((variant.label, case), ())),
         execution=fact.execution if fact and not failed else None,
+        grouped=evidence.grouped.get(case),
+        own_call_seconds=_interval(evidence.own_calls.get((case.name, case.pass_), ()))
+        if case.mode == "prequantized"
+        else None,
         failure=values if isinstance(values, Failure) else None,
     )
 
@@ -210,6 +272,26 @@ def _totals(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False
     return stats.sums(parts, [case.count * (_runs(case, run) if in_a_step else 1) for case in chosen])
 
 
+def _repeats(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False) -> tuple[float, ...]:
+    """What `_totals` come to by each profile of their kernels alone; empty where no kernels' share is in them."""
+    parts: list[tuple[float, ...]] = []
+    chosen = [case for case in run.cases.gemms if case.mode == mode]
+    for case in chosen:
+        found = run.repeats.get((variant.label, case))
+        if found is None:
+            return ()
+        parts.append(found)
+    return stats.sums(parts, [case.count * (_runs(case, run) if in_a_step else 1) for case in chosen])
+
+
+def _ratio(
+    variant: Variant, mode: Mode, run: Measured, base: Sequence[float], mine: Sequence[float], in_a_step: bool = False
+) -> Interval:
+    """Baseline over recipe; the spreads of both kernels' shares are in its interval."""
+    own, theirs = (_repeats(one, mode, run, in_a_step) for one in (variant, run.cases.baseline))
+    return stats.widened(stats.paired_ratio(base, mine), own, theirs)
+
+
 def _runs(case: GemmCase, run: Measured) -> int:
     """How often a step runs a GEMM of the model: a forward one again where activations are recomputed, but the head's.
 
@@ -227,6 +309,6 @@ def _sum(variant: Variant, mode: Mode, run: Measured) -> GemmSum:
     alike = variant.recipe == run.cases.baseline.recipe or isinstance(baseline, Failure)
     return GemmSum(
         mode=mode,
-        seconds=stats.mean_interval(totals),
-        speedup=None if alike or isinstance(baseline, Failure) else stats.paired_ratio(baseline, totals),
+        seconds=stats.widened(stats.mean_interval(totals), _repeats(variant, mode, run)),
+        speedup=None if alike or isinstance(baseline, Failure) else _ratio(variant, mode, run, baseline, totals),
     )

@@ -153,7 +153,7 @@ def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Explanatio
         for part in row.sums:
             yield from _sum(part, row, result)
         if row.quantization_tax is not None:
-            yield Explanation(of, "quantisation tax", f"{row.quantization_tax:.1%}", _tax_source(row))
+            yield Explanation(of, "quantisation tax", _tax_value(row), _tax_source(row))
         if row.training:
             yield from _training(row.training, row, result)
         yield from _conditions(row)
@@ -171,8 +171,29 @@ def _tried(result: MeasurementResult) -> str:
     return "by one forward and backward pass"
 
 
+def _kernel_time(row: RecipeResult) -> Iterator[Explanation]:
+    """How far the kernels fill the timed step, and at which clock they were profiled."""
+    if row.kernel_time_share is not None:
+        told = "CPU-bound: the host launched too slowly" if row.cpu_bound else "the rest are gaps between kernels"
+        share = f"{min(1.0, row.kernel_time_share):.1%}"
+        yield Explanation(row.recipe, "kernel time", share, f"of the timed step; {told}")
+    for one in row.kernel_profiles:
+        clock = "no SM clock was told"
+        if one.sm_mhz is not None:
+            clock = f"at {one.sm_mhz:.0f} MHz, the timed windows at {one.windows_sm_mhz or 0:.0f} MHz"
+        why = f"; {one.failure.reason}: {one.failure.message}" if one.failure else ""
+        value = f"{one.profiles} of its {'GEMMs' if one.load == 'gemms' else 'training step'}"
+        yield Explanation(row.recipe, "profiles", value, f"{clock}, in {one.seconds:.0f} s under load{why}")
+
+
+def _tax_value(row: RecipeResult) -> str:
+    found = row.quantization_tax_interval
+    between = f" ({found.lower:.1%} to {found.upper:.1%})" if found else ""
+    return f"{row.quantization_tax or 0.0:.1%}{between}"
+
+
 def _tax_source(row: RecipeResult) -> str:
-    if row.verification.kernels:
+    if any(one.profiles for one in row.kernel_profiles):
         return "quantisation kernels' share of the time of GEMM and quantisation kernels in profiled steps"
     return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
 
@@ -298,8 +319,7 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
     if row.throttled:
         told = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
         yield Explanation(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", told)
-    if row.cpu_bound:
-        yield Explanation(row.recipe, "CPU-bound", "yes", "the GPU was busy less than 95 % of the wall time")
+    yield from _kernel_time(row)
     if row.loss:
         entropy = f"; no loss goes below {row.loss.entropy:.2f} nats for long" if row.loss.entropy is not None else ""
         verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")

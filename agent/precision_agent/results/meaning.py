@@ -44,6 +44,8 @@ class Facts:
     """Share of the layers that stay in the baseline's recipe: their GEMMs gain nothing."""
     no_share: str = "no share of the GEMMs in the step"
     """Why `gemm_share` is None."""
+    share_bounds: tuple[float, float] | None = None
+    """The interval of `gemm_share`; None where it is not known."""
 
     def of_all_layers(self, speedup: float) -> float:
         """`speedup` of the low-precision GEMMs -> that of all layers' GEMMs, the kept ones among them."""
@@ -98,7 +100,7 @@ def _bounded(speedup: Interval) -> str:
 
 def _held_against(facts: Facts, share: float, speedup: Interval, measured: Interval) -> Meaning:
     expected = expected_speedup(share, facts.of_all_layers(speedup.value))
-    least = expected_speedup(share, facts.of_all_layers(speedup.lower))
+    least, most = _bounds(facts, share, speedup)
     gap = expected - 1 > 1e-9 and measured.upper < least and measured.value < expected * (1 - facts.noise_floor)
     if gap:
         return _overhead(facts, share, speedup.value, measured.value, expected)
@@ -106,11 +108,18 @@ def _held_against(facts: Facts, share: float, speedup: Interval, measured: Inter
     if facts.difference == "no_difference":
         said = f"{told}, which is within the noise; its GEMMs, {share:.0%} of the step, allow {expected:.2f}x."
         return _with_figures(facts, "no_difference", said)
-    if measured.lower > expected_speedup(share, facts.of_all_layers(speedup.upper)) * (1 + facts.noise_floor):
+    if measured.lower > most * (1 + facts.noise_floor):
         said = f"{told}, more than the {expected:.2f}x that its GEMMs explain: other kernels are faster too."
         return _with_figures(facts, "gemm_bound", said)
     said = f"{told}, as its GEMMs allow ({expected:.2f}x): they are {share:.0%} of the step and {speedup.value:.2f}x"
     return _with_figures(facts, "gemm_bound", f"{said} as fast. GEMM-bound.")
+
+
+def _bounds(facts: Facts, share: float, speedup: Interval) -> tuple[float, float]:
+    """The least and the most that a step can gain, by the intervals of the GEMMs' share and of their speedup."""
+    shares = facts.share_bounds or (share, share)
+    found = [expected_speedup(g, facts.of_all_layers(s)) for g in shares for s in (speedup.lower, speedup.upper)]
+    return min(found), max(found)
 
 
 def _overhead(facts: Facts, share: float, speedup: float, measured: float, expected: float) -> Meaning:
@@ -147,19 +156,26 @@ def _with_figures(
 ) -> Meaning:
     speedup = facts.gemm_speedup.value if facts.gemm_speedup else None
     both = speedup is not None and facts.gemm_share is not None
+    expected = expected_speedup(facts.gemm_share or 0.0, facts.of_all_layers(speedup or 1.0)) if both else None
     return Meaning.model_validate(
         {
             "kind": kind,
             "sentence": sentence[:1024],
             "gemm_share": facts.gemm_share,
             "gemm_speedup": speedup,
-            "expected_speedup": expected_speedup(facts.gemm_share or 0.0, facts.of_all_layers(speedup or 1.0))
-            if both
-            else None,
+            "expected_speedup": expected,
+            "expected_interval": _expected_interval(facts, expected),
             "quantization_part": quantization,
             "other_part": other,
         }
     )
+
+
+def _expected_interval(facts: Facts, expected: float | None) -> Interval | None:
+    if expected is None or facts.gemm_speedup is None or facts.gemm_share is None or facts.share_bounds is None:
+        return None
+    least, most = _bounds(facts, facts.gemm_share, facts.gemm_speedup)
+    return Interval(value=expected, lower=min(least, expected), upper=max(most, expected), n=facts.gemm_speedup.n)
 
 
 def facts_of(

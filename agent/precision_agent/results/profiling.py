@@ -1,24 +1,44 @@
-"""What is found out after the timed ABBA blocks, outside all timed windows: kernels, flags, second depth, loss runs."""
+"""What is found out after the timed ABBA blocks: a second depth, then kernels and flags, last loss runs.
+
+The second depth is timed too, so it comes before the first profiler.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Protocol
 
 from precision_agent.cases import Variant
 from precision_agent.method.full_depth import Values, depth_check, depth_of, window_of
-from precision_agent.protocol import Inspection, Profile, RegionName, Sample
+from precision_agent.power.energy import Window
+from precision_agent.precision.occupancy import Span
+from precision_agent.protocol import GemmName, Inspection, Load, RegionName, Sample
 from precision_agent.results.losses import losses_of
 from precision_agent.results.train import Measured, Steps, steps_of
-from precision_agent.sampling.devices import Call, Devices, Stop
+from precision_agent.sampling.devices import Call, Devices
+from precision_agent.sampling.profiles import (
+    LEADS,
+    Leads,
+    LoadKey,
+    LoadProfiles,
+    Recorded,
+    Wanted,
+    clocks_of,
+    profile_loads,
+)
 from precision_agent.sampling.sample import first_failure
 from precision_api.request import TIMINGS, MeasurementRequest
 from precision_api.result import Failure, Loss
 
+OWN_CALL_SECONDS, OWN_CALL_REPEATS = 0.1, 3
+"""Of each variant: so many times all of its GEMMs in turn, each among its layer's timed steps."""
 SECOND_DEPTH_SECONDS = 1.0
 """Of timed steps at the second depth: enough for a check that allows 3 %."""
+OwnCalls = Mapping[GemmName, tuple[float, ...]]
+"""Seconds of each GEMM by the library's own call, means of the devices, by repetition."""
 Notes = Mapping[str, tuple[str, ...]]
 """By a variant's label, what its reader must know."""
 ReportProgress = Callable[[str, float], None]
@@ -29,67 +49,145 @@ ReportProgress = Callable[[str, float], None]
 class After:
     """By a variant's label; what could not be had is left out, or is its Failure."""
 
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[LoadKey, LoadProfiles] = field(default_factory=dict)
+    """By a variant's label and its load."""
     inspections: Mapping[str, Inspection] = field(default_factory=dict)
     losses: Mapping[str, Loss] = field(default_factory=dict)
     depth_checks: Mapping[str, float] = field(default_factory=dict)
     """Of the GPU that was predicted worst."""
     notes: Notes = field(default_factory=dict)
     """Why something is left out: what fails here is told, though no figure fails with it."""
+    own_calls: Mapping[str, OwnCalls] = field(default_factory=dict)
 
 
-def look(
-    devices: Devices,
-    request: MeasurementRequest,
-    run: Measured,
-    variants: Sequence[Variant],
-    stop: Stop,
-    told: ReportProgress,
-    trace: Path | None,
-) -> After:
-    """All of it for the variants that run, the control left out; a stop ends it with what is there."""
-    chosen = [variant for variant in variants if variant != run.cases.control]
-    profiles, inspections, unseen = _verified(devices, chosen, stop, told, trace)
-    checks, unchecked = _second_depths(devices, request, run, chosen, told)
-    losses = losses_of(devices, request, run, chosen, stop, told)
-    notes = {variant.label: (*unseen.get(variant.label, ()), *unchecked.get(variant.label, ())) for variant in chosen}
-    return After(profiles, inspections, losses, checks, notes)
+class Stops(Protocol):
+    """When to end what comes after the ABBA blocks."""
+
+    def sampling(self) -> Failure | None:
+        """Why nothing more may be timed: what is kept of the deadline for profiles has begun, or the run was ended."""
+
+    def everything(self) -> Failure | None:
+        """Why nothing at all may be begun any more."""
+
+    def profiled(self) -> None:
+        """Told when nothing is left for which time is kept."""
 
 
-def _verified(
-    devices: Devices, variants: Sequence[Variant], stop: Stop, told: ReportProgress, trace: Path | None
-) -> tuple[dict[str, Profile], dict[str, Inspection], Notes]:
-    told("verify", 0.0)
-    if stop():
-        return {}, {}, {}
-    places = [trace and trace / f"trace-{variant.label}.json" for variant in variants]
-    profiles = devices.spread(
-        [Call("profile", (variant, place), variant=variant) for variant, place in zip(variants, places, strict=True)]
-    )
-    told("verify", 0.5)
-    inspections = devices.spread([Call("inspect", (variant,), variant=variant) for variant in variants])
-    told("verify", 1.0)
-    labels = [variant.label for variant in variants]
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What is looked at, and with what: `recorded` is asked for the sensors' samples so far."""
+
+    devices: Devices
+    request: MeasurementRequest
+    run: Measured
+    variants: Sequence[Variant]
+    stops: Stops
+    told: ReportProgress = lambda phase, done: None
+    recorded: Recorded = dict
+    trace: Path | None = None
+    leads: Leads = LEADS
+
+    @property
+    def chosen(self) -> tuple[Variant, ...]:
+        """The variants that run, the control left out."""
+        return tuple(variant for variant in self.variants if variant != self.run.cases.control)
+
+
+def look(asked: Looking) -> After:
+    """All of it; where the run must end, what was timed is profiled as long as there is time kept for that."""
+    checks, unchecked = _second_depths(asked)
+    own_calls = _own_calls(asked)
+    profiles = _profiles(asked)
+    asked.stops.profiled()
+    inspections, unseen = _inspections(asked)
+    losses = losses_of(asked.devices, asked.request, asked.run, asked.chosen, asked.stops.everything, asked.told)
     notes = {
-        label: (
-            *_note("no kernels were seen", seen),
-            *_untraced(trace, seen),
-            *_note("nothing was seen of the quantizers", inside),
+        variant.label: (
+            *_unprofiled(variant, profiles),
+            *_untraced(asked.trace, variant, profiles),
+            *unseen.get(variant.label, ()),
+            *unchecked.get(variant.label, ()),
         )
-        for label, seen, inside in zip(labels, profiles, inspections, strict=True)
+        for variant in asked.chosen
     }
-    return (
-        {label: found for label, found in zip(labels, profiles, strict=True) if isinstance(found, Profile)},
-        {label: found for label, found in zip(labels, inspections, strict=True) if isinstance(found, Inspection)},
-        notes,
-    )
+    seen = {key: one for key, one in profiles.items() if not one.failure or one.failure.reason != "not_available"}
+    return After(seen, inspections, losses, checks, notes, own_calls)
 
 
-def _untraced(trace: Path | None, found: object) -> tuple[str, ...]:
+def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
+    """Of each load that was timed; one that a backend has no profiles of at all is left out."""
+    names, samples = asked.run.names, asked.run.samples
+    recordings = asked.recorded()
+    loads: tuple[Load, ...] = ("gemms", "training")
+    wanted = [
+        Wanted(variant, load, clocks_of(recordings, names, _spans(samples.loads[variant.label, load])))
+        for variant in asked.chosen
+        for load in loads
+        if (variant.label, load) in samples.loads
+    ]
+
+    def told(done: float) -> None:
+        asked.told("profile", done)
+
+    return profile_loads(asked.devices, wanted, asked.recorded, asked.stops.everything, told, asked.trace, asked.leads)
+
+
+def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
+    """Where steps with their quantisation were timed: what their GEMMs take by themselves, to hold shares against."""
+    facts = asked.run.samples.facts.items()
+    held = {label for (label, _), fact in facts if fact.holds_quantization}
+    found: dict[str, OwnCalls] = {}
+    for place, variant in enumerate(one for one in asked.chosen if one.label in held):
+        asked.told("own_calls", place / len(held))
+        if asked.stops.sampling():
+            break
+        lead = 2 * asked.leads.lead_seconds  # longer than before a profile: here no clock is looked at
+        wanted = (variant, lead, OWN_CALL_SECONDS, OWN_CALL_REPEATS)
+        answers = asked.devices.all(Call("own_gemm_calls", wanted, 1.0, variant))
+        if first_failure(asked.run.names, answers):
+            continue  # a check that can't be had says nothing against the figure
+        shared = _shared([row for rows in answers for row in rows])
+        by_repeat = list(zip(*answers, strict=True))
+        found[variant.label] = {name: tuple(fmean(row[name] for row in rows) for rows in by_repeat) for name in shared}
+    return found
+
+
+def _shared(rows: Sequence[Mapping[GemmName, float]]) -> list[GemmName]:
+    """What all of them have."""
+    return [name for name in rows[0] if all(name in row for row in rows)]
+
+
+def _spans(windows: Sequence[Window]) -> list[Span]:
+    return [(window.start, window.end) for window in windows]
+
+
+def _inspections(asked: Looking) -> tuple[dict[str, Inspection], Notes]:
+    if asked.stops.everything():
+        return {}, {}
+    asked.told("verify", 0.0)
+    chosen = asked.chosen
+    answers = asked.devices.spread([Call("inspect", (variant,), variant=variant) for variant in chosen])
+    asked.told("verify", 1.0)
+    pairs = [(variant.label, inside) for variant, inside in zip(chosen, answers, strict=True)]
+    notes = {label: _note("nothing was seen of the quantizers", inside) for label, inside in pairs}
+    return {label: inside for label, inside in pairs if isinstance(inside, Inspection)}, notes
+
+
+def _unprofiled(variant: Variant, profiles: Mapping[LoadKey, LoadProfiles]) -> Iterator[str]:
+    for load, what in (("gemms", "GEMMs"), ("training", "training step")):
+        found = next((one for key, one in profiles.items() if key == (variant.label, load)), None)
+        if found:
+            yield from _note(f"the kernels of the {what} give no figure", found.failure)
+
+
+def _untraced(trace: Path | None, variant: Variant, profiles: Mapping[LoadKey, LoadProfiles]) -> tuple[str, ...]:
     """A word where a trace was asked for and there is none, also where the backend has nothing to trace."""
-    if trace is None or not isinstance(found, Failure):
+    own = [one for (label, _), one in profiles.items() if label == variant.label]
+    if trace is None or any(one.seen for one in own):
         return ()
-    return (f"no trace was written: {found.message or found.reason}"[:1024],)
+    failed = next((one.failure for one in own if one.failure), None)
+    told = failed.message or failed.reason if failed else "this backend sees no kernels here"
+    return (f"no trace was written: {told}"[:1024],)
 
 
 def _note(what: str, found: object) -> tuple[str, ...]:
@@ -99,24 +197,24 @@ def _note(what: str, found: object) -> tuple[str, ...]:
     return (f"{what}: {found.reason}: {found.message}"[:1024],)
 
 
-def _second_depths(
-    devices: Devices, request: MeasurementRequest, run: Measured, variants: Sequence[Variant], told: ReportProgress
-) -> tuple[dict[str, float], Notes]:
+def _second_depths(asked: Looking) -> tuple[dict[str, float], Notes]:
     """Predicted over measured step at a second depth, in `standard` and longer; why a variant has none is a note.
 
     As the ABBA blocks were: all GPUs at once, each held against its own first depth; the worst one is told.
     """
     checks: dict[str, float] = {}
     notes: dict[str, tuple[str, ...]] = {}
-    if run.cases.training is None or request.timing.passes < TIMINGS["standard"].passes:
+    run, seconds = asked.run, SECOND_DEPTH_SECONDS
+    if run.cases.training is None or asked.request.timing.passes < TIMINGS["standard"].passes:
         return checks, notes
-    seconds = SECOND_DEPTH_SECONDS
-    for place, variant in enumerate(variants):
-        told("second_depth", place / len(variants))
+    for place, variant in enumerate(asked.chosen):
+        if asked.stops.sampling():
+            return checks, notes
+        asked.told("second_depth", place / len(asked.chosen))
         steps = steps_of(variant, run)
         if isinstance(steps, Failure):
             continue  # told already, and nothing to check
-        answers = devices.all(Call("second_depth", (variant, seconds), seconds, variant))
+        answers = asked.devices.all(Call("second_depth", (variant, seconds), seconds, variant))
         found = first_failure(run.names, answers) or _worst(variant, steps, run, answers)
         if isinstance(found, Failure):
             notes[variant.label] = _note("a second depth was not checked", found)

@@ -12,9 +12,17 @@ from precision_agent.method.full_depth import depth_agrees, other_windows
 from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
-from precision_agent.precision.evidence import UNFUSED, cpu_bound, quantization_tax, unfused_attention, verification_of
-from precision_agent.protocol import Inspection, Probe, Profile, ResultProvenance, Sample
+from precision_agent.precision.evidence import CPU_BOUND, UNFUSED, unfused_attention, verification_of
+from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
+from precision_agent.results.kernel_shares import (
+    gradient_share,
+    grouped_path,
+    kernel_time_share,
+    merged,
+    taxes,
+    with_kernel_shares,
+)
 from precision_agent.results.model_memory import model_memory
 from precision_agent.results.power_windows import (
     NodePower,
@@ -30,13 +38,15 @@ from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, RecipePower
 from precision_agent.sampling.calibrate import counter_scope, disagrees
 from precision_agent.sampling.devices import Machine
+from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
 from precision_api import stats
 from precision_api.request import PLAIN, MeasurementRequest, request_hash
 from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, GpuHealth, MeasurementResult, Memory, Steadiness
+from precision_api.result import Failure, GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
 
 MOST_NOTES = 8
+LOADS: tuple[Load, ...] = ("gemms", "training")
 PowerOrReason = NodePower | tuple[Reason, ...] | Failure
 """A variant's power, or why there is none."""
 
@@ -63,10 +73,13 @@ class Found:
     notes: tuple[str, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
     """Each phase and when it began, in seconds since 1970; one may come again."""
+    timed: Measured | None = None
+    """`run` before the kernels' shares were applied to it."""
 
 
 def result_of(found: Found, finished_at: float) -> MeasurementResult:
     """The result; `finished_at` is seconds since 1970."""
+    found = replace(found, timed=found.run, run=with_kernel_shares(found.run, found.after.profiles))
     run = replace(found.run, control=control_ratio(found.run))
     variants = [variant for variant in found.probes if variant != run.cases.control]
     powers = {variant: _power(variant, found) for variant in variants}
@@ -126,7 +139,9 @@ def _evidence(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrRe
     probe, samples = found.probes[variant], found.run.samples
     windows = samples.timed.get(variant.label, ())
     recordings = found.recordings.gpus
-    profile = found.after.profiles.get(variant.label)
+    profiles, timed = found.after.profiles, found.timed or found.run
+    gemms, training = (profiles.get((variant.label, load)) for load in LOADS)
+    profile = merged(training) or merged(gemms)
     inside = found.after.inspections.get(variant.label, Inspection())
     used = used_bytes(recordings, windows)
     memory = found.memory.get(variant.label, Memory())
@@ -146,30 +161,41 @@ def _evidence(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrRe
         verification=verification_of(variant.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
-        quantization_tax=_tax(variant, found.run, profile) if profile else None,
-        gradient_quantization_share=inside.gradient_quantization_share,
-        cpu_bound=cpu_bound(profile) if profile else _busy(variant, found.run),
+        taxes=_taxes(variant, found.run, training or gemms),
+        gradient_quantization_share=gradient_share(found.run, variant, profiles),
+        kernel_time_share=kernel_time_share(timed, variant, profiles),
+        kernel_profiles=tuple(_told(load, one) for load in LOADS if (one := profiles.get((variant.label, load)))),
+        own_calls=found.after.own_calls.get(variant.label, {}),
+        grouped={case: path for case in found.run.cases.gemms if (path := grouped_path(gemms, case))},
         loss=found.after.losses.get(variant.label),
         depth_check=found.after.depth_checks.get(variant.label),
         notes=_notes(variant, found),
     )
 
 
-def _tax(variant: Variant, run: Measured, profile: Profile) -> float | None:
+def _told(load: Load, found: LoadProfiles) -> KernelProfiles:
+    return KernelProfiles(
+        load=load,
+        profiles=len(found.runs),
+        sm_mhz=found.sm_mhz,
+        windows_sm_mhz=found.windows_sm_mhz,
+        seconds=round(found.seconds, 3),
+        failure=found.failure,
+    )
+
+
+def _taxes(variant: Variant, run: Measured, found: LoadProfiles | None) -> tuple[float, ...]:
     """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
+    if found is None:
+        return ()
     fact, model = _training_fact(variant, run), run.workload.model
     depth = model.num_hidden_layers / fact.layers_measured if fact and fact.layers_measured and model else 1.0
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
-    return quantization_tax(variant.recipe, profile.kernels, forwards, depth)
+    return taxes(variant.recipe, found, forwards, depth)
 
 
 def _training_fact(variant: Variant, run: Measured) -> Sample | None:
     return run.samples.facts.get((variant.label, run.cases.training)) if run.cases.training else None
-
-
-def _busy(variant: Variant, run: Measured) -> bool | None:
-    fact = run.samples.facts.get((variant.label, run.cases.training)) if run.cases.training else None
-    return None if fact is None or fact.busy is None else fact.busy < 0.95
 
 
 def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
@@ -185,7 +211,7 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
     )
     kept = found.run.kept_by(variant)
     base = found.run.cases.baseline.recipe
-    profile = found.after.profiles.get(variant.label)
+    profile = merged(found.after.profiles.get((variant.label, "training")))
     told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
     notes = (
         *((told,) if kept else ()),
@@ -196,12 +222,22 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
         *found.after.notes.get(variant.label, ()),
         *_without(found.after.inspections.get(variant.label)),
         *((UNFUSED,) if profile and unfused_attention(profile) else ()),
+        *_gaps(variant, found),
         *sorted(reasons),
     )
     cut = len(notes) - MOST_NOTES
     if cut > 0:
         notes = (*notes[: MOST_NOTES - 1], f"{cut + 1} more notes")
     return tuple(note[:1024] for note in notes)
+
+
+def _gaps(variant: Variant, found: Found) -> tuple[str, ...]:
+    """That a step which is one graph has gaps between its kernels: no host can be blamed for them."""
+    fact = _training_fact(variant, found.run)
+    share = kernel_time_share(found.timed or found.run, variant, found.after.profiles)
+    if fact is None or fact.execution != "graph" or share is None or share >= CPU_BOUND:
+        return ()
+    return (f"kernels ran in {share:.1%} of the timed step, a CUDA graph: the rest are gaps between short kernels",)
 
 
 def _windows(variant: Variant, run: Measured) -> tuple[str, ...]:

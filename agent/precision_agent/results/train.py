@@ -6,7 +6,7 @@ Every GPU's own full-depth step comes first, then the node: a slow GPU is seen, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from precision_agent.cases import Cases, Variant
@@ -27,7 +27,7 @@ from precision_agent.power.reasons import Reason
 from precision_agent.power.token_energy import token_energy
 from precision_agent.protocol import RegionName
 from precision_agent.results.power_windows import NodePower
-from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, Samples
+from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
 from precision_api import stats
 from precision_api.products import Part
 from precision_api.recipes import RECIPES
@@ -56,6 +56,8 @@ class Measured:
     control: Interval | None = None
     kept_higher: int = 0
     """Layers that stay in the baseline's recipe: computed from its layer times, not run."""
+    repeats: Mapping[CaseKey, tuple[float, ...]] = field(default_factory=dict)
+    """Of kernel-only times: their mean by each profile alone, seconds."""
 
     def kept_by(self, variant: Variant) -> int:
         """Layers that the variant keeps higher; the baseline has nothing to keep them in but itself."""

@@ -306,7 +306,7 @@ def _measured(text: str, command: _Command, terminated: threading.Event, progres
 
 
 def _on_signals(person: bool) -> threading.Event:
-    """An event that SIGTERM and SIGINT set: the run then ends after the sample at hand, with what is complete.
+    """An event that SIGTERM and SIGINT set: the run ends after the sample at hand and profiles of what is complete.
 
     A person who presses Ctrl-C a second time does not want to wait even for that.
     """
@@ -317,7 +317,10 @@ def _on_signals(person: bool) -> threading.Event:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if person:
-            os.write(2, b"\nending after the sample at hand; what is complete is kept\n")
+            os.write(
+                2,
+                b"\nending after the sample at hand and 15 s of profiles at most; what is complete is kept\n",
+            )
         event.set()
 
     signal.signal(signal.SIGTERM, handle)

@@ -16,19 +16,22 @@ from typing import TypeVar
 
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import Case, TrainingCase, Variant, cases_of, refusal_of
+from precision_agent.method.duration import profile_seconds
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.protocol import Probe, Refusal
 from precision_agent.results.notes import RUNS, after_notes, failure_note, machine_note, probe_notes, request_note
 from precision_agent.results.power_windows import held_back
-from precision_agent.results.profiling import look
+from precision_agent.results.profiling import Looking, look
 from precision_agent.results.result import Found, measured, partial_of, result_of
 from precision_agent.results.train import Measured
 from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.request_reading import halved, read_request
+from precision_agent.run.stops import RunStops
 from precision_agent.run.trial import fitted, on_cpu
 from precision_agent.sampling.calibrate import WAVES, calibrated, period, square_wave
 from precision_agent.sampling.devices import Call, Stop
+from precision_agent.sampling.profiles import LEADS, Leads
 from precision_agent.sampling.sample import (
     LEAST_ABBA_BLOCKS,
     STOPPED,
@@ -47,8 +50,6 @@ from precision_api.resolution import resolve
 from precision_api.result import Failure, MeasurementResult, Memory, Steadiness
 from precision_api.wire import Published, WireError, encode, encode_refusal
 
-RESERVE_SECONDS = 5.0
-"""Kept of the deadline for assessing and publishing; a tenth of it where the deadline is short."""
 PROBE_SECONDS = 60.0
 """A probe in a subprocess imports everything once more."""
 WARM_UP_SHARE = 0.25
@@ -91,8 +92,8 @@ class Surroundings:
 
     `terminated` is asked before each sample; `checkpoint` gets the outcome so far after each ABBA block that allows
     intervals, so that a killed run leaves a partial result; `trace` is the folder for profiled steps. `warm_up` and
-    `waves` say how long the GPUs are warmed and their sensors calibrated. `progress` and `note` are called between
-    samples, never within a timed window.
+    `waves` say how long the GPUs are warmed and their sensors calibrated, `leads` how long they work before a profile.
+    `progress` and `note` are called between samples, never within a timed window.
     """
 
     clock: Clock = Clock()
@@ -104,6 +105,7 @@ class Surroundings:
     opener: Opener = open_node
     warm_up: WarmUp = field(default_factory=WarmUp)
     waves: int = WAVES
+    leads: Leads = LEADS
 
 
 def run_request(
@@ -153,7 +155,10 @@ class _Run:
         self.wanted, self.around = wanted, replace(around, progress=self._progress)
         self.phases: list[tuple[str, float]] = []
         self.told = around.progress
-        self.stop = _stop(around, request.deadline_seconds)
+        kernels = wanted.backend != "replay" and not on_cpu(wanted.device, request)
+        kept = profile_seconds(request) if kernels else 0.0
+        self.stops = RunStops(around.terminated, around.clock.monotonic, request.deadline_seconds, kept)
+        self.stop = self.stops.everything
         self.started_at = around.clock.wall()
         self.memory: dict[str, Memory] = {}
         self.notes: tuple[str, ...] = ()
@@ -201,20 +206,32 @@ class _Run:
         failures = self._rehearsed(opened, found, variants)
         found = self._warmed(opened, found, variants)
         samples = self._sampled(opened, found, variants, failures)
+        self.stops.timed(samples.passes)
         if samples.ended:
             self.around.note(f"ends early: {samples.ended.message}")
         if variants and not samples.passes:
             ended = samples.ended or Failure(reason="nothing_measured")
             raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
         found = self._up_to_now(opened, measured(found, samples), variants)
-        if not samples.ended:
-            told: Callable[[str, float], None] = lambda phase, done: self.around.progress(phase, done, math.nan)  # noqa: E731
-            after = look(opened.devices, self.request, found.run, variants, self.stop, told, self.around.trace)
-            self._note(*after_notes(after))
-            # what was cut off here has no figure of its own to tell: the whole is a partial result
-            found = measured(replace(found, after=after), replace(samples, ended=self.stop()))
-            found = self._up_to_now(opened, found, variants)
-        return self._ended(found)
+        after = look(self._looking(opened, found, variants))
+        self._note(*after_notes(after))
+        # what was cut off here has no figure of its own to tell: the whole is a partial result
+        found = measured(replace(found, after=after), replace(samples, ended=samples.ended or self.stop()))
+        return self._ended(self._up_to_now(opened, found, variants))
+
+    def _looking(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Looking:
+        sensors = opened.sensing.sensors
+        return Looking(
+            devices=opened.devices,
+            request=self.request,
+            run=found.run,
+            variants=variants,
+            stops=self.stops,
+            told=lambda phase, done: self.around.progress(phase, done, math.nan),
+            recorded=lambda: sensors.recordings().gpus if sensors else {},
+            trace=self.around.trace,
+            leads=self.around.leads,
+        )
 
     def _prepared(self, opened: Opened) -> Found:
         """Devices, cases and one probe for each recipe, spread over the devices."""
@@ -306,6 +323,7 @@ class _Run:
         keep = self.around.checkpoint
 
         def after_pass(samples: Samples) -> None:
+            self.stops.timed(samples.passes)
             if keep and LEAST_ABBA_BLOCKS <= samples.passes < self.request.timing.passes:
                 so_far = self._up_to_now(opened, partial_of(found, samples), variants)
                 keep(self._ended(so_far))
@@ -324,9 +342,16 @@ class _Run:
         def failed(variant: Variant, case: Case, failure: Failure) -> None:
             self.around.note(failure_note(variant.label, case, failure))
 
-        hooks = Hooks(after_pass if keep else None, hot, before_slot, failed)
+        hooks = Hooks(after_pass, hot, before_slot, failed)
         return take(
-            opened.devices, found.run.cases, variants, self.request.timing, self.stop, metering, hooks, failures
+            opened.devices,
+            found.run.cases,
+            variants,
+            self.request.timing,
+            self.stops.sampling,
+            metering,
+            hooks,
+            failures,
         )
 
     def _up_to_now(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Found:
@@ -370,20 +395,6 @@ def _most(known: Sequence[Memory]) -> Memory:
     fields = Memory.model_fields
     values = {name: [getattr(one, name) for one in known if getattr(one, name) is not None] for name in fields}
     return Memory(**{name: max(found) for name, found in values.items() if found})
-
-
-def _stop(around: Surroundings, whole: float) -> Stop:
-    """Ends a run that was asked to end, or whose deadline is nearer than the reserve."""
-    latest = around.clock.monotonic() + whole - min(RESERVE_SECONDS, whole / 10)
-
-    def stop() -> Failure | None:
-        if around.terminated():
-            return Failure(reason="terminated", message="the agent was told to stop")
-        if around.clock.monotonic() >= latest:
-            return Failure(reason="deadline", message=f"the deadline of {whole:g} s was reached")
-        return None
-
-    return stop
 
 
 def _outcome(result: MeasurementResult) -> Outcome:

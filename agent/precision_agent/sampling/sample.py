@@ -13,7 +13,7 @@ from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.slot import slot_of
 from precision_agent.power.aliasing import sure_pause
 from precision_agent.power.energy import Window
-from precision_agent.protocol import Part, RegionName, Sample, parts_of
+from precision_agent.protocol import Load, Part, RegionName, Sample, parts_of
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_api.request import Timing
 from precision_api.result import Backend, Failure
@@ -66,7 +66,8 @@ class Samples:
 
     `seconds` are of one call, by variant and case; `regions` of the training step's parts, by variant. A failed case
     has its reason instead, also where it failed on one device only: a sum of the others would be too small. `windows`
-    are the power windows, `timed` all windows in which a variant was measured. `ended` tells why there are fewer ABBA
+    are the power windows, `timed` all windows in which a variant was measured, `loads` those of its
+    GEMMs and of its training step. `ended` tells why there are fewer ABBA
     blocks than asked for, `repeated` how many were measured twice because a GPU was held back by heat or brake.
     """
 
@@ -76,6 +77,7 @@ class Samples:
     regions: Mapping[str, tuple[tuple[Mapping[RegionName, float], ...], ...]] = field(default_factory=dict)
     windows: Mapping[str, tuple[PowerWindow, ...]] = field(default_factory=dict)
     timed: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
+    loads: Mapping[tuple[str, Load], tuple[Window, ...]] = field(default_factory=dict)
     facts: Mapping[CaseKey, Sample] = field(default_factory=dict)
     power_failures: Mapping[str, Failure] = field(default_factory=dict)
     ended: Failure | None = None
@@ -106,6 +108,14 @@ class _AbbaBlock:
     slots: dict[CaseKey, list[tuple[Sample, ...]]] = field(default_factory=dict)
     windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
     ended: Failure | None = None
+
+    def loads(self) -> dict[tuple[str, Load], list[Window]]:
+        """The windows of each variant's GEMMs and of its training step, power windows left out."""
+        found: dict[tuple[str, Load], list[Window]] = {}
+        for (label, case), slots in self.slots.items():
+            load: Load = "training" if isinstance(case, TrainingCase) else "gemms"
+            found.setdefault((label, load), []).extend(window for slot in slots if (window := intersection(slot)))
+        return found
 
     def timed(self) -> dict[str, list[Window]]:
         """All windows of each variant, power windows too."""
@@ -288,6 +298,10 @@ class _Taking:
         for taken in self.passes:
             for label, windows in taken.timed().items():
                 timed.setdefault(label, []).extend(windows)
+        loads: dict[tuple[str, Load], list[Window]] = {}
+        for taken in self.passes:
+            for load, windows in taken.loads().items():
+                loads.setdefault(load, []).extend(windows)
         return Samples(
             passes=len(self.passes),
             seconds={key: tuple(_device_means(slots) for slots in passes) for key, passes in whole.items()},
@@ -302,6 +316,7 @@ class _Taking:
                 for label in {label for taken in self.passes for label in taken.windows}
             },
             timed={label: tuple(windows) for label, windows in timed.items()},
+            loads={load: tuple(windows) for load, windows in loads.items()},
             facts={key: _fact(passes) for key, passes in whole.items()},
             power_failures=dict(self.power_failures),
             ended=ended,
@@ -330,11 +345,10 @@ def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
 
 
 def _fact(passes: Sequence[Sequence[Sequence[Sample]]]) -> Sample:
-    """What stands for all samples of a case: the first, but eager where one of them was, and as busy as the least."""
+    """What stands for all samples of a case: the first, but eager where one of them was."""
     samples = [sample for slots in passes for slot in slots for sample in slot]
     ran = next((sample for sample in samples if sample.execution == "eager"), samples[0])
-    busy = min((sample.busy for sample in samples if sample.busy is not None), default=None)
-    return replace(samples[0], execution=ran.execution, execution_reason=ran.execution_reason, busy=busy)
+    return replace(samples[0], execution=ran.execution, execution_reason=ran.execution_reason)
 
 
 def _device_means(slots: Sequence[Sequence[Sample]]) -> tuple[float, ...]:

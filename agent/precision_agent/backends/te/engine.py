@@ -50,8 +50,8 @@ class Engine(Protocol):
     def annotate(self, name: str) -> AbstractContextManager[None]:
         """A range of this name in the profiler's trace."""
 
-    def profile(self, work: Work, keep: Path | None = None) -> Mapping[str, Any]:
-        """The trace of `work`, in Chrome's format; a copy of it at `keep`."""
+    def profile(self, work: Work, keep: Path | None = None, lead: Work = lambda: None) -> Mapping[str, Any]:
+        """The trace of `work`, in Chrome's format, `lead` right before it left out; a copy of it at `keep`."""
 
     def allocated_bytes(self) -> int:
         """What tensors take now."""
@@ -146,9 +146,9 @@ class CudaEngine:
         """record_function's range."""
         return annotated(name)
 
-    def profile(self, work: Work, keep: Path | None = None) -> Mapping[str, Any]:
+    def profile(self, work: Work, keep: Path | None = None, lead: Work = lambda: None) -> Mapping[str, Any]:
         """By torch's profiler."""
-        return profiled(work, self.synchronize, keep)
+        return profiled(work, self.synchronize, keep, lead)
 
     def allocated_bytes(self) -> int:
         """By the caching allocator."""

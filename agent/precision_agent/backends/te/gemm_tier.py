@@ -7,7 +7,8 @@ gradient are three regions of its program, so that one loop gives the samples of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,18 +21,16 @@ from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name, of_batch_kind
 from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear, linear, weights_of
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
-from precision_agent.backends.trace import Launch, Shares, busy, kernels, launches, range_name, shares
+from precision_agent.backends.trace import kernels, launches, range_name
 from precision_agent.cases import GemmCase
 from precision_agent.precision.verification import numeric_verdict
 from precision_agent.protocol import ProfiledKernel, Sample
 from precision_api.recipes import Recipe
 from precision_api.result import Failure, NumericErrors
-from precision_api.shapes import PASSES, Pass
+from precision_api.shapes import PASSES
 
 PROFILED_STEPS = 10
 CHECKED_ROWS = 128
-CPU_BOUND = 0.95
-"""Below this share of GPU-busy time the host sets the pace, and no kernel-only time can be told."""
 
 
 def shape_of(case: GemmCase) -> LinearShape:
@@ -43,44 +42,26 @@ def shape_of(case: GemmCase) -> LinearShape:
     return LinearShape(case.m, case.k, case.n, case.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledUnit:
-    """What the profiler showed of a unit: kernel seconds of each pass, and how busy the GPU was in the timed mode.
-
-    `batch_kind` is the kind that was profiled: of the micro batches that find their weights quantised already, where
-    there are such.
-    """
-
-    kernels: Mapping[Pass, Shares]
-    busy: float | None
-    batch_kind: str
-
-
-def sample_of(case: GemmCase, timings: Timings, told: ProfiledUnit, program: Program, rotated: int) -> Sample | Failure:
+def sample_of(case: GemmCase, timings: Timings, unit: Unit) -> Sample:
     """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM.
 
-    `autocast` is the mean micro batch of an optimizer step. `prequantized` is the GEMM kernels' share of the profiled
-    micro batches, applied to the time of the same kind: the first one's time would bring its cast of the weight along.
+    `autocast` is the mean micro batch of an optimizer step. Of `prequantized` it is the whole time of the micro batches
+    that are profiled, to which the GEMM kernels' share belongs: the first one's would bring its cast of the weight
+    along.
     """
-    if case.mode == "prequantized":
-        timings = of_batch_kind(timings, told.batch_kind)
-    seconds = by_name(timings, (case.pass_,))[case.pass_] / rotated / case.groups
-    if case.mode == "prequantized":
-        share = told.kernels[case.pass_].gemm_share
-        if share is None:
-            return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
-        if told.busy is not None and told.busy < CPU_BOUND:
-            message = f"the GPU was busy {told.busy:.1%} of the time: kernel-only time can't be told from such a step"
-            return Failure(reason="cpu_bound", message=message)
-        seconds *= share
+    kernels_alone = case.mode == "prequantized"
+    if kernels_alone:
+        timings = of_batch_kind(timings, unit.profiled_kind)
     return Sample(
-        seconds=seconds,
-        calls=sum(count for (name, _), count in timings.runs.items() if name == case.pass_) * timings.cycles * rotated,
+        seconds=by_name(timings, (case.pass_,))[case.pass_] / unit.copies,
+        calls=sum(count for (name, _), count in timings.runs.items() if name == case.pass_)
+        * timings.cycles
+        * unit.rotated,
         start=timings.start,
         end=timings.end,
-        execution=program.execution,
-        execution_reason=program.reason,
-        busy=told.busy,
+        execution=unit.program.execution,
+        execution_reason=unit.program.reason,
+        holds_quantization=kernels_alone,
     )
 
 
@@ -100,7 +81,6 @@ class Unit:
     seed: int
     program: Program = field(init=False)
     errors: NumericErrors = field(init=False)
-    told: ProfiledUnit = field(init=False)
     rotated: int = field(init=False)
     modules: tuple[Any, ...] = field(init=False)
     _owner: Owner = field(init=False)
@@ -128,20 +108,18 @@ class Unit:
         self.errors = NumericErrors()
 
     def prepare(self) -> Failure | None:
-        """Checks the numbers and the quantizers, captures, profiles; why nothing of this unit can be timed, or None."""
+        """Checks the numbers and the quantizers, captures; why nothing of this unit can be timed, or None."""
         with self._owner.present():
             found = self._errors()
             wrong = wrong_numbers(self.recipe, found)
             if wrong:
                 return Failure(reason="numerical_error", message=f"{self._title}: {wrong}")
             self.errors = NumericErrors(**found)
-            traced = self._profiled()
             self.program.capture(self._evidence)
             for module in self.modules:
                 misfit = recipes.wrong_quantizers(self.recipe, recipes.quantizers(module))
                 if misfit:
                     return Failure(reason="wrong_quantizer", message=f"{self._title}: {misfit}")
-            self.told = ProfiledUnit(traced, self._busy(), self._batch_kinds[-1][0])
             self.program.pace()
         return None
 
@@ -154,14 +132,53 @@ class Unit:
         return NumericErrors(**found)
 
     def kernels(self) -> tuple[ProfiledKernel, ...]:
-        """Kernels of one eager step, forward and backward."""
+        """Kernels of one eager step, forward and backward. Starts a profiler: of no unit that is timed later."""
+        return kernels(launches(self.engine.profile(partial(self.steps, ""))), PROFILED_STEPS)
+
+    def steps(self, mark: str) -> None:
+        """PROFILED_STEPS eager steps of the cycle's common kind, each pass in a range called `mark` and its name."""
         with self._owner.present():
-            return kernels(self._traced(), PROFILED_STEPS)
+            for _ in range(PROFILED_STEPS):
+                for region in self.program.regions:
+                    if region.batch_kind != self.profiled_kind:
+                        continue
+                    passing = "forward" if region.name == "fprop" else "backward"
+                    with self.engine.annotate(range_name(passing, region=mark + region.name)):
+                        region.work()
 
     def measure(self, seconds: float) -> Timings:
         """One loop over all passes."""
         with self._owner.present():
             return self.program.measure(seconds)
+
+    def present(self) -> AbstractContextManager[None]:
+        """Transformer Engine's global state is this unit's within."""
+        return self._owner.present()
+
+    @property
+    def te_recipe(self) -> Any | None:
+        """The recipe object; None for bf16."""
+        return self._te_recipe
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        """Of each module."""
+        return self._x
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """Of every module's output."""
+        return self._dy
+
+    @property
+    def profiled_kind(self) -> str:
+        """The kind of micro batch that is profiled: that which finds its weights quantised, where there is such."""
+        return self._batch_kinds[-1][0]
+
+    @property
+    def copies(self) -> int:
+        """How many equal GEMMs one run of a region holds."""
+        return self.rotated * self.shape.groups
 
     @property
     def _title(self) -> str:
@@ -252,30 +269,6 @@ class Unit:
         program.once()
         return moved
 
-    def _profiled(self) -> dict[Pass, Shares]:
-        found = self._traced()
-        return {pass_: shares(found, pass_) for pass_ in PASSES}
-
-    def _traced(self) -> tuple[Launch, ...]:
-        """Launches of ten eager steps of the cycle's common kind; must run before the program is captured."""
-
-        def steps() -> None:
-            batch_kind = self._batch_kinds[-1][0]
-            for _ in range(PROFILED_STEPS):
-                for pass_ in PASSES:
-                    name = range_name("forward" if pass_ == "fprop" else "backward", region=pass_)
-                    with self.engine.annotate(name):
-                        self.program.go((pass_, batch_kind))
-
-        return launches(self.engine.profile(steps))
-
-    def _busy(self) -> float | None:
-        def cycles() -> None:
-            for key in self.program.cycle:
-                self.program.go(key)
-
-        return busy(launches(self.engine.profile(cycles)))
-
     def _errors(self) -> dict[str, float]:
         """Errors of y, dx and dW against FP32, of the first rows of the first module's first group; may be NaN."""
         shape, x, dy = self.shape, self._x[0], self._dy
@@ -312,10 +305,3 @@ def _relative(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 def _finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor).all()) and bool(tensor.abs().sum() > 0)
-
-
-def gradient_share(units: Sequence[Unit]) -> float | None:
-    """Over the units that quantise: quantisation's share of their data gradients' kernel time; None without kernels."""
-    found = [unit.told.kernels["dgrad"] for unit in units if recipes.CALLS[unit.recipe] is not None]
-    whole = sum(share.gemm + share.other for share in found)
-    return sum(share.other for share in found) / whole if whole > 0 else None

@@ -1,20 +1,13 @@
-"""What is done with a variant's model once it stands: a timed sample, a window under power, profiled steps."""
+"""What is done with a variant's model once it stands: a timed sample, a window under power."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from precision_agent.backends.profiler import told_modules
 from precision_agent.backends.te.engine import Engine
-from precision_agent.backends.te.graphs import fatal
-from precision_agent.backends.te.modules import told_parts
 from precision_agent.backends.te.training_tier import VariantModel, regions_of
-from precision_agent.backends.trace import busy, kernels, launches
-from precision_agent.protocol import Part, Profile, Sample
-
-STEPS_PROFILED = 3
+from precision_agent.protocol import Part, Sample
 
 
 def training_sample(model: VariantModel, seconds: float) -> Sample:
@@ -59,24 +52,3 @@ def window(
         worked / calls, calls, start, end, running=worked / (end - start) if waits else 1.0,
         execution=model.program.execution, execution_reason=model.program.reason,
     )  # fmt: skip
-
-
-def profile_of(engine: Engine, model: VariantModel, trace: Path | None) -> Profile:
-    """Kernels of three eager steps by pass and module, and how busy the GPU is in the timed ones; trace kept there."""
-
-    def steps() -> None:
-        for _ in range(STEPS_PROFILED):
-            model.eager_step()
-
-    unplaced = ""
-    try:
-        with told_modules(told_parts(model.stack.layers), engine.annotate):
-            found = launches(engine.profile(steps, trace))
-    except RuntimeError as error:
-        if fatal(error):
-            raise
-        unplaced = f"{type(error).__name__}: {error}"[:500]
-        found = launches(engine.profile(steps, trace))  # kernels without their modules are better than none
-    timed = launches(engine.profile(model.refresh))
-    step = sum(seconds for name, seconds in regions_of(model.measure(0.0)).items() if name != "optimizer")
-    return Profile(kernels(found, STEPS_PROFILED), step, STEPS_PROFILED, busy(timed), unplaced)

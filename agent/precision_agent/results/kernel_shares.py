@@ -1,0 +1,186 @@
+"""Kernel-only times: the GEMM kernels' shares of profiled steps, applied to the timed ones. Pure.
+
+The shares of each device are applied to its own times. Profiles are repeated, and what the figure would be by each of
+them alone is kept: that spread belongs into every interval in which the shares have a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from precision_agent.cases import CONTROL, GemmCase, Variant
+from precision_agent.precision.evidence import CPU_BOUND, quantization_tax
+from precision_agent.protocol import GemmName, KernelSeconds, Profile, Sample, TracedPass
+from precision_agent.results.train import Measured
+from precision_agent.sampling.profiles import LoadKey, LoadProfiles
+from precision_agent.sampling.sample import CaseKey
+from precision_api.recipes import RECIPES, Recipe
+from precision_api.result import Execution, Failure, GroupedPath
+
+MOST_KERNEL_TIME = 1.05
+"""Assumed, not tried on a GPU: kernels that were profiled eagerly may last so much longer than the timed step."""
+Profiles = Mapping[LoadKey, LoadProfiles]
+NONE = KernelSeconds(0.0, 0.0, 0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """Kernel-only seconds by ABBA block and device; `repeats`: their mean by each profile alone."""
+
+    seconds: tuple[tuple[float, ...], ...]
+    repeats: tuple[float, ...]
+
+
+def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
+    """The same with kernel-only seconds where steps with their quantisation were timed; without shares a failure."""
+    samples = run.samples
+    seconds, failures, repeats = dict(samples.seconds), dict(samples.failures), dict[CaseKey, tuple[float, ...]]()
+    baseline = run.cases.baseline.label
+    for key, fact in samples.facts.items():
+        label, case = key
+        if not fact.holds_quantization or not isinstance(case, GemmCase):
+            continue
+        # the control is a second baseline: the same kernels in steps of its own
+        found = _applied(
+            samples.seconds[key], case, fact, profiles.get((baseline if label == CONTROL else label, "gemms"))
+        )
+        if isinstance(found, Failure):
+            failures[key] = found
+            del seconds[key]
+        else:
+            seconds[key], repeats[key] = found.seconds, found.repeats
+    return replace(run, samples=replace(samples, seconds=seconds, failures=failures), repeats=repeats)
+
+
+def _applied(
+    timed: Sequence[Sequence[float]], case: GemmCase, fact: Sample, found: LoadProfiles | None
+) -> _Applied | Failure:
+    if found is None:
+        return Failure(reason="not_profiled", message="the run ended before its kernels were seen")
+    if found.failure:
+        return found.failure
+    by_profile = [[profile.gemms.get(_name(case)) for profile in devices] for devices in found.runs]
+    kernels = [[one for one in devices if one and one.gemm > 0] for devices in by_profile]
+    if any(len(seen) < len(devices) for seen, devices in zip(kernels, by_profile, strict=True)):
+        return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
+    device_seconds = [fmean(values) for values in zip(*timed, strict=True)]
+    wrong = _gaps(kernels, device_seconds, fact.execution)
+    if wrong:
+        return wrong
+    shares = [[one.gemm_share or 0.0 for one in devices] for devices in kernels]
+    mean_shares = [fmean(values) for values in zip(*shares, strict=True)]
+    return _Applied(
+        tuple(tuple(t * share for t, share in zip(block, mean_shares, strict=True)) for block in timed),
+        tuple(fmean(t * share for t, share in zip(device_seconds, devices, strict=True)) for devices in shares),
+    )
+
+
+def _gaps(
+    kernels: Sequence[Sequence[KernelSeconds]], timed: Sequence[float], execution: Execution | None
+) -> Failure | None:
+    """Why the GEMMs' share of the kernels says nothing of the timed step: they are too small or too large a part."""
+    busy = [fmean(one.seconds for one in device) for device in zip(*kernels, strict=True)]
+    least = min(spent / whole for spent, whole in zip(busy, timed, strict=True))
+    most = max(spent / whole for spent, whole in zip(busy, timed, strict=True))
+    if least < CPU_BOUND:
+        told = f"kernels ran in {least:.1%} of the timed step: kernel-only time can't be told from it"
+        if execution == "graph":
+            return Failure(reason="kernel_gaps", message=f"{told}; the gaps between its short kernels are too long")
+        return Failure(reason="cpu_bound", message=f"{told}; the host launched them too slowly")
+    if most > MOST_KERNEL_TIME:
+        told = f"the profiled kernels lasted {most:.2f} times as long as the timed step that holds them"
+        return Failure(reason="kernels_exceed_step", message=told)
+    return None
+
+
+def kernel_time_share(run: Measured, variant: Variant, profiles: Profiles) -> float | None:
+    """Time in which a kernel ran over the timed step, on the device with the least of it: of the training step, else of
+    the GEMMs with their quantisation; None where it was not seen at the clock of the windows."""
+    training = profiles.get((variant.label, "training"))
+    if run.cases.training and training and not training.failure:
+        timed = run.samples.by_device(variant, run.cases.training)
+        if not isinstance(timed, Failure):
+            return _least([[one.seconds for one in devices] for devices in training.runs], timed)
+    return _of_gemms(run, variant, profiles)
+
+
+def _of_gemms(run: Measured, variant: Variant, profiles: Profiles) -> float | None:
+    found = profiles.get((variant.label, "gemms"))
+    if found is None or found.failure:
+        return None
+    shares = []
+    for case in run.cases.gemms:
+        fact = run.samples.facts.get((variant.label, case))
+        timed = run.samples.seconds.get((variant.label, case), ())
+        if fact is None or not fact.holds_quantization or not timed:
+            continue
+        kernels = [[profile.gemms.get(_name(case), NONE).seconds for profile in devices] for devices in found.runs]
+        shares.append(_least(kernels, timed))
+    return min(shares, default=None)
+
+
+def _least(kernels: Sequence[Sequence[float]], timed: Sequence[Sequence[float]]) -> float:
+    spent, whole = ([fmean(device) for device in zip(*rows, strict=True)] for rows in (kernels, timed))
+    return min(one / step for one, step in zip(spent, whole, strict=True))
+
+
+def gradient_share(run: Measured, variant: Variant, profiles: Profiles) -> float | None:
+    """Over the GEMMs that quantise: quantisation's share of their data gradients' kernel time; None without kernels."""
+    found = profiles.get((variant.label, "gemms"))
+    names = {
+        (case.name, case.pass_)
+        for case in run.cases.gemms
+        if case.pass_ == "dgrad" and RECIPES[case.recipe_of(variant)].format != "bf16"
+    }
+    if found is None or found.failure:
+        return None
+    seen = [
+        kernels for one in found.runs for profile in one for name, kernels in profile.gemms.items() if name in names
+    ]
+    whole = sum(one.seconds for one in seen)
+    return sum(one.other for one in seen) / whole if whole > 0 else None
+
+
+def grouped_path(found: LoadProfiles | None, case: GemmCase) -> GroupedPath | None:
+    """How the GEMMs of experts ran; None for a single one, and where no kernels were seen."""
+    if case.groups == 1 or found is None:
+        return None
+    seen = next((profile.gemms[_name(case)] for profile in found.seen if _name(case) in profile.gemms), NONE)
+    if seen.gemm <= 0:
+        return None
+    if seen.launches < 2:
+        return "one_kernel"
+    return "several_streams" if seen.streams > 1 else "one_stream"
+
+
+def _name(case: GemmCase) -> GemmName:
+    return case.name, case.pass_
+
+
+def taxes(recipe: Recipe, found: LoadProfiles, forwards: int, depth: float) -> tuple[float, ...]:
+    """The quantisation tax by each profile, mean of its devices; empty without profiles at the clock of the windows."""
+    if found.failure:
+        return ()
+    each = [[_tax(recipe, profile, forwards, depth) for profile in devices] for devices in found.runs]
+    return tuple(fmean(known) for devices in each if (known := [tax for tax in devices if tax is not None]))
+
+
+def _tax(recipe: Recipe, profile: Profile, forwards: int, depth: float) -> float | None:
+    return quantization_tax(recipe, profile.kernels, forwards, depth)
+
+
+def merged(found: LoadProfiles | None) -> Profile | None:
+    """All profiles of a load as one, of the mean step on the mean device; None without any."""
+    if found is None or not found.seen:
+        return None
+    seconds: dict[tuple[str, TracedPass, str], float] = {}
+    for kernel in (kernel for profile in found.seen for kernel in profile.kernels):
+        key = (kernel.name, kernel.pass_, kernel.module)
+        seconds[key] = seconds.get(key, 0.0) + kernel.seconds / len(found.seen)
+    rows = sorted(seconds, key=lambda key: -seconds[key])
+    first = {(kernel.name, kernel.pass_, kernel.module): kernel for one in found.seen for kernel in one.kernels}
+    unplaced = next((one.unplaced for one in found.seen if one.unplaced), "")
+    kernels = tuple(replace(first[key], seconds=seconds[key]) for key in rows)
+    return replace(found.seen[0], kernels=kernels, unplaced=unplaced)

@@ -1,0 +1,180 @@
+"""Profiles each variant after all timed windows, under load and at the SM clock that its windows had.
+
+The rules are in docs/development/method.md, "Profiles".
+A GEMM slows down with the clock and a cast that waits for memory does not: the kernels' shares of another clock are
+those of another step. And what a profiler attaches to a process slows down all that is timed later in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from precision_agent.cases import Variant
+from precision_agent.power.sensor_sampling import Recording
+from precision_agent.precision.occupancy import Span
+from precision_agent.protocol import Load, Profile
+from precision_agent.sampling.devices import Call, Devices, Stop
+from precision_agent.sampling.sample import STOPPED, first_failure
+from precision_api.result import Failure
+
+PROFILES = 3
+"""Of each load: their spread is the uncertainty of the kernels' shares."""
+MOST_SECONDS = 60.0
+"""Of load and profiles of one load, until its clock fits."""
+CLOCK_TOLERANCE = 0.01
+LONGEST_LEAD_SECONDS = 8.0
+
+LoadKey = tuple[str, Load]
+"""A variant's label and its load."""
+Recorded = Callable[[], Mapping[str, Recording]]
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """Assumed, not tried on a GPU: seconds of a slice of load before the clock is looked at, and of the load within a
+    session of the profiler, whose start leaves the GPU at rest. The lead is doubled where the clock did not fit."""
+
+    slice_seconds: float = 0.5
+    lead_seconds: float = 0.4
+
+
+LEADS = Leads()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A load to be profiled; `mhz` is the SM clock that its windows had, by device: a device that tells none is left
+    out."""
+
+    variant: Variant
+    load: Load
+    mhz: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProfiles:
+    """The profiles of one load. `runs`: those at the windows' clock, each of all devices in the order of their names.
+
+    `seen` are all of them, whatever the clock: kernels' names are evidence at any. With `failure` there are fewer than
+    PROFILES runs, and no figure is made of them. Clocks are means over the devices, None where none is told.
+    """
+
+    runs: tuple[tuple[Profile, ...], ...] = ()
+    seen: tuple[Profile, ...] = ()
+    failure: Failure | None = None
+    sm_mhz: float | None = None
+    windows_sm_mhz: float | None = None
+    seconds: float = 0.0
+
+
+def clocks_of(recordings: Mapping[str, Recording], names: Sequence[str], windows: Sequence[Span]) -> dict[str, float]:
+    """Mean SM clock (MHz) of each device within the windows; one that told none is left out."""
+    found = {}
+    for name in names:
+        told = recordings[name].sm_mhz if name in recordings else ()
+        inside = [mhz for at, mhz in told if any(start <= at <= end for start, end in windows)]
+        if inside:
+            found[name] = fmean(inside)
+    return found
+
+
+def profile_loads(
+    devices: Devices,
+    wanted: Sequence[Wanted],
+    recorded: Recorded,
+    stop: Stop,
+    told: Callable[[float], None],
+    trace: Path | None = None,
+    leads: Leads = LEADS,
+) -> dict[LoadKey, LoadProfiles]:
+    """Profiles of each load, on all devices at once; one that is cut off by `stop` says `not_profiled`."""
+    taking = _Profiling(devices, recorded, stop, leads)
+    found: dict[LoadKey, LoadProfiles] = {}
+    for place, one in enumerate(wanted):
+        told(place / len(wanted))
+        path = trace and trace / f"trace-{one.variant.label}{'-gemms' if one.load == 'gemms' else ''}.json"
+        found[one.variant.label, one.load] = taking.load(one, path)
+    told(1.0)
+    return found
+
+
+def not_profiled(ended: Failure) -> Failure:
+    """Why a load that was timed has no shares: the run had to end."""
+    return Failure(reason="not_profiled", message=f"the run ended before its kernels were seen: {ended.message}"[:1024])
+
+
+class _Profiling:
+    def __init__(self, devices: Devices, recorded: Recorded, stop: Stop, leads: Leads) -> None:
+        self.devices, self.recorded, self.stop, self.leads = devices, recorded, stop, leads
+        self.names = devices.machine().names
+
+    def load(self, wanted: Wanted, trace: Path | None) -> LoadProfiles:
+        """Profiles; where the clock did not fit loads until it does and profiles again, for MOST_SECONDS at most."""
+        found = LoadProfiles(windows_sm_mhz=_mean(wanted.mhz))
+        lead, mhz = self.leads.lead_seconds, dict[str, float]()
+        fits = True  # most likely: the GPU comes from the windows, or from another load
+        while len(found.runs) < PROFILES:
+            ended = self.stop()
+            if ended:
+                return replace(found, failure=not_profiled(ended))
+            if found.seconds >= MOST_SECONDS:
+                return replace(found, sm_mhz=_mean(mhz), failure=_clock_differs(wanted, mhz))
+            profiling = fits
+            seconds = lead if profiling else self.leads.slice_seconds
+            answers, spent = self._asked(wanted, seconds, profiling, trace)
+            found = replace(found, seconds=found.seconds + spent)
+            failure = first_failure(self.names, answers)
+            if failure:
+                return replace(found, failure=not_profiled(failure) if failure.reason in STOPPED else failure)
+            mhz = self._clocks(answers)
+            fits = _fits(wanted.mhz, mhz)
+            if not profiling:
+                continue
+            found = replace(found, seen=(*found.seen, *answers))
+            if fits:
+                found = replace(found, runs=(*found.runs, answers), sm_mhz=_mean(mhz))
+            else:
+                lead = min(2 * lead, LONGEST_LEAD_SECONDS)
+        return found
+
+    def _asked(
+        self, wanted: Wanted, seconds: float, profiling: bool, trace: Path | None
+    ) -> tuple[tuple[Any, ...], float]:
+        """The answers to a profile or a slice of load, and the seconds that they took: at least those of the load."""
+        variant, load = wanted.variant, wanted.load
+        arguments = (variant, load, seconds, trace) if profiling else (variant, seconds, load)
+        began = time.monotonic()
+        answers = self.devices.all(Call("profile" if profiling else "settle", arguments, seconds, variant))
+        return answers, max(seconds, time.monotonic() - began)
+
+    def _clocks(self, answers: Sequence[Any]) -> dict[str, float]:
+        """The clock of each device while it answered."""
+        recordings = self.recorded()
+        found: dict[str, float] = {}
+        for name, answer in zip(self.names, answers, strict=True):
+            found |= clocks_of(recordings, [name], [(answer.start, answer.end)])
+        return found
+
+
+def _fits(wanted: Mapping[str, float], mhz: Mapping[str, float]) -> bool:
+    return all(name in mhz and abs(mhz[name] / known - 1) <= CLOCK_TOLERANCE for name, known in wanted.items())
+
+
+def _mean(mhz: Mapping[str, float]) -> float | None:
+    return round(fmean(mhz.values()), 1) if mhz else None
+
+
+def _clock_differs(wanted: Wanted, mhz: Mapping[str, float]) -> Failure:
+    apart = max(wanted.mhz, key=lambda name: abs(mhz.get(name, 0.0) / wanted.mhz[name] - 1))
+    here = f"{mhz[apart]:.0f} MHz" if apart in mhz else "no clock"
+    message = (
+        f"{apart}: {here} under load while it was profiled, {wanted.mhz[apart]:.0f} MHz in its timed windows; after "
+        f"{MOST_SECONDS:.0f} s of load they were not within {CLOCK_TOLERANCE:.0%}: look for what changed the power "
+        "limit or the temperature, and measure again"
+    )
+    return Failure(reason="clock_differs", message=message)

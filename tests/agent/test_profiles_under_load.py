@@ -1,0 +1,128 @@
+"""Kernel-only figures of a GPU whose clock falls under load: the kernels' shares are those of the timed windows.
+
+A GEMM slows down with the clock, a cast that waits for memory does not. Shares that were seen at another clock than
+that of the timed steps are wrong, and so is all that is made of them.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from precision_agent.backends.te import probe as probing
+from precision_agent.backends.te.modules import LinearShape
+from precision_agent.backends.te.probe import Ended
+from precision_agent.backends.transformer_engine import TransformerEngine
+from precision_agent.power.sensing import SensorFacts
+from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.run import Surroundings, run_wanted
+from precision_agent.sampling.devices import LocalDevices, Stop
+from precision_api.recipes import Recipe
+from precision_api.request import MeasurementRequest, Timing, request_json
+from precision_api.result import MeasurementResult, RecipeResult
+from tests.agent.test_te_backend import MODEL, Bench, request
+from tests.support.te_clock import SLOWDOWN, CappedEngine, CappedGpu, ClockSensors
+from tests.support.te_device import ADAM, BATCHED, GEMM, NORM
+from tests.support.te_fake import World, fake_api
+from tests.support.te_prober import FakeProber
+
+pytestmark = pytest.mark.torch
+
+CASTS: dict[Recipe, float] = {"fp8_current": 3.3, "nvfp4": 11.5}
+"""Microseconds at which shares of a boosting GPU make the GEMMs look 7 and 16 % faster than they are."""
+LAYERS, ACCUMULATION = 2, 2
+HEADLESS = {name: value for name, value in MODEL.items() if name != "vocabSize"} | {"numHiddenLayers": LAYERS}
+ASKED = request(
+    recipes=("bf16", "fp8_current", "nvfp4"),
+    workload={"model": HEADLESS, "gradientAccumulation": ACCUMULATION},
+    timing=Timing(passes=2, segment_seconds=0.02, discard_seconds=1.5),
+)
+
+
+@cache
+def measured() -> MeasurementResult:
+    """One run on one such GPU, which is only read."""
+    gpu = CappedGpu()
+    world = World("v2.20", gpu, casts=CASTS)
+    engine = CappedEngine(gpu, world=world)
+
+    def opener(wanted: Wanted, tried: MeasurementRequest, stop: Stop) -> Opened:
+        api = fake_api("v2.20", world)
+        backend = TransformerEngine(tried, "cuda", api=api, engine=engine, prober=FakeProber(probed))
+        named = backend.device().gpu
+        assert named
+        sensing = SensorFacts(sensors=ClockSensors({named.uuid: gpu}))
+        return Opened(LocalDevices([backend]), sensing)
+
+    outcome = run_wanted(request_json(ASKED), Wanted("transformer-engine", "cuda"), Surroundings(opener=opener))
+    assert outcome.result, outcome.message
+    return outcome.result
+
+
+def probed(recipe: Recipe) -> Ended:
+    apart = Bench()
+    told = probing.run(fake_api("v2.20", apart.world), apart.engine, recipe, LinearShape(128, 128, 128))
+    return Ended(0, json.dumps(told), "")
+
+
+def of(recipe: Recipe) -> RecipeResult:
+    return next(row for row in measured().recipes if row.recipe == recipe)
+
+
+def gemms(recipe: Recipe) -> float:
+    """Microseconds of all GEMMs of a full step at the capped clock: twelve a layer."""
+    return SLOWDOWN * 12 * LAYERS * GEMM[None if recipe == "bf16" else recipe][1]
+
+
+def step(recipe: Recipe) -> float:
+    """Microseconds of a full micro batch at the capped clock; a cast more a weight in one of ACCUMULATION of them."""
+    casts = CASTS.get(recipe, 0.0) * LAYERS * (8 + 4 / ACCUMULATION)
+    return gemms(recipe) + casts + LAYERS * (NORM[1] + SLOWDOWN * BATCHED[1]) + ADAM[1] / ACCUMULATION
+
+
+def expected(recipe: Recipe) -> float:
+    share = gemms("bf16") / step("bf16")
+    return 1 / (1 - share + share * gemms(recipe) / gemms("bf16"))
+
+
+def test_the_windows_ran_at_the_capped_clock() -> None:
+    for recipe in ASKED.recipes:
+        clocks = of(recipe).clocks
+        assert clocks is not None
+        assert clocks.sm_mhz == pytest.approx(1425, rel=0.005)
+
+
+@pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])
+def test_the_gemms_kernel_only_speedup_is_the_true_one(recipe: Recipe) -> None:
+    found = next(part for part in of(recipe).sums if part.mode == "prequantized")
+    assert found.speedup is not None
+    assert found.speedup.value == pytest.approx(gemms("bf16") / gemms(recipe), rel=0.01)
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp8_current", "nvfp4"])
+def test_the_librarys_own_call_agrees_with_kernel_only_time(recipe: Recipe) -> None:
+    rows = [row for row in of(recipe).gemms if row.mode == "prequantized"]
+    for row in rows:
+        assert row.seconds is not None
+        assert row.own_call_seconds is not None
+        assert row.own_call_seconds.value == pytest.approx(row.seconds.value, rel=0.01)
+    assert not [note for note in of(recipe).notes if "own GEMM call" in note]
+
+
+@pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])
+def test_the_quantisation_tax_is_the_true_one(recipe: Recipe) -> None:
+    casts = CASTS[recipe] * LAYERS * 8
+    assert of(recipe).quantization_tax == pytest.approx(casts / (casts + gemms(recipe)), rel=0.01)
+
+
+@pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])
+def test_what_it_means_is_the_truth(recipe: Recipe) -> None:
+    found = of(recipe).meaning
+    assert found is not None
+    assert found.gemm_share == pytest.approx(gemms("bf16") / step("bf16"), rel=0.01)
+    assert found.gemm_speedup == pytest.approx(gemms("bf16") / gemms(recipe), rel=0.01)
+    assert found.expected_speedup == pytest.approx(expected(recipe), rel=0.01)
+    saved = step("bf16") * (1 - 1 / expected(recipe))
+    assert found.quantization_part == pytest.approx(min(CASTS[recipe] * LAYERS * 8 / saved, 9), rel=0.02)
