@@ -217,7 +217,7 @@ def disagreements(gemms: Sequence[GemmResult]) -> tuple[str, ...]:
     """That kernel-only times and the library's own calls differ by more than both of their intervals."""
     known = [(row, row.seconds, row.own_call_seconds) for row in gemms]
     pairs = [(row, alone, own) for row, alone, own in known if alone and own]
-    apart = [(row, alone.value / own.value) for row, alone, own in pairs if not _overlap(alone, own)]
+    apart = [(row, alone.value / own.value) for row, alone, own in pairs if not _agree(alone, own)]
     if not apart:
         return ()
     worst, ratio = max(apart, key=lambda pair: abs(math.log(pair[1])))
@@ -228,8 +228,10 @@ def disagreements(gemms: Sequence[GemmResult]) -> tuple[str, ...]:
     return (told,)
 
 
-def _overlap(one: Interval, other: Interval) -> bool:
-    return one.lower <= other.upper and other.lower <= one.upper
+def _agree(one: Interval, other: Interval) -> bool:
+    """Whether their intervals overlap, or they are nearer than anything that is ever called a difference."""
+    near = abs(one.value / other.value - 1) <= stats.LEAST_DIFFERENCE
+    return near or (one.lower <= other.upper and other.lower <= one.upper)
 
 
 def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvidence) -> GemmResult:
