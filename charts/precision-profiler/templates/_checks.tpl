@@ -10,6 +10,9 @@
 {{- if or (lt $shards 1) (gt $shards 64) -}}
 {{- fail (printf "exporter.shards is %d: choose 1 to 64. Count one shard for 1,000 nodes; 10,000 nodes need 10." $shards) -}}
 {{- end -}}
+{{- if and .Values.exporter.metricAllowlist .Values.exporter.metricDenylist -}}
+{{- fail "exporter.metricAllowlist and exporter.metricDenylist are both set: choose one. What an allow list does not name is not shown." -}}
+{{- end -}}
 {{- if and (eq (toString .Values.rules.enabled) "true") (not .Values.exporter.enabled) -}}
 {{- fail "rules.enabled needs exporter.enabled: every rule reads what the exporter shows, and its absence is an alert." -}}
 {{- end -}}
