@@ -356,10 +356,17 @@ def test_any_label_value_comes_back_from_the_parser_as_it_was(first: str, second
     assert [(sample.labels, sample.value) for sample in family.samples] == [({"b": first, "a": second}, 1.5)]
 
 
-@given(LABEL_TEXT)
-def test_a_single_label_comes_back_as_it_was(value: str) -> None:
-    (family,) = text_string_to_metric_families(samples(sample_template("m", ("a",)), [((value,), 1.0)]).decode())
-    assert family.samples[0].labels == {"a": value}
+@given(st.lists(st.tuples(LABEL_TEXT, LABEL_TEXT, LABEL_TEXT), max_size=6), st.integers(0, 3))
+def test_labels_come_back_however_many_of_them_rows_share(rows: list[tuple[str, str, str]], shared: int) -> None:
+    template = sample_template("m", ("b", "c", "a"), shared)
+    text = samples(template, [(labels, 1.0) for labels in rows]).decode()
+    found = [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert found == [dict(zip("bca", labels, strict=True)) for labels in rows]
+
+
+@pytest.mark.parametrize("value", ["7", "10", "63"])
+def test_a_single_label_is_written_whole(value: str) -> None:
+    assert samples(sample_template("m", ("index",)), [((value,), 1.0)]) == f'm{{index="{value}"}} 1.0\n'.encode()
 
 
 @given(st.floats())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from precision_api.profile import ProfileStatus, Schedule, Thresholds
@@ -36,6 +37,11 @@ class NodeResult:
     def pool(self) -> str:
         """The node's pool when it was measured; empty before the first result."""
         return self.reading.pool
+
+    @cached_property
+    def labels(self) -> tuple[str, str, str, str, str]:
+        """The values of the labels that every node family has, in the families' order."""
+        return self.namespace, self.profile, self.node, self.pool, self.workload
 
     @property
     def fresh(self) -> bool:

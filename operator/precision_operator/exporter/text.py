@@ -6,9 +6,8 @@ TYPE lines without a gap; label values escape backslash, quote and line feed, HE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import NamedTuple
 
 from prometheus_client.utils import floatToGoString
@@ -27,29 +26,40 @@ def header(name: str, help_text: str, kind: str) -> bytes:
 
 
 class Template(NamedTuple):
-    """How one sample is written."""
+    """How one sample is written, in two steps: what all rows of an object share is put in once for all of them."""
 
     line: str
-    """With %s for each label's value and the sample's own."""
-    pick: Callable[[tuple[str, ...]], tuple[str, ...]]
-    """Puts the label values of a row in the order in which they stand in the line."""
+    """With %s for each shared label, and %%s for the others and the sample's own value."""
+    shared: int
+    """How many labels, the first ones of a row, are shared."""
+    first: tuple[int, ...]
+    """The places of the shared label values in a row, as they stand in the line."""
+    rest: tuple[int, ...]
+    """Those of the others."""
 
 
-def sample_template(name: str, labels: Sequence[str]) -> Template:
-    """How a sample with these labels is written.
+def sample_template(name: str, labels: Sequence[str], shared: int = 0) -> Template:
+    """How a sample with these labels is written, of which rows in a row share the first `shared`.
 
     Labels are written in alphabetical order, as prometheus-client does, so that the two outputs can be compared.
     """
-    ordered = sorted(labels)
-    pairs = ",".join(f'{label}="%s"' for label in ordered)
-    places = tuple(map(labels.index, ordered))
-    return Template(f"{name}{{{pairs}}} %s\n", itemgetter(*places) if len(places) > 1 else tuple)
+    places = tuple(map(labels.index, sorted(labels)))
+    pairs = ",".join(f'{labels[at]}="{"%s" if at < shared else "%%s"}"' for at in places)
+    first, rest = (tuple(at for at in places if (at < shared) is wanted) for wanted in (True, False))
+    return Template(f"{name}{{{pairs}}} %%s\n", shared, first, rest)
 
 
 def samples(template: Template, rows: Iterable[SampleRow]) -> bytes:
     """The lines of one family, in the order of the rows; empty when there is none."""
-    line, pick = template
-    lines = [line % (*map(escape, pick(labels)), number(value)) for labels, value in rows]
+    line, shared, first, rest = template
+    lines: list[str] = []
+    before: tuple[str, ...] | None = None
+    half = ""
+    for labels, value in rows:
+        if labels[:shared] != before:
+            before = labels[:shared]
+            half = line % tuple(escape(labels[at]).replace("%", "%%") for at in first)
+        lines.append(half % (*[escape(labels[at]) for at in rest], number(value)))
     return "".join(lines).encode("utf-8", errors="replace")
 
 

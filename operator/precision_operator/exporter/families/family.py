@@ -47,7 +47,7 @@ class Family(Generic[Subject]):
 
     @cached_property
     def _template(self) -> Template:
-        return sample_template(self.name, self.labels)
+        return sample_template(self.name, self.labels, shared=len(NODE) if self.labels[: len(NODE)] == NODE else 0)
 
     def render(self, *subjects: Subject) -> bytes:
         """This family's lines of some objects; empty when they have none. Raises ValueError for what is no time."""

@@ -17,7 +17,7 @@ GONE = "NodeGone"
 
 def node_labels(result: NodeResult) -> tuple[str, ...]:
     """The values of the labels that every node family has."""
-    return result.namespace, result.profile, result.node, result.pool, result.workload
+    return result.labels
 
 
 def _failed(result: NodeResult) -> Iterator[SampleRow]:
