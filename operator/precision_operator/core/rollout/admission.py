@@ -44,7 +44,7 @@ class _InFlight:
     taken: dict[str, str]
     """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
     starts: dict[tuple[str, str], datetime]
-    """Recent creations by profile UID and node UID, those of this plan included; replaced, never changed in place."""
+    """Recent creations by profile UID and node UID, those of this plan included."""
     limits: Mapping[str, int]
     tallies: Mapping[str, Tally]
     """By profile UID."""
@@ -60,6 +60,8 @@ class _InFlight:
     """How many of them have no pod yet."""
     pulling: Counter[str]
     """How many agents of each profile may be pulling their image, by its UID."""
+    nodes: Mapping[str, Mapping[str, NodeFacts]]
+    """Facts of all nodes as each profile sees them, by its UID and theirs."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """All agents as each profile sees them, by its UID, until the next one starts."""
 
@@ -67,11 +69,10 @@ class _InFlight:
         """All agents as one profile sees them: the same value until the next one starts."""
         uid = draft.profile.uid
         if uid not in self.views:
-            here, nodes = self.matched[uid], draft.nodes
             self.views[uid] = BudgetView(
                 observed=self.observed,
                 profile=draft.profile,
-                live=tuple(Live(o, node, nodes.get(node), node in here) for (o, _), node in self.live.items()),
+                live=tuple(self.seen_by(uid, owner, node) for (owner, _), node in self.live.items()),
                 tally=self.tallies[uid],
                 limits=self.limits,
                 starts=self.starts,
@@ -79,6 +80,10 @@ class _InFlight:
                 pulling=self.pulling[uid],
             )
         return self.views[uid]
+
+    def seen_by(self, uid: str, owner: str, node: str) -> Live:
+        """The agent of profile `owner` on a node, as the profile `uid` sees it."""
+        return Live(owner, node, self.nodes[uid].get(node), node in self.matched[uid])
 
     def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
@@ -188,6 +193,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
         matched={
             draft.profile.uid: frozenset(node_state.facts.uid for node_state in draft.node_states) for draft in drafts
         },
+        nodes={draft.profile.uid: draft.nodes for draft in drafts},
         newest=_newest(starts, observed.now),
         limited=tuple(draft for draft in accepted if has_physical_limits(draft.profile.spec.rollout)),
         own=Counter(profile for profile, _ in live),
@@ -271,10 +277,15 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     in_flight.own[profile.uid] += 1
     in_flight.trying[profile.uid] += 1
     in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
-    in_flight.views.clear()
     in_flight.taken.setdefault(facts.name, profile.key)
-    in_flight.starts = in_flight.starts | {(profile.uid, facts.uid): now}
+    in_flight.starts[profile.uid, facts.uid] = now
     in_flight.newest[profile.uid] = now
+    in_flight.views = {
+        uid: view.with_one_more(
+            in_flight.seen_by(uid, profile.uid, facts.uid), in_flight.trying[uid], in_flight.pulling[uid]
+        )
+        for uid, view in in_flight.views.items()
+    }
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:

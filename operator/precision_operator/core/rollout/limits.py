@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
@@ -69,8 +69,12 @@ class BudgetView:
     """Agents of the profile that have no pod yet: whether the cluster takes them isn't known."""
     pulling: int = 0
     """Agents of the profile that may be pulling their image."""
-    _counts: dict[str, Counter[Hashable]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _drawn: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _counts: dict[str, tuple[Callable[[Live], Hashable], Counter[Hashable]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _drawn: dict[str, tuple[Callable[[Live], bool], int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def rollout(self) -> Rollout:
@@ -89,15 +93,30 @@ class BudgetView:
     def there(self, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
         """How many agents there are, by `group`; `of` names it."""
         if of not in self._counts:
-            self._counts[of] = Counter(map(group, self.live))
-        return self._counts[of]
+            self._counts[of] = group, Counter(map(group, self.live))
+        return self._counts[of][1]
 
     def drawn(self, budget: str, counts: Callable[[Live], bool]) -> int:
         """Watts that the agents that count may draw; `budget` names which those are."""
         if budget not in self._drawn:
-            nodes = [item.facts for item in self.live if counts(item)]
-            self._drawn[budget] = sum(node_watts(f, self.limits)[0] for f in nodes if f is not None and f.product)
-        return self._drawn[budget]
+            self._drawn[budget] = counts, sum(self._watts(item) for item in self.live if counts(item))
+        return self._drawn[budget][1]
+
+    def _watts(self, item: Live) -> int:
+        return node_watts(item.facts, self.limits)[0] if item.facts is not None and item.facts.product else 0
+
+    def with_one_more(self, item: Live, trying: int, pulling: int) -> BudgetView:
+        """The view after one more start. What was counted goes over to it, so that a thousand starts count each once.
+
+        This one must not be asked any more.
+        """
+        later = replace(self, live=(*self.live, item), trying=trying, pulling=pulling)
+        for of, (group, counted) in self._counts.items():
+            counted[group(item)] += 1
+            later._counts[of] = group, counted
+        for budget, (counts, watts) in self._drawn.items():
+            later._drawn[budget] = counts, watts + (self._watts(item) if counts(item) else 0)
+        return later
 
     @cached_property
     def newest(self) -> Mapping[Hashable, datetime]:
