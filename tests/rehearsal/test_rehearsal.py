@@ -241,16 +241,17 @@ def test_nvmls_stand_in_has_the_devices_name_and_a_counter_of_what_was_drawn(tmp
 
 GELU = (
     "void transformer_engine::unary_kernel<16, true, float, transformer_engine::Empty, &(float "
-    "transformer_engine::gelu<float, float>(float, transformer_engine::Empty const&)), __nv_bfloat16>(x)"
+    "transformer_engine::qgelu<float, float>(float, transformer_engine::Empty const&)), __nv_bfloat16>(x)"
 )
 """As Transformer Engine 2.20.2 names it, in every recipe; what it gives may be of another type."""
-DGELU = GELU.replace("unary_kernel", "unary_grad_kernel").replace("::gelu<", "::dgelu<")
+DGELU = GELU.replace("unary_kernel", "unary_grad_kernel").replace("::qgelu<", "::dqgelu<")
 
 
 def test_one_activation_in_every_recipe_is_seen_and_another_is_told() -> None:
     both = ["nvjet_sm90_tst_128x64", GELU, DGELU]
     fp8 = [name.replace("__nv_bfloat16", "__nv_fp8_e4m3") for name in both]
     assert wrong({"bf16": both, "fp8_current": fp8}) == ()
+    assert wrong({"fp8_delayed": [GELU, "cast_transpose_fusion_kernel_optimized"]}) == ()
     compiled = [*both[:1], "triton_poi_fused_add_gelu_0"]
     told = wrong({"bf16": compiled, "fp8_current": fp8})
     assert told == (
@@ -267,7 +268,7 @@ def test_the_activations_of_a_runs_traces_are_read(tmp_path: Path, capsys: pytes
         events = [{"cat": "kernel", "name": name} for name in names] + [{"cat": "cpu_op", "name": "aten::tanh"}]
         (tmp_path / f"trace-{recipe}.json").write_text(json.dumps({"traceEvents": events}))
     assert activations_main([str(tmp_path)]) == 1
-    assert capsys.readouterr().out == "mxfp8: Transformer Engine's kernels apply dgelu\n"
+    assert capsys.readouterr().out == "mxfp8: Transformer Engine's kernels apply dqgelu\n"
     (tmp_path / "trace-mxfp8.json").unlink()
     assert activations_main([str(tmp_path)]) == 0
 

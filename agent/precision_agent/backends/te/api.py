@@ -54,7 +54,7 @@ AUTOCASTS: tuple[tuple[str, str], ...] = (("autocast", "recipe"), ("fp8_autocast
 """Context manager and its recipe's parameter, the newer name first (2.9 renamed it, both parameters with it)."""
 
 OWN_GELU = "NVTE_BIAS_GELU_NVFUSION"
-"""Read when a layer is made; at 0 its MLP in bf16 calls the GELU kernel of the other recipes (2.8 to 2.20.2)."""
+"""Read when a layer is made; at 0 no MLP has its GELU compiled (2.8 to 2.20.2)."""
 
 _STATE = (
     "quantization_state",
@@ -173,8 +173,8 @@ def live_signatures(pytorch: Any, recipe: Any, manager: Any) -> dict[str, inspec
 def load() -> Api:
     """Transformer Engine as installed; Unusable quotes the error where it can't be loaded.
 
-    Its plain GELU would be a function that torch compiles in bf16, and its own kernel in every other recipe: all are
-    given its own, so that a ratio of two recipes has one activation on both sides. Its other small functions are
+    Its plain GELU would be a function that torch compiles in bf16, and in bf16 alone: switched off (what runs in its
+    place: `modules.GELU`). Its other small functions are
     compiled by torch, the same ones in every recipe; without a compiler they run as they are. The result's environment
     has both switches. What it advises on every start (to install flash-attn) is left unsaid: the result
     tells of attention that is not fused.
