@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections import defaultdict
@@ -118,7 +119,8 @@ def check(
     document = {"rule_files": ["rules.yaml"], "group_eval_order": order, "tests": list(tests)}
     (folder / "test.yaml").write_text(json.dumps(document | {"evaluation_interval": every}))
     command = [str(promtool), "test", "rules", str(folder / "test.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    calm = os.environ | {"GOGC": "400"}  # long tests spend a fifth less when garbage is collected more seldom
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=calm)
     return done.returncode, done.stdout + done.stderr
 
 
