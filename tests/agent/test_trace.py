@@ -55,6 +55,11 @@ def test_a_kernel_without_a_known_launch_is_counted_and_belongs_nowhere() -> Non
     assert [(one.name, one.pass_) for one in found] == [(BF16, "other")]
 
 
+def test_copies_and_fills_alone_are_no_profile() -> None:
+    fill = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": 5, "dur": 2, "args": {}}
+    assert launches(trace(range_(0, 100, pass_="forward"), fill)) == ()
+
+
 def test_ranges_of_others_and_their_gpu_annotations_are_no_kernels() -> None:
     foreign = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step", "ts": 0, "dur": 9}
     gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": range_name(pass_="forward"), "ts": 0, "dur": 9}

@@ -145,7 +145,9 @@ def test_a_rerun_of_the_profile_runs_each_node_once_and_of_a_node_only_that_one(
     one = plan(observed([again(**wide)], fleet, reports=told))
     assert [a.facts.name for a in one.actions if isinstance(a, Start)] == ["n2"]
     both = plan(observed([again(rerun="y", **wide)], fleet, reports=told))
-    assert [a.facts.name for a in both.actions if isinstance(a, Start)] == ["n1", "n2"]
+    assert [a.facts.name for a in both.actions if isinstance(a, Start)] == ["n2", "n1"], (
+        "the one that is asked for first"
+    )
 
 
 def stale(status: ReportStatus, **world: Any) -> list[str]:

@@ -28,6 +28,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--compute", choices=tuple(GPUS), default="9.0", help="compute capability (%(default)s)")
     run.add_argument("--memory-gib", type=float, help="memory of the device, other than that of the GPU it is like")
     run.add_argument("--fail", default="", metavar="KERNEL", help="a kernel with this in its name breaks the context")
+    run.add_argument("--calls", type=Path, help="timed windows and profiles are written there: tests.rehearsal.calls")
+    run.add_argument("--no-kernels", action="store_true", help="the profiler's traces hold no kernels")
     run.add_argument("--module", default="precision_agent", help="what is run (%(default)s), for example pytest")
     run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: arguments of precision-agent")
     return made
@@ -36,7 +38,10 @@ def parser() -> argparse.ArgumentParser:
 def rehearsal_of(asked: argparse.Namespace) -> Rehearsal:
     """The rehearsal that the command line asks for."""
     site = asked.site.resolve() if asked.site else None
-    return Rehearsal(asked.library.resolve(), site, asked.compute, asked.memory_gib, asked.fail)
+    calls = asked.calls.resolve() if asked.calls else None
+    return Rehearsal(
+        asked.library.resolve(), site, asked.compute, asked.memory_gib, asked.fail, calls, asked.no_kernels
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

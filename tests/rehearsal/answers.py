@@ -6,13 +6,17 @@ right after it was loaded. Imports nothing of the agent itself: most processes n
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from tests.rehearsal.calls import backend_notes, profiler_notes
 
 PREFIX = "Rehearsal (no GPU), like "
 """How the device's name begins."""
@@ -33,6 +37,11 @@ def torch_answers(torch: Any) -> None:
     isfinite, equal = torch.isfinite, torch.equal
     torch.isfinite = lambda one: torch.ones((), dtype=torch.bool) if one.is_cuda else isfinite(one)
     torch.equal = lambda one, other: False if one.is_cuda else equal(one, other)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's attention needs a device
+    # The runtime calls cuBLAS, which torch alone keeps to itself (Transformer Engine does not).
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").split()
+    for library in {word for word in maps if "/libcublasLt.so" in word}:
+        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
 
 
 def gemm_answers(module: Any) -> None:
@@ -73,6 +82,8 @@ def provenance_answers(module: Any) -> None:
 
 PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch": torch_answers,
+    "precision_agent.backends.factory": backend_notes,
+    "precision_agent.backends.profiler": profiler_notes,
     "precision_agent.backends.te.gemm_tier": gemm_answers,
     "precision_agent.sampling.process_pool": provenance_answers,
     "precision_api.products": product_answers,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.rehearsal.answers import PREFIX
 from tests.rehearsal.build import LIBRARIES, RUNTIME
+from tests.rehearsal.calls import CALLS, NO_KERNELS
 
 ROOT = Path(__file__).parents[2]
 START = Path(__file__).with_name("start")
@@ -39,6 +40,8 @@ GPUS: Mapping[str, Like] = {
 class Rehearsal:
     """One rehearsal: where the libraries and Transformer Engine are, and the device; `fail` is part of a kernel's name.
 
+    `calls`: the file that the backends' calls are written to; `no_kernels`: the profiler sees none.
+
     `site`: the folder that Transformer Engine is installed in, None where the interpreter has it itself.
     """
 
@@ -47,6 +50,8 @@ class Rehearsal:
     compute: str = "9.0"
     memory_gib: float | None = None
     fail: str = ""
+    calls: Path | None = None
+    no_kernels: bool = False
 
     @property
     def name(self) -> str:
@@ -94,9 +99,12 @@ def environment(rehearsal: Rehearsal, script: str, power: str, around: Mapping[s
         "PYTHONPATH": (*map(str, (START, ROOT, ROOT / "crds", ROOT / "agent")), *site),
     }
     joined = {name: os.pathsep.join((*paths[name], *filter(None, (around.get(name),)))) for name in LINKED}
+    noted = {CALLS: str(rehearsal.calls)} if rehearsal.calls else {}
     return {
         **around,
         **joined,
+        **noted,
+        **({NO_KERNELS: "1"} if rehearsal.no_kernels else {}),
         "FAKE_NVML_SCRIPT": script,
         "CUDA_REHEARSAL_COMPUTE": rehearsal.compute,
         "CUDA_REHEARSAL_MEMORY_GIB": f"{rehearsal.gib:g}",

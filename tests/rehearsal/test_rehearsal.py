@@ -26,6 +26,7 @@ from tests.rehearsal.__main__ import main, parser, rehearsal_of
 from tests.rehearsal.activations import main as activations_main
 from tests.rehearsal.activations import wrong
 from tests.rehearsal.build import LIBRARIES, NVML, NotBuilt, build, commands
+from tests.rehearsal.calls import wrong_order, wrong_profiles
 from tests.rehearsal.environment import GPUS, START, Rehearsal, environment, nvml_script
 from tests.rehearsal.weights import first_number, set_zero
 from tests.support.result_objects import result
@@ -280,3 +281,36 @@ def test_the_first_number_of_a_tensor_is_read_and_set_where_it_lies() -> None:
         assert first_number(tensor) == 3.0
         set_zero([tensor])
         assert tensor.tolist() == [0.0, 5.0]
+
+
+def call(what: str, began: float, ended: float, process: int = 1) -> dict[str, Any]:
+    return {"process": process, "call": what, "began": began, "ended": ended}
+
+
+ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "profiles at the end, a prober's at the start": (
+        [call("profiler", 0, 1, process=7), call("measure", 1, 2), call("power_window", 3, 4), call("profiler", 5, 6)],
+        [],
+    ),
+    "a profile between two windows": (
+        [call("measure", 0, 1), call("profiler", 2, 3), call("measure", 4, 5)],
+        ["process 1: 1 profiles began before the last measure ended"],
+    ),
+    "no profile": ([call("measure", 0, 1)], ["process 1: nothing was profiled"]),
+    "nothing": ([], ["nothing was timed"]),
+}
+
+
+@pytest.mark.parametrize(("calls", "told"), ORDERS.values(), ids=ORDERS)
+def test_a_profiler_that_begins_before_the_last_timed_window_is_found(
+    calls: list[dict[str, Any]], told: list[str]
+) -> None:
+    assert wrong_order(calls) == told
+
+
+def test_profiles_fail_for_want_of_kernels_exactly_where_there_are_none() -> None:
+    good, failed = {"load": "training"}, {"load": "gemms", "failure": {"reason": "no_kernels"}}
+    mixed = {"recipes": [{"recipe": "bf16", "kernel_profiles": [good, failed]}]}
+    assert wrong_profiles(mixed, no_kernels=False) == ["bf16, gemms: no_kernels"]
+    assert wrong_profiles(mixed, no_kernels=True) == ["bf16, training: profiled without kernels"]
+    assert wrong_profiles({"recipes": [{"recipe": "bf16"}]}, no_kernels=True) == ["the result has no profile"]

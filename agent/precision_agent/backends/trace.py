@@ -61,7 +61,10 @@ def range_name(pass_: str = "", module: str = "", region: str = "") -> str:
 
 
 def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """All GPU work of the trace, in the order of its start."""
+    """All GPU work of the trace, in the order of its start; none where no kernel is in it.
+
+    Copies and fills alone are what is left where a profiler sees no kernels: their time is nobody's step.
+    """
     events = [event for event in trace.get("traceEvents", ()) if event.get("ph") == "X"]
     called = {
         event["args"]["correlation"]: float(event["ts"])
@@ -71,6 +74,8 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
     told = [_range(event) for event in events]
     ranges = sorted((one for one in told if one), key=lambda range_: range_.start)
     work = [event for event in events if event.get("cat") in GPU_WORK]
+    if not any(event["cat"] == "kernel" for event in work):
+        return ()
     found = [_launch(event, called.get(event.get("args", {}).get("correlation")), ranges) for event in work]
     return tuple(sorted(found, key=lambda launch: launch.start))
 
