@@ -37,8 +37,11 @@ def torch_answers(torch: Any) -> None:
     isfinite, equal = torch.isfinite, torch.equal
     torch.isfinite = lambda one: torch.ones((), dtype=torch.bool) if one.is_cuda else isfinite(one)
     torch.equal = lambda one, other: False if one.is_cuda else equal(one, other)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's attention needs a device
-    # The runtime calls cuBLAS, which torch alone keeps to itself (Transformer Engine does not).
+
+
+def torch_libraries(backends: Any) -> None:
+    """The runtime finds cuBLAS, which torch alone keeps to itself; attention is not cuDNN's, which needs a device."""
+    backends.enable_cudnn_sdp(False)
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").split()
     for library in {word for word in maps if "/libcublasLt.so" in word}:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
@@ -82,6 +85,7 @@ def provenance_answers(module: Any) -> None:
 
 PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch": torch_answers,
+    "torch.backends.cuda": torch_libraries,
     "precision_agent.backends.factory": backend_notes,
     "precision_agent.backends.profiler": profiler_notes,
     "precision_agent.backends.te.gemm_tier": gemm_answers,
