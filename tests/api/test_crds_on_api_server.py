@@ -42,6 +42,7 @@ def test_the_server_fills_in_what_the_models_call_default(api: ApiServer, namesp
     assert stored["spec"]["benchmarks"] == wanted["benchmarks"]
     assert stored["spec"]["rollout"] == {
         "maxConcurrent": 1,
+        "maxImagePulls": 2,
         "rampSeconds": 0,
         "retry": {"limit": 2, "backoffSeconds": 60},
     }

@@ -76,6 +76,9 @@ def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
 
 EMPTY_HERE = {
     "precision:profile_eta_timestamp_seconds": "the campaign is complete",
+    "precision:profile_failing_ratio": "no profile has three nodes that failed",
+    "precision:profile_refresh_interval_seconds": "no profile has a schedule or maxAge",
+    "precision:profile_waiting_nodes": "no node waits",
 }
 
 
