@@ -40,7 +40,9 @@ def test_an_admin_stops_all_agents_by_one_command_and_lifts_it_by_another(scene:
         eventually(lambda: reasons(profile.status()) == {"StoppedByAdmin": 1})
         events = kubectl("get", "events", f"--namespace={scene.site.namespace}", "--output=json")
         told = [
-            event["message"] for event in json.loads(events)["items"] if event["involvedObject"]["uid"] == profile.uid
+            event["message"]
+            for event in json.loads(events)["items"]
+            if event["involvedObject"].get("uid") == profile.uid
         ]
         assert any(WORDS in message for message in told)
     finally:
