@@ -13,17 +13,20 @@ from precision_api.recipes import RECIPE_NAMES
 from precision_api.request import TIMINGS, LossRuns
 from precision_api.result import (
     Clocks,
+    Failure,
     GpuHealth,
     KernelSeen,
     MeasurementResult,
     NumericErrors,
     PowerTrace,
     RecipeResult,
+    RecipeSummary,
     Simulated,
+    Software,
     Steadiness,
     ThrottleShare,
 )
-from precision_api.wire import MESSAGE_MAX_BYTES, Published, encode, read_log, read_message
+from precision_api.wire import MESSAGE_MAX_BYTES, Published, encode, read_log, read_message, summarize
 from precision_api.workload import PresetName, Workload
 from tests.support.result_objects import request_text
 
@@ -51,6 +54,15 @@ def fullest(preset: PresetName, steps: int) -> MeasurementResult:
     chance = Random(1)
     return found.model_copy(
         update={
+            "node": "gpu-node-" + "n" * 54,
+            "software": Software(
+                agent="0.10.0+g0123456789ab",
+                driver="580.159.04",
+                cuda="13.1",
+                torch="2.10.0a0+b4e4ee81d3.nv25.12",
+                transformer_engine="2.10.0+769ed778",
+                stack_hash="0123456789abcdef",
+            ),
             "recipes": tuple(_filled(recipe, chance) for recipe in found.recipes),
             "power_trace": PowerTrace(
                 started_at="2026-11-21T09:00:00Z",
@@ -102,6 +114,32 @@ def _filled(recipe: RecipeResult, chance: Random) -> RecipeResult:
     )
 
 
+FIGURES = ("tokens_per_second", "gpu_spread", "watts", "tokens_per_joule", "tokens_per_joule_net", "model_memory_bytes")
+"""Of every recipe of the fullest result."""
+WORDS = {"sentence", "simulated", "failure"}
+"""What may be shortened where much failed: words, which the full result has whole."""
+
+
+def test_where_much_failed_words_are_shortened_and_no_figure_is_left_out() -> None:
+    result = fullest("llama3.1-405b", 50)
+    lasting = Failure(reason="kernel_gaps", message="between its kernels the graph waits " * 20)
+    failed = tuple(
+        recipe.model_copy(
+            update={"gemms": tuple(gemm.model_copy(update={"failure": lasting}) for gemm in recipe.gemms)}
+        )
+        for recipe in result.recipes
+    )
+    whole = result.model_copy(update={"recipes": failed, "partial": lasting})
+    summary = read_message(encode(whole).message)
+    assert set(summary.dropped) <= WORDS
+    assert summary.partial is not None
+    assert summary.partial.startswith("kernel_gaps: ")
+    assert {recipe.failure[:13] for recipe in summary.recipes if recipe.failure} == {"kernel_gaps: "}
+    figures = set(RecipeSummary.model_fields) - {"failure"}
+    for recipe, kept in zip(summarize(whole, summary.detail).recipes, summary.recipes, strict=True):
+        assert kept.model_dump(include=figures) == recipe.model_dump(include=figures)
+
+
 def sizes(published: Published) -> tuple[int, int]:
     return sum(len(line) + 1 for line in published.lines), len(published.message)
 
@@ -114,5 +152,7 @@ def test_the_fullest_result_of_seven_recipes_on_four_gpus_fits(preset: PresetNam
     assert log < LOG_MAX_BYTES
     assert message <= MESSAGE_MAX_BYTES
     summary = read_message(published.message)
-    assert len(summary.recipes) == len(RECIPE_NAMES)
+    assert summary.dropped == ()
+    assert [recipe.recipe for recipe in summary.recipes] == list(RECIPE_NAMES)
+    assert {name for name in FIGURES for recipe in summary.recipes if not getattr(recipe, name)} == set()
     assert read_log("\n".join(published.lines), summary.detail, result.request_hash) == result

@@ -268,6 +268,11 @@ BROKEN_MESSAGES = {
         "ResultDamaged",
     ),
     "not a number": (changed_message(duration_seconds=float("nan")), "ResultDamaged"),
+    "columns of different lengths": (
+        changed_message(recipes={"recipe": ["bf16", "mxfp8"], "watts": [1]}),
+        "ResultDamaged",
+    ),
+    "a column that is no list": (changed_message(recipes={"recipe": "bf16"}), "ResultDamaged"),
     "bounds out of order": (
         changed_message(
             recipes=[{"recipe": "bf16", "availability": "ok", "verdict": "verified", "speedup": [1, 2, 0, 3]}]
@@ -292,7 +297,7 @@ def test_a_broken_message_has_a_named_reason(message: str | None, code: str) -> 
 def test_a_newer_agents_result_is_told_with_its_version_and_what_is_not_known() -> None:
     told = json.loads(MESSAGE)
     told["software"]["agent"] = "9.1.0"
-    told["recipes"][0]["loss_verdict"] = "confused"
+    told["recipes"]["loss_verdict"] = ["confused", None]
     with pytest.raises(WireError) as caught:
         read_message(json.dumps(told))
     assert caught.value.code == "ResultNewer"
@@ -390,6 +395,15 @@ def test_a_summary_that_fits_is_left_alone() -> None:
     summary = summarize(result(), Detail(lines=1, bytes=100, sha256="a" * 64))
     assert fitted(summary) == summary
     assert summary.dropped == ()
+
+
+def test_recipes_travel_as_columns_and_as_rows_are_the_same_summary() -> None:
+    columns = json.loads(MESSAGE)
+    names = columns["recipes"].keys()
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns["recipes"].values(), strict=True)]
+    present = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    assert [row["recipe"] for row in rows] == ["bf16", "nvfp4"]
+    assert read_message(json.dumps(columns | {"recipes": present})) == read_message(MESSAGE)
 
 
 def test_a_summary_rounds_to_six_digits_and_names_the_first_failure() -> None:

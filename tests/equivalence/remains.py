@@ -126,7 +126,11 @@ def bad(rng: Random, job: dict[str, Any], product: str) -> Remains:
             return Remains(0, "Completed", json.dumps(other))
         case "bad figures":
             document = json.loads(good(rng, job, product, 1.0, "").message)
-            document["recipes"][0]["watts"] = 1e300
+            recipes = document["recipes"]
+            if isinstance(recipes, dict):  # columns; versions until November 2026 wrote a row for each recipe
+                recipes["watts"][0] = 1e300
+            else:
+                recipes[0]["watts"] = 1e300
             return Remains(0, "Completed", json.dumps(document))
         case "lost":
             return Remains(pod=False)

@@ -85,7 +85,7 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
     name = settings.name
     with start_lab(demo_fleet(), settings) as lab:
         console.print("A control plane with 24 simulated nodes is up.")
-        installed = install(lab, watch=[NAMESPACE])
+        installed = install(lab, watch=[NAMESPACE], values=["exporter.metricsLevel=detail"])
         console.print(
             f"The chart is applied in {SYSTEM}. Its Deployments have no replicas there: operator and exporter run as "
             "local processes, with their arguments and service accounts."

@@ -1,0 +1,60 @@
+"""Every figure of a recipe that an agent gives reaches its metric: message, report, exporter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from precision_agent.run.run import run_request
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.wire import read_message
+from precision_api.workload import Workload
+from precision_operator.core.results import ingest
+from precision_operator.exporter.body import build
+from precision_operator.exporter.store import Store
+from tests.support.report_objects import report_object
+from tests.support.result_objects import request_text
+from tests.support.world import NOW, job, report
+
+OF_EVERY_RECIPE = {
+    "precision_node_training_tokens_per_second",
+    "precision_node_training_power_watts",
+    "precision_node_training_tokens_per_joule",
+    "precision_node_training_net_tokens_per_joule",
+    "precision_node_gpu_spread_ratio",
+    "precision_node_model_memory_bytes",
+    "precision_node_power_valid",
+    "precision_node_verification",
+}
+OF_ALL_BUT_THE_BASELINE = {
+    "precision_node_training_speedup_ratio",
+    "precision_node_training_speedup_lower_ratio",
+    "precision_node_training_speedup_upper_ratio",
+    "precision_node_gemm_speedup_ratio",
+    "precision_node_quantization_tax_ratio",
+}
+NO_TAX = {"fp8_delayed"}
+"""It has no prequantized mode, so quantisation can't be told apart."""
+
+
+def recipes_shown_after_a_replay() -> dict[str, set[str]]:
+    """By metric: the recipes that the exporter shows after one GB200 node was replayed with all recipes."""
+    text = request_text(workload=Workload(preset="llama3-8b"), recipes=RECIPE_NAMES, product="GB200")
+    summary = read_message(run_request(text, "replay").message)
+    status = ingest.read_status(ingest.finding(summary, None), job(), report(), "NVIDIA-GB200", NOW)
+    store = Store("detail")
+    store.see_report(report_object("n1", status=ingest.report_json(status)))
+    shown = defaultdict(set)
+    for family in text_string_to_metric_families(build(store.view()).text.decode()):
+        for sample in family.samples:
+            shown[sample.name].add(sample.labels.get("recipe", ""))
+    return shown
+
+
+def test_every_figure_of_seven_recipes_reaches_its_metric() -> None:
+    shown = recipes_shown_after_a_replay()
+    assert {name: shown[name] for name in OF_EVERY_RECIPE} == {name: set(RECIPE_NAMES) for name in OF_EVERY_RECIPE}
+    compared = set(RECIPE_NAMES) - {"bf16"}
+    for name in OF_ALL_BUT_THE_BASELINE:
+        assert compared - NO_TAX <= shown[name] - {"bf16"} <= compared, name
