@@ -67,6 +67,9 @@ class ScalingPoint(Document):
     """How much of the sum of its nodes' rates a job keeps, at one size."""
 
     gpus: Gpus = Field(description="GPUs of the job.")
+    recipe: Recipe | None = Field(
+        None, description="Recipe that it holds for. Default: all that have no points of their own."
+    )
     efficiency: Share = Field(description='Share that is kept at this size, for example "0.92".')
 
 
@@ -104,7 +107,10 @@ class PlanPool(Document):
         None, alias="blockGPUs", description="Jobs get whole blocks of so many GPUs, e.g. 72 (NVLink domain)."
     )
     scaling: tuple[ScalingPoint, ...] = Field(
-        (), max_length=16, description="Efficiency by job size; without it rates are upper bounds (no communication)."
+        (),
+        max_length=64,
+        description="Efficiency by job size, and by recipe where given; without it rates are upper bounds (no "
+        "communication).",
     )
     job_rates: tuple[JobRate, ...] = Field(
         (), max_length=16, description="Measured rates of whole jobs; they come before rates of nodes."

@@ -31,12 +31,22 @@ def worked(name: str, known: Fleet = EMPTY) -> PlanStatus:
     return status(found, what_ifs(spec, known, found, NOW))
 
 
-def test_llama_405b_takes_eighty_days_at_the_best_published_rate() -> None:
+def test_llama_405b_takes_the_days_of_the_best_published_job() -> None:
     rows = json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]
-    best = max(rows, key=lambda row: row[4])
+    gpus = {"H100": 1024, "GB200": 256, "GB300": 256}
+    best = max(rows, key=lambda row: gpus[row[1]] * row[4])
     (job,) = worked("published").jobs
-    assert (job.pool, job.recipe) == (best[1], best[2])
-    assert float(job.days.mid) == pytest.approx(10e12 / (1024 * best[4]) / 86_400, rel=1e-5)
+    assert (job.pool, job.recipe, job.gpus) == (best[1], best[2], gpus[best[1]])
+    assert float(job.days.mid) == pytest.approx(10e12 / (job.gpus * best[4]) / 86_400, rel=1e-5)
+
+
+def test_the_example_says_of_how_many_gpus_the_published_rates_are() -> None:
+    spec = PlanSpec.model_validate(yaml.safe_load((ROOT / "docs" / "planner" / "published.yaml").read_text())["spec"])
+    rows = {(row[1], row[2]): row[4] for row in json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]}
+    for pool in spec.pools:
+        for rate in pool.job_rates:
+            assert rate.gpus == (1024 if pool.name == "H100" else 256)
+            assert float(rate.tokens_per_second_per_gpu) == rows[pool.name, rate.recipe.removesuffix("_current")]
 
 
 def test_nvfp4_saves_the_share_that_maxtext_publishes() -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -155,3 +156,30 @@ def told(relaxation: Relaxation) -> str:
         where = f" for pool {group.of}" if group.of else ""
         words.append(_UNITS[group.kind].format(amount=more, of=group.of, where=where))
     return " and ".join(words)
+
+
+class Words(NamedTuple):
+    """How a clash and the way out of it are told."""
+
+    clash: str
+    relaxation: str
+
+
+_ENOUGH = Words("These limits clash", "The smallest relaxation that would do")
+_QUEUED = Words(_ENOUGH.clash, "At least this is needed, and it may not be enough for jobs that wait for room")
+_TRIED = Words("With the sizes that were tried, these limits clash", "What they would have to give with these sizes")
+_TRIED_QUEUED = Words(
+    _TRIED.clash, "At least this they would have to give, and it may not be enough for jobs that wait"
+)
+
+
+def words(found: Conflict, tried: bool) -> Words:
+    """The words that are true of this clash; `tried`: only some sizes were, and nothing is proved."""
+    proved, not_known = (_QUEUED, _TRIED_QUEUED) if found.queued else (_ENOUGH, _TRIED)
+    return not_known if tried else proved
+
+
+def clash_words(found: Conflict, tried: bool) -> str:
+    """Which limits clash, in one sentence; empty where none is known."""
+    clash = " and ".join(named(group) for group in found.clashing)
+    return f"{words(found, tried).clash}: {clash}" if clash else ""

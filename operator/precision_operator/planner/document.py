@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 from precision_api.capacity_plan import (
     JobPlan,
@@ -16,9 +15,10 @@ from precision_api.capacity_plan import (
 )
 from precision_api.schema import decimal
 from precision_operator.core.observe.clock import format_time
-from precision_operator.planner.conflict import Conflict, named, told
+from precision_operator.planner.conflict import Conflict, clash_words, told, words
 from precision_operator.planner.evidence import CandidatePool
 from precision_operator.planner.planning import Answer, binding, greedy_text
+from precision_operator.planner.program import paid_dollars, paid_shares
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.schedule import SLACK, Slot, ends, peak, schedule, watts
 from precision_operator.planner.what_if import Difference, in_words
@@ -28,27 +28,13 @@ LONG = 1024
 DOUBTS = ("simulated", "replayed", "stale", "unverified", "powerInvalid")
 
 
-class _Words(NamedTuple):
-    """How a clash and the way out of it are told."""
-
-    clash: str
-    relaxation: str
-
-
-_ENOUGH = _Words("These limits clash", "The smallest relaxation that would do")
-_QUEUED = _Words(_ENOUGH.clash, "At least this is needed, and it may not be enough for jobs that wait for room")
-_TRIED = _Words("With the sizes that were tried, these limits clash", "What they would have to give with these sizes")
-_TRIED_QUEUED = _Words(
-    _TRIED.clash, "At least this they would have to give, and it may not be enough for jobs that wait"
-)
-
-
 def status(answer: Answer, differences: Sequence[Difference] = ()) -> PlanStatus:
     """Everything but conditions, times of writing and the inputs' hash."""
     if answer.solution is None:
         return _refused(answer)
     slots = sorted(answer.solution.slots, key=lambda slot: (slot.start, slot.option.job.name))
-    jobs = tuple(_job(answer, slot, slots) for slot in slots)
+    paid = paid_shares([slot.option for slot in slots])
+    jobs = tuple(_job(answer, slot, paid) for slot in slots)
     wanted = [job for job in jobs if job.deadline != "none"]
     known = answer.totals
     assert known is not None
@@ -56,7 +42,7 @@ def status(answer: Answer, differences: Sequence[Difference] = ()) -> PlanStatus
     return PlanStatus(
         phase="Solved",
         recommendation=_cut(recommendation(answer)),
-        totals=_totals(answer),
+        totals=_totals(answer, jobs),
         jobs=jobs,
         pools=tuple(_pool(answer, pool, slots) for pool in answer.pools)[:64],
         what_ifs=tuple(_what_if(difference) for difference in differences),
@@ -74,15 +60,13 @@ def _refused(answer: Answer) -> PlanStatus:
     problems = [str(problem) for problem in answer.problems]
     found = answer.conflict
     if found is not None:
-        clash = " and ".join(named(group) for group in found.clashing)
-        proved, not_known = (_QUEUED, _TRIED_QUEUED) if found.queued else (_ENOUGH, _TRIED)
-        words = not_known if answer.not_known else proved
+        clash = clash_words(found, answer.not_known is not None)
         if clash:
-            problems.append(f"{words.clash}: {clash}")
+            problems.append(clash)
         elif not answer.not_known:
             problems.append(_unexplained(found))
         if found.smallest is not None:
-            problems.append(f"{words.relaxation}: {told(found.smallest)}")
+            problems.append(f"{words(found, answer.not_known is not None).relaxation}: {told(found.smallest)}")
         others = [told(other) for other in found.others if other != found.smallest]
         if others:
             problems.append(f"Or by one limit alone: {'; '.join(others)}")
@@ -118,15 +102,16 @@ def _always(value: float) -> str:
     return decimal(value) or "0"
 
 
-def _totals(answer: Answer) -> PlanTotals:
+def _totals(answer: Answer, jobs: Sequence[JobPlan]) -> PlanTotals:
+    """Money and energy are the sums of the rows as they are printed."""
     known, solution = answer.totals, answer.solution
     assert known is not None
     assert solution is not None
     gap = solution.gap if solution.gap < 1e6 else None
     return PlanTotals(
         days=decimal(known.days),
-        dollars=_money(known.dollars),
-        megawatt_hours=decimal(known.megawatt_hours),
+        dollars=_money(_sum([job.dollars for job in jobs])),
+        megawatt_hours=decimal(_sum([job.megawatt_hours for job in jobs]), 12),
         peak_megawatts=decimal(known.peak_megawatts),
         gpu_hours=decimal(known.gpu_hours),
         gap_percent=None if gap is None else decimal(round(gap * 100, 4)),
@@ -134,13 +119,20 @@ def _totals(answer: Answer) -> PlanTotals:
     )
 
 
+def _sum(rows: Sequence[str | None]) -> float | None:
+    """The rows together; None where one is not known."""
+    known = [float(row) for row in rows if row is not None]
+    return sum(known) if len(known) == len(rows) else None
+
+
 def _moment(answer: Answer, days: float) -> str:
     assert answer.terms is not None
     return format_time(answer.terms.start + timedelta(days=days))
 
 
-def _job(answer: Answer, slot: Slot, slots: Sequence[Slot]) -> JobPlan:
+def _job(answer: Answer, slot: Slot, paid: Mapping[str, float]) -> JobPlan:
     option = slot.option
+    dollars = paid_dollars(option, paid)
     energy = option.megawatt_hours
     joules = None if energy is None else energy * 3.6e9
     return JobPlan(
@@ -155,10 +147,8 @@ def _job(answer: Answer, slot: Slot, slots: Sequence[Slot]) -> JobPlan:
         straggler=_always(round(option.speed.straggler, 5)),
         megawatts=decimal(None if option.limit_watts is None else option.limit_watts / WATTS_PER_MEGAWATT),
         megawatt_hours=decimal(energy),
-        dollars=_money(option.dollars),
-        dollars_per_million_tokens=decimal(
-            None if option.dollars is None else option.dollars / option.job.tokens * 1e6
-        ),
+        dollars=_money(dollars),
+        dollars_per_million_tokens=decimal(None if dollars is None else dollars / option.job.tokens * 1e6),
         tokens_per_joule=decimal(None if not joules else option.job.tokens / joules),
         basis=option.source.basis,
         upper_bound=option.source.upper_bound,

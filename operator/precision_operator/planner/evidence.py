@@ -92,6 +92,8 @@ class CandidatePool:
     limit_watts_per_gpu: float | None
     samples: Mapping[Key, Sample]
     terms: PoolTerms
+    counted: int = 0
+    """Nodes with a usable figure of any recipe; of `nodes` the others are assumed to be like them."""
     racks: Mapping[str, int] = field(default_factory=dict)
     """Nodes by rack or NVLink domain, where labels name it."""
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -102,6 +104,10 @@ class CandidatePool:
     def gpus(self) -> int:
         """GPUs to plan with."""
         return self.nodes * self.gpus_per_node
+
+    def usable(self, sample: Sample) -> int:
+        """Nodes with a usable figure of this recipe; nodes that are only planned count in the share that has one."""
+        return self.nodes * len(sample.rates) // max(self.counted, len(sample.rates), 1)
 
     @cached_property
     def slow(self) -> frozenset[str]:
@@ -169,7 +175,7 @@ def _declared(own: PoolTerms) -> CandidatePool:
         name=own.name,
         product=own.product or own.name,
         gpus_per_node=own.gpus_per_node or 1,
-        nodes=(own.nodes or 0) if not notes else 0,
+        nodes=(own.nodes or 0) + own.more_nodes if not notes else 0,
         limit_watts_per_gpu=own.limit_watts_per_gpu,
         samples={},
         terms=own,
@@ -210,6 +216,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     usable = {name: row.node for found in rows.values() for name, row in found.items()}
     counted = sum(node.count for node in usable.values())
     limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
+    planned = (own.nodes or counted) + own.more_nodes
     racks = Counter[str]()
     for node in usable.values():
         if node.rack:
@@ -218,22 +225,41 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         name=facts.name,
         product=facts.product,
         gpus_per_node=gpus,
-        nodes=own.nodes or counted,
+        nodes=planned,
+        counted=counted,
         limit_watts_per_gpu=max(limits, default=own.limit_watts_per_gpu),
         samples=samples,
         terms=own,
-        racks=dict(racks) if sum(racks.values()) == (own.nodes or counted) else {},
+        racks=_racks(racks, planned - counted),
         refused=dict(refused),
-        notes=tuple(_notes(facts, own, gpus, sizes, counted)),
+        notes=tuple(_notes(facts, planned, gpus, sizes, counted, sum(racks.values()))),
     )
 
 
-def _notes(facts: PoolFacts, own: PoolTerms, gpus: int, sizes: Counter[int], counted: int) -> Iterable[str]:
+def _racks(known: Counter[str], more: int) -> dict[str, int]:
+    """Nodes by rack of the nodes to plan with: `more` of them stand in racks like the largest one; fewer than none are
+    taken from the fullest racks."""
+    racks = dict(known)
+    if not racks:
+        return {}
+    largest = max(racks.values())
+    for number in range(-(-max(more, 0) // largest)):
+        racks[f"planned-{number + 1}"] = min(largest, more - number * largest)
+    for _ in range(min(-more, sum(racks.values()) - 1)):
+        racks[max(racks, key=lambda name: (racks[name], name))] -= 1
+    return racks
+
+
+def _notes(
+    facts: PoolFacts, planned: int, gpus: int, sizes: Counter[int], counted: int, labelled: int
+) -> Iterable[str]:
     others = sum(number for size, number in sizes.items() if size != gpus)
     if others:
         yield f"{others} nodes with other than {gpus} GPUs are left out"
-    if own.nodes and counted and own.nodes > counted:
-        yield f"{own.nodes} nodes are planned with, {counted} have a usable result: the others count as like them"
+    if counted and planned > counted:
+        yield f"{planned} nodes are planned with, {counted} have a usable result: the others count as like them"
+    if 0 < labelled < counted:
+        yield f"{counted - labelled} nodes have no rack label: blocks of several nodes are not placed there"
     if counted == 1:
         yield "only one node was measured: how nodes differ is not known, so no straggler is counted"
 

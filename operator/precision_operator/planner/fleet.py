@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from precision_api.recipes import Recipe
 from precision_api.report import Origin
 from precision_api.result import Verdict
 from precision_api.schema import Record
 from precision_api.workload import ModelSpec
+from precision_operator.core.observe.clock import parse_time
 
 VERSION: Literal["precision-fleet/1"] = "precision-fleet/1"
-Above = Annotated[float, Field(gt=0)]
+Above = Annotated[float, Field(gt=0, le=1e24)]
+MOST_TOKENS_PER_SECOND, MOST_WATTS = 1e9, 1e6
+"""Of one node: beyond them, a unit is wrong."""
+Tokens = Annotated[float, Field(gt=0, le=MOST_TOKENS_PER_SECOND)]
+Watts = Annotated[float, Field(gt=0, le=MOST_WATTS)]
 
 
 class WorkloadFacts(Record):
@@ -36,10 +41,10 @@ class RateFacts(Record):
 
     recipe: Recipe
     verdict: Verdict
-    synchronous_tokens_per_second: Above | None = None
+    synchronous_tokens_per_second: Tokens | None = None
     error: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Relative half-width of the rate's 95 % interval."""
-    watts: Above | None = None
+    watts: Watts | None = None
     power_scope: Literal["gpu", "module"] | None = None
     power_invalid: tuple[str, ...] = ()
     throttled: bool = False
@@ -63,17 +68,26 @@ class ResultFacts(Record):
     """GPUs that ran together for these rates and watts; None is all of the node."""
     rates: tuple[RateFacts, ...] = ()
 
+    @field_validator("finished_at")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        try:
+            parse_time(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is no time: write RFC 3339, for example 2027-01-31T00:00:00Z") from None
+        return text
+
 
 class FleetNode(Record):
     """One node, or `count` alike ones."""
 
     name: str
-    gpus: Annotated[int, Field(ge=1)]
-    limit_watts: Annotated[float, Field(ge=0)] | None = None
+    gpus: Annotated[int, Field(ge=1, le=1024)]
+    limit_watts: Annotated[float, Field(ge=0, le=MOST_WATTS)] | None = None
     """Enforced power limits of all GPUs together."""
     rack: str = ""
     """NVLink domain or rack, as labels name it."""
-    count: Annotated[int, Field(ge=1)] = 1
+    count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     results: tuple[ResultFacts, ...] = ()
 
 

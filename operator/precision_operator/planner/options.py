@@ -11,13 +11,17 @@ from operator import le
 from precision_api.products import part
 from precision_api.recipes import Recipe
 from precision_operator.planner.evidence import CandidatePool
-from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.rates import NOT_MEASURED, Source, Speed, days, goodput_of, sources, speed
 from precision_operator.planner.terms import MOST_DAYS, JobTerms, Terms
 
 EVERY_SIZE = 8
 """Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
 nodes never make a plan worse."""
+
+
+BLOCKS_SPLIT_NODES = "blocks"
+"""How the refusal of a pool begins whose nodes the blocks do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,13 @@ class Offer:
             for steps in found.values()
         )
 
-    def problem(self, at: str) -> Problem:
+    @property
+    def reason(self) -> str:
         """Why the job fits nowhere, with remedies."""
         # What was merely never measured says least.
         ordered = sorted(self.refusals.items(), key=lambda item: NOT_MEASURED in item[1])
         told = "; ".join(f"{place}: {why}" for place, why in ordered[:6])
-        return Problem(at, f"{self.job.name} fits nowhere. {told or 'There is no pool: profile one, or describe one'}")
+        return told or "There is no pool: profile one, or describe one"
 
 
 def offers(pools: Sequence[CandidatePool], terms: Terms, every: bool = False) -> tuple[Offer, ...]:
@@ -161,11 +166,14 @@ def _offer(pools: Sequence[CandidatePool], job: JobTerms, terms: Terms, menus: M
 def _menu(pool: CandidatePool, job: JobTerms, terms: Terms, every: bool) -> Menu:
     dishes: dict[int, list[_Dish]] = {}
     refusals: dict[str, str] = {}
+    wanted = _sizes(pool, job, every)
+    if isinstance(wanted, str):
+        return (), {pool.name: wanted}
     for recipe, source in sources(pool, job.target, sorted(job.recipes)).items():
         if isinstance(source, str):
             refusals[f"{pool.name} {recipe}"] = source
             continue
-        for dish in _sized(source, job, terms, every):
+        for dish in _sized(source, job, terms, wanted):
             if isinstance(dish, str):
                 refusals.setdefault(f"{pool.name} {recipe}", dish)
             else:
@@ -185,16 +193,15 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...], first: bool) -> boo
     return all(a <= b for a, b in zip(one, other, strict=True)) and (one != other or first)
 
 
-def _sized(source: Source, job: JobTerms, terms: Terms, every: bool) -> Iterator[_Dish | str]:
+def _sized(source: Source, job: JobTerms, terms: Terms, wanted: Sequence[tuple[int, int]]) -> Iterator[_Dish | str]:
     pool = source.pool
     electric = _power(source, terms)
-    wanted = _sizes(pool, job, every)
-    if isinstance(electric, str) or isinstance(wanted, str):
-        yield electric if isinstance(electric, str) else str(wanted)
+    if isinstance(electric, str):
+        yield electric
         return
-    known = len(source.sample.rates) * pool.gpus_per_node if source.sample else pool.gpus
+    known = pool.usable(source.sample) * pool.gpus_per_node if source.sample else pool.gpus
     for gpus, block in wanted:
-        if gpus > known and not (pool.terms.nodes and gpus <= pool.gpus):
+        if gpus > known:
             yield f"{gpus} GPUs are more than the {known} that have a usable figure for {source.recipe}"
             continue
         made = speed(source, gpus, goodput_of(job, pool, terms), terms.fastest)
@@ -248,7 +255,7 @@ def _sizes(pool: CandidatePool, job: JobTerms, every: bool) -> list[tuple[int, i
     node = pool.gpus_per_node
     block = job.block_gpus or pool.terms.block_gpus or node
     if block % node:
-        return f"blocks of {block} GPUs are not whole nodes of {node}: give a multiple of {node}"
+        return f"{BLOCKS_SPLIT_NODES} of {block} GPUs are not whole nodes of {node}: give a multiple of {node}"
     least = max(1, math.ceil(job.min_gpus / block))
     most = min(blocks(pool, block), (job.max_gpus or pool.gpus) // block)
     if most < least:
@@ -284,7 +291,8 @@ def _option(job: JobTerms, dish: _Dish, terms: Terms) -> Option:
     price = terms.dollars_per_kilowatt_hour
     free = own.price_includes_power or price is None
     electricity = 0.0 if free else None if energy is None else energy * 1000 * (price or 0.0)
-    dollars = None if own.dollars_per_gpu_hour is None else dish.gpus * hours * own.dollars_per_gpu_hour
+    of_gpus = 0.0 if terms.electricity_alone else own.dollars_per_gpu_hour
+    dollars = None if of_gpus is None else dish.gpus * hours * of_gpus
     dollars = None if dollars is None or electricity is None else dollars + electricity
     watts = None if electric.limit is None else electric.limit * dish.gpus
     slowest = days(job.tokens, made.low)
@@ -300,7 +308,7 @@ def _option(job: JobTerms, dish: _Dish, terms: Terms) -> Option:
         gpu_hours=dish.gpus * hours,
         limit_watts=watts,
         megawatt_hours=energy,
-        gpu_dollars_per_hour=own.dollars_per_gpu_hour,
+        gpu_dollars_per_hour=of_gpus,
         power_dollars=electricity,
         dollars=dollars,
         deadline_days=middle if dish.source.upper_bound else slowest,

@@ -15,13 +15,17 @@ from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.highs import NotKnown
-from precision_operator.planner.options import Offer, Option, offers
+from precision_operator.planner.options import BLOCKS_SPLIT_NODES, Offer, Option, blocks, offers
 from precision_operator.planner.program import cost, energy
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
+from precision_operator.planner.rates import goodput_of, speed
 from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
 from precision_operator.planner.solution import Solution, value
 from precision_operator.planner.solve import solve
 from precision_operator.planner.terms import Terms, terms
+
+NAMED = 4
+"""Jobs that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:
     began = time.monotonic()
     problems = list(_empty(found, read))
     made = offers(found, read) if not problems else ()
-    problems += [offer.problem(f"spec.jobs[{offer.job.name}]") for offer in made if not offer.options]
+    problems += _nowhere([offer for offer in made if not offer.options])
     if problems:
         return Answer(read, tuple(found), made, problems=tuple(problems))
     none = Answer(read, tuple(found), made, notes=tuple(_notes(read, found, None)))
@@ -87,10 +91,22 @@ def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:
         return replace(none, conflict=clash, problems=error.problems, not_known=error.phase)
     if solution is None:
         return replace(none, conflict=conflict(made or refuted, read))
-    notes = tuple(_notes(read, found, solution))
+    notes = (*_notes(read, found, solution), *_left_out(made))
     return Answer(
         read, tuple(found), made, solution, notes=notes, greedy=greedy(made, read.limits, solution.objectives[0])
     )
+
+
+def _nowhere(lost: Sequence[Offer]) -> Iterator[Problem]:
+    """One problem for all jobs that fit nowhere for the same reason."""
+    by_reason: dict[str, list[str]] = {}
+    for offer in lost:
+        by_reason.setdefault(offer.reason, []).append(offer.job.name)
+    for reason, names in by_reason.items():
+        others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        fit = "fits" if len(names) == 1 else "fit"
+        shown = ", ".join(names[:NAMED])
+        yield Problem(f"spec.jobs[{names[0]}]", f"{shown}{others} {fit} nowhere. {reason}")
 
 
 def _empty(found: Sequence[CandidatePool], read: Terms) -> Iterator[Problem]:
@@ -138,6 +154,12 @@ def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | Non
             "upper bound (no communication): rates are of single nodes and no scaling is given, so jobs will take "
             "longer and no deadline is promised; give scaling or jobRates"
         )
+    flattered = sorted({slot.option.recipe for slot in slots if _flattered(slot.option)})
+    if flattered:
+        yield (
+            f"flattered by communication: scaling is given for all recipes alike, but one that computes faster keeps "
+            f"less of its sum ({', '.join(flattered)}): give scaling with recipe, or jobRates"
+        )
     if any(slot.option.source.basis == "predicted" for slot in slots):
         yield "predicted rates are not measured: profile that workload for a narrower band"
     if read.goodput is None and any(s.option.speed.goodput == 1 for s in slots):
@@ -150,11 +172,24 @@ def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | Non
         read.dollars_per_kilowatt_hour
     ):
         yield "power.dollarsPerKilowattHour is not given: electricity costs nothing here"
+    if slots and read.electricity_alone:
+        yield "no pool has dollarsPerGPUHour: cost is that of electricity alone"
     for pool in mine:
         for note in pool.notes:
             yield f"pool {pool.name}: {note}"
     if solution and solution.timed_out:
         yield "the time limit ended the search: another run may find another plan within the gap"
+
+
+def _left_out(made: Sequence[Offer]) -> Iterator[str]:
+    """Pools whose nodes a job's blocks do not fit: they drop out by what the user wrote, not by what is known."""
+    reasons: dict[str, list[str]] = {}
+    for offer in made:
+        for place, why in offer.refusals.items():
+            if why.startswith(BLOCKS_SPLIT_NODES):
+                reasons.setdefault(f"{place}: {why}", []).append(offer.job.name)
+    for reason, names in sorted(reasons.items()):
+        yield f"not offered to {names[0]}{f' and {len(names) - 1} more jobs' if len(names) > 1 else ''}: {reason}"
 
 
 def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[str, Mapping[str, int]]:
@@ -168,6 +203,12 @@ def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[
             place = found[slot.option.pool.name]
             place[word] = max(place.get(word, 0), number)
     return found
+
+
+def _flattered(option: Option) -> bool:
+    """Whether a recipe faster than bf16 is scaled by efficiencies that were given for no recipe in particular."""
+    own, source = option.pool.terms, option.source
+    return source.job_rate is None and bool(own.scaling) and option.recipe not in ("bf16", *own.recipe_scaling)
 
 
 _MEANING = {
@@ -189,9 +230,23 @@ def binding(chosen: Answer, slot: Slot) -> str:
     mine = _worth(name, slot.option)
     better = [o for o in offer.options if _worth(name, o) < mine * (1 - SLACK)]
     if not better:
-        return "nothing: it has its best choice"
+        return _end_of_sizes(slot.option, chosen.terms) or "nothing: it has its best choice"
     best = min(better, key=lambda option: (_worth(name, option), option.gpus))
     return _broken(chosen.solution, slot, best, chosen.terms)
+
+
+def _end_of_sizes(option: Option, read: Terms) -> str:
+    """Why the job can't have one block more in its pool; empty where it could."""
+    job, pool, more = option.job, option.pool, option.gpus + option.block_gpus
+    if job.max_gpus is not None and more > job.max_gpus:
+        return f"maxGPUs {job.max_gpus}"
+    if more > blocks(pool, option.block_gpus) * option.block_gpus:
+        return f"GPUs of pool {pool.name}"
+    known = option.source.sample
+    if known is not None and more > pool.usable(known) * pool.gpus_per_node:
+        return f"nodes of pool {pool.name} with a usable figure for {option.recipe}"
+    made = speed(option.source, more, goodput_of(job, pool, read), read.fastest)
+    return made if isinstance(made, str) else ""
 
 
 def _worth(name: Objective, option: Option) -> float:

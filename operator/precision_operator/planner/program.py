@@ -277,19 +277,32 @@ def _dollars(option: Option) -> float:
     return gpu + (option.power_dollars or 0.0)
 
 
-def cost(chosen: Sequence[Option]) -> float | None:
-    """Dollars of these options together, after the hours that are paid for; None where one has no price."""
-    if any(option.dollars is None for option in chosen):
-        return None
+def paid_shares(chosen: Sequence[Option]) -> Mapping[str, float]:
+    """By pool with GPU hours that are paid for already, the share of its jobs' hours that has to be paid still."""
     hours: dict[str, float] = {}
     for option in chosen:
         if _committed(option):
             hours[option.pool.name] = hours.get(option.pool.name, 0.0) + option.gpu_hours
-    beyond = 0.0
-    for name, used in hours.items():
-        own = next(option for option in chosen if option.pool.name == name)
-        beyond += max(0.0, used - own.pool.terms.committed_gpu_hours) * (own.gpu_dollars_per_hour or 0.0)
-    return beyond + sum(map(_dollars, chosen))
+    committed = {option.pool.name: option.pool.terms.committed_gpu_hours for option in chosen}
+    return {name: max(0.0, used - committed[name]) / used for name, used in hours.items()}
+
+
+def paid_dollars(option: Option, shares: Mapping[str, float]) -> float | None:
+    """An option's money with its part of the hours that are paid for; None where it has no price."""
+    if option.dollars is None:
+        return None
+    if option.pool.name not in shares:
+        return option.dollars
+    gpu = option.gpu_hours * (option.gpu_dollars_per_hour or 0.0)
+    return gpu * shares[option.pool.name] + (option.power_dollars or 0.0)
+
+
+def cost(chosen: Sequence[Option]) -> float | None:
+    """Dollars of these options together, after the hours that are paid for; None where one has no price."""
+    shares = paid_shares(chosen)
+    rows = [paid_dollars(option, shares) for option in chosen]
+    known = [row for row in rows if row is not None]
+    return sum(known) if len(known) == len(rows) else None
 
 
 def energy(chosen: Sequence[Option]) -> float | None:

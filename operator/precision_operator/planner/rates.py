@@ -77,7 +77,7 @@ class Source:
     @property
     def upper_bound(self) -> bool:
         """Whether communication is not in the rate."""
-        return self.job_rate is None and not self.pool.terms.scaling
+        return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe)
 
 
 def sources(pool: CandidatePool, wanted: Target, recipes: Iterable[Recipe]) -> Mapping[Recipe, Source | str]:
@@ -212,7 +212,7 @@ def _quadrature(*factors: float) -> float:
 
 def _scaling(source: Source, gpus: int) -> float | str:
     """What communication leaves: linear in log(GPUs) between the user's points; beyond the last nothing is known."""
-    points = source.pool.terms.scaling
+    points = source.pool.terms.scaling_of(source.recipe)
     if source.job_rate is None:
         return 1.0 if not points else _between(points, gpus, source.pool.gpus_per_node)
     at = source.job_rate.gpus

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -23,6 +24,9 @@ MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
 MOST_DAYS = 3_650.0
 FIRST_YEAR = 2000
 """No plan starts earlier: a time before is a mistake."""
+MOST_FLOPS_OF_A_GPU = 1e17
+"""Five times the fastest dense rate that any product of precision_api.products has."""
+MOST_GAP_PERCENT = 50.0
 MOST_FACTOR = 5.0
 """Of PUE and overhead: nothing that computes is built worse."""
 
@@ -51,12 +55,20 @@ class PoolTerms:
     power_scope: str = "gpu"
     block_gpus: int | None = None
     scaling: tuple[tuple[int, float], ...] = ()
+    """Of all recipes that have none of their own."""
+    recipe_scaling: Mapping[Recipe, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     job_rates: tuple[JobRateTerms, ...] = ()
     goodput: float | None = None
     dollars_per_gpu_hour: float | None = None
     price_includes_power: bool = False
     committed_gpu_hours: float = 0.0
     power_watts: float | None = None
+    more_nodes: int = 0
+    """Nodes that a question adds: like those that the pool has, in whole racks of its largest one."""
+
+    def scaling_of(self, recipe: Recipe) -> tuple[tuple[int, float], ...]:
+        """(GPUs, efficiency) by job size, smallest first; empty where nothing is given for this recipe."""
+        return self.recipe_scaling.get(recipe, self.scaling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,13 @@ class Terms:
     limits: Limits
     gap: float
     seconds: float
+
+    @property
+    def electricity_alone(self) -> bool:
+        """Whether cost is that of electricity: it has a price, and no pool's GPU hours have one."""
+        return self.dollars_per_kilowatt_hour is not None and not any(
+            pool.dollars_per_gpu_hour for pool in self.pools.values()
+        )
 
 
 def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms:
@@ -178,7 +197,7 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
             gpu_hours=_or_none(money.gpu_hours, positive, "spec.budget.gpuHours"),
             megawatt_hours=_or_none(money.megawatt_hours, positive, "spec.budget.megawattHours"),
         ),
-        gap=positive(spec.solver.gap_percent, "spec.solver.gapPercent") / 100,
+        gap=_gap(spec.solver.gap_percent) / 100,
         seconds=float(spec.solver.time_limit_seconds),
     )
     limited = made.limits.watts is not None or any(pool.power_watts for pool in made.pools.values())
@@ -186,6 +205,14 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
         text = 'a power budget is of the facility: give the factor from IT power to it, for example "1.25"'
         raise Unusable(Problem("spec.power.pue", text))
     return made
+
+
+def _gap(text: str) -> float:
+    value = positive(text, "spec.solver.gapPercent")
+    if value > MOST_GAP_PERCENT:
+        text = f'{text} % is above {MOST_GAP_PERCENT:g} %: such an answer says nothing. Give for example "0.5"'
+        raise Unusable(Problem("spec.solver.gapPercent", text))
+    return value
 
 
 def _or_none(text: str | None, read: Callable[[str, str], float], at: str) -> float | None:
@@ -218,7 +245,12 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
         limit_watts_per_gpu=None if pool.limit_watts_per_gpu is None else float(pool.limit_watts_per_gpu),
         power_scope=pool.power_scope,
         block_gpus=pool.block_gpus,
-        scaling=_scaling(pool, f"{at}.scaling"),
+        scaling=_scaling(pool, None, f"{at}.scaling"),
+        recipe_scaling={
+            recipe: _scaling(pool, recipe, f"{at}.scaling")
+            for recipe in RECIPE_NAMES
+            if any(point.recipe == recipe for point in pool.scaling)
+        },
         job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
         goodput=_or_none(pool.goodput, share, f"{at}.goodput"),
         dollars_per_gpu_hour=_or_none(
@@ -230,18 +262,30 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
     )
 
 
-def _scaling(pool: PlanPool, at: str) -> tuple[tuple[int, float], ...]:
-    points = tuple((p.gpus, share(p.efficiency, f"{at}[{i}].efficiency")) for i, p in enumerate(pool.scaling))
+def _scaling(pool: PlanPool, recipe: Recipe | None, at: str) -> tuple[tuple[int, float], ...]:
+    """The points of one recipe, or those that name none."""
+    mine = [(i, point) for i, point in enumerate(pool.scaling) if point.recipe == recipe]
+    points = tuple((p.gpus, share(p.efficiency, f"{at}[{i}].efficiency")) for i, p in mine)
     sizes = [gpus for gpus, _ in points]
     if sizes != sorted(set(sizes)):
         raise Unusable(Problem(at, f"gpus are {sizes}: list each size once, smallest first"))
+    for (small, before), (large, after) in itertools.pairwise(points):
+        if after > before:
+            text = f"it rises from {before:g} at {small} GPUs to {after:g} at {large}: no larger job keeps more"
+            raise Unusable(Problem(at, text))
     return points
 
 
 def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
     per_gpu = positive(rate.tokens_per_second_per_gpu, f"{at}.tokensPerSecondPerGPU")
+    wanted = target(rate.workload, None, at)
+    if per_gpu * wanted.flops_per_token > MOST_FLOPS_OF_A_GPU:
+        text = (
+            f"{per_gpu:g} are {per_gpu * wanted.flops_per_token / 1e15:.3g} PFLOP/s of one GPU: is it of the whole job?"
+        )
+        raise Unusable(Problem(f"{at}.tokensPerSecondPerGPU", text))
     return JobRateTerms(
-        target=target(rate.workload, None, at),
+        target=wanted,
         recipe=rate.recipe,
         gpus=rate.gpus,
         per_gpu=per_gpu,

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from precision_api.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
 from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_operator.planner.conflict import clash_words
 from precision_operator.planner.evidence import CandidatePool, own_terms, pools
 from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.planning import Answer, Totals, answer
+from precision_operator.planner.planning import Answer, Totals, answer, binding
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
 from precision_operator.planner.terms import NO_PRICE, Terms
 
@@ -28,6 +29,8 @@ class Difference:
     days: float | None = None
     dollars: float | None = None
     megawatt_hours: float | None = None
+    binds: str = ""
+    """What binds the largest job then."""
     problem: str = ""
     not_known: bool = False
     """Whether there is a plan then is not known."""
@@ -78,7 +81,8 @@ def _difference(question: WhatIf, fleet: Fleet, base: Answer, read: Terms, now: 
         return Difference(question.name, "", None, problem=str(error))
     before, after = base.totals, made.totals
     if before is None or after is None:
-        why = "; ".join(map(str, made.problems)) or "there is no plan then"
+        clash = [clash_words(made.conflict, made.not_known is not None)] if made.conflict else []
+        why = "; ".join([*map(str, made.problems), *filter(None, clash)]) or "the limits can't all hold"
         return Difference(question.name, changed.what, None, problem=why, not_known=made.not_known is not None)
     return Difference(
         name=question.name,
@@ -87,7 +91,15 @@ def _difference(question: WhatIf, fleet: Fleet, base: Answer, read: Terms, now: 
         days=after.days - before.days,
         dollars=_minus(after.dollars, before.dollars),
         megawatt_hours=_minus(after.megawatt_hours, before.megawatt_hours),
+        binds=_binds(made),
     )
+
+
+def _binds(made: Answer) -> str:
+    """What then keeps the job with the most GPU hours from a better choice."""
+    assert made.solution is not None
+    slot = max(made.solution.slots, key=lambda each: (each.option.gpu_hours, each.option.job.name))
+    return f"{slot.option.job.name} is then bound by {binding(made, slot)}"
 
 
 def _minus(one: float | None, other: float | None) -> float | None:
@@ -95,10 +107,13 @@ def _minus(one: float | None, other: float | None) -> float | None:
 
 
 def _changed(question: WhatIf, fleet: Fleet, base: Answer, read: Terms) -> _Changed:
-    """All changes that one question names, one after the other."""
+    """All changes that one question names, one after the other. Raises Unusable for one that names none."""
     made = _Changed(fleet, read, "")
     for step in (_drained, _powered, _recipes, _more, _lost, _prices):
         made = step(question, made, base)
+    if not made.what:
+        names = "drainSlowNodes, powerPercent, allowRecipes, denyRecipes, addNodes, loseRack or prices"
+        raise Unusable(Problem(f"spec.whatIfs[{question.name}]", f"it asks for no change: give {names}"))
     return made
 
 
@@ -163,7 +178,7 @@ def _more(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
         return made
     pool = _named(asked, base.pools, question.name)
     own = own_terms(pool.name, pool.product, made.terms)
-    own = replace(own, name=pool.name, nodes=(own.nodes or pool.nodes) + asked.nodes)
+    own = replace(own, name=pool.name, more_nodes=own.more_nodes + asked.nodes)
     terms = replace(made.terms, pools={**made.terms.pools, own.name: own})
     text = f"with {asked.nodes} nodes ({asked.nodes * pool.gpus_per_node} GPUs) more in {pool.name}"
     return replace(made, terms=terms, what=_said(made.what, text))
@@ -205,10 +220,14 @@ def _prices(question: WhatIf, made: _Changed, base: Answer) -> _Changed:
         dollars = float(price.dollars_per_gpu_hour)
         if dollars <= 0:
             raise Unusable(Problem(f"spec.whatIfs[{question.name}].prices", NO_PRICE))
-        for pool in base.pools:
-            if price.pool in (pool.name, pool.product):
-                mine = own_terms(pool.name, pool.product, made.terms)
-                own[pool.name] = replace(mine, name=pool.name, dollars_per_gpu_hour=dollars)
+        priced = [pool for pool in base.pools if price.pool in (pool.name, pool.product)]
+        if not priced:
+            known = ", ".join(pool.name for pool in base.pools)
+            text = f"there is no pool {price.pool}: name one of {known}"
+            raise Unusable(Problem(f"spec.whatIfs[{question.name}].prices", text))
+        for pool in priced:
+            mine = own_terms(pool.name, pool.product, made.terms)
+            own[pool.name] = replace(mine, name=pool.name, dollars_per_gpu_hour=dollars)
         words.append(f"{price.pool} at {dollars:g} dollars a GPU hour")
     if not words:
         return made
@@ -222,7 +241,8 @@ def in_words(difference: Difference) -> str:
         return f"{difference.what or difference.name}: {verdict}: {difference.problem}"
     figures = ((difference.days, "days", 3), (difference.dollars, "dollars", 0), (difference.megawatt_hours, "MWh", 3))
     parts = [_signed(value, unit, places) for value, unit, places in figures if value is not None]
-    return f"{difference.what}: {', '.join(parts) or 'nothing changes'}"
+    binds = f"; {difference.binds}" if difference.binds else ""
+    return f"{difference.what}: {', '.join(parts) or 'nothing changes'}{binds}"
 
 
 def _signed(value: float, unit: str, places: int) -> str:
