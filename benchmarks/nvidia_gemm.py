@@ -141,18 +141,23 @@ def summary(turns: Sequence[Turn]) -> dict[str, float | int | None]:
     }
 
 
-def _shapes(preset: PresetName) -> tuple[Shape, ...]:
+def forward_shapes(preset: PresetName) -> tuple[Shape, ...]:
     """The forward GEMMs of all layers of a preset, each once; the head stays BF16 and is left out."""
     gemms = [gemm for gemm in resolve(Workload(preset=preset)).gemms if gemm.pass_ == "fprop" and gemm.quantized]
     return tuple(Shape(m=gemm.m, k=gemm.k, n=gemm.n) for gemm in gemms)
 
 
-def _nvidia(script: Path, shapes: Sequence[Shape], recipe: Recipe) -> str:
+def nvidia_command(script: Path, shapes: Sequence[Shape], recipe: Recipe, plot: Path) -> list[str]:
+    """The command that times these shapes in BF16 and the recipe with NVIDIA's script."""
     listed = ",".join(f"{shape.m}x{shape.k}x{shape.n}" for shape in shapes)
+    command = [sys.executable, str(script), "--shapes", listed, "--gpu-warmup", str(WARM_UP_SECONDS)]
+    command += ["--num-iters", str(ITERATIONS), "--output", str(plot)]
+    return command + [switch for name, switch in LEAVE_OUT.items() if name != recipe]
+
+
+def _nvidia(script: Path, shapes: Sequence[Shape], recipe: Recipe) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(script), "--shapes", listed, "--gpu-warmup", str(WARM_UP_SECONDS)]
-        command += ["--num-iters", str(ITERATIONS), "--output", str(Path(folder) / "plot.png")]
-        command += [switch for name, switch in LEAVE_OUT.items() if name != recipe]
+        command = nvidia_command(script, shapes, recipe, Path(folder) / "plot.png")
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # its errors are seen
 
 
@@ -183,7 +188,7 @@ def main() -> None:
     reader.add_argument("--runs", type=int, default=5)
     reader.add_argument("--json", type=Path)
     given = reader.parse_args()
-    shapes = _shapes(given.preset)
+    shapes = forward_shapes(given.preset)
     turns = [_turn(given.script, shapes, given.recipe, number) for number in range(given.runs)]
     for number, turn in enumerate(turns):
         print(f"turn {number}: NVIDIA {turn.theirs}, ours {turn.ours} +- {turn.half_width}")

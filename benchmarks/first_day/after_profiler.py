@@ -1,0 +1,75 @@
+"""Is the same step slower after a profiler has run in its process?
+
+torch's profiler leaves CUPTI attached (its TEARDOWN_CUPTI is off), and steps 10 to 20 % slower after it were reported
+(pytorch issue 144455). The agent therefore profiles after the last timed window: this says whether it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean, stdev
+from typing import Any
+
+from benchmarks.first_day.checks import between
+from benchmarks.first_day.device import bench, clock
+from benchmarks.first_day.steps import Context
+from precision_api.recipes import Recipe
+
+LARGE, SMALL = (8192, 4096, 14336), (1024, 1024, 1024)
+UNITS: Mapping[str, tuple[Recipe, tuple[int, int, int]]] = {
+    "bf16, large": ("bf16", LARGE),
+    "fp8_current, large": ("fp8_current", LARGE),
+    "fp8_current, small": ("fp8_current", SMALL),
+}
+"""Bound by the GPU's arithmetic, and by its launches: what stays attached costs some time a launch."""
+WINDOWS, WINDOW_SECONDS, WARM_UP_SECONDS = 8, 0.2, 2.0
+LEAST_TOLERANCE = 0.01
+WHY = "the method holds if nothing changes; what differs shows why the agent profiles last"
+
+
+def run(context: Context) -> None:
+    """Measures every layer before the process' first profile, then after it: graphs, and kernel by kernel."""
+    made = bench()
+    with made.engine.stream(), clock() as told:
+        units = {name: made.unit(*shape, recipe) for name, (recipe, shape) in UNITS.items()}
+        before = {name: _windows(unit, told) for name, unit in units.items()}
+        made.profile(list(units.values()), 0.5)
+        after = {name: _windows(unit, told) for name, unit in units.items()}
+    for name in units:
+        for way in ("graph", "eager"):
+            _compare(context, f"{name}, {way}", before[name][way], after[name][way])
+
+
+def eager(unit: Any) -> None:
+    """Takes the unit's graphs away: every region is launched kernel by kernel, at a pace of its own."""
+    for region in unit.program.regions:
+        unit.program._run[region.name, region.batch_kind] = region.work
+    unit.program.cycle_seconds = 0.0
+
+
+def _windows(unit: Any, told: Any) -> dict[str, dict[str, Any]]:
+    graphs, pace = dict(unit.program._run), unit.program.cycle_seconds
+    unit.measure(WARM_UP_SECONDS)
+    found = {"graph": _seconds(unit, told)}
+    eager(unit)
+    unit.measure(WINDOW_SECONDS)
+    found["eager"] = _seconds(unit, told)
+    unit.program._run, unit.program.cycle_seconds = graphs, pace
+    return found
+
+
+def _seconds(unit: Any, told: Any) -> dict[str, Any]:
+    loops = [unit.measure(WINDOW_SECONDS) for _ in range(WINDOWS)]
+    seconds = [sum(one.seconds[key] * one.runs[key] for key in one.seconds) for one in loops]
+    return {"seconds": seconds, "sm_mhz": told.mhz(loops[0].start, loops[-1].end)}
+
+
+def _compare(context: Context, name: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    first, second = before["seconds"], after["seconds"]
+    half = len(first) // 2
+    control = fmean(first[half:]) / fmean(first[:half])
+    ratio = fmean(second) / fmean(first)
+    noise = 2 * stdev(first) / fmean(first)
+    context.book.fact(name, {"before": before, "after": after, "ratio": ratio, "control_ratio": control})
+    tolerance = max(LEAST_TOLERANCE, abs(control - 1) * 2, noise)
+    context.book.check(between(f"after over before, {name}", ratio, 1 - tolerance, 1 + tolerance, "", WHY))

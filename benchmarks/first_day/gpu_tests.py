@@ -1,0 +1,39 @@
+"""tests/gpu, test by test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+
+from benchmarks.first_day.checks import holds
+from benchmarks.first_day.steps import Context
+
+FIXED = ("-m", "gpu", "tests/gpu", "-q", "--noconftest", "-p", "no:cacheprovider", "--durations=5")
+"""No conftest: these tests want nothing of it, and it wants packages that a GPU machine may lack."""
+
+
+def run(context: Context) -> None:
+    """Each test is a check; a machine on which all are skipped is a failure."""
+    report = context.results.parent / "gpu-tests.xml"
+    ran = subprocess.run([sys.executable, "-m", "pytest", *FIXED, "--junitxml", str(report)], check=False)
+    if not report.exists():
+        raise RuntimeError(f"pytest ended with code {ran.returncode} and no report")
+    outcomes = outcomes_of(report)
+    for name, (outcome, words) in outcomes.items():
+        truth = None if outcome == "skipped" else outcome == "passed"
+        context.book.check(holds(name, "passes", truth, words or outcome))
+    if not any(outcome != "skipped" for outcome, _ in outcomes.values()):
+        raise RuntimeError("no test ran: is there a GPU with Transformer Engine?")
+
+
+def outcomes_of(report: Path) -> dict[str, tuple[str, str]]:
+    """Outcome and the first words of its failure, by test."""
+    found = {}
+    for case in Xml.parse(report).getroot().iter("testcase"):
+        wrong = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        words = "" if wrong is None else (wrong.get("message") or wrong.text or "").strip()[:600]
+        outcome = "passed" if wrong is None else "skipped" if wrong.tag == "skipped" else "failed"
+        found[str(case.get("name"))] = outcome, words
+    return found

@@ -1,0 +1,164 @@
+"""A profile of one model by the agent itself, and what it says of the agent's assumptions.
+
+Held against their expectations: the phases' seconds, kernel names that no rule knows, the power sensor, the clock at
+which kernels were profiled, the library's own GEMM call, and how sure the speedups are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from math import inf
+from pathlib import Path
+from statistics import median
+
+from benchmarks.first_day.agent_runs import agent, planned
+from benchmarks.first_day.checks import Check, between, holds
+from benchmarks.first_day.steps import Context
+from precision_agent.precision.trace_shares import Tally, TraceShares
+from precision_agent.run.trace_reading import kernels_of
+from precision_api.result import Interval, MeasurementResult, RecipeResult
+from tests.support.noise import HALF_WIDTH_GOALS
+
+SLACK = 1.25
+"""A phase may take so much longer than its allowance before it counts as different."""
+SENSOR_AGREEMENT = (0.95, 1.05)
+"""Counter over integral within which a sensor counts as calibrated."""
+UPDATE_SECONDS = (0.015, 0.12)
+"""Published for A100 to B200: sensors are renewed every 20 to 100 ms."""
+OWN_CALL = (0.95, 1.05)
+NAMES_KEPT = 60
+
+
+def run(context: Context) -> None:
+    """One run with traces; a partial result is looked at all the same."""
+    preset = str(context.arguments["preset"])
+    arguments = ["--local", "--preset", preset, *context.arguments.get("options", ())]
+    plan = planned(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        result = agent([*arguments, "--trace", folder], context.results / f"{context.name}.json", context.seconds)
+        traces = sorted(Path(folder).glob("trace-*.json"))
+        for path in traces:
+            _kernels(context, path.stem.removeprefix("trace-"), path)
+        for path in traces:
+            shutil.move(path, context.traces / f"{context.name}-{path.name}")
+    _facts(context, result)
+    context.book.check(*checks_of(result, plan))
+
+
+def _kernels(context: Context, label: str, path: Path) -> None:
+    tally = Tally()
+    for kernel in kernels_of(str(path), sys.stdin.buffer):
+        tally.add(kernel.name, kernel.start, kernel.seconds, kernel.gpu, kernel.stream)
+    found = tally.shares()
+    context.book.fact(f"kernels {label}", told_kernels(found))
+    unknown = sum(row.seconds for row in found.unknown)
+    share = unknown / found.gemm_seconds if found.gemm_seconds else None
+    context.book.check(between(f"{label}: share of GEMM time under names that no rule knows", share, 0.0, 0.0))
+
+
+def told_kernels(found: TraceShares) -> dict[str, object]:
+    """Shares by class, and the GEMMs' names with their class, rule, launches and seconds, the longest first."""
+    rows = [
+        {
+            "name": row.kernel.name, "class": row.kernel.kernel_class, "rule": row.kernel.rule,
+            "launches": row.launches, "seconds": row.seconds,
+        }
+        for row in found.gemms[:NAMES_KEPT]
+    ]  # fmt: skip
+    return {"shares": found.shares, "streams": found.streams, "gemms": rows, "others": found.other_launches}
+
+
+def _facts(context: Context, result: MeasurementResult) -> None:
+    book = context.book
+    book.fact("provenance", result.provenance)
+    book.fact("software", result.software.model_dump(exclude_none=True))
+    book.fact("partial", result.partial and result.partial.model_dump())
+    book.fact("phase_seconds", result.phase_seconds)
+    book.fact("sensor", result.sensor and result.sensor.model_dump())
+    book.fact("steadiness", result.steadiness and result.steadiness.model_dump())
+    book.fact("noise_floor", result.noise_floor)
+    book.fact("recommendation", result.recommendation.sentence)
+    for row in result.recipes:
+        book.fact(row.recipe, _figures(row))
+
+
+def _figures(row: RecipeResult) -> dict[str, object]:
+    training = row.training
+    energy = training.energy if training else None
+    return {
+        "availability": row.availability,
+        "verdict": row.verification.verdict,
+        "speedup": training and training.speedup and training.speedup.model_dump(),
+        "training_failure": training and training.failure and training.failure.model_dump(),
+        "tokens_per_second": training and training.tokens_per_second and training.tokens_per_second.value,
+        "mfu": training and training.mfu and training.mfu.value,
+        "gemm_speedups": {one.mode: one.speedup.value for one in row.sums if one.speedup},
+        "watts": energy.watts if energy else None,
+        "power_invalid": list(energy.reasons) if energy else None,
+        "quantization_tax": row.quantization_tax,
+        "kernel_time_share": row.kernel_time_share,
+        "sm_mhz": row.clocks.sm_mhz if row.clocks else None,
+        "memory_agreement": row.model_memory.agreement if row.model_memory else None,
+        "meaning": row.meaning.sentence if row.meaning else None,
+    }
+
+
+def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[Check]:
+    """Every expectation that a result can confirm, the plan's first (seconds by phase)."""
+    for phase, seconds in plan.items():
+        why = "`precision-agent run --plan`"
+        yield between(f"seconds of phase {phase}", result.phase_seconds.get(phase), 0.0, SLACK * seconds, " s", why)
+    yield between("seconds of the run", result.duration_seconds, 0.0, SLACK * sum(plan.values()) if plan else inf, " s")
+    yield from _sensor_checks(result)
+    control = result.control_ratio
+    yield holds(
+        "an equal second baseline is no different", "1 within its interval",
+        None if control is None else control.lower <= 1 <= control.upper, _interval(control),
+    )  # fmt: skip
+    goal = HALF_WIDTH_GOALS["standard" if control and control.n > 4 else "quick"]
+    for row in result.recipes:
+        yield from _recipe_checks(row, result.baseline, goal)
+
+
+def _sensor_checks(result: MeasurementResult) -> Iterator[Check]:
+    sensor = result.sensor
+    agreement = sensor.agreement if sensor else None
+    yield between("energy counter over integral of power", agreement, *SENSOR_AGREEMENT)
+    for name in ("counter_update_seconds", "power_update_seconds"):
+        why = "published for A100 to B200; the lab's sensor takes 100 ms"
+        yield between(name, getattr(sensor, name, None), *UPDATE_SECONDS, " s", why)
+
+
+def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Check]:
+    verdict, words = row.verification.verdict, row.verification.message
+    yield holds(f"{row.recipe}: the precision ran", "verified", verdict == "verified", f"{verdict} {words}".strip())
+    for one in row.kernel_profiles:
+        told = one.failure.reason if one.failure else f"{one.sm_mhz} MHz, its windows {one.windows_sm_mhz} MHz"
+        truth = False if one.failure else None if one.sm_mhz is None else True
+        yield holds(f"{row.recipe}: {one.load} profiled at its windows' clock", "within 1 %", truth, told)
+    yield between(f"{row.recipe}: kernel time over the timed step", row.kernel_time_share, 0.95, 1.005)
+    yield between(f"{row.recipe}: the library's own GEMM call over kernel-only time", own_call(row), *OWN_CALL)
+    speedup = row.training.speedup if row.training else None
+    if row.recipe != baseline and row.availability == "ok":
+        half = (speedup.upper - speedup.lower) / 2 / speedup.value if speedup else None
+        yield between(f"{row.recipe}: half-width of the training speedup", half, 0.0, goal, "", "benchmarks/README.md")
+    if row.model_memory:
+        for part, ratio in row.model_memory.agreement.items():
+            yield between(f"{row.recipe}: memory measured over formula, {part}", ratio, 0.9, 1.1)
+
+
+def own_call(row: RecipeResult) -> float | None:
+    """Median over the GEMMs of the library's own call over the kernel-only seconds; None without any."""
+    pairs = [
+        one.own_call_seconds.value / one.seconds.value
+        for one in row.gemms
+        if one.mode == "prequantized" and one.own_call_seconds and one.seconds
+    ]
+    return median(pairs) if pairs else None
+
+
+def _interval(one: Interval | None) -> str:
+    return f"{one.value:.5f} ({one.lower:.5f} to {one.upper:.5f}, n={one.n})" if one else "nothing"
