@@ -187,7 +187,7 @@ class Benchmarks(Document):
 
 
 class PoolLimit(Document):
-    """Limits for the nodes of one pool, beside the profile's own."""
+    """Limits for the nodes of one pool, beside the profile's own; agents of all profiles of its namespace count."""
 
     name: ShortText = Field(description="Value of the pool label.")
     max_concurrent: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
@@ -234,12 +234,15 @@ class Rollout(Document):
         "number, or a per cent of the eligible nodes.",
     )
     per_topology: tuple[TopologyLimit, ...] = Field(
-        (), max_length=4, description="Limits by rack, NVLink domain, zone; agents of other profiles count too."
+        (),
+        max_length=4,
+        description="Limits by rack, NVLink domain, zone; agents of other profiles of the namespace count too.",
     )
     power_budget_watts: Watts | None = Field(
         None,
         description="Most power that nodes under measurement may draw together, by the enforced limits of their GPUs "
-        "(before the first report: the product's default); agents of other profiles on matched nodes count too.",
+        "(before the first report: the product's default); agents of other profiles of the namespace on matched nodes "
+        "count too.",
     )
     ramp_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
         0, description="Least time between two starts in one group of the first perTopology key, else in the profile."

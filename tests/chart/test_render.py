@@ -59,6 +59,7 @@ EVERYTHING: dict[str, Any] = {
         "podSecurityContext": {"runAsUser": 1000620000, "supplementalGroups": [44]},
     },
     "nodes": {"startupTaints": ["acme.example/", "burn-in"], "nvlinkDomainLabels": ["acme.example/domain"]},
+    "fleetLimits": {"maxConcurrent": 40, "perTopology": [{"key": "acme.example/rack", "max": 2}]},
     "podSecurityContext": {"fsGroup": 1000620000, "seLinuxOptions": {"level": "s0:c25,c10"}},
     "networkPolicy": {
         "enabled": True,

@@ -356,7 +356,7 @@ ONE_IN_THE_POOL = {"pools": [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 
 
 
 async def test_a_limit_of_a_profile_that_is_there_binds_the_one_that_is_asked_about() -> None:
-    first = beside("first", "far", rollout=ONE_IN_THE_POOL)
+    first = beside("first", "ml", rollout=ONE_IN_THE_POOL)
     seen = await planned(FakeCluster(*fleet("a", "b"), first), question())  # type: ignore[arg-type]
     first_node, second = rows(seen.plan.profiles[0], seen.plan, seen.observed)
     assert first_node["reason"] == "MeasuredByAnotherProfile", "the older one is about to start there"
@@ -364,10 +364,16 @@ async def test_a_limit_of_a_profile_that_is_there_binds_the_one_that_is_asked_ab
         "LimitOfAnotherProfile",
         sentence(
             "LimitOfAnotherProfile",
-            profile="far/first",
+            profile="ml/first",
             detail="as many agents run in pool NVIDIA-H100-80GB-HBM3 as spec.rollout.pools allows (1)",
         ),
     )
+
+
+async def test_a_limit_of_a_profile_in_another_namespace_binds_nobody_here() -> None:
+    first = beside("first", "far", rollout=ONE_IN_THE_POOL, suspend=True)
+    seen = await planned(FakeCluster(*fleet("a", "b"), first), question(rollout={"maxConcurrent": 9}))  # type: ignore[arg-type]
+    assert [row["reason"] for row in rows(seen.plan.profiles[0], seen.plan, seen.observed)] == ["WouldStart"] * 2
 
 
 async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of_its_name() -> None:

@@ -12,21 +12,25 @@ from hypothesis import strategies as st
 
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
 from precision_operator.core.reasons import REASONS
+from precision_operator.core.rollout.budget_view import (
+    AdmissionRequest,
+    BudgetView,
+    FleetView,
+    Live,
+    Tally,
+    node_watts,
+)
 from precision_operator.core.rollout.limits import (
     NODE_CHECKS,
     PROFILE_CHECKS,
-    AdmissionRequest,
-    BudgetView,
-    Live,
-    Tally,
     blocked_by,
     concurrency_limit,
-    node_watts,
 )
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.refusal import Answer, noted
@@ -52,7 +56,7 @@ RACK = "example.com/rack"
 POOL = "NVIDIA-H100-80GB-HBM3"
 OTHER = "uid-of-another-profile"
 MINE = "uid-nightly"
-OF_THE_CANDIDATE = {"facts", "taken_by", "attempt", "elsewhere", "cold"}
+OF_THE_CANDIDATE = {"facts", "taken_by", "attempt", "elsewhere", "cold", "fleet"}
 
 
 def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
@@ -85,6 +89,11 @@ def fared(succeeded: int = 0, failed: int = 0) -> Tally:
 
 def runs_on(*names: str, owner: str = MINE, rack: str | None = "r1") -> tuple[Live, ...]:
     return tuple(Live(owner, f"uid-{name}", facts(name, rack)) for name in names)
+
+
+def fleet(*live: Live, **limits: Any) -> FleetView:
+    """The agents of all namespaces under the operator's own limits; the candidate's node is in rack r1."""
+    return FleetView(live, {}, FleetLimits.model_validate(limits), {"uid-n1": facts()})
 
 
 def disrupted(seconds_ago: int) -> ReportAttempt | None:
@@ -145,6 +154,11 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         "This node alone may draw 5600 W (H100 SXM default, not yet measured), more than "
         "spec.rollout.powerBudgetWatts (5000 W). Raise the budget",
     ),
+    "FleetPowerTooSmall": (
+        request(fleet=fleet(powerBudgetWatts=5000)),
+        "This node alone may draw 5600 W (H100 SXM default, not yet measured), more than the operator's limits allow "
+        "in the cluster (5000 W). Ask who administers the operator",
+    ),
     "MeasuredByAnotherProfile": (request(taken_by="ml/other"), "Profile ml/other is measuring it."),
     "BackingOff": (request(attempt=disrupted(29)), "The next one starts by itself at 2026-11-21T09:00:01Z."),
     "PoolLimitReached": (
@@ -164,6 +178,15 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         request(profile=rolled_out(), elsewhere=(request(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
         f"Profile ml/nightly limits this place: as many agents run where {RACK} is r1 as spec.rollout.perTopology "
         "allows (2).",
+    ),
+    "FleetLimitReached": (
+        request(fleet=fleet(*TWO_THERE, perTopology=[{"key": RACK, "max": 2}])),
+        f"As many agents of all namespaces run where {RACK} is r1 as the operator's limits allow (2).",
+    ),
+    "FleetPowerReached": (
+        request(fleet=fleet(*TWO_THERE, pools=[{"name": POOL, "powerBudgetWatts": 16_799}])),
+        f"Running agents of all namespaces may draw 11200 W in pool {POOL} and this node 5600 W (H100 SXM default, "
+        "not yet measured), more than the operator's limits allow (16799 W).",
     ),
     "Ramping": (
         request(
@@ -226,6 +249,12 @@ AT_THE_EDGE: dict[str, AdmissionRequest] = {
     "an agent on a node that is gone, whose watts nobody knows": request(
         profile=rolled_out(powerBudgetWatts=5600), live=(Live(MINE, "uid-n9", None),)
     ),
+    "a fleet without limits": request(fleet=fleet(*TWO_THERE)),
+    "room in the fleet": request(fleet=fleet(*TWO_THERE, maxConcurrent=3, powerBudgetWatts=16_800)),
+    "a full rack of the fleet beside": request(
+        fleet=fleet(*runs_on("n2", "n3", rack="r2"), perTopology=[{"key": RACK, "max": 2}])
+    ),
+    "another pool of the fleet": request(fleet=fleet(*TWO_THERE, pools=[{"name": "b", "maxConcurrent": 1}])),
     "a start just long enough ago": request(
         profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(MINE, "uid-n2"): NOW - MINUTE}
     ),

@@ -18,6 +18,7 @@ from precision_api.report import Quarantine, ReportRun, ReportStatus
 from precision_api.result import MeasurementResult
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
@@ -59,6 +60,11 @@ def rolled(fleet: Mapping[str, Any] | None = None, *running: str, **rollout: Any
     live = tuple(job(name) for name in running)
     own = profile(rollout={"maxConcurrent": 10} | rollout)
     return observed([own], fleet or nodes("n1", "n2"), jobs=live, pods=tuple(pod(each) for each in live))
+
+
+def in_a_fleet(seen: Observed, **limits: Any) -> Observed:
+    """The same under the operator's own limits for all namespaces together."""
+    return replace(seen, settings=replace(seen.settings, fleet_limits=FleetLimits.model_validate(limits)))
 
 
 def ended(of: JobView, left: PodView | None, **rollout: Any) -> Observed:
@@ -311,6 +317,28 @@ TURNS: dict[str, Situation] = {
         {
             "profile": "ml/other",
             "detail": f"as many agents run in pool {H100} as spec.rollout.pools allows (1)",
+        },
+    ),
+    "FleetLimitReached": Situation(
+        in_a_fleet(rolled(None, "n2"), maxConcurrent=1), {"where": "in the cluster", "limit": 1}
+    ),
+    "FleetPowerReached": Situation(
+        in_a_fleet(rolled(None, "n2"), pools=[{"name": H100, "powerBudgetWatts": 8000}]),
+        {
+            "drawn": 5600,
+            "watts": 5600,
+            "where": f"in pool {H100}",
+            "origin": "H100 SXM default, not yet measured",
+            "budget": 8000,
+        },
+    ),
+    "FleetPowerTooSmall": Situation(
+        in_a_fleet(rolled(), powerBudgetWatts=5000),
+        {
+            "watts": 5600,
+            "where": "in the cluster",
+            "origin": "H100 SXM default, not yet measured",
+            "budget": 5000,
         },
     ),
     "TopologyKeyMissing": Situation(rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),

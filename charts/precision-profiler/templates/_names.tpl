@@ -77,6 +77,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if $told }}{{ toJson $told }}{{ end -}}
 {{- end -}}
 
+{{- /* The limits of all namespaces together, as JSON; empty where nothing is limited. */ -}}
+{{- define "pp.fleetLimits" -}}
+{{- $told := dict -}}
+{{- range $field := list "maxConcurrent" "powerBudgetWatts" "pools" "perTopology" -}}
+{{- with get $.Values.fleetLimits $field }}{{ $_ := set $told $field . }}{{ end -}}
+{{- end -}}
+{{- if $told }}{{ set $told "poolLabel" .Values.fleetLimits.poolLabel | toJson }}{{ end -}}
+{{- end -}}
+
 {{- /* The fields of a pod's securityContext that are chosen, as JSON: a component's own come before those of all. */ -}}
 {{- define "pp.chosenSecurity" -}}
 {{- $chosen := dict -}}

@@ -251,6 +251,25 @@ _ROWS = (
         "Raise the budget, or leave such nodes out of spec.target.",
     ),
     Reason(
+        "FleetLimitReached",
+        "queued",
+        "as many agents of all namespaces run {where} as the operator's limits allow ({limit})",
+        "It is measured when one of them is done.",
+    ),
+    Reason(
+        "FleetPowerReached",
+        "queued",
+        "running agents of all namespaces may draw {drawn} W {where} and this node {watts} W ({origin}), more than the "
+        "operator's limits allow ({budget} W)",
+        "It is measured when there is room.",
+    ),
+    Reason(
+        "FleetPowerTooSmall",
+        "waiting",
+        "this node alone may draw {watts} W ({origin}), more than the operator's limits allow {where} ({budget} W)",
+        "Ask who administers the operator to raise fleetLimits of its chart, or leave such nodes out of spec.target.",
+    ),
+    Reason(
         "Ramping",
         "queued",
         "another agent has just started, and spec.rollout.rampSeconds ({seconds}) keeps load from stepping",

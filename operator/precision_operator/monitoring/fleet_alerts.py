@@ -33,7 +33,15 @@ UNLESS_POOL = f"unless on({POOL}) (precision:pool_degraded == 1)"
 UNLESS_PROFILE = f"unless on({PROFILE}) precision:profile_failing_ratio"
 OVERDUE_SECONDS = 86_400
 """Beyond the interval of the profile: one night that was missed is made up for in the next."""
-HELD = ("LimitOfAnotherProfile", "MeasuredByAnotherProfile", "StoppedByAdmin", "Suspended", "WaitsInQueue")
+HELD = (
+    "FleetLimitReached",
+    "FleetPowerReached",
+    "LimitOfAnotherProfile",
+    "MeasuredByAnotherProfile",
+    "StoppedByAdmin",
+    "Suspended",
+    "WaitsInQueue",
+)
 """Reasons for which a whole profile may wait for hours: somebody decided so, or another profile has its turn."""
 
 

@@ -15,6 +15,7 @@ from precision_operator.core.observe.gpu_labels import DRA_DRIVER
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, Raw, Settings
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, strictest
+from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.rollout.faults import Fault, Where, fault_text
 from precision_operator.shell.cache import KINDS, Cache, ObjectKind
@@ -172,9 +173,12 @@ class Gatherer:
     async def observe_with(self, profiles: tuple[ProfileView, ...]) -> Observed:
         """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
         now = asyncio.get_running_loop().time()
-        pods = self._views("pods", pod_view)
-        jobs = self._views("jobs", job_view)
-        pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}))
+        homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
+        everywhere = self._views("jobs", job_view)
+        jobs = within_namespace(everywhere, homes)
+        job_homes = {job.uid: job.namespace for job in everywhere}
+        pods = pods_within_namespace(self._views("pods", pod_view), homes, job_homes)
+        pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         missing: dict[tuple[str, str, str], ApiError] = {}
         texts = await self._each("ConfigMap", wanted_texts(profiles), self._config_map, now, missing)
@@ -186,7 +190,7 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=await self._with_problems(jobs, {pod.job_uid for pod in pods}, now),
             pods=pods,
-            reports=self._views("reports", report_view),
+            reports=within_namespace(self._views("reports", report_view), homes),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
             config_maps=texts,
             stop=strictest(self._settings.stop, self._stop()),
@@ -235,12 +239,14 @@ class Gatherer:
             self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
             return {}, before[1] if before is not None else None
 
-    def _gone_pods(self, jobs: Sequence[JobView], with_pods: set[str]) -> Iterator[PodView]:
+    def _gone_pods(
+        self, jobs: Sequence[JobView], with_pods: set[str], job_homes: Mapping[str, str]
+    ) -> Iterator[PodView]:
         """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
         ended = {job.uid for job in jobs if not job.live and job.uid not in with_pods}
         for raw in self._cache.gone_pods() if ended else ():
             view = pod_view(raw)
-            if view is not None and view.job_uid in ended:
+            if view is not None and view.job_uid in ended and job_homes[view.job_uid] == view.namespace:
                 yield replace(view, phase="Failed") if view.live else view
 
     def _profile(self, raw: Raw) -> ProfileView:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Raw, Settings
 from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import spec_problem
+
+Told = TypeVar("Told", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         default=AgentDefaults(),
         metavar="JSON",
         help="What agents get where their profile says nothing, and labels, scheduler and user of their pods.",
+    )
+    add(
+        "--fleet-limits",
+        type=_fleet_limits,
+        default=FleetLimits(),
+        metavar="JSON",
+        help="Most agents and watts of all namespaces together, by pool and by topology key too. Default: no limit.",
     )
     add("--stop", default="Run", help="Run, Hold (no agent starts) or End (none goes on): %(default)s.")
     add("--stop-message", default="", metavar="TEXT", help="Why: it stands in the status of every profile.")
@@ -66,6 +76,7 @@ def configured_by(options: argparse.Namespace) -> Configured:
         priority_class=options.priority_class,
         agent_service_account=options.agent_service_account,
         agent_defaults=options.agent_defaults,
+        fleet_limits=options.fleet_limits,
         stop=stop_of(options.stop, options.stop_message, "the chart's value agent.stop"),
         startup_taints=options.startup_taints,
         domain_labels=options.nvlink_domain_labels,
@@ -106,7 +117,15 @@ def _namespaces(told: str) -> tuple[str, ...]:
 
 
 def _agent_defaults(told: str) -> AgentDefaults:
+    return _document(AgentDefaults, told, "agent-defaults")
+
+
+def _fleet_limits(told: str) -> FleetLimits:
+    return _document(FleetLimits, told, "fleet-limits")
+
+
+def _document(of: type[Told], told: str, option: str) -> Told:
     try:
-        return AgentDefaults.model_validate_json(told)
+        return of.model_validate_json(told)
     except ValidationError as error:
-        raise argparse.ArgumentTypeError(spec_problem(error, "agent-defaults")) from error
+        raise argparse.ArgumentTypeError(spec_problem(error, option)) from error

@@ -13,6 +13,7 @@ from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.stop import Stop
@@ -39,6 +40,8 @@ class Settings:
     """Keys of taints of nodes that are not in service yet; with a slash at the end, all keys below it."""
     domain_labels: tuple[str, ...] = ()
     """Labels that name a node's NVLink domain, besides those that are known."""
+    fleet_limits: FleetLimits = field(default_factory=FleetLimits)
+    """What binds the agents of all namespaces together."""
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
     unresponsive_grace: timedelta = timedelta(seconds=60)

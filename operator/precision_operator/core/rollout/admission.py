@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, ReportView
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout import manifest
 from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.budget_view import AdmissionRequest, BudgetView, FleetView, Live, Tally
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.images import is_cold
-from precision_operator.core.rollout.limits import (
-    NODE_CHECKS,
-    PROFILE_CHECKS,
-    AdmissionRequest,
-    BudgetView,
-    Live,
-    Tally,
-    blocked_by,
-    has_physical_limits,
-)
+from precision_operator.core.rollout.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan, plan_failed
 from precision_operator.core.rollout.places import is_abandoned
 from precision_operator.core.rollout.refusal import bare_jobs, mark_of
@@ -34,28 +27,40 @@ TENTATIVE = ("CheckingIdle", "AgentStarting")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
+class _Agent(NamedTuple):
+    """Where an agent is: whose, and on which node."""
+
+    namespace: str
+    node_uid: str
+
+
 @dataclass
 class _InFlight:
     """What is taken while one plan is made: a value local to `admit`."""
 
     observed: Observed
-    live: dict[tuple[str, str], str]
-    """Node UID of each agent that runs or may still run, by profile UID and its Job's UID."""
+    live: dict[tuple[str, str], _Agent]
+    """Each agent that runs or may still run, by profile UID and its Job's UID."""
     taken: dict[str, str]
     """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
-    starts: dict[tuple[str, str], datetime]
-    """Recent creations by profile UID and node UID, those of this plan included."""
-    limits: Mapping[str, int]
+    starts: Mapping[str, dict[tuple[str, str], datetime]]
+    """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
+    limits: Mapping[str, Mapping[str, int]]
+    """Enforced watts of each node's GPUs, as reports of one namespace tell them; by namespace."""
     tallies: Mapping[str, Tally]
     """By profile UID."""
     matched: Mapping[str, frozenset[str]]
     """UIDs of the nodes that each profile's target matches, by profile UID."""
     newest: dict[str, datetime]
     """When each profile's newest agent was created, by profile UID."""
+    newest_of: dict[str, datetime]
+    """The same by namespace."""
     limited: tuple[AcceptedPlan, ...]
-    """Profiles that limit places, so that others on their nodes are bound too."""
+    """Profiles that limit places, so that others of their namespace on their nodes are bound too."""
     own: Counter[str]
     """How many agents each profile has, by its UID."""
+    of: Counter[str]
+    """How many agents each namespace has."""
     trying: Counter[str]
     """How many of them have no pod yet."""
     pulling: Counter[str]
@@ -63,19 +68,22 @@ class _InFlight:
     nodes: Mapping[str, Mapping[str, NodeFacts]]
     """Facts of all nodes as each profile sees them, by its UID and theirs."""
     views: dict[str, BudgetView] = field(default_factory=dict)
-    """All agents as each profile sees them, by its UID, until the next one starts."""
+    """The agents of its namespace as each profile sees them, by its UID, until the next one starts."""
+    fleet: FleetView | None = None
+    """All agents, where the operator's own limits are for them."""
 
     def view(self, draft: AcceptedPlan) -> BudgetView:
-        """All agents as one profile sees them: the same value until the next one starts."""
-        uid = draft.profile.uid
+        """The agents of its namespace as one profile sees them: the same value until the next one starts."""
+        uid, namespace = draft.profile.uid, draft.profile.namespace
         if uid not in self.views:
+            mine = ((owner, agent) for (owner, _), agent in self.live.items() if agent.namespace == namespace)
             self.views[uid] = BudgetView(
                 observed=self.observed,
                 profile=draft.profile,
-                live=tuple(self.seen_by(uid, owner, node) for (owner, _), node in self.live.items()),
+                live=tuple(self.seen_by(uid, owner, agent.node_uid) for owner, agent in mine),
                 tally=self.tallies[uid],
-                limits=self.limits,
-                starts=self.starts,
+                limits=self.limits.get(namespace, {}),
+                starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
             )
@@ -87,7 +95,7 @@ class _InFlight:
 
     def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
-        return AdmissionRequest(self.view(draft), facts, self.taken.get(facts.name))
+        return AdmissionRequest(self.view(draft), facts, self.taken.get(facts.name), fleet=self.fleet)
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,9 @@ class Admission:
 
 
 def admit(drafts: Sequence[ProfilePlan], observed: Observed, faults: list[Fault]) -> Admission:
-    """Give free places to candidates: the profile with the fewest live agents first, then who has waited longest."""
+    """Give free places to candidates: the namespace with the fewest live agents first, in it the profile with the
+    fewest, then who has waited longest.
+    """
     in_flight = _in_flight(observed, drafts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
@@ -182,24 +192,42 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
-    live = {(i.profile_uid, _job_uid(i)): i.node_uid for i in agents if not _is_left(i, abandoned)}
+    live = {(i.profile_uid, _job_uid(i)): _Agent(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)}
+    newest, newest_of = _newest(starts, observed.now)
     return _InFlight(
         observed=observed,
         live=live,
         taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
         starts=_recent(starts, drafts, observed.now),
-        limits=_limits(observed),
+        limits=_limits_by_namespace(observed),
         tallies={draft.profile.uid: draft.tally for draft in drafts},
         matched={
             draft.profile.uid: frozenset(node_state.facts.uid for node_state in draft.node_states) for draft in drafts
         },
         nodes={draft.profile.uid: draft.nodes for draft in drafts},
-        newest=_newest(starts, observed.now),
-        limited=tuple(draft for draft in accepted if has_physical_limits(draft.profile.spec.rollout)),
+        newest=newest,
+        newest_of=newest_of,
+        limited=tuple(draft for draft in accepted if _limits_others(draft)),
         own=Counter(profile for profile, _ in live),
+        of=Counter(agent.namespace for agent in live.values()),
         trying=Counter(job.profile_uid for job in bare_jobs(observed)),
         pulling=_pulling(observed, accepted),
+        fleet=_fleet(observed, live),
     )
+
+
+def _limits_others(draft: AcceptedPlan) -> bool:
+    spec = draft.profile.spec
+    return not spec.suspend and has_physical_limits(spec.rollout)
+
+
+def _fleet(observed: Observed, live: Mapping[tuple[str, str], _Agent]) -> FleetView | None:
+    caps = observed.settings.fleet_limits
+    if caps.empty:
+        return None
+    facts = observed.facts_of(caps.pool_label)
+    agents = tuple(Live(owner, agent.node_uid, facts.get(agent.node_uid)) for (owner, _), agent in live.items())
+    return FleetView(agents, _limits(observed.reports), caps, facts)
 
 
 def _is_left(item: JobView | PodView, abandoned: set[str]) -> bool:
@@ -223,69 +251,101 @@ def _pulling(observed: Observed, accepted: Sequence[AcceptedPlan]) -> Counter[st
     return found
 
 
-def _starts(observed: Observed) -> dict[tuple[str, str], datetime]:
+_Starts = Mapping[tuple[str, str, str], datetime]
+"""When agents were last created, by namespace, profile UID and node UID."""
+
+
+def _starts(observed: Observed) -> _Starts:
     """When agents were last created, by what reports and Jobs say."""
     starts = {
-        (report.profile_uid, report.node_uid): report.started
+        (report.namespace, report.profile_uid, report.node_uid): report.started
         for report in observed.reports
         if report.started is not None
     }
-    return starts | {(job.profile_uid, job.node_uid): job.created for job in observed.jobs}
+    return starts | {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
 
 
-def _newest(starts: Mapping[tuple[str, str], datetime], now: datetime) -> dict[str, datetime]:
-    """By profile; a start that lies ahead is from a clock that has jumped back, and says nothing."""
+def _newest(starts: _Starts, now: datetime) -> tuple[dict[str, datetime], dict[str, datetime]]:
+    """By profile and by namespace; a start that lies ahead is from a clock that has jumped back, and says nothing."""
     newest: dict[str, datetime] = {}
-    for (profile, _), at in starts.items():
+    newest_of: dict[str, datetime] = {}
+    for (namespace, profile, _), at in starts.items():
         if at <= now:
             newest[profile] = max(at, newest.get(profile, at))
-    return newest
+            newest_of[namespace] = max(at, newest_of.get(namespace, at))
+    return newest, newest_of
 
 
 def _recent(
-    starts: Mapping[tuple[str, str], datetime], drafts: Sequence[ProfilePlan], now: datetime
-) -> dict[tuple[str, str], datetime]:
-    """The starts that any profile's ramp may still wait for."""
+    starts: _Starts, drafts: Sequence[ProfilePlan], now: datetime
+) -> Mapping[str, dict[tuple[str, str], datetime]]:
+    """The starts that any profile's ramp may still wait for, by namespace."""
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
     first, last = now - longest, now + longest
-    return {key: at for key, at in starts.items() if first < at < last}
+    found: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
+    for (namespace, profile, node), at in starts.items():
+        if first < at < last and namespace in found:
+            found[namespace][profile, node] = at
+    return found
 
 
 def _job_uid(item: JobView | PodView) -> str:
     return item.uid if isinstance(item, JobView) else item.job_uid
 
 
-def _limits(observed: Observed) -> dict[str, int]:
-    """Enforced watts of each node's GPUs, as the newest report of whichever profile tells them."""
-    newest: dict[str, tuple[str, int | None]] = {}
+def _limits_by_namespace(observed: Observed) -> dict[str, dict[str, int]]:
+    """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
+    reports: dict[str, list[ReportView]] = defaultdict(list)
     for report in observed.reports:
+        reports[report.namespace].append(report)
+    return {namespace: _limits(there) for namespace, there in reports.items()}
+
+
+def _limits(reports: Iterable[ReportView]) -> dict[str, int]:
+    """Enforced watts of each node's GPUs, as the newest of these reports tells them."""
+    newest: dict[str, tuple[str, int | None]] = {}
+    for report in reports:
         known = newest.get(report.node_uid)
         if report.reported_limit is not None and (known is None or report.reported_limit[0] >= known[0]):
             newest[report.node_uid] = report.reported_limit
     return {uid: watts for uid, (_, watts) in newest.items() if watts}
 
 
-def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, datetime, str]:
-    """By its newest start before its age: a profile that is always due again must not keep a younger one out."""
-    return in_flight.own[profile.uid], in_flight.newest.get(profile.uid, _NEVER), profile.created, profile.key
+def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, int, datetime, datetime, str]:
+    """By its newest start before its age: a profile that is always due again must not keep a younger one out.
+
+    Namespaces have their turns before profiles: many profiles of one keep nobody of another waiting.
+    """
+    uid, namespace = profile.uid, profile.namespace
+    return (
+        in_flight.of[namespace],
+        in_flight.newest_of.get(namespace, _NEVER),
+        in_flight.own[uid],
+        in_flight.newest.get(uid, _NEVER),
+        profile.created,
+        profile.key,
+    )
 
 
 def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
     now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
-    in_flight.live[profile.uid, facts.uid] = facts.uid
+    in_flight.live[profile.uid, facts.uid] = _Agent(profile.namespace, facts.uid)
     in_flight.own[profile.uid] += 1
+    in_flight.of[profile.namespace] += 1
     in_flight.trying[profile.uid] += 1
     in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
     in_flight.taken.setdefault(facts.name, profile.key)
-    in_flight.starts[profile.uid, facts.uid] = now
-    in_flight.newest[profile.uid] = now
-    in_flight.views = {
-        uid: view.with_one_more(
-            in_flight.seen_by(uid, profile.uid, facts.uid), in_flight.trying[uid], in_flight.pulling[uid]
-        )
-        for uid, view in in_flight.views.items()
-    }
+    in_flight.starts[profile.namespace][profile.uid, facts.uid] = now
+    in_flight.newest[profile.uid] = in_flight.newest_of[profile.namespace] = now
+    for uid, view in in_flight.views.items():
+        if view.profile.namespace == profile.namespace:
+            agent = in_flight.seen_by(uid, profile.uid, facts.uid)
+            more = {"trying": in_flight.trying[uid], "pulling": in_flight.pulling[uid]}
+            in_flight.views[uid] = view.with_one_more(agent, **more)
+    if in_flight.fleet is not None:
+        facts_there = in_flight.fleet.nodes.get(facts.uid)
+        in_flight.fleet = in_flight.fleet.with_one_more(Live(profile.uid, facts.uid, facts_there))
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:
@@ -308,16 +368,21 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
         in_flight.taken.get(facts.name),
         found.attempt,
         elsewhere,
-        cold=_is_cold(draft, candidate),
+        _is_cold(draft, candidate),
+        in_flight.fleet,
     )
     hindered = blocked_by(request, NODE_CHECKS)
     return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
 
 
 def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
-    """The candidate's node as other profiles see it that match it and limit places."""
-    uid = candidate.facts.uid
-    others = [other for other in in_flight.limited if other.profile.uid != draft.profile.uid]
+    """The candidate's node as other profiles of the namespace see it that match it and limit places."""
+    uid, own = candidate.facts.uid, draft.profile
+    others = [
+        other
+        for other in in_flight.limited
+        if other.profile.namespace == own.namespace and other.profile.uid != own.uid
+    ]
     return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.matched[o.profile.uid]])
 
 

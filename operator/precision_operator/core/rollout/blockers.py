@@ -16,6 +16,7 @@ class Agent:
 
     profile: str
     profile_uid: str
+    namespace: str
     node: str
     node_uid: str
     facts: NodeFacts | None
@@ -29,6 +30,7 @@ class Wait:
     """A node that waits for a limit of one profile, and all that may stand in its way."""
 
     profile_uid: str
+    namespace: str
     rollout: Rollout
     facts: NodeFacts
     agents: tuple[Agent, ...]
@@ -50,19 +52,19 @@ def agents_on_node(wait: Wait) -> tuple[str, ...]:
 
 
 def agents_in_pool(wait: Wait) -> tuple[str, ...]:
-    return _agents(wait, lambda agent: agent.facts is not None and agent.facts.pool == wait.facts.pool)
+    return _neighbours(wait, lambda agent: agent.facts is not None and agent.facts.pool == wait.facts.pool)
 
 
 def agents_in_topology(wait: Wait) -> tuple[str, ...]:
-    """Agents in the same domain of any topology key that the rollout limits."""
+    """Agents of the namespace in the same domain of any topology key that the rollout limits."""
     keys = [row.key for row in wait.rollout.per_topology if row.key in wait.facts.labels]
     own = wait.facts.labels
-    return _agents(wait, lambda agent: any(_label(agent, key) == own[key] for key in keys))
+    return _neighbours(wait, lambda agent: any(_label(agent, key) == own[key] for key in keys))
 
 
 def agents_on_nodes(wait: Wait) -> tuple[str, ...]:
-    """Agents on any node that is still there."""
-    return _agents(wait, lambda agent: agent.facts is not None)
+    """Agents of the namespace on any node that is still there."""
+    return _neighbours(wait, lambda agent: agent.facts is not None)
 
 
 def failed_nodes(wait: Wait) -> tuple[str, ...]:
@@ -72,6 +74,11 @@ def failed_nodes(wait: Wait) -> tuple[str, ...]:
 def gpu_holder(wait: Wait) -> tuple[str, ...]:
     """The pod that holds GPUs of the node."""
     return (f"pod {wait.occupancy.holder}",) if wait.occupancy is not None else ()
+
+
+def _neighbours(wait: Wait, counts: Callable[[Agent], bool]) -> tuple[str, ...]:
+    """A profile's limits count the agents of its namespace alone."""
+    return _agents(wait, lambda agent: agent.namespace == wait.namespace and counts(agent))
 
 
 def _agents(wait: Wait, counts: Callable[[Agent], bool]) -> tuple[str, ...]:

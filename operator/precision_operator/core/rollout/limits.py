@@ -1,174 +1,39 @@
 """Whether one more agent may start now: a table of small checks, each named for what is wrong.
 
 A new limit is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
-rack, a pool, watts) count every agent there, whoever's it is: of the rack, of the pool, and for the profile's own watts
-of the nodes that it matches. They bind whoever wants to start on a node that their profile matches. `maxConcurrent`,
-canary and failures count the profile's own.
+rack, a pool, watts) count every agent of the profile's namespace there: of the rack, of the pool, and for the profile's
+own watts of the nodes that it matches. They bind the profiles of the namespace that want to start on a node that their
+profile matches, unless it is suspended. What binds all namespaces together is the operator's own configuration.
+`maxConcurrent`, canary and failures count the profile's own.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 
 from precision_api.fields import IntOrPercent
-from precision_api.products import part, part_of_class
 from precision_api.profile import PoolLimit, Rollout
-from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time, parse_time
-from precision_operator.core.observe.nodes import NodeFacts, millis, quantity
-from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
+from precision_operator.core.observe.nodes import millis, quantity
 from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
 from precision_operator.core.observe.stop import REASON
-from precision_operator.core.reasons import clause, sentence
-from precision_operator.core.rollout import blockers
+from precision_operator.core.rollout import blockers, fleet_limits
 from precision_operator.core.rollout.blockers import Blockers
-from precision_operator.core.rollout.refusal import hold_of, refusal_facts
+from precision_operator.core.rollout.budget_view import (
+    AdmissionRequest,
+    Blocked,
+    Live,
+    blocked,
+    label_of,
+    node_watts,
+    pool_of,
+    recent,
+)
+from precision_operator.core.rollout.refusal import refusal_facts
 from precision_operator.core.rollout.retry import rest_over
-
-
-@dataclass(frozen=True)
-class Live:
-    """One agent that runs or is about to, of whatever profile; `facts` are None when its node is gone."""
-
-    profile_uid: str
-    node_uid: str
-    facts: NodeFacts | None
-    matched: bool = True
-    """Whether its node is one of the candidate's profile."""
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How the profile's nodes have fared in their runs."""
-
-    eligible: int
-    succeeded: int
-    failed: int
-
-
-@dataclass(frozen=True)
-class BudgetView:
-    """All agents as one profile sees them: the same for each of its candidates, until the next agent starts.
-
-    What is counted of them is counted once, and goes with it.
-    """
-
-    observed: Observed
-    profile: AcceptedProfile
-    live: tuple[Live, ...]
-    tally: Tally
-    limits: Mapping[str, int]
-    """Enforced watts of a node's GPUs by node UID, where a report tells them."""
-    starts: Mapping[tuple[str, str], datetime]
-    """When agents were last created, by profile UID and node UID."""
-    trying: int = 0
-    """Agents of the profile that have no pod yet: whether the cluster takes them isn't known."""
-    pulling: int = 0
-    """Agents of the profile that may be pulling their image."""
-    _counts: dict[str, tuple[Callable[[Live], Hashable], Counter[Hashable]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _drawn: dict[str, tuple[Callable[[Live], bool], int]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    @cached_property
-    def rollout(self) -> Rollout:
-        return self.profile.spec.rollout
-
-    @cached_property
-    def hold(self) -> RefusedCreation | None:
-        """The cluster's refusal that concerns the profile as a whole."""
-        return hold_of(self.observed.refused_of.get(self.profile.uid, {}).values())
-
-    @property
-    def own(self) -> int:
-        """Agents of the profile that run or are about to."""
-        return self.there("profile", lambda item: item.profile_uid)[self.profile.uid]
-
-    def there(self, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
-        """How many agents there are, by `group`; `of` names it."""
-        if of not in self._counts:
-            self._counts[of] = group, Counter(map(group, self.live))
-        return self._counts[of][1]
-
-    def drawn(self, budget: str, counts: Callable[[Live], bool]) -> int:
-        """Watts that the agents that count may draw; `budget` names which those are."""
-        if budget not in self._drawn:
-            self._drawn[budget] = counts, sum(self._watts(item) for item in self.live if counts(item))
-        return self._drawn[budget][1]
-
-    def _watts(self, item: Live) -> int:
-        return node_watts(item.facts, self.limits)[0] if item.facts is not None and item.facts.product else 0
-
-    def with_one_more(self, item: Live, trying: int, pulling: int) -> BudgetView:
-        """The view after one more start. What was counted goes over to it, so that a thousand starts count each once.
-
-        This one must not be asked any more.
-        """
-        later = replace(self, live=(*self.live, item), trying=trying, pulling=pulling)
-        for of, (group, counted) in self._counts.items():
-            counted[group(item)] += 1
-            later._counts[of] = group, counted
-        for budget, (counts, watts) in self._drawn.items():
-            later._drawn[budget] = counts, watts + (self._watts(item) if counts(item) else 0)
-        return later
-
-    @cached_property
-    def newest(self) -> Mapping[Hashable, datetime]:
-        """The newest creation that the ramp still waits for, by what an agent counts with."""
-        wait = timedelta(seconds=self.rollout.ramp_seconds)
-        found: dict[Hashable, datetime] = {}
-        for (profile, node), at in self.starts.items():
-            if recent(at, wait, self.observed.now):
-                labels = (self.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
-                group = self.ramp_group(profile, labels)
-                found[group] = max(at, found.get(group, at))
-        return found
-
-    def ramp_group(self, profile_uid: str, labels: Mapping[str, str]) -> Hashable:
-        """What an agent counts with: its domain of the first topology key; without a key its profile."""
-        topology = self.rollout.per_topology
-        return ("group", labels.get(topology[0].key)) if topology else ("profile", profile_uid)
-
-
-@dataclass(frozen=True)
-class AdmissionRequest:
-    """One candidate node of one profile, and all that bears on whether its agent may start at this moment."""
-
-    view: BudgetView
-    facts: NodeFacts
-    taken_by: str | None = None
-    """Key of the profile whose agent is on the node."""
-    attempt: ReportAttempt | None = None
-    """The newest attempt of this profile on this node, in this run."""
-    elsewhere: tuple[AdmissionRequest, ...] = ()
-    """The same node as other profiles with physical limits see it, each of which matches it."""
-    cold: bool = False
-    """Whether the node would have to pull the agent's image."""
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """Why an agent may not start now."""
-
-    code: str
-    facts: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def message(self) -> str:
-        """The reason in words, with what to do next."""
-        return sentence(self.code, **self.facts)
-
-    @property
-    def clause(self) -> str:
-        """The reason as a part of another sentence."""
-        return clause(self.code, **self.facts)
-
 
 LimitCheck = Callable[[AdmissionRequest], Blocked | None]
 
@@ -186,12 +51,7 @@ class Limit:
     blockers: Blockers | None = None
     """Who stands in the way while it holds a node back; None where nobody can be named."""
     binds_others: Callable[[Rollout], bool] | None = None
-    """Whether a rollout sets it, for a limit of what is physical, which binds agents of other profiles too."""
-
-
-def blocked(code: str, **facts: object) -> Blocked:
-    """A reason with its facts."""
-    return Blocked(code, facts)
+    """Whether a rollout sets it, for a limit of what is physical, which binds other profiles of its namespace too."""
 
 
 def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
@@ -250,16 +110,11 @@ def ramping(request: AdmissionRequest) -> Blocked | None:
     return blocked("Ramping", seconds=seconds, until=format_time(newest + timedelta(seconds=seconds)))
 
 
-def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
-    """Whether `moment` is less than `wait` ago. One that lies further ahead is from a clock that has jumped back."""
-    return abs(now - moment) < wait
-
-
 def pool_limit_reached(request: AdmissionRequest) -> Blocked | None:
     row = _pool(request)
     if row is None or row.max_concurrent is None:
         return None
-    there = request.view.there("pool", _pool_of)[row.name]
+    there = request.view.there("pool", pool_of)[row.name]
     facts = {"pool": row.name, "limit": row.max_concurrent}
     return blocked("PoolLimitReached", **facts) if there >= row.max_concurrent else None
 
@@ -271,10 +126,6 @@ def _pool(request: AdmissionRequest) -> PoolLimit | None:
     return None
 
 
-def _pool_of(item: Live) -> str | None:
-    return item.facts.pool if item.facts is not None else None
-
-
 def topology_key_missing(request: AdmissionRequest) -> Blocked | None:
     for row in request.view.rollout.per_topology:
         if row.key not in request.facts.labels:
@@ -282,27 +133,14 @@ def topology_key_missing(request: AdmissionRequest) -> Blocked | None:
     return None
 
 
-def _label(key: str, item: Live) -> str | None:
-    return item.facts.labels.get(key) if item.facts is not None else None
-
-
 def topology_limit_reached(request: AdmissionRequest) -> Blocked | None:
     for row in request.view.rollout.per_topology:
         group = request.facts.labels.get(row.key)
         if group is None:  # of no group; whether that may be is a check of its own
             continue
-        if request.view.there(f"label {row.key}", partial(_label, row.key))[group] >= row.max:
+        if request.view.there(f"label {row.key}", partial(label_of, row.key))[group] >= row.max:
             return blocked("TopologyLimitReached", limit=row.max, key=row.key, group=group)
     return None
-
-
-def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
-    """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
-    if facts.uid in limits:
-        return limits[facts.uid], "enforced limits"
-    assert facts.product is not None
-    known = (part(facts.product_name) if facts.product_name else None) or part_of_class(facts.product)
-    return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
 
 
 def _budgets(request: AdmissionRequest) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
@@ -313,7 +151,7 @@ def _budgets(request: AdmissionRequest) -> Iterable[tuple[str, int, Callable[[Li
         yield "spec.rollout.powerBudgetWatts", rollout.power_budget_watts, lambda i: i.matched or i.profile_uid == uid
     if row is not None and row.power_budget_watts is not None:
         pool = row.name
-        yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: _pool_of(i) == pool
+        yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: pool_of(i) == pool
 
 
 def power_budget_too_small(request: AdmissionRequest) -> Blocked | None:
@@ -327,7 +165,7 @@ def power_budget_too_small(request: AdmissionRequest) -> Blocked | None:
 def power_budget_reached(request: AdmissionRequest) -> Blocked | None:
     watts, origin = node_watts(request.facts, request.view.limits)
     for name, budget, counts in _budgets(request):
-        drawn = request.view.drawn(name, counts)
+        drawn = request.view.drawn(name, counts)[True]
         if drawn + watts > budget:
             facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
             return blocked("PowerBudgetReached", **facts)
@@ -391,25 +229,21 @@ def not_looked_at(request: AdmissionRequest) -> Blocked | None:
 
 
 def insufficient_cpu(request: AdmissionRequest) -> Blocked | None:
-    return _lacking(
-        request,
-        "InsufficientCPU",
-        millis(request.view.profile.spec.agent.resources.cpu),
-        request.facts.cpu_millis,
-        lambda requests: requests.cpu_millis,
-        cpu_text,
-    )
+    wanted = millis(request.view.profile.spec.agent.resources.cpu)
+    return _lacking(request, "InsufficientCPU", wanted, request.facts.cpu_millis, _cpu_requested, cpu_text)
 
 
 def insufficient_memory(request: AdmissionRequest) -> Blocked | None:
-    return _lacking(
-        request,
-        "InsufficientMemory",
-        quantity(request.view.profile.spec.agent.resources.memory),
-        request.facts.memory_bytes,
-        lambda requests: requests.memory_bytes,
-        memory_text,
-    )
+    wanted = quantity(request.view.profile.spec.agent.resources.memory)
+    return _lacking(request, "InsufficientMemory", wanted, request.facts.memory_bytes, _memory_requested, memory_text)
+
+
+def _cpu_requested(requests: Requests) -> int:
+    return requests.cpu_millis
+
+
+def _memory_requested(requests: Requests) -> int:
+    return requests.memory_bytes
 
 
 def _lacking(
@@ -448,6 +282,7 @@ PROFILE_CHECKS: tuple[Limit, ...] = (
 NODE_CHECKS: tuple[Limit, ...] = (
     Limit("TopologyKeyMissing", topology_key_missing),
     Limit("PowerBudgetTooSmall", power_budget_too_small),
+    Limit("FleetPowerTooSmall", fleet_limits.power_too_small),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
     Limit("BackingOff", backing_off),
     Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, lambda rollout: bool(rollout.pools)),
@@ -464,6 +299,8 @@ NODE_CHECKS: tuple[Limit, ...] = (
         lambda rollout: bool(rollout.power_budget_watts),
     ),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
+    Limit("FleetLimitReached", fleet_limits.agents_reached),
+    Limit("FleetPowerReached", fleet_limits.power_reached),
     Limit("Ramping", ramping),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),

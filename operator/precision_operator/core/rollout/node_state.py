@@ -22,10 +22,10 @@ from precision_operator.core.observe.observed import (
     Settings,
 )
 from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.rollout.budget_view import Tally
 from precision_operator.core.rollout.eligibility import decide, matches
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.images import is_cold
-from precision_operator.core.rollout.limits import Tally
 from precision_operator.core.rollout.places import NO_IMAGE, end_of, is_failing_to_start, is_starting
 from precision_operator.core.rollout.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile

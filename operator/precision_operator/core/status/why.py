@@ -218,6 +218,7 @@ def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> tuple[Agent
         Agent(
             keys.get(job.profile_uid, "a deleted profile"),
             job.profile_uid,
+            job.namespace,
             job.node_name,
             job.node_uid,
             plan.nodes.get(job.node_uid),
@@ -227,7 +228,8 @@ def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> tuple[Agent
     ]
     starts = [action for action in decided.actions if isinstance(action, Start)]
     starting = [
-        Agent(a.profile.key, a.profile.uid, a.facts.name, a.facts.uid, plan.nodes.get(a.facts.uid)) for a in starts
+        Agent(a.profile.key, a.profile.uid, a.profile.namespace, a.facts.name, a.facts.uid, plan.nodes.get(a.facts.uid))
+        for a in starts
     ]
     return tuple(sorted((*running, *starting), key=lambda agent: (agent.node, agent.profile)))
 
@@ -239,6 +241,7 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
     failed = (other for other in plan.node_states if other.state == "failed")
     wait = Wait(
         profile_uid=plan.profile.uid,
+        namespace=plan.profile.namespace,
         rollout=plan.profile.spec.rollout,
         facts=node_state.facts,
         agents=_agents(plan, decided, observed),

@@ -1,0 +1,39 @@
+"""Limits on the agents of all namespaces together: the operator's own configuration, told to it by the chart."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from precision_api.fields import LabelKey, Watts
+from precision_api.names import DEFAULT_POOL_LABEL
+from precision_api.profile import PoolLimit
+from precision_api.schema import Document
+
+AgentCount = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class FleetTopologyLimit(Document):
+    """Limits for each group of nodes that share a label's value; nodes without the label are one group together."""
+
+    key: LabelKey = Field(description="Node label whose value names the group.")
+    max: AgentCount | None = Field(None, description="Most agents at once in one group.")
+    power_budget_watts: Watts | None = Field(
+        None, description="Most power, by enforced limits, that running agents of one group may draw together."
+    )
+
+
+class FleetLimits(Document):
+    """What agents of all namespaces share, named as in a profile's `spec.rollout`, which binds its namespace alone."""
+
+    max_concurrent: AgentCount | None = Field(None, description="Most agents at once.")
+    power_budget_watts: Watts | None = Field(None, description="Most power that running agents may draw together.")
+    pool_label: LabelKey = Field(DEFAULT_POOL_LABEL, description="Node label whose value names the pool.")
+    pools: tuple[PoolLimit, ...] = Field((), max_length=256, description="Limits by pool.")
+    per_topology: tuple[FleetTopologyLimit, ...] = Field((), max_length=8, description="Limits by rack, domain, zone.")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is limited."""
+        return self == FleetLimits(pool_label=self.pool_label)

@@ -1,0 +1,187 @@
+"""What one tenant's profiles, Jobs, pods and reports change for another one: nothing but the nodes that they take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.observed import Observed, ProfileView
+from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
+from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.plan import Plan, plan
+from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.world import NOW, SETTINGS, job, measured, nodes, observed, pod, profile, report
+
+RACK = "example.com/rack"
+POOL = "NVIDIA-H100-80GB-HBM3"
+NAMES = tuple(f"n{i}" for i in range(6))
+OURS, THEIRS = NAMES[:4], NAMES[4:]
+FLEET = {f"uid-{n}": node_object(EIGHT_H100 | {RACK: f"r{i % 2}"}, name=n) for i, n in enumerate(NAMES)}
+
+
+@st.composite
+def rollouts(draw: st.DrawFn) -> dict[str, Any]:
+    """Any mixture of limits, tight ones among them."""
+    chosen: dict[str, Any] = {"maxConcurrent": draw(st.integers(1, 6))}
+    if draw(st.booleans()):
+        chosen["perTopology"] = [{"key": draw(st.sampled_from([RACK, "nowhere"])), "max": draw(st.integers(1, 2))}]
+        chosen["rampSeconds"] = draw(st.sampled_from([0, 600]))
+    if draw(st.booleans()):
+        chosen["powerBudgetWatts"] = draw(st.sampled_from([1, 5600, 12_000]))
+    if draw(st.booleans()):
+        chosen["pools"] = [{"name": POOL, "maxConcurrent": 1, "powerBudgetWatts": draw(st.sampled_from([1, 9000]))}]
+    return chosen
+
+
+@st.composite
+def tenants(draw: st.DrawFn) -> tuple[ProfileView, ...]:
+    """Profiles of namespace b: on its own nodes, or suspended on all."""
+    return tuple(
+        profile(
+            f"b{i}",
+            namespace="b",
+            created=NOW - timedelta(days=i),
+            rollout=draw(rollouts()),
+            **draw(st.sampled_from([{"suspend": True}, {"target": {"nodeNames": list(THEIRS)}}])),
+        )
+        for i in range(draw(st.integers(1, 3)))
+    )
+
+
+def seen(*profiles: ProfileView, **changes: Any) -> Observed:
+    return observed(profiles, FLEET, **changes)
+
+
+def of_ours(decided: Plan) -> tuple[Any, ...]:
+    """All that the plan says of profile ml/nightly."""
+    mine = next(each for each in decided.profiles if each.profile.name == "nightly")
+    actions = [a for a in decided.actions if not isinstance(a, Start) or a.profile.namespace == "ml"]
+    return tuple((s.facts.name, s.reason, s.message) for s in mine.node_states), actions, mine.asked
+
+
+@given(own=rollouts(), others=tenants(), running=st.sets(st.sampled_from(NAMES[4:])), limited=st.integers(1, 8000))
+@settings(max_examples=60, deadline=None)
+def test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another(
+    own: dict[str, Any], others: tuple[ProfileView, ...], running: set[str], limited: int
+) -> None:
+    ours = profile(rollout=own, target={"nodeNames": list(OURS)})
+    jobs = tuple(job(n, "b0", namespace="b", created=NOW - timedelta(seconds=5)) for n in sorted(running))
+    told = report("n0", "b0", namespace="b", status=measured(limit_watts=limited))
+    alone = plan(seen(ours, jobs=(job("n0"),)))
+    beside = plan(seen(ours, *others, jobs=(job("n0"), *jobs), pods=tuple(map(pod, jobs)), reports=(told,)))
+    assert of_ours(beside) == of_ours(alone)
+
+
+def test_an_agent_of_another_namespace_takes_the_node_that_it_is_on_and_no_more() -> None:
+    ours = profile(rollout={"maxConcurrent": 6, "perTopology": [{"key": RACK, "max": 1}]})
+    theirs = job("n0", "b0", namespace="b")
+    found = plan(seen(ours, profile("b0", namespace="b", suspend=True), jobs=(theirs,), pods=(pod(theirs),)))
+    told = {s.facts.name: s.reason for s in found.profiles[0].node_states}
+    assert told["n0"] == "MeasuredByAnotherProfile"
+    assert sorted(told.values()).count("AgentStarting") == 2, "one in each rack: the agent of b counts in neither"
+
+
+def test_a_suspended_profile_binds_nobody_of_its_own_namespace_either() -> None:
+    tight = profile("tight", rollout={"perTopology": [{"key": RACK, "max": 1}]}, suspend=True)
+    free = profile(rollout={"maxConcurrent": 6})
+    assert len([a for a in plan(seen(tight, free)).actions if isinstance(a, Start)]) == 6
+    bound = plan(
+        seen(replace(tight, spec=tight.spec.model_copy(update={"suspend": False})) if tight.spec else tight, free)
+    )
+    assert len([a for a in bound.actions if isinstance(a, Start)]) == 2
+
+
+FORGED = {
+    "Jobs": lambda: within_namespace([job("n0", namespace="b")], {"uid-nightly": "ml"}),
+    "reports": lambda: within_namespace([report("n0", namespace="b")], {"uid-nightly": "ml"}),
+    "pods with another's profile": lambda: pods_within_namespace(
+        [pod(job("n0", namespace="b"))], {"uid-nightly": "ml"}, {}
+    ),
+    "pods with another's Job": lambda: pods_within_namespace(
+        [replace(pod(job("n0", "b0", namespace="b")), job_uid="uid-of-ours")], {"uid-b0": "b"}, {"uid-of-ours": "ml"}
+    ),
+}
+
+
+@pytest.mark.parametrize("left", FORGED.values(), ids=FORGED)
+def test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys(left: Any) -> None:
+    assert left() == ()
+
+
+def test_what_names_its_own_namespace_or_a_profile_that_nobody_knows_any_more_is_kept() -> None:
+    own, lost = job("n0"), job("n0", "gone", namespace="b")
+    assert within_namespace([own, lost], {"uid-nightly": "ml"}) == (own, lost)
+    assert pods_within_namespace([pod(own), pod(lost)], {"uid-nightly": "ml"}, {own.uid: "ml"}) == (pod(own), pod(lost))
+
+
+@st.composite
+def fleet_limits(draw: st.DrawFn) -> FleetLimits:
+    cap: dict[str, Any] = {}
+    if draw(st.booleans()):
+        cap["maxConcurrent"] = draw(st.integers(1, 5))
+    if draw(st.booleans()):
+        cap["powerBudgetWatts"] = draw(st.sampled_from([5599, 5600, 17_000]))
+    if draw(st.booleans()):
+        cap["perTopology"] = [{"key": RACK, "max": draw(st.integers(1, 2)), "powerBudgetWatts": 11_200}]
+    if draw(st.booleans()):
+        cap["pools"] = [{"name": POOL, "maxConcurrent": draw(st.integers(1, 4))}]
+    return FleetLimits.model_validate(cap)
+
+
+@given(limits=fleet_limits(), running=st.sets(st.sampled_from(NAMES), max_size=2))
+@settings(max_examples=60, deadline=None)
+def test_the_operators_own_limits_hold_for_the_agents_of_all_namespaces_together(
+    limits: FleetLimits, running: set[str]
+) -> None:
+    world = replace(
+        seen(
+            *(profile(f"p{i}", namespace=f"ns{i}", rollout={"maxConcurrent": 6}) for i in range(3)),
+            jobs=tuple(job(n, "p0", namespace="ns0") for n in sorted(running)),
+        ),
+        settings=replace(SETTINGS, fleet_limits=limits),
+    )
+    starts = [a for a in plan(world).actions if isinstance(a, Start)]
+    if not starts:
+        return
+    started = [start.facts.name for start in starts]
+    names = [*running, *started]
+    racks = [NAMES.index(name) % 2 for name in names]
+    assert len(names) <= (limits.max_concurrent or 6)
+    assert len(names) * 5600 <= (limits.power_budget_watts or 10**9)
+    for row in limits.per_topology:
+        for name in started:
+            assert racks.count(NAMES.index(name) % 2) <= min(row.max or 6, 2)
+    for pool in limits.pools:
+        assert len(names) <= (pool.max_concurrent or 6)
+
+
+def test_nodes_that_lack_the_label_of_a_limit_are_one_group_together() -> None:
+    limits = FleetLimits.model_validate({"perTopology": [{"key": "a-key-with-a-typing-eror", "max": 1}]})
+    world = replace(seen(profile(rollout={"maxConcurrent": 6})), settings=replace(SETTINGS, fleet_limits=limits))
+    states = plan(world).profiles[0].node_states
+    assert [s.reason for s in states].count("AgentStarting") == 1
+    waiting = next(s for s in states if s.reason == "FleetLimitReached")
+    assert "on nodes without the label a-key-with-a-typing-eror" in waiting.message
+
+
+@given(crowd=st.integers(1, 12), places=st.integers(2, 6))
+@settings(max_examples=25, deadline=None)
+def test_many_profiles_of_one_namespace_leave_another_its_share_of_what_all_have(crowd: int, places: int) -> None:
+    many = [
+        profile(f"b{i}", namespace="b", created=NOW - timedelta(days=9), rollout={"maxConcurrent": 6})
+        for i in range(crowd)
+    ]
+    limits = FleetLimits(max_concurrent=places)
+    world = replace(
+        observed([*many, profile(rollout={"maxConcurrent": 6})], nodes(*NAMES)),
+        settings=replace(SETTINGS, fleet_limits=limits),
+    )
+    starts = [a.profile.namespace for a in plan(world).actions if isinstance(a, Start)]
+    assert len(starts) == places
+    assert starts.count("ml") >= places // 2
