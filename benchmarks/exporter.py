@@ -59,7 +59,7 @@ class Theirs:
         for family in self._families:
             metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
             for result in self._results:
-                for labels, value in family.rows(result):
+                for labels, value in family.full_rows(result):
                     metric.add_metric(labels, value)
             yield metric
 

@@ -16,7 +16,8 @@ from uuid import uuid4
 
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
-from precision_operator.cluster.watching import Watches, WatchTarget, quiet_kopf
+from precision_operator.cluster.watch_loop import WatchTarget
+from precision_operator.cluster.watching import Watches, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.act import Actor

@@ -13,7 +13,7 @@ import kopf
 
 from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster.object_store import identity
-from precision_operator.cluster.watching import WatchTarget
+from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.gather import SELECTORS
 

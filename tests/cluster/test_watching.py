@@ -17,7 +17,8 @@ import yaml
 from aiohttp import web
 
 from precision_operator.cluster import Cluster
-from precision_operator.cluster.watching import Watches, WatchTarget, quiet_kopf
+from precision_operator.cluster.watch_loop import WatchTarget
+from precision_operator.cluster.watching import Watches, quiet_kopf
 
 GROUP, VERSION = "example.com", "v1"
 RED, BLUE = (WatchTarget(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))

@@ -61,7 +61,7 @@ def test_the_reports_status_tells_it(run: dict[str, Any], told: str) -> None:
 def test_metrics_tell_it_and_mark_only_what_nobody_measured(run: dict[str, Any], told: str) -> None:
     found = read_report(report_of(run), "llama3-8b")
     assert found is not None
-    ((labels, _),) = next(family for family in NODE_FAMILIES if family.name == "precision_node_info").rows(found)
+    ((labels, _),) = next(family for family in NODE_FAMILIES if family.name == "precision_node_info").full_rows(found)
     assert labels[-len(INFO) :][INFO.index("data")] == told
     assert ((("simulated",), 1.0) in [*mark(measured(found))]) is (told in ("simulated", "replayed"))
 

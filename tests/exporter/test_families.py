@@ -132,7 +132,7 @@ def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> 
             for family in NODE_FAMILIES:
                 metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
                 for subject in subjects:
-                    for labels, value in family.rows(subject):
+                    for labels, value in family.full_rows(subject):
                         assert isinstance(value, float)
                         metric.add_metric(labels, value)
                 if metric.samples:
@@ -161,15 +161,19 @@ def test_each_row_has_one_value_for_each_label() -> None:
     assert plan
     pool = pool_of(*(report_object(f"n{number}") for number in range(5)))
     for pool_family in POOL_FAMILIES:
-        assert {len(labels) for labels, _ in pool_family.rows(pool)} <= {len(pool_family.labels)}, pool_family.name
+        assert {len(labels) for labels, _ in pool_family.full_rows(pool)} <= {len(pool_family.labels)}, pool_family.name
     for family in STANDING_FAMILIES:
-        assert {len(labels) for labels, _ in family.rows(pool.standings["n1"])} == {len(family.labels)}, family.name
+        assert {len(labels) for labels, _ in family.full_rows(pool.standings["n1"])} == {len(family.labels)}, (
+            family.name
+        )
     for node_family in NODE_FAMILIES:
-        assert {len(labels) for labels, _ in node_family.rows(result)} <= {len(node_family.labels)}, node_family.name
+        assert {len(labels) for labels, _ in node_family.full_rows(result)} <= {len(node_family.labels)}, (
+            node_family.name
+        )
     for profile_family in PROFILE_FAMILIES:
-        assert {len(labels) for labels, _ in profile_family.rows(campaign)} <= {len(profile_family.labels)}
+        assert {len(labels) for labels, _ in profile_family.full_rows(campaign)} <= {len(profile_family.labels)}
     for plan_family in PLAN_FAMILIES:
-        assert {len(labels) for labels, _ in plan_family.rows(plan)} <= {len(plan_family.labels)}, plan_family.name
+        assert {len(labels) for labels, _ in plan_family.full_rows(plan)} <= {len(plan_family.labels)}, plan_family.name
 
 
 def test_two_profiles_over_one_node_give_no_series_twice() -> None:
@@ -359,7 +363,7 @@ def test_any_label_value_comes_back_from_the_parser_as_it_was(first: str, second
 @given(st.lists(st.tuples(LABEL_TEXT, LABEL_TEXT, LABEL_TEXT), max_size=6), st.integers(0, 3))
 def test_labels_come_back_however_many_of_them_rows_share(rows: list[tuple[str, str, str]], shared: int) -> None:
     template = sample_template("m", ("b", "c", "a"), shared)
-    text = samples(template, [(labels, 1.0) for labels in rows]).decode()
+    text = b"".join(samples(template, [(labels[shared:], 1.0)], labels[:shared]) for labels in rows).decode()
     found = [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples]
     assert found == [dict(zip("bca", labels, strict=True)) for labels in rows]
 

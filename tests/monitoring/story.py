@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, cast
 
-from precision_operator.cluster.watching import WatchState
+from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store

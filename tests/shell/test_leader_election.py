@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from precision_operator.__main__ import arguments
 from precision_operator.cluster import ApiError, Cluster
-from precision_operator.cluster.watching import WatchState
+from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.core.observe.observed import Settings
 from precision_operator.handlers import targets
 from precision_operator.shell.act import Actor

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import aiohttp
@@ -21,70 +19,22 @@ from kopf._cogs.structs.references import Insights  # not public, but an argumen
 
 from precision_operator.cluster.connection import kopf_connection
 from precision_operator.cluster.errors import ApiError
-from precision_operator.cluster.paths import collection
+from precision_operator.cluster.watch_loop import STEADY_SECONDS, WatchEnded, WatchLoop, WatchTarget
 
 _log = logging.getLogger(__name__)
 
 IDENTITY = "precision-profiler"
 """kopf would ask for the user's name, which an arbitrary UID has none of; it serves peering, which we don't use."""
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 4.0
-"""A CRD that comes late, or rights that come back, are noticed within this time and its jitter."""
-STEADY_SECONDS = 10.0
-"""A watch that has run for so long holds; longer than kopf's own attempts take before it gives up (7.5 s)."""
 KOPF_IDLE_SECONDS = 0.1
 """How long kopf keeps an object as it came after its event: at its own 5 s, a whole list of 10,000 nodes."""
 KOPF_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
-
-
-@dataclass(frozen=True)
-class WatchTarget:
-    """What one watch shows: a kind, in one namespace or (None) in the cluster."""
-
-    group: str
-    version: str
-    plural: str
-    namespace: str | None = None
-    label_selector: str | None = None
-    field_selector: str | None = None
-    optional: bool = False
-    """Whether all else goes on where the kind is not served (404) or may not be read (403, roles of an older chart)."""
-
-    @property
-    def path(self) -> str:
-        """The collection's path."""
-        api_version = f"{self.group}/{self.version}" if self.group else self.version
-        return collection(api_version, self.plural, self.namespace)
-
-    def __str__(self) -> str:
-        return self.plural if self.namespace is None else f"{self.plural} in {self.namespace}"
-
-
-@dataclass
-class WatchState:
-    """How one watch fares."""
-
-    listed: bool = False
-    """Whether its objects have been listed once since the start."""
-    problem: str = ""
-    """Why it is not watched now; empty while it is, and before the first attempt."""
-    watched: bool = False
-    """Whether its watch runs, and did not end within the first seconds."""
-    forbidden: bool = False
-    """Whether the API server refuses the list for want of rights (403)."""
-    ends: int = 0
-    """How often an attempt to list and watch has ended."""
-
-
-class WatchEnded(Exception):
-    """A watch that has ended; the message says why."""
 
 
 Take = Callable[[WatchTarget], Awaitable[None]]
 """List a target's objects completely and take them in. Raises ApiError."""
 
 
-class Watches:
+class Watches(WatchLoop):
     """Keeps one watch for each target until `run` is cancelled."""
 
     def __init__(
@@ -96,9 +46,7 @@ class Watches:
         after_spawn: Callable[[], None] = lambda: None,
     ) -> None:
         """`register` adds the handler of a target's events; `after_spawn` takes back the signals, which kopf takes."""
-        self.states: Mapping[WatchTarget, WatchState] = {target: WatchState() for target in targets}
-        self.listed = asyncio.Event()
-        """Set when every target has been listed once."""
+        super().__init__(targets, _log)
         self._take = take
         self._register = register
         self._kubeconfig = kubeconfig
@@ -107,29 +55,17 @@ class Watches:
         """Shared by all watches: a TLS context for each would cost a megabyte and a handshake."""
 
     async def run(self) -> None:
-        """List, watch, and start again what ends. Never returns; what is no API error is raised."""
+        """As it stands above, with one connector for all."""
         try:
-            async with asyncio.TaskGroup() as group:
-                for target in self.states:
-                    group.create_task(self._keep(target), name=f"watch of {target}")
+            await super().run()
         finally:
             if self._connector is not None:
                 await self._connector.close()
 
-    async def _keep(self, target: WatchTarget) -> None:
-        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
-        while True:
-            began = loop.time()
-            try:
-                await self._take(target)
-                self._mark_listed(target)
-                await self._watch(target)
-            except (ApiError, WatchEnded) as error:
-                self._failed(target, error)
-            if loop.time() - began > STEADY_SECONDS:
-                pause = FIRST_PAUSE_SECONDS
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+    async def _go_round(self, target: WatchTarget) -> None:
+        await self._take(target)
+        self._mark_listed(target)
+        await self._watch(target)
 
     async def _watch(self, target: WatchTarget) -> None:
         """Watch by a kopf operator of this target alone, until it ends. Always raises, at least WatchEnded."""
@@ -184,27 +120,6 @@ class Watches:
         return kopf.AiohttpSession(
             server=found.server, default_namespace=found.default_namespace, aiohttp_session=session
         )
-
-    def _mark_listed(self, target: WatchTarget) -> None:
-        self.states[target].listed = True
-        if all(state.listed for state in self.states.values()):
-            self.listed.set()
-
-    def _holds(self, target: WatchTarget) -> None:
-        state = self.states[target]
-        if state.problem:
-            _log.info("%s: watched now", target)
-        state.problem, state.watched, state.forbidden = "", True, False
-
-    def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
-        state, problem = self.states[target], str(error)
-        if problem != state.problem:
-            _log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
-        state.problem, state.watched = problem, False
-        state.forbidden = isinstance(error, ApiError) and error.status == 403
-        state.ends += 1
-        if target.optional and isinstance(error, ApiError) and error.status in (403, 404):
-            self._mark_listed(target)
 
 
 def settings_of(target: WatchTarget) -> kopf.OperatorSettings:

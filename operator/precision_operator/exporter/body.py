@@ -227,7 +227,8 @@ def _rendered(pool: PoolNodes, selection: Selection, shards: int, known: Rendere
 
 
 def _standings(found: Sequence[RelativeRate], selection: Selection) -> Standings:
-    lines = [family.render(*found) if selection.shows(family) else b"" for family in STANDING_FAMILIES]
+    shown = [family if selection.shows(family) else None for family in STANDING_FAMILIES]
+    lines = [b"".join(map(family.render, found)) if family else b"" for family in shown]
     return Standings(tuple(map(piece, lines)), count_lines(lines))
 
 

@@ -69,13 +69,17 @@ def combined(first: int, second: int, second_size: int) -> int:
 @lru_cache(maxsize=4096)
 def _shift(size: int) -> int:
     """x to the power of 8 x `size`, modulo the polynomial."""
-    power, square, left = 0x80000000, 0x00800000, size  # x^0, x^8
-    while left:
-        if left & 1:
-            power = _product(square, power)
-        square = _product(square, square)
-        left >>= 1
+    power = 0x80000000  # x^0
+    for bit in range(size.bit_length()):
+        if size >> bit & 1:
+            power = _product(_square(bit), power)
     return power
+
+
+@lru_cache(maxsize=64)
+def _square(times: int) -> int:
+    """x^8, squared so many times, modulo the polynomial."""
+    return 0x00800000 if times == 0 else _product(_square(times - 1), _square(times - 1))
 
 
 def _product(a: int, b: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -58,13 +58,15 @@ class Entry:
 
 def report_entry(raw: Raw, workload: str, selection: Selection) -> Entry:
     """A report, rendered; never raises for what a status holds, only (ValueError) for an object without identity."""
-    entry = _identity(raw, workload)
+    key: tuple[str, ...] = ()
     try:
-        entry = replace(entry, key=owner(raw))
+        key = owner(raw)
         result = read_report(raw, workload)
-        return _shown(replace(entry, result=result), NODE_FAMILIES, result, selection) if result else entry
+        if result is None:
+            return _identity(raw, workload, key=key)
+        return _identity(raw, workload, key=key, result=result, **_shown(NODE_FAMILIES, result, selection))
     except ValueError as error:
-        return replace(entry, result=None, problem=_one_line(error))
+        return _identity(raw, workload, key=key, problem=_one_line(error))
 
 
 def renamed(entry: Entry, workload: str, selection: Selection) -> Entry:
@@ -73,7 +75,7 @@ def renamed(entry: Entry, workload: str, selection: Selection) -> Entry:
     result = entry.result and named(entry.result, workload)
     if result is None or result is entry.result:
         return entry
-    return _shown(replace(entry, result=result), NODE_FAMILIES, result, selection)
+    return replace(entry, result=result, **_shown(NODE_FAMILIES, result, selection))
 
 
 def profile_entry(raw: Raw, selection: Selection) -> Entry:
@@ -82,7 +84,7 @@ def profile_entry(raw: Raw, selection: Selection) -> Entry:
     entry = replace(entry, key=(entry.namespace, entry.name), percent=slow_node_percent(raw))
     try:
         campaign = read_profile(raw)
-        return _shown(entry, PROFILE_FAMILIES, campaign, selection) if campaign else entry
+        return replace(entry, **_shown(PROFILE_FAMILIES, campaign, selection)) if campaign else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 
@@ -96,7 +98,7 @@ def plan_entry(raw: Raw, selection: Selection) -> Entry:
         pools = [pool.name for pool in plan.status.pools] if plan else []
         if len(set(pools)) != len(pools):
             raise ValueError(f"status.pools names a pool twice: {', '.join(pools)}")
-        return _shown(entry, PLAN_FAMILIES, plan, selection) if plan else entry
+        return replace(entry, **_shown(PLAN_FAMILIES, plan, selection)) if plan else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 
@@ -118,7 +120,8 @@ def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
     return list(newest.values()), replaced
 
 
-def _identity(raw: Raw, workload: str) -> Entry:
+def _identity(raw: Raw, workload: str, **known: Any) -> Entry:
+    """The object's entry, with what else is known of it."""
     meta = raw.get("metadata") or {}
     return Entry(
         uid=text(raw, "metadata", "uid"),
@@ -127,18 +130,19 @@ def _identity(raw: Raw, workload: str) -> Entry:
         version=resource_version(meta.get("resourceVersion")),
         created=str(meta.get("creationTimestamp", "")),
         workload=workload,
+        **known,
     )
 
 
-def _shown(entry: Entry, families: Sequence[Family[Subject]], subject: Subject, selection: Selection) -> Entry:
-    """The entry with its lines."""
-    lines = tuple(family.render(subject) if selection.shows(family) else b"" for family in families)
-    return replace(entry, lines=lines, shown=True, series=count_lines(lines))
+def _shown(families: Sequence[Family[Subject]], subject: Subject, selection: Selection) -> dict[str, Any]:
+    """An entry's fields that its lines make."""
+    lines = tuple([family.render(subject) if selection.shows(family) else b"" for family in families])
+    return {"lines": lines, "shown": True, "series": count_lines(lines)}
 
 
 def count_lines(lines: Iterable[bytes]) -> int:
     """The number of samples in rendered lines."""
-    return sum(line.count(b"\n") for line in lines)
+    return sum([line.count(b"\n") for line in lines])
 
 
 def _one_line(error: ValueError) -> str:

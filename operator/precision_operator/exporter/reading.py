@@ -58,6 +58,11 @@ class RelativeRate:
     relative: float
     slow: bool
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The node's, as NodeResult has them."""
+        return self.result.labels
+
 
 @dataclass(frozen=True, slots=True)
 class GemmTime:
@@ -86,7 +91,7 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
     namespace, profile, node = owner(raw)
     if not raw.get("status"):
         return None
-    status = ReportStatus.model_validate(_without_history(raw["status"]))
+    status = ReportStatus.model_validate(_as_shown(raw["status"]))
     recipes = [result.recipe for result in status.results]
     if len(set(recipes)) != len(recipes):
         raise ValueError(f"status.results names a recipe twice: {', '.join(recipes)}")
@@ -104,14 +109,19 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
         hardware=status.hardware,
         software=status.software,
         run=run,
-        attempt=_slim(attempt),
+        attempt=attempt,
         quarantine=status.quarantine,
     )
 
 
-def _without_history(status: Any) -> Any:
-    """A report's status without its past, which no family shows."""
-    return {key: part for key, part in status.items() if key != "history"} if isinstance(status, Mapping) else status
+def _as_shown(status: Any) -> Any:
+    """A report's status without what no family shows: 10,000 of them are read at the start, and held."""
+    if not isinstance(status, Mapping):
+        return status
+    shown = {key: part for key, part in status.items() if key not in ("history", "recommendation")}
+    if isinstance(attempt := shown.get("attempt"), Mapping):
+        shown["attempt"] = {key: part for key, part in attempt.items() if key not in ("basis", "message", "log")}
+    return shown
 
 
 def named(result: NodeResult, workload: str) -> NodeResult:
@@ -123,11 +133,6 @@ def named(result: NodeResult, workload: str) -> NodeResult:
 def _workload_of(run: ReportRun | None, workload: str) -> str:
     """The workload's name as the report has it; `workload`, the profile's name for it, and the hash stand in for it."""
     return (run.workload if run else None) or workload or (run.workload_hash if run else "")
-
-
-def _slim(attempt: ReportAttempt | None) -> ReportAttempt | None:
-    """The attempt without what no family shows: 10,000 of them are held."""
-    return attempt.model_copy(update={"basis": {}, "message": None, "log": None}) if attempt else None
 
 
 def read_profile(raw: Raw) -> ProfileProgress | None:
@@ -186,5 +191,5 @@ def seconds(time: str) -> float:
 def _field(raw: Raw, *path: str) -> object:
     value: object = raw
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, dict) else None  # as JSON has them; Mapping asks much longer
     return value

@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 
 from precision_api.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
-from precision_operator.cluster.watching import WatchState, WatchTarget
+from precision_operator.cluster.watch_loop import WatchState, WatchTarget
 from precision_operator.exporter.body import LIMIT_BYTES, Body
 
 KINDS: Mapping[str, str] = {PROFILE_PLURAL: "profiles", REPORT_PLURAL: "reports", PLAN_PLURAL: "plans"}

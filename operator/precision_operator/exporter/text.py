@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from prometheus_client.utils import floatToGoString
@@ -30,37 +31,46 @@ class Template(NamedTuple):
 
     line: str
     """With %s for each shared label, and %%s for the others and the sample's own value."""
-    shared: int
-    """How many labels, the first ones of a row, are shared."""
-    first: tuple[int, ...]
-    """The places of the shared label values in a row, as they stand in the line."""
-    rest: tuple[int, ...]
-    """Those of the others."""
+    shared: tuple[int, ...]
+    """The places of the line's shared labels among those that are shared."""
+    own: tuple[int, ...]
+    """The places of the line's other labels among those of a row."""
 
 
 def sample_template(name: str, labels: Sequence[str], shared: int = 0) -> Template:
-    """How a sample with these labels is written, of which rows in a row share the first `shared`.
+    """How a sample with these labels is written, of which all rows of an object share the first `shared`.
 
     Labels are written in alphabetical order, as prometheus-client does, so that the two outputs can be compared.
     """
     places = tuple(map(labels.index, sorted(labels)))
     pairs = ",".join(f'{labels[at]}="{"%s" if at < shared else "%%s"}"' for at in places)
-    first, rest = (tuple(at for at in places if (at < shared) is wanted) for wanted in (True, False))
-    return Template(f"{name}{{{pairs}}} %%s\n", shared, first, rest)
+    own = tuple(at - shared for at in places if at >= shared)
+    return Template(f"{name}{{{pairs}}} %%s\n", tuple(at for at in places if at < shared), own)
 
 
-def samples(template: Template, rows: Iterable[SampleRow]) -> bytes:
-    """The lines of one family, in the order of the rows; empty when there is none."""
-    line, shared, first, rest = template
-    lines: list[str] = []
-    before: tuple[str, ...] | None = None
-    half = ""
-    for labels, value in rows:
-        if labels[:shared] != before:
-            before = labels[:shared]
-            half = line % tuple(escape(labels[at]).replace("%", "%%") for at in first)
-        lines.append(half % (*[escape(labels[at]) for at in rest], number(value)))
+def samples(template: Template, rows: Iterable[SampleRow], shared: tuple[str, ...] = ()) -> bytes:
+    """The lines of an object's rows, in their order; empty when there is none.
+
+    `shared` are the values of the labels that all of them have, which the rows leave out.
+    """
+    shown = list(rows)
+    if not shown:
+        return b""
+    line, own = template.line % _in_template(shared, template.shared), template.own
+    if not own:
+        lines = [line % number(value) for _, value in shown]
+    elif len(own) == 1:
+        lines = [line % (escape(labels[0]), number(value)) for labels, value in shown]
+    else:
+        ordered = itemgetter(*own)
+        lines = [line % (*map(escape, ordered(labels)), number(value)) for labels, value in shown]
     return "".join(lines).encode("utf-8", errors="replace")
+
+
+@lru_cache(maxsize=16)
+def _in_template(shared: tuple[str, ...], order: tuple[int, ...]) -> tuple[str, ...]:
+    """Label values as they stand in a line that is a template still; the same ones in all families of a node."""
+    return tuple([escape(shared[at]).replace("%", "%%") for at in order])
 
 
 def number(value: float) -> str:

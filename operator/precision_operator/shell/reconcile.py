@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 
 from precision_operator.cluster import ApiError
-from precision_operator.cluster.watching import LONGEST_PAUSE_SECONDS
+from precision_operator.cluster.watch_loop import LONGEST_PAUSE_SECONDS
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.rollout.actions import Action, Start

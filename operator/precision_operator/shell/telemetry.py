@@ -21,7 +21,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from precision_api.report import ReportAttempt
-from precision_operator.cluster.watching import WatchState, WatchTarget
+from precision_operator.cluster.watch_loop import WatchState, WatchTarget
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.stop import Stop
 from precision_operator.core.rollout.actions import Close, Collect

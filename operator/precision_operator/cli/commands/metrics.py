@@ -116,12 +116,12 @@ def rows(
     for family in NODE_FAMILIES:
         if shown_at(level, family.level):
             for result in mine:
-                yield from (_series(family.name, family.help, family.labels, *row) for row in family.rows(result))
+                yield from (_series(family.name, family.help, family.labels, *row) for row in family.full_rows(result))
     standings = [p.standings[node] for p in pools(found, Beside(percents)) if node in p.standings]
     for of_standing in STANDING_FAMILIES:
         if shown_at(level, of_standing.level):
             for standing in standings:
-                told = of_standing.rows(standing)
+                told = of_standing.full_rows(standing)
                 yield from (_series(of_standing.name, of_standing.help, of_standing.labels, *row) for row in told)
 
 

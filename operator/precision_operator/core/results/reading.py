@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from precision_api.names import FRESH
@@ -112,6 +113,7 @@ OTHERS: tuple[str, ...] = tuple(
     name for name, field in RecipeReport.model_fields.items() if field.annotation in _NUMBERS and name not in _OF_ROWS
 )
 """Numbers of a report's row that `Row` has no field for."""
+_others_of = attrgetter(*OTHERS)
 
 
 def other_figure(name: str) -> Callable[[RecipeRow], float | None]:
@@ -267,7 +269,7 @@ def _row(result: RecipeReport, baseline_throttled: bool) -> RecipeRow:
         diverged_step=result.diverged_step,
         loss_verdict=result.loss_verdict or ("diverged" if result.diverged_step is not None else ""),
         failure=result.failure,
-        others=tuple(number(getattr(result, name)) for name in OTHERS),
+        others=tuple(map(number, _others_of(result))),
     )
 
 

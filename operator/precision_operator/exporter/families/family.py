@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Literal, TypeVar, get_args
@@ -26,6 +26,7 @@ RECIPE = (*NODE, "recipe")
 class Family(Generic[Subject]):
     """One metric family, a gauge. `level` says from which metricsLevel on it is shown.
 
+    `rows` leave out the labels of the node, which all rows of a node family share.
     A figure over several nodes has the label `stat` (min, p10, p50 ...): promlint leaves `quantile` to summaries, whose
     sums and counts never fall. `unit`, `stability` and `formerly` (its old name, with the labels that are gone) are
     for the readers of docs and dashboards.
@@ -45,13 +46,27 @@ class Family(Generic[Subject]):
         """The HELP and TYPE lines."""
         return header(self.name, self.help, "gauge")
 
+    def full_rows(self, subject: Subject) -> Iterator[SampleRow]:
+        """An object's rows with the values of all labels."""
+        shared = self._shared(subject)
+        return ((shared + labels, value) for labels, value in self.rows(subject))
+
+    def render(self, subject: Subject) -> bytes:
+        """This family's lines of an object; empty when it has none. Raises ValueError for what is no time."""
+        return samples(self._template, self.rows(subject), self._shared(subject))
+
+    @cached_property
+    def _of_nodes(self) -> bool:
+        """Whether its subjects are nodes."""
+        return self.labels[: len(NODE)] == NODE
+
+    def _shared(self, subject: Subject) -> tuple[str, ...]:
+        """The values of NODE, where the subject is one."""
+        return subject.labels if self._of_nodes else ()  # type: ignore[attr-defined]
+
     @cached_property
     def _template(self) -> Template:
-        return sample_template(self.name, self.labels, shared=len(NODE) if self.labels[: len(NODE)] == NODE else 0)
-
-    def render(self, *subjects: Subject) -> bytes:
-        """This family's lines of some objects; empty when they have none. Raises ValueError for what is no time."""
-        return samples(self._template, (row for subject in subjects for row in self.rows(subject)))
+        return sample_template(self.name, self.labels, shared=len(NODE) if self._of_nodes else 0)
 
 
 def shown_at(level: Level, family_level: Level) -> bool:

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 
 from precision_api.report import ReportAttempt, ReportRun
 from precision_operator.core.results.reading import RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
-from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES, node_labels
+from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES
 from precision_operator.exporter.reading import NodeResult, RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
 ReportFigure = Callable[[RecipeRow], float | None]
-NodeRows = Callable[[NodeResult], Iterator[SampleRow]]
+NodeRows = Callable[[NodeResult], Iterable[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
 
 
-def _by_recipe(figure: ReportFigure, *further: Callable[[RecipeRow], str]) -> NodeRows:
-    """Rows of each recipe that has the figure; `further` gives the labels after `recipe`."""
+def _by_recipe(figure: ReportFigure) -> NodeRows:
+    """Rows of each recipe that has the figure."""
 
-    def rows(result: NodeResult) -> Iterator[SampleRow]:
-        for recipe in result.reading.rows.values():
-            value = figure(recipe)
-            if value is not None:
-                yield (*node_labels(result), recipe.recipe, *(label(recipe) for label in further)), float(value)
+    def rows(result: NodeResult) -> list[SampleRow]:
+        found = result.reading.rows.values()
+        return [((recipe.recipe,), float(value)) for recipe in found if (value := figure(recipe)) is not None]
+
+    return rows
+
+
+def _by_recipe_and(label: Callable[[RecipeRow], str], figure: ReportFigure) -> NodeRows:
+    """The same with the label that follows `recipe`."""
+
+    def rows(result: NodeResult) -> list[SampleRow]:
+        found = result.reading.rows.values()
+        return [((each.recipe, label(each)), float(value)) for each in found if (value := figure(each)) is not None]
 
     return rows
 
@@ -35,8 +44,7 @@ def _power_valid(recipe: RecipeRow) -> float | None:
     return None if recipe.power_valid is None else float(recipe.power_valid)
 
 
-def _power_scope(recipe: RecipeRow) -> str:
-    return recipe.power_scope
+_power_scope = attrgetter("power_scope")
 
 
 def _throttle_reason(recipe: RecipeRow) -> str:
@@ -46,11 +54,12 @@ def _throttle_reason(recipe: RecipeRow) -> str:
 def _speedup(figure: ReportFigure) -> NodeRows:
     """Rows of each recipe that has the figure, with what it is over."""
 
-    def rows(result: NodeResult) -> Iterator[SampleRow]:
-        for recipe in result.reading.rows.values():
-            value = figure(recipe)
-            if result.run is not None and value is not None:
-                yield (*node_labels(result), recipe.recipe, result.run.scope, result.run.baseline), value
+    def rows(result: NodeResult) -> list[SampleRow]:
+        run, found = result.run, result.reading.rows.values()
+        if run is None:
+            return []
+        over = (run.scope, run.baseline)
+        return [((recipe.recipe, *over), value) for recipe in found if (value := figure(recipe)) is not None]
 
     return rows
 
@@ -58,23 +67,15 @@ def _speedup(figure: ReportFigure) -> NodeRows:
 def _gemm_speedup(result: NodeResult) -> Iterator[SampleRow]:
     for recipe in result.reading.rows.values():
         for mode, value in sorted(recipe.gemm_speedup.items()):
-            yield (*node_labels(result), recipe.recipe, mode), value
+            yield (recipe.recipe, mode), value
 
 
 def _of_run(figure: Callable[[ReportRun], str | float]) -> NodeRows:
-    def rows(result: NodeResult) -> Iterator[SampleRow]:
-        if result.run:
-            yield node_labels(result), float(figure(result.run))
-
-    return rows
+    return lambda result: [((), float(figure(result.run)))] if result.run else []
 
 
 def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> NodeRows:
-    def rows(result: NodeResult) -> Iterator[SampleRow]:
-        if result.attempt:
-            yield node_labels(result), float(figure(result.attempt))
-
-    return rows
+    return lambda result: [((), float(figure(result.attempt)))] if result.attempt else []
 
 
 def _info(result: NodeResult) -> Iterator[SampleRow]:
@@ -82,27 +83,26 @@ def _info(result: NodeResult) -> Iterator[SampleRow]:
     if not (hardware and run):
         return
     versions = (software.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
-    values = (
-        hardware.product,
-        str(hardware.gpus),
-        hardware.nvlink_domain or "",
-        *(version or "" for version in versions),
-        result.reading.data or "",
-        run.backend,
+    yield (
+        (
+            hardware.product,
+            str(hardware.gpus),
+            hardware.nvlink_domain or "",
+            *(version or "" for version in versions),
+            result.reading.data or "",
+            run.backend,
+        ),
+        1.0,
     )
-    yield (*node_labels(result), *values), 1.0
 
 
 def _slowest_gpu(result: NodeResult) -> Iterator[SampleRow]:
     if result.hardware and result.hardware.slowest_gpu:
-        yield (*node_labels(result), result.hardware.slowest_gpu), 1.0
+        yield (result.hardware.slowest_gpu,), 1.0
 
 
-def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterator[SampleRow]]:
-    def rows(standing: RelativeRate) -> Iterator[SampleRow]:
-        yield node_labels(standing.result), figure(standing)
-
-    return rows
+def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterable[SampleRow]]:
+    return lambda standing: [((), figure(standing))]
 
 
 NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
@@ -129,7 +129,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Training tokens per second of the whole node (all GPUs, full-depth model, no communication between nodes).",
         RECIPE,
         "node",
-        _by_recipe(lambda recipe: recipe.tokens_per_second),
+        _by_recipe(attrgetter("tokens_per_second")),
         "tokens/s",
         stability="stable",
     ),
@@ -138,7 +138,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Mean draw of all GPUs of the node while training; absent where the power reading is not valid.",
         (*RECIPE, "power_scope"),
         "node",
-        _by_recipe(lambda recipe: recipe.watts, _power_scope),
+        _by_recipe_and(_power_scope, attrgetter("watts")),
         "W",
         stability="stable",
     ),
@@ -147,7 +147,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Training tokens per joule = tokens/s per watt; x1e6 = tokens/s per MW. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
         "node",
-        _by_recipe(lambda recipe: recipe.tokens_per_joule, _power_scope),
+        _by_recipe_and(_power_scope, attrgetter("tokens_per_joule")),
         "tokens/J",
         stability="stable",
     ),
@@ -157,7 +157,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "scope says which linear layers ran in the recipe: all, or those of the MLP.",
         SPEEDUP,
         "node",
-        _speedup(lambda recipe: recipe.speedup),
+        _speedup(attrgetter("speedup")),
         "ratio",
         stability="stable",
     ),
@@ -166,7 +166,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Lower end of the 95 % interval of the training speedup.",
         SPEEDUP,
         "node",
-        _speedup(lambda recipe: recipe.speedup_lower),
+        _speedup(attrgetter("speedup_lower")),
         "ratio",
         stability="stable",
         formerly="precision_node_training_speedup_ratio_lower",
@@ -176,7 +176,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Upper end of the 95 % interval of the training speedup.",
         SPEEDUP,
         "node",
-        _speedup(lambda recipe: recipe.speedup_upper),
+        _speedup(attrgetter("speedup_upper")),
         "ratio",
         stability="stable",
         formerly="precision_node_training_speedup_ratio_upper",
@@ -187,7 +187,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "fallback, unknown. Absent for recipes that the GPUs do not support.",
         (*RECIPE, "verdict"),
         "node",
-        _by_recipe(lambda recipe: None if recipe.availability == "unsupported" else 1.0, lambda recipe: recipe.verdict),
+        _by_recipe_and(attrgetter("verdict"), lambda recipe: None if recipe.availability == "unsupported" else 1.0),
         stability="stable",
     ),
     Family(
@@ -195,7 +195,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),
         "node",
-        _by_recipe(_power_valid, lambda recipe: next(iter(recipe.power_reasons), "")),
+        _by_recipe_and(lambda recipe: next(iter(recipe.power_reasons), ""), _power_valid),
         stability="stable",
     ),
     Family(
@@ -204,7 +204,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "most. Only where it was more than 0.001: absent means that the figures are not marked.",
         (*RECIPE, "reason"),
         "node",
-        _by_recipe(lambda recipe: recipe.throttled_share, _throttle_reason),
+        _by_recipe_and(_throttle_reason, attrgetter("throttled_share")),
         "ratio",
         stability="stable",
     ),
@@ -257,7 +257,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Slowest GPU's rate over the mean of the node's GPUs; times tokens per second it is a synchronous job's rate.",
         RECIPE,
         "detail",
-        _by_recipe(lambda recipe: recipe.gpu_spread),
+        _by_recipe(attrgetter("gpu_spread")),
         "ratio",
     ),
     Family(
@@ -265,7 +265,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "Training tokens per joule with the idle draw taken off. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
         "detail",
-        _by_recipe(lambda recipe: recipe.tokens_per_joule_net, _power_scope),
+        _by_recipe_and(_power_scope, attrgetter("tokens_per_joule_net")),
         "tokens/J",
     ),
     Family(

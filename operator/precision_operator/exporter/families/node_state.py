@@ -15,26 +15,21 @@ from precision_operator.exporter.text import SampleRow
 GONE = "NodeGone"
 
 
-def node_labels(result: NodeResult) -> tuple[str, ...]:
-    """The values of the labels that every node family has."""
-    return result.labels
-
-
 def _failed(result: NodeResult) -> Iterator[SampleRow]:
     attempt = result.attempt
     if attempt is not None and attempt.outcome == "failed" and result.reading.stale != GONE:
-        yield (*node_labels(result), attempt.reason or ""), 1.0
+        yield (attempt.reason or "",), 1.0
 
 
 def _quarantined(result: NodeResult) -> Iterator[SampleRow]:
     if result.quarantine is not None and result.reading.stale != GONE:
-        yield (*node_labels(result), result.quarantine.reason), 1.0
+        yield (result.quarantine.reason,), 1.0
 
 
 def _outdated(result: NodeResult) -> Iterator[SampleRow]:
     reason = result.reading.stale
     if reason and reason not in HOLDS_UNTIL_REPLACED:
-        yield (*node_labels(result), reason), 1.0
+        yield (reason,), 1.0
 
 
 NODE_STATE_FAMILIES: tuple[Family[NodeResult], ...] = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from precision_operator.exporter.families.family import Family, Level, shown_at
@@ -30,12 +30,21 @@ class Selection:
 
     def shows(self, family: Family[Any]) -> bool:
         """Whether the family is shown."""
-        return shown_at(self.level, family.level) and self._lists(family.name)
+        known = self._answers.get(family.name)
+        if known is None:
+            known = shown_at(self.level, family.level) and self._lists(family.name)
+            self._answers[family.name] = known
+        return known
 
     def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
         """The expressions that match none of the names: a typing error, or a name of another version."""
         known = tuple(names)
         return tuple(each for each in (*self.allow, *self.deny) if not any(re.fullmatch(each, it) for it in known))
+
+    @cached_property
+    def _answers(self) -> dict[str, bool]:
+        """By name: what `shows` has said. It is asked for each family of each report."""
+        return {}
 
     def _lists(self, name: str) -> bool:
         if self.allow:
@@ -43,6 +52,5 @@ class Selection:
         return not _matches(self.deny, name)
 
 
-@lru_cache(maxsize=4096)
 def _matches(expressions: tuple[str, ...], name: str) -> bool:
     return any(re.fullmatch(expression, name) for expression in expressions)

@@ -1,0 +1,121 @@
+"""Lists and watches that outlive their errors: each target goes round alone, and says how it fares.
+
+What lists and watches one target is the subclass's: kopf (`watching`), or the client alone (the exporter, which loads
+no kopf). Here is when it begins again, and what is known of it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from precision_operator.cluster.errors import ApiError
+from precision_operator.cluster.paths import collection
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 4.0
+"""A CRD that comes late, or rights that come back, are noticed within this time and its jitter."""
+STEADY_SECONDS = 10.0
+"""A watch that has run for so long holds; longer than kopf's own attempts take before it gives up (7.5 s)."""
+
+
+@dataclass(frozen=True)
+class WatchTarget:
+    """What one watch shows: a kind, in one namespace or (None) in the cluster."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+    optional: bool = False
+    """Whether all else goes on where the kind is not served (404) or may not be read (403, roles of an older chart)."""
+
+    @property
+    def path(self) -> str:
+        """The collection's path."""
+        api_version = f"{self.group}/{self.version}" if self.group else self.version
+        return collection(api_version, self.plural, self.namespace)
+
+    def __str__(self) -> str:
+        return self.plural if self.namespace is None else f"{self.plural} in {self.namespace}"
+
+
+@dataclass
+class WatchState:
+    """How one watch fares."""
+
+    listed: bool = False
+    """Whether its objects have been listed once since the start."""
+    problem: str = ""
+    """Why it is not watched now; empty while it is, and before the first attempt."""
+    watched: bool = False
+    """Whether its watch runs, and did not end within the first seconds."""
+    forbidden: bool = False
+    """Whether the API server refuses the list for want of rights (403)."""
+    ends: int = 0
+    """How often an attempt to list and watch has ended."""
+
+
+class WatchEnded(Exception):
+    """A watch that has ended; the message says why."""
+
+
+class WatchLoop(ABC):
+    """Lists and watches each target until `run` is cancelled."""
+
+    def __init__(self, targets: Sequence[WatchTarget], log: logging.Logger) -> None:
+        self.states: Mapping[WatchTarget, WatchState] = {target: WatchState() for target in targets}
+        self.listed = asyncio.Event()
+        """Set when every target has been listed once."""
+        self._log = log
+
+    async def run(self) -> None:
+        """List, watch, and begin again what ends. Never returns; what is no API error is raised."""
+        async with asyncio.TaskGroup() as group:
+            for target in self.states:
+                group.create_task(self._keep(target), name=f"watch of {target}")
+
+    @abstractmethod
+    async def _go_round(self, target: WatchTarget) -> None:
+        """List and watch once, until the watch ends. Raises ApiError or WatchEnded."""
+
+    async def _keep(self, target: WatchTarget) -> None:
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
+        while True:
+            began = loop.time()
+            try:
+                await self._go_round(target)
+            except (ApiError, WatchEnded) as error:
+                self._failed(target, error)
+            if loop.time() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _mark_listed(self, target: WatchTarget) -> None:
+        self.states[target].listed = True
+        if all(state.listed for state in self.states.values()):
+            self.listed.set()
+
+    def _holds(self, target: WatchTarget) -> None:
+        """The watch has run for STEADY_SECONDS."""
+        state = self.states[target]
+        if state.problem:
+            self._log.info("%s: watched now", target)
+        state.problem, state.watched, state.forbidden = "", True, False
+
+    def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
+        state, problem = self.states[target], str(error)
+        if problem != state.problem:
+            self._log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
+        status = error.status if isinstance(error, ApiError) else None
+        state.problem, state.watched, state.forbidden = problem, False, status == 403
+        state.ends += 1
+        if target.optional and status in (403, 404):
+            self._mark_listed(target)
