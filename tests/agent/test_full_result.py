@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -39,6 +40,7 @@ def names() -> list[str]:
     return [row["name"] for row in rows]
 
 
+@cache
 def fullest(preset: PresetName, steps: int) -> MeasurementResult:
     """A replay of seven recipes on four GPUs, filled up with all that only a real GPU gives, no digits alike."""
     text = request_text(
@@ -121,7 +123,7 @@ WORDS = {"sentence", "simulated", "failure"}
 
 
 def test_where_much_failed_words_are_shortened_and_no_figure_is_left_out() -> None:
-    result = fullest("llama3.1-405b", 50)
+    result = fullest("llama3.1-405b", 1000)
     lasting = Failure(reason="kernel_gaps", message="between its kernels the graph waits " * 20)
     failed = tuple(
         recipe.model_copy(

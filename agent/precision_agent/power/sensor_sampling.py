@@ -14,13 +14,15 @@ import select
 import subprocess
 import sys
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from precision_agent.power import reasons as why
-from precision_agent.power.energy import CounterReading, PowerSample, Trace
+from precision_agent.power.energy import CounterReading, PowerSample, Trace, Window
 from precision_agent.power.reasons import Reason
 from precision_agent.power.throttle import KINDS, ThrottleReading
 from precision_api.result import Failure
@@ -74,6 +76,19 @@ class Recording:
     def empty(cls) -> Recording:
         """Of a GPU that told nothing yet."""
         return cls(Trace(), Trace(scope="module"), (), (), ())
+
+
+def values_within(points: Sequence[tuple[float, int]], windows: Sequence[Window]) -> list[int]:
+    """The values of a recording's rows within the windows; rows are in order of time, as a sampler writes them."""
+    values: list[int] = []
+    for window in windows:
+        start = bisect_left(points, window.start, key=_moment)
+        end = bisect_right(points, window.end, lo=start, key=_moment)
+        values.extend(value for _, value in points[start:end])
+    return values
+
+
+_moment: Callable[[tuple[float, int]], float] = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from precision_agent.power.energy import (
     without_pauses,
 )
 from precision_agent.power.reasons import Reason
-from precision_agent.power.sensor_sampling import Recording
+from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.power.throttle import Throttle, ThrottleReading, marking, pooled, shares
 from precision_agent.power.token_energy import meters_of, node_power
 from precision_agent.protocol import Part
@@ -200,8 +200,8 @@ def _told(one: Throttle) -> ThrottleShare:
 
 def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Clocks | None:
     """Mean SM clock of all GPUs over the windows and the hottest moment of any; None where neither is told."""
-    mhz = [value for one in recordings.values() for value in _within(one.sm_mhz, windows)]
-    celsius = [value for one in recordings.values() for value in _within(one.celsius, windows)]
+    mhz = [value for one in recordings.values() for value in values_within(one.sm_mhz, windows)]
+    celsius = [value for one in recordings.values() for value in values_within(one.celsius, windows)]
     if not mhz and not celsius:
         return None
     return Clocks(sm_mhz=round(fmean(mhz), 1) if mhz else None, celsius=float(max(celsius)) if celsius else None)
@@ -209,17 +209,7 @@ def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Cl
 
 def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> int | None:
     """The most memory that NVML counted as used on any GPU within the windows, bytes."""
-    return max((value for one in recordings.values() for value in _within(one.used_bytes, windows)), default=None)
-
-
-def _within(points: tuple[tuple[float, int], ...], windows: Sequence[Window]) -> list[int]:
-    """The values within the windows; points are in order of time."""
-    found: list[int] = []
-    at = [moment for moment, _ in points]
-    for window in windows:
-        start, end = bisect_left(at, window.start), bisect_right(at, window.end)
-        found.extend(value for _, value in points[start:end])
-    return found
+    return max((value for one in recordings.values() for value in values_within(one.used_bytes, windows)), default=None)
 
 
 def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:

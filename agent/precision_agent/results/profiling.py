@@ -13,8 +13,6 @@ from typing import Protocol
 
 from precision_agent.cases import Variant
 from precision_agent.method.full_depth import Values, depth_check, depth_of, window_of
-from precision_agent.power.energy import Window
-from precision_agent.precision.occupancy import Span
 from precision_agent.protocol import GemmName, Inspection, Load, RegionName, Sample
 from precision_agent.results.losses import losses_of
 from precision_agent.results.train import Measured, Steps, steps_of
@@ -120,7 +118,7 @@ def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
     recordings = asked.recorded()
     loads: tuple[Load, ...] = ("gemms", "training")
     wanted = [
-        Wanted(variant, load, clocks_of(recordings, names, _spans(samples.loads[variant.label, load])))
+        Wanted(variant, load, clocks_of(recordings, names, samples.loads[variant.label, load]))
         for variant in asked.chosen
         for load in loads
         if (variant.label, load) in samples.loads
@@ -155,10 +153,6 @@ def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
 def _shared(rows: Sequence[Mapping[GemmName, float]]) -> list[GemmName]:
     """What all of them have."""
     return [name for name in rows[0] if all(name in row for row in rows)]
-
-
-def _spans(windows: Sequence[Window]) -> list[Span]:
-    return [(window.start, window.end) for window in windows]
 
 
 def _inspections(asked: Looking) -> tuple[dict[str, Inspection], Notes]:

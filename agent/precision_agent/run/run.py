@@ -322,10 +322,10 @@ class _Run:
 
         keep = self.around.checkpoint
 
-        def after_pass(samples: Samples) -> None:
-            self.stops.timed(samples.passes)
-            if keep and LEAST_ABBA_BLOCKS <= samples.passes < self.request.timing.passes:
-                so_far = self._up_to_now(opened, partial_of(found, samples), variants)
+        def after_pass(passes: int, samples: Callable[[], Samples]) -> None:
+            self.stops.timed(passes)
+            if keep and LEAST_ABBA_BLOCKS <= passes < self.request.timing.passes:
+                so_far = self._up_to_now(opened, partial_of(found, samples()), variants)
                 keep(self._ended(so_far))
 
         def hot(by_variant: Sequence[Sequence[Window]]) -> bool:

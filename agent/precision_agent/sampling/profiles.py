@@ -15,8 +15,8 @@ from statistics import fmean
 from typing import Any
 
 from precision_agent.cases import Variant
-from precision_agent.power.sensor_sampling import Recording
-from precision_agent.precision.occupancy import Span
+from precision_agent.power.energy import Window
+from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.protocol import Load, Profile
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
@@ -72,15 +72,10 @@ class LoadProfiles:
     seconds: float = 0.0
 
 
-def clocks_of(recordings: Mapping[str, Recording], names: Sequence[str], windows: Sequence[Span]) -> dict[str, float]:
-    """Mean SM clock (MHz) of each device within the windows; one that told none is left out."""
-    found = {}
-    for name in names:
-        told = recordings[name].sm_mhz if name in recordings else ()
-        inside = [mhz for at, mhz in told if any(start <= at <= end for start, end in windows)]
-        if inside:
-            found[name] = fmean(inside)
-    return found
+def clocks_of(recordings: Mapping[str, Recording], names: Sequence[str], windows: Sequence[Window]) -> dict[str, float]:
+    """Mean SM clock (MHz) of each device within the windows; a device without a reading there is left out."""
+    readings = {name: values_within(recordings[name].sm_mhz, windows) for name in names if name in recordings}
+    return {name: fmean(mhz) for name, mhz in readings.items() if mhz}
 
 
 def profile_loads(
@@ -155,10 +150,11 @@ class _Profiling:
     def _clocks(self, answers: Sequence[Any]) -> dict[str, float]:
         """The clock of each device while it answered."""
         recordings = self.recorded()
-        found: dict[str, float] = {}
+        clocks: dict[str, float] = {}
         for name, answer in zip(self.names, answers, strict=True):
-            found |= clocks_of(recordings, [name], [(answer.start, answer.end)])
-        return found
+            if answer.start < answer.end:
+                clocks |= clocks_of(recordings, [name], [Window(answer.start, answer.end)])
+        return clocks
 
 
 def _fits(wanted: Mapping[str, float], mhz: Mapping[str, float]) -> bool:

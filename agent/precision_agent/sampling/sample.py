@@ -107,21 +107,23 @@ class _AbbaBlock:
 
     slots: dict[CaseKey, list[tuple[Sample, ...]]] = field(default_factory=dict)
     windows: dict[str, list[PowerWindow]] = field(default_factory=dict)
+    spans: dict[CaseKey, list[Window]] = field(default_factory=dict)
+    """When all devices were at work, of each slot in which they ever were."""
     ended: Failure | None = None
 
     def loads(self) -> dict[tuple[str, Load], list[Window]]:
         """The windows of each variant's GEMMs and of its training step, power windows left out."""
         found: dict[tuple[str, Load], list[Window]] = {}
-        for (label, case), slots in self.slots.items():
+        for (label, case), spans in self.spans.items():
             load: Load = "training" if isinstance(case, TrainingCase) else "gemms"
-            found.setdefault((label, load), []).extend(window for slot in slots if (window := intersection(slot)))
+            found.setdefault((label, load), []).extend(spans)
         return found
 
     def timed(self) -> dict[str, list[Window]]:
         """All windows of each variant, power windows too."""
         found: dict[str, list[Window]] = {}
-        for (label, _), slots in self.slots.items():
-            found.setdefault(label, []).extend(window for slot in slots if (window := intersection(slot)))
+        for (label, _), spans in self.spans.items():
+            found.setdefault(label, []).extend(spans)
         for label, windows in self.windows.items():
             found.setdefault(label, []).extend(one.window for one in windows)
         return found
@@ -129,9 +131,12 @@ class _AbbaBlock:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the run does between ABBA blocks: `hot` says of the variants' windows that their figure would be marked."""
+    """What the run does between ABBA blocks: `hot` says of the variants' windows that their figure would be marked.
 
-    after_pass: Callable[[Samples], None] | None = None
+    `after_pass` is given the number of complete ABBA blocks, and a function that puts their samples together.
+    """
+
+    after_pass: Callable[[int, Callable[[], Samples]], None] = lambda passes, samples: None
     hot: Callable[[Sequence[Sequence[Window]]], bool] = lambda windows: False
     before_slot: Callable[[int, int], None] = lambda done, of: None
     failed: Callable[[Variant, Case, Failure], None] = lambda variant, case, failure: None
@@ -211,8 +216,7 @@ class _Taking:
             if taken.ended:
                 return self._frozen(taken.ended)
             self.passes.append(taken)
-            if self.hooks.after_pass:
-                self.hooks.after_pass(self._frozen(None))
+            self.hooks.after_pass(len(self.passes), lambda: self._frozen(None))
         return self._frozen(None)
 
     def _hot(self, taken: _AbbaBlock) -> bool:
@@ -250,6 +254,8 @@ class _Taking:
             self.hooks.failed(variant, case, failure)
             return None
         taken.slots.setdefault(key, []).append(answers)
+        span = intersection(answers)
+        taken.spans.setdefault(key, []).extend([span] if span else [])
         if isinstance(case, TrainingCase) and self.metering:
             # by complete ABBA blocks: one that is measured again replays the same parts
             number = 2 * len(self.passes) + len(taken.slots[key]) - 1
@@ -353,7 +359,7 @@ def _fact(passes: Sequence[Sequence[Sequence[Sample]]]) -> Sample:
 
 def _device_means(slots: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
     """Seconds of a call on each device, mean of an ABBA block's slots."""
-    return tuple(fmean(sample.seconds for sample in device) for device in zip(*slots, strict=True))
+    return tuple(fmean([sample.seconds for sample in device]) for device in zip(*slots, strict=True))
 
 
 def _device_regions(slots: Sequence[Sequence[Sample]]) -> tuple[Mapping[RegionName, float], ...]:
