@@ -32,6 +32,7 @@ DELAYED = Variant("fp8_delayed", "fp8_delayed")
 QUICK = Timing(passes=2, segment_seconds=0.0005, discard_seconds=0.0)
 THIN = MODEL | {"numHiddenLayers": 1}
 SHORT = {"recipes": ("bf16", "fp8_delayed"), "timing": QUICK}
+STEP_ALONE = SHORT | {"gemm_modes": ()}
 
 
 class Probed(Bench):
@@ -60,7 +61,7 @@ def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest],
         limit(bench, tried)
         return Opened(LocalDevices([bench.backend]), SensorFacts())
 
-    around = Surroundings(opener=opener, leads=Leads(0.0005, 0.0005))
+    around = Surroundings(opener=opener, leads=Leads(0.0005, 0.0005, 0.0005))
     return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), around)
 
 
@@ -109,7 +110,7 @@ def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantis
 
 def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> None:
     model = THIN | {"qkvBias": True}
-    outcome = ran(request(workload={"model": model}, **SHORT))
+    outcome = ran(request(workload={"model": model}, **STEP_ALONE))
     assert any("the training step is without" in note for note in of(outcome, "bf16").notes)
     assert not any("is without" in note for note in of(short, "bf16").notes)
 
@@ -117,7 +118,7 @@ def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> Non
 @pytest.mark.parametrize(("size", "told"), [(16, True), (4096, False)])
 def test_a_short_model_with_another_share_of_windowed_layers_than_the_models_is_a_note(size: int, told: bool) -> None:
     model = MODEL | {"numHiddenLayers": 5, "slidingWindow": {"size": size, "windowedLayers": 4}}
-    found = of(ran(request(workload={"model": model}, **SHORT)), "bf16")
+    found = of(ran(request(workload={"model": model}, **STEP_ALONE)), "bf16")
     assert found.training is not None
     assert found.training.layers_measured == 4
     words = "3 of the 4 layers that ran have a sliding window, 4 of the model's 5 do"
@@ -130,7 +131,7 @@ def test_out_of_memory_halves_the_micro_batch_only_if_the_request_allows_it(allo
     def limit(bench: Probed, tried: MeasurementRequest) -> None:
         bench.world.most_layers = 0 if tried.workload.micro_batch_size == 2 else 8
 
-    asked = request(workload={"microBatchSize": 2, "model": THIN}, may_halve_micro_batch=allowed, **SHORT)
+    asked = request(workload={"microBatchSize": 2, "model": THIN}, may_halve_micro_batch=allowed, **STEP_ALONE)
     found = of(ran(asked, limit), "bf16")
     assert found.training is not None
     if allowed:

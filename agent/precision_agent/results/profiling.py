@@ -31,7 +31,7 @@ from precision_agent.sampling.sample import first_failure
 from precision_api.request import TIMINGS, MeasurementRequest
 from precision_api.result import Failure, Loss
 
-OWN_CALL_SECONDS, OWN_CALL_REPEATS = 0.1, 3
+OWN_CALL_REPEATS = 3
 """Of each variant: so many times all of its GEMMs in turn, each among its layer's timed steps."""
 SECOND_DEPTH_SECONDS = 1.0
 """Of timed steps at the second depth: enough for a check that allows 3 %."""
@@ -140,7 +140,7 @@ def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
         if asked.stops.sampling():
             break
         lead = 2 * asked.leads.lead_seconds  # longer than before a profile: here no clock is looked at
-        wanted = (variant, lead, OWN_CALL_SECONDS, OWN_CALL_REPEATS)
+        wanted = (variant, lead, asked.leads.own_call_seconds, OWN_CALL_REPEATS)
         answers = asked.devices.all(Call("own_gemm_calls", wanted, 1.0, variant))
         if first_failure(asked.run.names, answers):
             continue  # a check that can't be had says nothing against the figure

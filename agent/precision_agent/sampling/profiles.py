@@ -37,10 +37,12 @@ Recorded = Callable[[], Mapping[str, Recording]]
 @dataclass(frozen=True, slots=True)
 class Leads:
     """Assumed, not tried on a GPU: seconds of a slice of load before the clock is looked at, and of the load within a
-    session of the profiler, whose start leaves the GPU at rest. The lead is doubled where the clock did not fit."""
+    session of the profiler, whose start leaves the GPU at rest. The lead is doubled where the clock did not fit.
+    `own_call_seconds` are those of one repetition of Transformer Engine's own GEMM calls."""
 
     slice_seconds: float = 0.5
     lead_seconds: float = 0.4
+    own_call_seconds: float = 0.1
 
 
 LEADS = Leads()
