@@ -117,6 +117,7 @@ def test_the_operator_understands_what_agents_get_by_default(helm: Helm) -> None
     rack = {"key": "rack", "operator": "Equal", "value": "a-b", "effect": "NoSchedule"}
     agent: Manifest = {
         "queueName": "profiling",
+        "flavorLabels": ["acme.example/capacity"],
         "runtimeClassName": "nvidia",
         "tolerations": [rack],
         "schedulerName": "kai-scheduler",

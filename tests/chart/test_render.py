@@ -51,6 +51,7 @@ EVERYTHING: dict[str, Any] = {
     "agent": {
         "imagePullSecrets": [{"name": "agents-registry"}],
         "queueName": "profiling",
+        "flavorLabels": ["nvidia.com/gpu.product", "acme.example/capacity"],
         "runtimeClassName": "nvidia",
         "tolerations": [{"key": "rack", "operator": "Equal", "value": 'a"b', "effect": "NoSchedule"}],
         "schedulerName": "kai-scheduler",
@@ -60,6 +61,12 @@ EVERYTHING: dict[str, Any] = {
     },
     "nodes": {"startupTaints": ["acme.example/", "burn-in"], "nvlinkDomainLabels": ["acme.example/domain"]},
     "fleetLimits": {"maxConcurrent": 40, "perTopology": [{"key": "acme.example/rack", "max": 2}]},
+    "policies": {
+        "namespaceSelector": {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["platform"]}]},
+        "tolerations": {"enabled": True, "allowedKeys": ["team.example/", "dedicated"]},
+        "runtimeClass": {"enabled": True, "allowed": ["nvidia"]},
+        "idle": {"enabled": True},
+    },
     "podSecurityContext": {"fsGroup": 1000620000, "seLinuxOptions": {"level": "s0:c25,c10"}},
     "networkPolicy": {
         "enabled": True,

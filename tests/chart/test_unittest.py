@@ -30,6 +30,7 @@ BROKEN = {
     "agents": ("templates/agents.yaml", "preemptionPolicy: Never", "preemptionPolicy: PreemptLowerPriority"),
     "network": ("templates/networkpolicy.yaml", "cidr: {{ . | quote }}", "cidr: 0.0.0.0/0"),
     "refusals": ("templates/_checks.tpl", "(gt $shards 64)", "(gt $shards 65)"),
+    "policies": ("templates/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]"),
     "crds": ("templates/crds.yaml", '"keep"', '"delete"'),
 }
 

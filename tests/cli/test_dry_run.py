@@ -22,7 +22,7 @@ from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
-from precision_operator.shell.gather import KUEUE
+from precision_operator.shell.local_queues import GROUP, PLURAL
 from tests.cli.test_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster
@@ -423,8 +423,10 @@ async def test_the_operators_settings_judge_the_image_and_fill_what_the_profile_
         own = (await planned(cluster, asked)).plan.profiles[0]  # type: ignore[arg-type]
         assert getattr(own.asked, "reason", None) == refused
     queued = operated('--agent-defaults={"queueName":"profiling"}')
-    queue = (paths.collection(KUEUE, "localqueues", "ml"), {"metadata": {"name": "profiling"}})
-    seen = await planned(FakeCluster(*fleet("a"), *queued, queue), question())  # type: ignore[arg-type]
+    queue = (paths.collection(f"{GROUP}/v1beta2", PLURAL, "ml"), {"metadata": {"name": "profiling"}})
+    cluster = FakeCluster(*fleet("a"), *queued, queue)
+    cluster.serve(GROUP, PLURAL, "v1beta2")
+    seen = await planned(cluster, question())  # type: ignore[arg-type]
     (row,) = rows(seen.plan.profiles[0], seen.plan, seen.observed)
     assert row["message"].endswith("attempt 1 would be handed to Kueue's queue profiling now.")
 

@@ -22,8 +22,9 @@ from precision_operator.core.observe.observed import Observed
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.why import NodeAnswer, why
-from precision_operator.shell.gather import KUEUE
+from precision_operator.shell.local_queues import GROUP, PLURAL
 from tests.cli.api import Api
+from tests.support.fake_cluster import discovery
 from tests.support.node_objects import node_object
 from tests.support.situations import SITUATIONS, STUCK, UNRESPONSIVE, UNSCHEDULED, Situation
 from tests.support.world import observed, profile
@@ -283,7 +284,8 @@ def test_what_the_operator_is_told_to_give_agents_counts_in_a_dry_run_and_in_why
     rack = {"key": "rack", "operator": "Exists"}
     defaults = json.dumps({"queueName": "profiling", "tolerations": [rack]})
     operated(api, Refused({}, arguments=(IMAGE, ALLOWED, f"--agent-defaults={defaults}")))
-    api.objects[paths.item(paths.collection(KUEUE, "localqueues", "ml"), "profiling")] = {}
+    api.objects |= discovery(GROUP, PLURAL, "v1beta2")
+    api.objects[paths.item(paths.collection(f"{GROUP}/v1beta2", PLURAL, "ml"), "profiling")] = {}
     api.collections[paths.NODES] = [node_object(taints=[{"key": "rack", "value": "a", "effect": "NoSchedule"}])]
     done = api.run("dry-run", "-f", applied(api.folder, {}), "-o", "json")
     assert (done.exit_code, done.stderr) == (0, "")

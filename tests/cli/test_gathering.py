@@ -102,7 +102,7 @@ async def test_the_operators_own_settings_come_from_its_deployment() -> None:
 
 async def test_the_operators_defaults_for_agents_are_what_its_profiles_get() -> None:
     there = cluster(*operated('--agent-defaults={"queueName":"profiling"}'))
-    there.fail("GET", "localqueues", ApiError(404, "NotFound", "there is none"))
+    there.serve("kueue.x-k8s.io", "localqueues", "v1beta2")
     found = why((seen := await look(there)).plan, seen.observed, "a")[0]
     assert found.reason == "ProfileNotAccepted"
     assert "There is no Kueue LocalQueue profiling in namespace ml" in found.message
@@ -179,6 +179,7 @@ async def test_who_may_list_profiles_everywhere_but_agents_in_one_namespace_only
 
 async def test_what_may_not_be_looked_at_beside_profiles_counts_as_there() -> None:
     there = cluster(*operated('--agent-defaults={"queueName":"profiling"}'))
+    there.serve("kueue.x-k8s.io", "localqueues", "v1beta2")
     for method, part in (("GET", "localqueues"), ("GET", "priorityclasses"), ("LIST", "resourceslices")):
         there.fail(method, part, FORBIDDEN)
     assert await reason_of(there) == "AgentStarting"

@@ -65,7 +65,8 @@ def test_a_job_that_kueue_suspends_in_the_midst_of_its_run_is_queued_again_not_f
 def test_a_queue_that_does_not_exist_refuses_the_profile() -> None:
     seen = observed([OWNER], queues={("ml", "research"): False})
     assert getattr(plan(seen).profiles[0].asked, "message", "").startswith(
-        "There is no Kueue LocalQueue research in namespace ml. Create it, or correct spec.agent.queueName."
+        "There is no Kueue LocalQueue research in namespace ml. Create it (kubectl get localqueues says whether Kueue "
+        "is installed), or correct spec.agent.queueName."
     )
     assert reasons(seen) == ["ProfileNotAccepted"]
 

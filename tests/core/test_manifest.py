@@ -96,8 +96,33 @@ def test_only_an_agent_for_a_cordoned_node_tolerates_its_taint() -> None:
 def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
     spec = pod_spec()
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gb200-0001"]}]}]
+    assert [term["matchFields"] for term in terms] == [
+        [{"key": "metadata.name", "operator": "In", "values": ["gb200-0001"]}]
+    ]
     assert "nodeName" not in spec
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked"),
+    [
+        (
+            ["nvidia.com/gpu.product", "kubernetes.io/arch"],
+            {"nvidia.com/gpu.product": "NVIDIA-GB200", "kubernetes.io/arch": "arm64"},
+        ),
+        (["node.example/rack", "kubernetes.io/arch"], {"kubernetes.io/arch": "arm64"}),
+        (["node.example/rack"], {}),
+        ([], {}),
+    ],
+)
+def test_the_agent_asks_for_the_nodes_own_values_of_the_labels_that_flavors_go_by(
+    keys: list[str], asked: dict[str, str]
+) -> None:
+    defaults = AgentDefaults.model_validate({"flavorLabels": keys})
+    spec = pod_spec(settings=replace(SETTINGS, agent_defaults=defaults))
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    rows = term.get("matchExpressions", [])
+    assert rows == [{"key": key, "operator": "In", "values": [value]} for key, value in asked.items()]
+    assert [row["values"] for row in term["matchFields"]] == [["gb200-0001"]]
 
 
 def test_a_user_that_the_cluster_chooses_is_not_named() -> None:

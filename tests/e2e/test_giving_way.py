@@ -10,64 +10,29 @@ import pytest
 from precision_api import names
 from precision_api.names import GPU_RESOURCE
 from precision_lab.fleet.fleet import NodeSpec
-from precision_lab.lab import ESTABLISHED
-from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import parse_time
+from tests.support import kueue
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
 from tests.support.site import Profile, Scene, Site, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-QUEUE_KIND: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "localqueues.kueue.x-k8s.io"},
-    "spec": {
-        "group": "kueue.x-k8s.io",
-        "names": {"kind": "LocalQueue", "plural": "localqueues", "singular": "localqueue"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                },
-            }
-        ],
-    },
-}
-"""As much of Kueue's definition as a queue needs to exist."""
 TRAINING = "e2e-training"
 PENDING_SECONDS = 30
-MERGE = "application/merge-patch+json"
-
-
-def queue(site: Site, name: str) -> Object:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": site.namespace},
-        "spec": {"clusterQueue": "all"},
-    }
 
 
 @pytest.fixture(scope="module")
-def kueue(site: Site) -> Iterator[None]:
+def gpus_queue(site: Site) -> Iterator[None]:
     """Kueue's queues as a kind of object, and one queue."""
-    site.lab.apply(QUEUE_KIND)
-    site.lab.kubectl("wait", ESTABLISHED, "--timeout=60s", "crd/localqueues.kueue.x-k8s.io")
-    eventually(lambda: site.api.call("GET", "/apis/kueue.x-k8s.io/v1beta1/localqueues")[0] == 200)
-    site.lab.apply(queue(site, "gpus"))
+    kueue.serve(site, "v1beta2")
+    site.lab.apply(kueue.queue(site, "gpus"))
     yield
-    site.lab.kubectl("delete", "crd/localqueues.kueue.x-k8s.io")
+    kueue.remove(site)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def held(stage: Scene, kueue: None) -> Profile:
+def held(stage: Scene, gpus_queue: None) -> Profile:
     """A profile whose agents Kueue holds from the start of the module on: longer than an agent may be pending."""
     stage.add_nodes(*specs(1, "agent-seconds:600"), *specs(2))
     waiting = {"pendingTimeoutSeconds": PENDING_SECONDS}
@@ -133,7 +98,7 @@ def test_an_agent_that_is_preempted_is_disrupted_and_its_node_measured_when_the_
 
 
 def test_a_queue_that_does_not_exist_is_named_with_what_to_do_and_heals_when_it_is_created(
-    scene: Scene, kueue: None
+    scene: Scene, gpus_queue: None
 ) -> None:
     scene.add_nodes(*specs(1))
     profile = scene.apply(agent={"queueName": "typo"})
@@ -142,27 +107,20 @@ def test_a_queue_that_does_not_exist_is_named_with_what_to_do_and_heals_when_it_
     assert told["reason"] == "QueueMissing"
     assert told["message"] == (
         f"There is no Kueue LocalQueue typo in namespace {scene.site.namespace}. "
-        "Create it, or correct spec.agent.queueName."
+        "Create it (kubectl get localqueues says whether Kueue is installed), or correct spec.agent.queueName."
     )
     assert profile.jobs() == []
-    scene.lab.apply(queue(scene.site, "typo"))
+    scene.lab.apply(kueue.queue(scene.site, "typo"))
     eventually(lambda: profile.condition(names.ACCEPTED).get("status") == "True")
     (job,) = eventually(profile.jobs)
     assert job["spec"]["suspend"] is True
-
-
-def suspend(profile: Profile, job: Object, suspended: bool) -> None:
-    """What Kueue does to a Job."""
-    path = paths.item(paths.jobs(profile.site.namespace), job["metadata"]["name"])
-    status, answer = profile.site.api.call("PATCH", path, {"spec": {"suspend": suspended}}, kind=MERGE)
-    assert status == 200, answer
 
 
 def admit_all(profile: Profile) -> bool:
     """Lets all held Jobs go; whether all nodes are measured."""
     for job in profile.jobs():
         if job["spec"]["suspend"] and "deletionTimestamp" not in job["metadata"]:
-            suspend(profile, job, False)
+            kueue.admit(profile.site, job)
     return profile.counts()["succeeded"] == 3
 
 
@@ -178,17 +136,17 @@ def held_nodes(profile: Profile) -> list[str]:
 def test_agents_wait_while_kueue_holds_them_and_go_back_to_the_queue_when_it_takes_their_place(held: Profile) -> None:
     eventually(lambda: len(held.jobs()) == 2)
     first, second = sorted(held.jobs(), key=node_of)
-    assert {job["metadata"]["labels"][QUEUE_LABEL] for job in (first, second)} == {"gpus"}
+    assert {job["metadata"]["labels"][kueue.QUEUE_LABEL] for job in (first, second)} == {"gpus"}
     eventually(lambda: reasons(held.status()) == {"WaitsInQueue": 2, "MaxConcurrentReached": 1})
     eventually(lambda: is_older(second, PENDING_SECONDS + 2))
     held.site.operator_has_looked()
     assert (uids(held.jobs()), held.pods()) == (uids([first, second]), [])
     assert {job["spec"]["suspend"] for job in created(held.history(), "jobs")} == {True}
 
-    suspend(held, first, False)
+    kueue.admit(held.site, first)
     (pod,) = eventually(lambda: [pod for pod in held.pods() if pod["status"]["phase"] == "Running"])
     held.site.lab.annotate_node(node_of(first), agent_seconds="0")
-    suspend(held, first, True)
+    kueue.take_back(held.site, first)
     eventually(lambda: pod["metadata"]["uid"] not in uids(held.pods()))
     eventually(lambda: reasons(held.status()) == {"WaitsInQueue": 2, "MaxConcurrentReached": 1})
     assert node_of(first) in held_nodes(held)

@@ -13,6 +13,14 @@ Json = dict[str, Any]
 TIMEOUT = ApiError(0, "Timeout", "no answer within 30 s")
 
 
+def discovery(group: str, plural: str, *versions: str) -> dict[str, Json]:
+    """What discovery tells of a kind that is served in these versions, in this order of preference, by path."""
+    if not versions:
+        return {}
+    kinds = {f"/apis/{group}/{version}": {"resources": [{"name": plural}]} for version in versions}
+    return {f"/apis/{group}": {"versions": [{"groupVersion": f"{group}/{version}"} for version in versions]}} | kinds
+
+
 class FakeCluster:
     """Stands in for the client of the API server: the requests that reading and acting make, by path."""
 
@@ -36,6 +44,10 @@ class FakeCluster:
     def fail(self, method: str, part: str, error: ApiError, after: bool = False) -> None:
         """The next `method` on a path that holds `part` fails; with `after`, although it was done."""
         self.failures.append((method, part, error, after))
+
+    def serve(self, group: str, plural: str, *versions: str) -> None:
+        """Discovery knows a kind in these versions, in this order of preference; without any it is not known."""
+        self.objects |= discovery(group, plural, *versions)
 
     def _asked(self, method: str, path: str, after: bool = False) -> None:
         if not after:

@@ -67,6 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- with .Values.agent.tolerations }}{{ $_ := set $told "tolerations" . }}{{ end -}}
 {{- with .Values.agent.schedulerName }}{{ $_ := set $told "schedulerName" . }}{{ end -}}
 {{- with merge (dict) .Values.agent.podLabels .Values.extraLabels }}{{ $_ := set $told "podLabels" . }}{{ end -}}
+{{- if ne (toJson .Values.agent.flavorLabels) (toJson (list "nvidia.com/gpu.product")) }}{{ $_ := set $told "flavorLabels" .Values.agent.flavorLabels }}{{ end -}}
 {{- with .Values.agent.podAnnotations }}{{ $_ := set $told "podAnnotations" . }}{{ end -}}
 {{- $security := include "pp.chosenSecurity" (dict "root" . "own" .Values.agent.podSecurityContext) | fromJson -}}
 {{- range $field := list "runAsUser" "runAsGroup" -}}

@@ -750,7 +750,7 @@ _ROWS = (
         "QueueMissing",
         "profile",
         "there is no Kueue LocalQueue {name} in namespace {namespace}",
-        "Create it, or correct spec.agent.queueName.",
+        "Create it (kubectl get localqueues says whether Kueue is installed), or correct spec.agent.queueName.",
     ),
     Reason("InvalidSchedule", "profile", "{detail}", "Correct spec.schedule; the profile then goes on by itself."),
     Reason(

@@ -19,6 +19,7 @@ from precision_operator.core.observe.tenants import pods_within_namespace, withi
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.rollout.faults import Fault, Where, fault_text
 from precision_operator.shell.cache import KINDS, Cache, ObjectKind
+from precision_operator.shell.local_queues import LocalQueues, get_or_none
 from precision_operator.shell.refusals import RefusedCreations
 
 T = TypeVar("T")
@@ -35,7 +36,6 @@ BUSY_SECONDS = 20.0
 LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 256
 """A bound: a fleet that is busy throughout is looked at in several passes."""
-KUEUE = "kueue.x-k8s.io/v1beta1"
 SELECTORS: dict[ObjectKind, str] = {
     "jobs": f"{LABEL_APP}={AGENT_APP}",
     "pods": f"{LABEL_APP}={AGENT_APP}",
@@ -50,22 +50,23 @@ class Reader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._local_queues = LocalQueues(cluster)
         self._slices: dict[Identity, Raw] = {}
         """What was kept of each ResourceSlice when they were last listed."""
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """The data of a ConfigMap; None where there is none."""
-        raw = await self._get_or_none(paths.item(paths.config_maps(namespace), name))
+        raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
         return None if raw is None else {key: str(text) for key, text in (raw.get("data") or {}).items()}
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether there is such a PriorityClass."""
         collection = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
-        return await self._get_or_none(paths.item(collection, name)) is not None
+        return await get_or_none(self._cluster, paths.item(collection, name)) is not None
 
     async def has_queue(self, namespace: str, name: str) -> bool:
         """Whether there is such a Kueue LocalQueue."""
-        return await self._get_or_none(paths.item(paths.collection(KUEUE, "localqueues", namespace), name)) is not None
+        return await self._local_queues.has(namespace, name)
 
     async def resource_slices(self) -> tuple[Raw, ...]:
         """ResourceSlices of GPUs, which name them where labels don't; a cluster without DRA (before 1.34) has none."""
@@ -102,14 +103,6 @@ class Reader:
         chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
         return occupancy(list(pods))
-
-    async def _get_or_none(self, path: str) -> Raw | None:
-        try:
-            return await self._cluster.get(path)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
 
 
 async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:

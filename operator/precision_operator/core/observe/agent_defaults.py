@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from precision_api.names import GROUP
+from precision_api.fields import LabelKey
+from precision_api.names import DEFAULT_POOL_LABEL, GROUP
 from precision_api.profile import ProfileSpec, Toleration
 from precision_api.schema import Document, Name, StringMap
 
@@ -36,6 +37,11 @@ class AgentDefaults(Document):
     scheduler_name: Name | None = Field(None, description="Scheduler of agent pods. null: the cluster's default.")
     pod_labels: Marks = Field({}, description="Labels of agent pods and their Jobs, such as a policy asks for.")
     pod_annotations: Marks = Field({}, description="Annotations of agent pods.")
+    flavor_labels: tuple[LabelKey, ...] = Field(
+        (DEFAULT_POOL_LABEL,),
+        max_length=16,
+        description="Labels of a node that agent pods ask for beside its name: Kueue chooses a flavor by them.",
+    )
     run_as_user: Identifier | None = Field(65532, description="User of agent pods. null: the cluster chooses it.")
     run_as_group: Identifier | None = Field(65532, description="Group of agent pods. null: the cluster chooses it.")
     fs_group: Identifier | None = Field(None, description="Group that owns the volumes of agent pods.")

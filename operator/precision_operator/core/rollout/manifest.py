@@ -160,7 +160,7 @@ def _pod(
         "serviceAccountName": settings.agent_service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "affinity": {"nodeAffinity": _on_node(facts.name)},
+        "affinity": {"nodeAffinity": _on_node(facts, settings.agent_defaults.flavor_labels)},
         "tolerations": _tolerations(agent.tolerations, profile.spec.target.cordoned == "Include"),
         "securityContext": _pod_security(settings),
         "containers": [_container(agent, image, document)],
@@ -187,9 +187,16 @@ def _pod_security(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _on_node(name: str) -> dict[str, Any]:
-    """Affinity to one node. Never spec.nodeName: that goes past the scheduler, and so past whoever holds the GPUs."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+def _on_node(facts: NodeFacts, flavor_labels: tuple[str, ...]) -> dict[str, Any]:
+    """Affinity to one node. Never spec.nodeName: that goes past the scheduler, and so past whoever holds the GPUs.
+
+    Kueue chooses a Job's flavor by label expressions alone, and then adds that flavor's labels to the pod: so the
+    node's own values of `flavor_labels` stand beside its name.
+    """
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [facts.name]}]}
+    known = [key for key in flavor_labels if key in facts.labels]
+    if known:
+        term["matchExpressions"] = [{"key": key, "operator": "In", "values": [facts.labels[key]]} for key in known]
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 
