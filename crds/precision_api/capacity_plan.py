@@ -63,6 +63,12 @@ class PlanFleet(Document):
     )
 
 
+_PLUS_MINUS = (
+    'How far off it may be, as a share of it, either way, nine times in ten, for example "0.03". Default: {}, and told '
+    "so."
+)
+
+
 class ScalingPoint(Document):
     """How much of the sum of its nodes' rates a job keeps, at one size."""
 
@@ -71,6 +77,7 @@ class ScalingPoint(Document):
         None, description="Recipe that it holds for. Default: all that have no points of their own."
     )
     efficiency: Share = Field(description='Share that is kept at this size, for example "0.92".')
+    plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
 
 
 class JobRate(Document):
@@ -82,6 +89,7 @@ class JobRate(Document):
     tokens_per_second_per_gpu: Positive = Field(
         alias="tokensPerSecondPerGPU", description="Tokens per second of one GPU of the job."
     )
+    plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
     watts_per_gpu: Positive | None = Field(None, alias="wattsPerGPU", description="Mean draw of one GPU, if measured.")
     source: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="Who measured it, and where.")
 
@@ -92,7 +100,7 @@ class PlanPool(Document):
     name: ShortText = Field(description="Pool as reports name it, or the name of a pool that is described here alone.")
     product: ShortText | None = Field(None, description="GPU product of a pool that has no reports.")
     nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Nodes to plan with. Default: those with a usable result; more are assumed to be like them."
+        None, description="Nodes to plan with. Default: those with a usable result. Of others, some may be slow."
     )
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         None, alias="gpusPerNode", description="GPUs of a node, for a pool that has no reports."
@@ -116,6 +124,7 @@ class PlanPool(Document):
         (), max_length=16, description="Measured rates of whole jobs; they come before rates of nodes."
     )
     goodput: Share | None = Field(None, description="Share of time that jobs make progress. Default: the plan's.")
+    goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
     dollars_per_gpu_hour: Positive | None = Field(
         None, alias="dollarsPerGPUHour", description="Price of a GPU hour. Left out: no cost is given."
     )
@@ -185,6 +194,7 @@ class PlanJob(Document):
         (), max_length=16, description="Jobs that must have ended before; all others run at once from the start."
     )
     goodput: Share | None = Field(None, description="Share of time that it makes progress. Default: the pool's.")
+    goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
@@ -257,7 +267,11 @@ class PlanSpec(Document):
         description="What to make small, in order: cost, time (end of the last job), energy; each within the gap. "
         "Default: cost where every job has a deadline and every pool a price, else time.",
     )
-    goodput: Share | None = Field(None, description="Share of time that jobs make progress. Default: 1, and told so.")
+    goodput: Share | None = Field(
+        None,
+        description="Share of time that jobs make progress. Default: 1 with a band down to 0.9, and told so.",
+    )
+    goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
     pools: tuple[PlanPool, ...] = Field((), max_length=MAX_POOLS, description="Prices, scaling and further pools.")
     power: PlanPower = Field(PlanPower(), description="Electricity.")
     budget: PlanBudget = Field(PlanBudget(), description="Most that all jobs together may take.")
@@ -273,7 +287,7 @@ class PlanDays(StatusDocument):
 
     low: Decimal = Field(description="Days if all goes well.")
     mid: Decimal = Field(description="Days expected.")
-    high: Decimal = Field(description="Days if it goes badly; deadlines are promised by it.")
+    high: Decimal = Field(description="Days if it goes badly: nine in ten lie between low and high.")
 
 
 class JobPlan(StatusDocument):
@@ -295,7 +309,7 @@ class JobPlan(StatusDocument):
     tokens_per_joule: Decimal | None = Field(None, description="Tokens per joule of facility energy.")
     basis: Literal["measured", "predicted", "declared"] = Field(description="Where the rate comes from.")
     upper_bound: bool = Field(description="True: communication is not in the rate; the job will take longer.")
-    deadline: Literal["promised", "notPromised", "none"] = Field(description="Whether the deadline is promised.")
+    deadline: Literal["promised", "notPromised", "none"] = Field(description="promised: it is kept nine times in ten.")
     binding: ShortText | None = Field(None, description="What keeps the job from being better.")
     source: Text = Field(description="What the rate was taken from.")
 

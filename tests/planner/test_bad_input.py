@@ -65,9 +65,9 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "give a model",
     ),
     "a model that is too far": (
-        {"jobs": [job(workload={"preset": "llama3.1-405b"})]},
+        {"jobs": [job(workload={"preset": "llama3-8b", "sequenceLength": 131072, "microBatchSize": 1})]},
         "spec.jobs[train]",
-        "too far to predict",
+        "too far from 8192",
     ),
     "a rate of zero": (
         {"pools": [{"name": "own", "nodes": 1, "gpusPerNode": 8, "jobRates": [RATE]}]},

@@ -159,7 +159,7 @@ def _job(answer: Answer, slot: Slot, paid: Mapping[str, float]) -> JobPlan:
 
 
 def _deadline(answer: Answer, slot: Slot) -> str:
-    """promised where the band's high end of it, and of all that it waits for, ends in time, and no rate is a bound."""
+    """promised where it, and all that it waits for, end in time nine times in ten, and no rate is an upper bound."""
     job = slot.option.job
     if job.deadline_days is None:
         return "none"
@@ -174,7 +174,7 @@ def _deadline(answer: Answer, slot: Slot) -> str:
             waiting += by_name[name].option.job.after
     if any(by_name[name].option.source.upper_bound for name in chain):
         return "notPromised"
-    careful = schedule(answer.solution.chosen, answer.terms.limits, lambda option: option.days_high)
+    careful = schedule(answer.solution.chosen, answer.terms.limits, lambda option: option.deadline_days)
     late = careful is None or ends(careful)[job.name] > job.deadline_days * (1 + SLACK)
     return "notPromised" if late else "promised"
 

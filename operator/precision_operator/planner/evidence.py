@@ -98,6 +98,8 @@ class CandidatePool:
     """Nodes by rack or NVLink domain, where labels name it."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """Results (node and recipe) that were refused, by why."""
+    refused_recipes: frozenset[Recipe] = frozenset()
+    """Recipes of which a result was refused: they were tried here, so nothing is predicted of them."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -203,10 +205,11 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     gpus = max(sizes, key=lambda size: (sizes[size], size), default=1)
     alike = [node for node in facts.nodes if node.gpus == gpus]
     refused: Counter[str] = Counter()
+    refused_recipes: set[Recipe] = set()
     rows: dict[Key, dict[str, _Row]] = {}
     for node in alike:
         for result in node.results:
-            _take(node, result, terms, now, rows, refused)
+            refused_recipes |= _take(node, result, terms, now, rows, refused)
     slow = _unjudged_slow(facts)
     samples = {
         key: _sample(list(found.values()), workloads[key[0]], key[1], terms, slow)
@@ -232,6 +235,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         terms=own,
         racks=_racks(racks, planned - counted),
         refused=dict(refused),
+        refused_recipes=frozenset(refused_recipes),
         notes=tuple(_notes(facts, planned, gpus, sizes, counted, sum(racks.values()))),
     )
 
@@ -257,7 +261,7 @@ def _notes(
     if others:
         yield f"{others} nodes with other than {gpus} GPUs are left out"
     if counted and planned > counted:
-        yield f"{planned} nodes are planned with, {counted} have a usable result: the others count as like them"
+        yield f"{planned} nodes are planned with, {counted} have a usable result"
     if 0 < labelled < counted:
         yield f"{counted - labelled} nodes have no rack label: blocks of several nodes are not placed there"
     if counted == 1:
@@ -271,10 +275,14 @@ def _take(
     now: datetime,
     rows: dict[Key, dict[str, _Row]],
     refused: Counter[str],
-) -> None:
-    """Put a node's usable figures into `rows` (the newest one where profiles overlap), and count the others."""
+) -> set[Recipe]:
+    """Put a node's usable figures into `rows` (the newest one where profiles overlap), count the others; their recipes.
+
+    A figure that is merely old, or was made by a machine that nobody measured, says nothing against a recipe.
+    """
+    found: set[Recipe] = set()
     if terms.profiles and result.profile not in terms.profiles:
-        return
+        return found
     age = (now - parse_time(result.finished_at)).total_seconds() / 86_400
     common = _doubts(result, age, terms)
     for rate in result.rates:
@@ -284,6 +292,8 @@ def _take(
             continue
         if hard is not None:
             refused[hard] += node.count
+            if hard in ("fallback", "unverified"):
+                found.add(rate.recipe)
             continue
         row = _Row(
             node, result, rate, rate.synchronous_tokens_per_second / (result.gpus or node.gpus), age, tuple(doubts)
@@ -292,6 +302,7 @@ def _take(
         before = held.get(node.name)
         if before is None or before.days > age:
             held[node.name] = row
+    return found
 
 
 def _doubts(result: ResultFacts, age: float, terms: Terms) -> list[str]:

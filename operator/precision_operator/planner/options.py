@@ -44,7 +44,7 @@ class Option:
     dollars: float | None
     """All money, as if nothing were paid for already."""
     deadline_days: float
-    """What a deadline is held against: the high end of the band, or the middle where nothing can be promised."""
+    """What a deadline is held against: days that suffice nine times in ten; the middle where nothing is promised."""
     burden: tuple[float, ...]
     """GPUs, watts, GPU hours, dollars, energy: what it takes of every limit."""
 
@@ -128,10 +128,10 @@ class _Dish:
 
     @property
     def burden(self) -> tuple[float, float, float]:
-        """Seconds and joules of a token, and seconds at the low end of the band."""
+        """Seconds of a token by the middle and as promised, and joules of a token."""
         rate = self.speed.tokens_per_second
         joules = math.inf if self.electric.mean is None else self.electric.mean * self.gpus / rate
-        return 1 / rate, 1 / self.speed.low, joules
+        return 1 / rate, 1 / self.speed.promised, joules
 
 
 Menu = tuple[tuple[_Dish, ...], Mapping[str, str]]
@@ -148,7 +148,16 @@ def _offer(pools: Sequence[CandidatePool], job: JobTerms, terms: Terms, menus: M
     for pool in pools:
         if not _may_use(job, pool):
             continue
-        asked = pool.name, job.target.key, job.recipes, job.min_gpus, job.max_gpus, job.block_gpus, job.goodput
+        asked = (
+            pool.name,
+            job.target.key,
+            job.recipes,
+            job.min_gpus,
+            job.max_gpus,
+            job.block_gpus,
+            job.goodput,
+            job.recipes_named,
+        )
         if asked not in menus:
             menus[asked] = _menu(pool, job, terms, every)
         dishes, missing = menus[asked]
@@ -169,7 +178,7 @@ def _menu(pool: CandidatePool, job: JobTerms, terms: Terms, every: bool) -> Menu
     wanted = _sizes(pool, job, every)
     if isinstance(wanted, str):
         return (), {pool.name: wanted}
-    for recipe, source in sources(pool, job.target, sorted(job.recipes)).items():
+    for recipe, source in sources(pool, job.target, sorted(job.recipes), job.recipes_named).items():
         if isinstance(source, str):
             refusals[f"{pool.name} {recipe}"] = source
             continue
@@ -311,6 +320,6 @@ def _option(job: JobTerms, dish: _Dish, terms: Terms) -> Option:
         gpu_dollars_per_hour=of_gpus,
         power_dollars=electricity,
         dollars=dollars,
-        deadline_days=middle if dish.source.upper_bound else slowest,
+        deadline_days=middle if dish.source.upper_bound else days(job.tokens, made.promised),
         burden=(dish.gpus, watts or 0.0, dish.gpus * hours, dollars or 0.0, energy or 0.0),
     )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from precision_api.capacity_plan import Objective, PlanSpec
+from precision_operator.planner.assumptions import assumptions
 from precision_operator.planner.conflict import Conflict, conflict
 from precision_operator.planner.every_size import with_every_size
 from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, pools
@@ -162,8 +163,7 @@ def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | Non
         )
     if any(slot.option.source.basis == "predicted" for slot in slots):
         yield "predicted rates are not measured: profile that workload for a narrower band"
-    if read.goodput is None and any(s.option.speed.goodput == 1 for s in slots):
-        yield "goodput is not given: failures, checkpoints and restarts are counted as nothing"
+    yield from assumptions(slots, read)
     if slots and not any(read.overhead.values()):
         yield "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone"
     if slots and read.pue is None:

@@ -1,65 +1,32 @@
-"""A workload that nobody measured, from one that was: equal model FLOP/s (equal MFU), shifted, and with a band.
+"""A rate that nobody measured, from one that was: another recipe of the same workload, or another model of the class.
 
-Equal MFU is biased: a larger model reaches more of the peak, since its matrices are larger. Known of the errors, from
-one published release of training rates, 70B to 405B (5.6 x the FLOPs per token), are two ranges (KNOWN_ERRORS, at most
-seven pairs: product x recipe; the pairs themselves are not in this repository): 8-14 % low in most, 23-26 % low once,
-never high. The prediction is shifted by the median error, as a power of the ratio of FLOPs per token, and its band ends
-a margin beyond the extremes of the ranges (`fitted`). The band is called an 80 % band: left out of the fit, six of
-seven lie within (86 %; the one that stands alone does not), and the extremes of seven alone promise 6 / 8. More rows
-may narrow it or prove it wrong: nothing was fitted to rows that are not named here. Smaller models are the mirror
-image.
+What a step is worth, and its band, comes from published pairs (`laws`). One respect at a time: another model in another
+recipe is refused, since two steps in a row were never held against anything published.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
 
 from precision_api.recipes import Recipe
 from precision_api.shapes import Gemm, step_shape_problems
 from precision_api.workload import ModelSpec
 from precision_operator.planner.fleet import WorkloadFacts
+from precision_operator.planner.laws import MODEL_FACTOR, Predicted, model_band, published_recipes
+from precision_operator.planner.published import Kind, described
 
-KNOWN_RATIO = 5.6
-"""FLOPs per token of Llama 3.1 405B over 70B at 8,192 tokens: where the errors are known."""
-KNOWN_ERRORS: tuple[tuple[float, float, int], ...] = ((0.08, 0.14, 6), (0.23, 0.26, 1))
-"""(least, most, number of pairs) by which equal MFU is low, relative to what is real.
-
-docs/planner.md, "Workloads that were not measured". The ranges are known; the numbers are not ("most", "once"): seven
-is the number of published rows of 405B."""
-COVERAGE = 0.80
-"""How often a prediction's band is meant to hold what is real."""
-MARGIN = 1.05
-"""The band ends this factor beyond the extremes: about the half-width of the range of most errors (1.034), and more."""
-LEAST_SHARE = 0.35
-"""Part of the band that stays when models are nearly the same: other widths, depths and sequence lengths."""
-FARTHEST_RATIO = 10.0
-"""FLOPs per token may differ by so much, either way: twice the (logarithmic) step for which errors are known is too
-far; 8B to 70B is 8.7, 8B to 405B is 49."""
+FARTHEST_RATIO: Mapping[Kind, float] = {
+    "dense": 50.0,
+    "mixture of experts": 12.0,
+    "hybrid mixture of experts": 12.0,
+}
+"""FLOPs per token may differ by so much, either way: the farthest published pairs are 8B to 405B (49 x) and Qwen3 30B
+to DeepSeek-V3 (11 x)."""
 FARTHEST_SEQUENCE = 4.0
-
-
-def pairs_of(errors: Sequence[tuple[float, float, int]]) -> list[tuple[float, float]]:
-    """(least, most) of each pair, as real / equal MFU: a range of several is cut in equal parts, one for each pair."""
-    found = []
-    for least, most, number in errors:
-        part = (most - least) / number
-        found += [(1 / (1 - least - i * part), 1 / (1 - least - (i + 1) * part)) for i in range(number)]
-    return found
-
-
-def fitted(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """(shift, low, high) of real / equal MFU: the median of the pairs' middles, and the band of what is left."""
-    shift = median((low + high) / 2 for low, high in pairs)
-    least, most = min(low for low, _ in pairs), max(high for _, high in pairs)
-    return shift, least / shift / MARGIN, most / shift * MARGIN
-
-
-KNOWN_SHIFT, KNOWN_LOW, KNOWN_HIGH = fitted(pairs_of(KNOWN_ERRORS))
-"""Of one step of KNOWN_RATIO."""
+UNKNOWN_CLASS: Kind = "mixture of experts"
+"""Of a job that gives parameters alone: the class with the wider band stands for one that is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,47 +43,64 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Factor from the measured tokens/s to the predicted ones, and the band (COVERAGE) of what is real over it."""
+    """Factor from the measured tokens/s to the predicted ones, and the 90 % band of what is real over that."""
 
     factor: float
     low: float
     high: float
+    pairs: int = 0
+    """Published pairs behind it."""
+
+    @property
+    def width(self) -> float:
+        """High over low."""
+        return self.high / self.low
 
 
 def transfer(measured: WorkloadFacts, wanted: Target) -> Transfer | str:
-    """How `wanted` follows from `measured`, or why it doesn't."""
+    """How `wanted` follows from `measured` in the same recipe, or why it doesn't."""
     if measured.flops_per_token is None:
         return f"{measured.name} was measured as explicit shapes, which tell nothing of a model"
-    refusal = _too_far(measured, wanted)
-    if refusal:
+    band = _class_band(measured, wanted)
+    refusal = band if isinstance(band, str) else _too_far(measured, wanted)
+    if isinstance(band, str) or refusal:
         return refusal
-    ratio = wanted.flops_per_token / measured.flops_per_token
-    steps = math.log(ratio) / math.log(KNOWN_RATIO)
-    width = max(abs(steps), LEAST_SHARE) * (1.5 if wanted.model is None else 1.0)
-    low, high = KNOWN_LOW**width, KNOWN_HIGH**width
-    if steps < 0:
-        low, high = 1 / high, 1 / low
-    return Transfer(KNOWN_SHIFT**steps / ratio, low, high)
+    return Transfer(measured.flops_per_token / wanted.flops_per_token, band.low, band.high, band.pairs)
+
+
+def _class_band(measured: WorkloadFacts, wanted: Target) -> Predicted | str:
+    if measured.model is None or wanted.model is None:
+        widest = MODEL_FACTOR[UNKNOWN_CLASS]
+        return Predicted(1.0, 1 / widest, widest, 0)
+    found = model_band(described(measured.model), described(wanted.model))
+    return f"{wanted.name} can't be predicted from {measured.name}: {found}" if isinstance(found, str) else found
+
+
+def recipe_transfer(wanted: Target, measured: Recipe, recipe: Recipe) -> Transfer | str:
+    """How the rate of `wanted` in `recipe` follows from its rate in `measured`, or why it doesn't."""
+    if wanted.model is None:
+        return f"{recipe} can't be predicted from {measured}: the job gives no model, so its matrices are not known"
+    found = published_recipes().predicted(described(wanted.model), (measured, recipe))
+    if isinstance(found, str):
+        return f"{recipe} can't be predicted from {measured}: {found}; profile it"
+    return Transfer(found.ratio, found.low / found.ratio, found.high / found.ratio, found.pairs)
 
 
 def _too_far(measured: WorkloadFacts, wanted: Target) -> str:
-    ratio = wanted.flops_per_token / (measured.flops_per_token or math.inf)
-    if max(ratio, 1 / ratio) > FARTHEST_RATIO:
+    """Why a step within the class is larger than any published one; empty where it is not."""
+    ratio = wanted.flops_per_token / (measured.flops_per_token or 1.0)
+    known = measured.model or wanted.model
+    most = FARTHEST_RATIO[described(known).kind if known is not None else UNKNOWN_CLASS]
+    if max(ratio, 1 / ratio) > most:
         return (
             f"{wanted.name} takes {ratio:.3g} x the FLOPs per token of {measured.name}: too far to predict "
-            f"(at most {FARTHEST_RATIO:g} x either way)"
+            f"(at most {most:g} x either way)"
         )
-    if measured.model is not None and wanted.model is not None and _experts(measured.model) != _experts(wanted.model):
-        return f"one of {measured.name} and {wanted.name} is a mixture of experts: nothing is known of that step"
     if measured.sequence_length and wanted.sequence_length:
         longer = wanted.sequence_length / measured.sequence_length
         if max(longer, 1 / longer) > FARTHEST_SEQUENCE:
             return f"sequences of {wanted.sequence_length} tokens are too far from {measured.sequence_length}"
     return ""
-
-
-def _experts(model: ModelSpec) -> bool:
-    return model.moe is not None
 
 
 @lru_cache(maxsize=4096)

@@ -5,36 +5,44 @@
 
 t is the median synchronous rate of a GPU. A measured rate of a whole job stands for t x scaling x straggler.
 
-The band is meant to hold nine times in ten. Three parts, each as a factor on the rate: the measurement (the median
-node's 95 % half-width x 1.645 / 1.96, not divided by the nodes' number, since nodes share method and sensor), the
-prediction (its own 80 % band: what is predicted promises no more), the draw of nodes (5 % and 95 % quantiles of the
-slowest node). They are taken as independent: their logarithms are added in quadrature, below and above the middle
-apart.
+The band is meant to hold nine times in ten (`bands`): the measurement (the median node's 95 % half-width x 1.645 /
+1.96, not divided by the nodes' number, since nodes share method and sensor), the prediction, the draw of nodes and how
+many of them nobody has measured, and what a user declares. `promised` is the rate that is reached or passed nine times
+in ten: deadlines are planned with it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
-from precision_api.recipes import Recipe
+from precision_api.products import part
+from precision_api.recipes import Recipe, support
 from precision_api.stats import Z_975
+from precision_operator.planner.bands import (
+    JOB_RATE_PLUS_MINUS,
+    SCALING_PLUS_MINUS,
+    Z_95,
+    Part,
+    combined,
+    goodput_part,
+    plus_minus,
+)
 from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, Sample
 from precision_operator.planner.fleet import WorkloadFacts
-from precision_operator.planner.predict import Target, Transfer, shape_problem, transfer
+from precision_operator.planner.predict import Target, Transfer, recipe_transfer, shape_problem, transfer
 from precision_operator.planner.quantities import SECONDS_PER_DAY, age
-from precision_operator.planner.straggler import Straggler, fastest, straggler, stretched
-from precision_operator.planner.terms import JobRateTerms, JobTerms, Terms
+from precision_operator.planner.straggler import Straggler, fastest, sampled, straggler, stretched
+from precision_operator.planner.terms import Goodput, JobRateTerms, JobTerms, Terms
 
-Z_95 = 1.6448536269514722
-"""Two-sided 90 %."""
 NOT_MEASURED = "was not measured here"
 Basis = Literal["measured", "predicted", "declared"]
 WHOLE = Transfer(1.0, 1.0, 1.0)
-ALONE = Straggler(1.0, 1.0, 1.0, 1.0)
+ALONE = Straggler(1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 def days(tokens: float, tokens_per_second: float) -> float:
@@ -44,7 +52,10 @@ def days(tokens: float, tokens_per_second: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A job's rate at one size: tokens/s, its 90 % band, and its factors."""
+    """A job's rate at one size: tokens/s, its 90 % band, its factors, and what the band is made of.
+
+    `promised` is reached or passed nine times in ten.
+    """
 
     tokens_per_second: float
     low: float
@@ -52,6 +63,8 @@ class Speed:
     straggler: float
     scaling: float
     goodput: float
+    promised: float
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,7 @@ class Source:
     text: str
     sample: Sample | None = None
     job_rate: JobRateTerms | None = None
-    speeds: dict[tuple[int, float, bool], Speed | str] = field(default_factory=dict, compare=False, repr=False)
+    speeds: dict[tuple[int, Goodput | None, bool], Speed | str] = field(default_factory=dict, compare=False, repr=False)
     """Rates that were worked out, by GPUs, goodput and placement: jobs of one workload share them."""
 
     @property
@@ -80,12 +93,14 @@ class Source:
         return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe)
 
 
-def sources(pool: CandidatePool, wanted: Target, recipes: Iterable[Recipe]) -> Mapping[Recipe, Source | str]:
-    """By recipe: the best source in this pool, or why there is none."""
-    return {recipe: _source(pool, wanted, recipe) for recipe in recipes}
+def sources(
+    pool: CandidatePool, wanted: Target, recipes: Iterable[Recipe], named: bool = False
+) -> Mapping[Recipe, Source | str]:
+    """By recipe: the best source in this pool, or why there is none; `named`: whether the job names its recipes."""
+    return {recipe: _source(pool, wanted, recipe, named) for recipe in recipes}
 
 
-def _source(pool: CandidatePool, wanted: Target, recipe: Recipe) -> Source | str:
+def _source(pool: CandidatePool, wanted: Target, recipe: Recipe, named: bool) -> Source | str:
     """Measured comes before predicted, a whole job's rate before those of nodes."""
     problem = shape_problem(wanted, recipe)
     if problem:
@@ -97,34 +112,73 @@ def _source(pool: CandidatePool, wanted: Target, recipe: Recipe) -> Source | str
     sample = pool.samples.get((wanted.key, recipe))
     if sample is not None:
         return _of_sample(pool, sample, WHOLE, "measured", _told(sample))
-    return _predicted(pool, wanted, recipe, declared)
+    return _predicted(pool, wanted, recipe, declared, named)
 
 
-def _predicted(pool: CandidatePool, wanted: Target, recipe: Recipe, declared: Sequence[JobRateTerms]) -> Source | str:
-    """From the workload that is nearest in FLOPs per token."""
-    found: list[tuple[float, str, Source]] = []
+def _predicted(
+    pool: CandidatePool, wanted: Target, recipe: Recipe, declared: Sequence[JobRateTerms], named: bool
+) -> Source | str:
+    """By the narrowest band: from another model in this recipe, or, where the job names it, from another recipe."""
+    found: list[tuple[float, float, str, Source]] = []
     refusals: list[str] = []
-    for rate in declared:
-        step = transfer(_facts(rate.target), wanted)
+    for step, key, made in [
+        *_other_models(pool, wanted, recipe, declared),
+        *_other_recipes(pool, wanted, recipe, named),
+    ]:
         if isinstance(step, str):
             refusals.append(step)
         else:
-            text = f"predicted by equal MFU from {rate.target.name}; job rate at {rate.gpus} GPUs: {rate.source}"
-            source = _of_job(pool, rate, step, "predicted", text)
-            found.append((abs(math.log(wanted.flops_per_token / rate.target.flops_per_token)), rate.target.key, source))
-    for (key, measured), sample in sorted(pool.samples.items()):
-        if measured != recipe:
-            continue
-        step = transfer(sample.workload, wanted)
-        if isinstance(step, str):
-            refusals.append(step)
-            continue
-        text = f"predicted by equal MFU from {sample.workload.name}; {_told(sample)}"
-        distance = abs(math.log(wanted.flops_per_token / (sample.workload.flops_per_token or 1.0)))
-        found.append((distance, key, _of_sample(pool, sample, step, "predicted", text)))
+            source = made(step)
+            found.append((step.width, abs(math.log(step.factor)), key, source))
     if not found:
         return refusals[0] if refusals else _absent(pool, recipe)
-    return min(found, key=lambda item: item[:2])[2]
+    return min(found, key=lambda item: item[:3])[3]
+
+
+_Way = tuple[Transfer | str, str, Callable[[Transfer], Source]]
+"""A step (or why there is none), what it starts from, and the source that it makes."""
+
+
+def _other_models(
+    pool: CandidatePool, wanted: Target, recipe: Recipe, declared: Sequence[JobRateTerms]
+) -> Iterator[_Way]:
+    for rate in declared:
+        yield (
+            transfer(_facts(rate.target), wanted),
+            rate.target.key,
+            partial(_from_job, pool, rate, f"predicted by equal FLOP/s from {rate.target.name}"),
+        )
+    for (key, measured), sample in sorted(pool.samples.items()):
+        if measured == recipe:
+            text = f"predicted by equal FLOP/s from {sample.workload.name}"
+            yield transfer(sample.workload, wanted), key, partial(_from_sample, pool, sample, recipe, text)
+
+
+def _other_recipes(pool: CandidatePool, wanted: Target, recipe: Recipe, named: bool) -> Iterator[_Way]:
+    """Of the same workload. A recipe that was measured and refused here, or that the product can't run, is not one."""
+    known = part(pool.product)
+    if not named or recipe in pool.refused_recipes or known is None or support(recipe, known.compute) is None:
+        return
+    for rate in pool.terms.job_rates:
+        if rate.recipe != recipe and rate.target.key == wanted.key:
+            text = f"predicted from {rate.recipe} by published pairs"
+            yield (
+                recipe_transfer(wanted, rate.recipe, recipe),
+                rate.recipe,
+                partial(_from_job, pool, replace(rate, recipe=recipe), text),
+            )
+    for (key, measured), sample in sorted(pool.samples.items()):
+        if measured != recipe and key == wanted.key:
+            text = f"predicted from {measured} by published pairs"
+            yield recipe_transfer(wanted, measured, recipe), measured, partial(_from_sample, pool, sample, recipe, text)
+
+
+def _from_job(pool: CandidatePool, rate: JobRateTerms, text: str, step: Transfer) -> Source:
+    return _of_job(pool, rate, step, "predicted", f"{text}; job rate at {rate.gpus} GPUs: {rate.source}")
+
+
+def _from_sample(pool: CandidatePool, sample: Sample, recipe: Recipe, text: str, step: Transfer) -> Source:
+    return replace(_of_sample(pool, sample, step, "predicted", f"{text}; {_told(sample)}"), recipe=recipe)
 
 
 def _facts(wanted: Target) -> WorkloadFacts:
@@ -186,7 +240,7 @@ def _of_sample(pool: CandidatePool, sample: Sample, step: Transfer, basis: Basis
     )
 
 
-def speed(source: Source, gpus: int, goodput: float, place_fastest: bool) -> Speed | str:
+def speed(source: Source, gpus: int, goodput: Goodput | None, place_fastest: bool) -> Speed | str:
     """The rate of a job on `gpus` GPUs, or why it can't have that size."""
     asked = gpus, goodput, place_fastest
     if asked not in source.speeds:
@@ -194,20 +248,45 @@ def speed(source: Source, gpus: int, goodput: float, place_fastest: bool) -> Spe
     return source.speeds[asked]
 
 
-def _speed(source: Source, gpus: int, goodput: float, place_fastest: bool) -> Speed | str:
+def _speed(source: Source, gpus: int, goodput: Goodput | None, place_fastest: bool) -> Speed | str:
     kept = _scaling(source, gpus)
     if isinstance(kept, str):
         return kept
     slow = _slowest(source, gpus, place_fastest)
-    middle = gpus * source.per_gpu * kept * slow.days * goodput
-    noise = source.half_width * Z_95 / Z_975
-    below = _quadrature(1 - noise, source.step.low, slow.low / slow.days)
-    above = _quadrature(1 + noise, source.step.high, slow.high / slow.days)
-    return Speed(middle, middle * math.exp(-below), middle * math.exp(above), slow.days, kept, goodput)
+    progress = 1.0 if goodput is None else goodput.share
+    middle = gpus * source.per_gpu * kept * slow.days * progress
+    parts = tuple(_parts(source, gpus, goodput, slow))
+    band = combined(parts)
+    return Speed(
+        tokens_per_second=middle,
+        low=middle * band.low,
+        high=middle * band.high,
+        straggler=slow.days,
+        scaling=kept,
+        goodput=progress,
+        promised=middle * band.promised,
+        parts=parts,
+    )
 
 
-def _quadrature(*factors: float) -> float:
-    return math.sqrt(sum(math.log(factor) ** 2 for factor in factors))
+def _parts(source: Source, gpus: int, goodput: Goodput | None, slow: Straggler) -> Iterator[Part]:
+    """Why the rate may be off. What jobs of one pool have in common they share."""
+    pool, rate = source.pool, source.job_rate
+    if rate is None:
+        yield plus_minus("measurement", source.half_width * Z_95 / Z_975, f"measurement {pool.name}")
+    else:
+        half = JOB_RATE_PLUS_MINUS if rate.plus_minus is None else rate.plus_minus
+        yield plus_minus("job rate", half, f"{rate.source} {rate.target.key}")
+    if source.basis == "predicted":
+        yield Part("prediction", source.step.low, source.step.high, f"{pool.product} {source.recipe} {source.text}")
+    if slow.low != slow.high:
+        factors = tuple(value / slow.days for value in slow.values)
+        yield Part("slow nodes", slow.low / slow.days, slow.high / slow.days, values=factors)
+    if pool.terms.scaling_of(source.recipe) and (gpus > pool.gpus_per_node if rate is None else gpus != rate.gpus):
+        own = pool.terms.scaling_plus_minus
+        yield plus_minus("scaling", SCALING_PLUS_MINUS if own is None else own, f"scaling {pool.name}")
+    share = None if goodput is None else goodput.share
+    yield goodput_part(share, None if goodput is None else goodput.plus_minus, f"goodput {pool.name}")
 
 
 def _scaling(source: Source, gpus: int) -> float | str:
@@ -248,14 +327,18 @@ def _slowest(source: Source, gpus: int, place_fastest: bool) -> Straggler:
     nodes = -(-gpus // source.pool.gpus_per_node)
     asked = max(source.pool.nodes, len(sample.quiet)), nodes, place_fastest
     if asked not in sample.factors:
-        ordered = stretched(sample.quiet, asked[0])
-        sample.factors[asked] = (fastest if place_fastest else straggler)(ordered, sample.reference, nodes)
+        sample.factors[asked] = _drawn(sample, *asked)
     return sample.factors[asked]
 
 
-def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> float:
-    """The share of time that the job makes progress: its own, its pool's, the plan's, else all of it."""
-    for value in (job.goodput, pool.terms.goodput, terms.goodput):
-        if value is not None:
-            return value
-    return 1.0
+def _drawn(sample: Sample, nodes: int, chosen: int, place_fastest: bool) -> Straggler:
+    if place_fastest:
+        return fastest(stretched(sample.quiet, nodes), sample.reference, chosen)
+    if nodes > len(sample.quiet):
+        return sampled(sample.quiet, sample.reference, nodes, chosen)
+    return straggler(sample.quiet, sample.reference, chosen)
+
+
+def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:
+    """The share of time that the job makes progress: its own, its pool's, the plan's; None where none is given."""
+    return job.goodput or pool.terms.goodput or terms.goodput

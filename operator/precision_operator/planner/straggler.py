@@ -9,6 +9,10 @@ noise would look 2.8 % slow. So the noise is removed first. Rates are cut into g
 make one of their own) wherever that explains them better by more than it costs, a normal law for each. A group that
 scatters no more than the noise becomes one value; another is drawn together until its spread is what noise leaves. What
 is lost: a few nodes that are slow by less than about four noise widths can't be told from noise, and count as equal.
+
+Where only a part of the pool was measured, slow nodes are met that nobody has seen. Their share follows from how many
+were seen (Jeffreys' prior: half a node among one more than were measured), how slow they are from those that were seen
+and, counted as one more, from SLOW_NODE_PRIOR.
 """
 
 from __future__ import annotations
@@ -25,18 +29,31 @@ SIGNIFICANT = 3.2
 """Standard errors by which a group's variance must pass the noise's before any of it counts as real."""
 NEGLIGIBLE = 1e-6
 """Noise that nothing has to be done about; its square still is a number."""
-LOW, HIGH = 0.05, 0.95
-"""Ends of the band of what the slowest node may be: nine draws in ten lie between."""
+LOW, PROMISED, HIGH = 0.05, 0.10, 0.95
+"""Ends of the band of what the slowest node may be, nine draws in ten lie between; and what nine in ten pass."""
+VALUES = 40
+"""Equally likely values that stand for what the slowest node may be."""
+SLOW_BELOW = 0.95
+"""Of the reference rate: slower nodes are a kind of their own where not all nodes were measured."""
+SLOW_NODE_PRIOR = (0.05, 0.35)
+"""A slow node that nobody has seen is slower by a share between these, all equally likely."""
+_LEVELS = 30
+_SHARES = np.geomspace(1e-6, 0.999, 400)
 
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """Relative to the reference rate: `days` makes days right, `rate` is the mean rate, low and high a 90 % band."""
+    """Relative to the reference rate: `days` makes days right, `rate` is the mean rate, low and high a 90 % band.
+
+    Nine draws in ten pass `promised`; `values` are VALUES equally likely ones, ascending.
+    """
 
     days: float
     rate: float
     low: float
     high: float
+    promised: float
+    values: tuple[float, ...] = ()
 
 
 def quiet(rates: Rates, noise: float) -> Rates:
@@ -109,18 +126,66 @@ def chances(nodes: int, chosen: int) -> Rates:
 def straggler(ordered: Rates, reference: float, chosen: int) -> Straggler:
     """The factor of a job on `chosen` nodes drawn from those with the rates `ordered` (ascending, noise removed)."""
     weights = chances(len(ordered), chosen)
-    slowest = ordered[: len(weights)] / reference
+    return _of_law(ordered[: len(weights)] / reference, weights)
+
+
+def _of_law(slowest: Rates, weights: Rates) -> Straggler:
+    """`slowest` ascending, with the chance of each."""
     sums = np.cumsum(weights)
-    ends = [float(slowest[min(int(np.searchsorted(sums, share)), len(slowest) - 1)]) for share in (LOW, HIGH)]
+
+    def quantile(share: float) -> float:
+        return float(slowest[min(int(np.searchsorted(sums, share)), len(slowest) - 1)])
+
     return Straggler(
-        days=float(1 / np.sum(weights / slowest)), rate=float(np.sum(weights * slowest)), low=ends[0], high=ends[1]
+        days=float(1 / np.sum(weights / slowest)),
+        rate=float(np.sum(weights * slowest)),
+        low=quantile(LOW),
+        high=quantile(HIGH),
+        promised=quantile(PROMISED),
+        values=tuple(quantile((i + 0.5) / VALUES) for i in range(VALUES)),
     )
+
+
+def sampled(ordered: Rates, reference: float, nodes: int, chosen: int) -> Straggler:
+    """The factor of a job on `chosen` of `nodes` nodes, of which those with the rates `ordered` were measured."""
+    slow = ordered[ordered < SLOW_BELOW * reference] / reference
+    normal = ordered[len(slow) :]
+    weights = chances(nodes, chosen)
+    usual = stretched(normal, nodes)[: len(weights)] / reference
+    ends = np.linspace(1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0], _LEVELS + 1)
+    levels = np.unique(np.concatenate([slow, (ends[:-1] + ends[1:]) / 2]))
+    none = _none_slower(levels, slow, len(ordered), nodes, chosen)
+    met = np.concatenate([[1.0], none[:-1]]) - none
+    return _of_law(np.concatenate([levels, usual]), np.concatenate([met, none[-1] * weights]))
+
+
+def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: int) -> Rates:
+    """By level, the chance that no node at or below it is among the `chosen` ones; falling."""
+    seen = np.searchsorted(np.sort(slow), levels, side="right")
+    escaped = np.array([_escape(nodes, chosen, int(number)) for number in seen])
+    least, most = 1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0]
+    prior = np.clip((levels - least) / (most - least), 0.0, 1.0)
+    prior[-1] = 1.0
+    deeper = (seen + prior) / (len(slow) + 1)
+    logs = (len(slow) - 0.5) * np.log(_SHARES) + (measured - len(slow) - 0.5) * np.log1p(-_SHARES)
+    density = np.exp(logs - logs.max()) * _SHARES  # equal steps of the logarithm
+    unseen = chosen * (nodes - measured) / nodes
+    passed = (1 - _SHARES[None, :] * deeper[:, None]) ** unseen @ (density / density.sum())
+    return np.asarray(escaped * passed, dtype=np.float64)
+
+
+def _escape(nodes: int, chosen: int, marked: int) -> float:
+    """P(none of `marked` nodes is among `chosen` of `nodes`)."""
+    if marked > nodes - chosen:
+        return 0.0
+    left = math.lgamma(nodes - marked + 1) - math.lgamma(nodes - marked - chosen + 1)
+    return math.exp(left - math.lgamma(nodes + 1) + math.lgamma(nodes - chosen + 1))
 
 
 def fastest(ordered: Rates, reference: float, chosen: int) -> Straggler:
     """The factor where somebody places the job on the `chosen` fastest nodes: known, so there is no band."""
     slowest = float(ordered[len(ordered) - chosen] / reference)
-    return Straggler(slowest, slowest, slowest, slowest)
+    return Straggler(slowest, slowest, slowest, slowest, slowest)
 
 
 def stretched(ordered: Rates, nodes: int) -> Rates:

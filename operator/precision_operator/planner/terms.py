@@ -41,6 +41,16 @@ class JobRateTerms:
     per_gpu: float
     watts_per_gpu: float | None
     source: str
+    plus_minus: float | None = None
+    """Relative half-width of its 90 % band; None: not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Share of time that jobs make progress, and the relative half-width of its 90 % band where that is given."""
+
+    share: float
+    plus_minus: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +67,10 @@ class PoolTerms:
     scaling: tuple[tuple[int, float], ...] = ()
     """Of all recipes that have none of their own."""
     recipe_scaling: Mapping[Recipe, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    scaling_plus_minus: float | None = None
+    """Relative half-width of the efficiencies' 90 % band, the widest that is given."""
     job_rates: tuple[JobRateTerms, ...] = ()
-    goodput: float | None = None
+    goodput: Goodput | None = None
     dollars_per_gpu_hour: float | None = None
     price_includes_power: bool = False
     committed_gpu_hours: float = 0.0
@@ -88,7 +100,9 @@ class JobTerms:
     block_gpus: int | None
     priority: int
     after: tuple[str, ...]
-    goodput: float | None
+    goodput: Goodput | None
+    recipes_named: bool = False
+    """Whether the job names its recipes: then those that nobody measured may be predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +126,7 @@ class Terms:
     fastest: bool
     objectives: tuple[Objective, ...]
     """Empty: whatever can be told."""
-    goodput: float | None
+    goodput: Goodput | None
     pools: Mapping[str, PoolTerms]
     jobs: tuple[JobTerms, ...]
     pue: float | None
@@ -183,7 +197,7 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
         profiles=frozenset(spec.fleet.profiles),
         fastest=spec.fleet.placement == "fastest",
         objectives=tuple(dict.fromkeys(spec.objective or ())),
-        goodput=_or_none(spec.goodput, share, "spec.goodput"),
+        goodput=_goodput(spec, "spec"),
         pools={pool.name: pool for pool in pools if pool is not None},
         jobs=tuple(sorted((job for job in jobs if job is not None), key=lambda job: job.name)),
         pue=_factor(electric.pue, f"{at}.pue"),
@@ -251,8 +265,9 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
             for recipe in RECIPE_NAMES
             if any(point.recipe == recipe for point in pool.scaling)
         },
+        scaling_plus_minus=_widest(pool, f"{at}.scaling"),
         job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
-        goodput=_or_none(pool.goodput, share, f"{at}.goodput"),
+        goodput=_goodput(pool, at),
         dollars_per_gpu_hour=_or_none(
             pool.dollars_per_gpu_hour, _price(MOST_DOLLARS_PER_GPU_HOUR), f"{at}.dollarsPerGPUHour"
         ),
@@ -291,7 +306,22 @@ def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
         per_gpu=per_gpu,
         watts_per_gpu=_or_none(rate.watts_per_gpu, positive, f"{at}.wattsPerGPU"),
         source=rate.source,
+        plus_minus=_or_none(rate.plus_minus, share, f"{at}.plusMinus"),
     )
+
+
+def _widest(pool: PlanPool, at: str) -> float | None:
+    given = [_or_none(p.plus_minus, share, f"{at}[{i}].plusMinus") for i, p in enumerate(pool.scaling)]
+    return max((value for value in given if value is not None), default=None)
+
+
+def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
+    half = _or_none(said.goodput_plus_minus, share, f"{at}.goodputPlusMinus")
+    if said.goodput is not None:
+        return Goodput(share(said.goodput, f"{at}.goodput"), half)
+    if half is not None:
+        raise Unusable(Problem(f"{at}.goodputPlusMinus", "there is no goodput here for it to be of: give goodput too"))
+    return None
 
 
 def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
@@ -314,7 +344,8 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
         block_gpus=job.block_gpus,
         priority=job.priority,
         after=tuple(dict.fromkeys(job.after)),
-        goodput=_or_none(job.goodput, share, f"{at}.goodput"),
+        goodput=_goodput(job, at),
+        recipes_named=bool(job.recipes),
     )
 
 

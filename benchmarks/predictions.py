@@ -1,0 +1,122 @@
+"""How often predictions from published rates hold, with whole (model, product) pairs left out.
+
+    python -m benchmarks.predictions [FILE]
+
+FILE has the format of tests/golden/multinode_rows.json, which is read without it. Each step of FILE (two recipes of one
+model, or two models of one class) is predicted from what the planner knows without the step's (model, product).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from precision_operator.planner.laws import (
+    Evidence,
+    Predicted,
+    RecipeBook,
+    evidence,
+    model_band,
+    published,
+    recipe_book,
+)
+from precision_operator.planner.published import PublishedModel, Step
+from tests.support.published_rows import GOLDEN, MODELS, read
+
+APART = 0.10
+"""Comparisons of which the direction must be told."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One published step with its prediction, or why there is none."""
+
+    step: Step
+    kind: str
+    what: str
+    predicted: Predicted | str
+
+    @property
+    def ratio(self) -> float:
+        """What was published."""
+        return math.exp(self.step.log_ratio)
+
+    @property
+    def held(self) -> bool:
+        """Whether it lies within the band."""
+        return not isinstance(self.predicted, str) and self.predicted.low <= self.ratio <= self.predicted.high
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a direction is told, and the other one is true."""
+        return not isinstance(self.predicted, str) and self.predicted.decided * self.step.log_ratio < 0
+
+
+@lru_cache(maxsize=256)
+def _book(left_out: frozenset[tuple[str, str]]) -> RecipeBook:
+    return recipe_book(published().without(left_out))
+
+
+def tried(path: Path = GOLDEN) -> Iterator[Tried]:
+    """All steps of a file."""
+    rows = evidence(read(path), MODELS)
+    for step in rows.recipes:
+        model = rows.model(step)
+        yield Tried(step, model.kind, "recipe", _book(step.pairs).predicted(model, step.recipes))
+    for step in rows.models:
+        one, other = _models(rows, step)
+        yield Tried(step, one.kind if one.kind == other.kind else "two classes", "model", model_band(one, other))
+
+
+def _models(rows: Evidence, step: Step) -> tuple[PublishedModel, PublishedModel]:
+    return rows.described[step.models[0]], rows.described[step.models[1]]
+
+
+def no_gains(path: Path = GOLDEN) -> Iterator[tuple[Mapping[str, Any], Predicted | str]]:
+    """Rows of `low_precision_does_not_help` that name recipes of ours, each with its prediction."""
+    for row in json.loads(path.read_text())["low_precision_does_not_help"]["from_rows"]:
+        model = MODELS.get(row["model"])
+        if model is None:
+            continue
+        if "rowwise" in row["lower"]:
+            yield row, f"{row['lower']} is none of our recipes"
+            continue
+        book = _book(frozenset({(row["model"], row["product"])}))
+        yield row, book.predicted(model, (row["higher"], row["lower"]))
+
+
+def main(path: Path) -> int:
+    """Prints the tables; 1 where a direction is told wrong."""
+    steps = [*tried(path)]
+    print("step     class                      steps  refused  in the band   half-width")
+    for what, kind in sorted({(each.what, each.kind) for each in steps}):
+        mine = [each for each in steps if (each.what, each.kind) == (what, kind)]
+        known = [each.predicted for each in mine if not isinstance(each.predicted, str)]
+        held = sum(each.held for each in mine)
+        widest = max((math.sqrt(each.high / each.low) for each in known), default=math.nan)
+        share = f"{held} ({held / len(known):.0%})" if known else "-"
+        print(f"{what:8} {kind:26} {len(mine):5}  {len(mine) - len(known):7}  {share:12}  x {widest:.3f}")
+    dense = [s for s in steps if (s.what, s.kind) == ("recipe", "dense") and abs(math.expm1(s.step.log_ratio)) >= APART]
+    decided = [s for s in dense if not isinstance(s.predicted, str) and s.predicted.decided]
+    wrong = [s for s in steps if s.what == "recipe" and s.wrong]
+    print(f"\ndense, recipes at least {APART:.0%} apart: {len(decided)} of {len(dense)} decided")
+    print(f"directions told wrong (all classes): {len(wrong)}")
+    for each in wrong:
+        print(f"  {each.step.models[0]} {each.step.product} {each.step.recipes} {each.ratio:.3f} {each.predicted}")
+    called = [row for row, found in no_gains(path) if not isinstance(found, str) and found.decided > 0]
+    print(f"rows where low precision does not help: {len([*no_gains(path)])}, called a gain: {len(called)}")
+    refusals = Counter(each.predicted for each in steps if isinstance(each.predicted, str))
+    for why, number in refusals.most_common():
+        print(f"refused {number}: {why}")
+    return 1 if wrong or called else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN))

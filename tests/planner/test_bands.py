@@ -1,0 +1,192 @@
+"""How sure a rate is: parts, defaults, and pools of which only some nodes were measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import groupby
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.planner.bands import (
+    JOB_RATE_PLUS_MINUS,
+    LEAST_GOODPUT,
+    Z_95,
+    Part,
+    combined,
+    goodput_part,
+    plus_minus,
+)
+from precision_operator.planner.options import Option
+from precision_operator.planner.planning import plan
+from precision_operator.planner.straggler import SLOW_NODE_PRIOR, Rates, quiet, sampled, straggler
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.published_rows import GOLDEN, read
+
+shares = st.floats(0.001, 0.4)
+
+
+@given(st.lists(shares, min_size=1, max_size=5))
+def test_normal_parts_add_in_quadrature(halves: list[float]) -> None:
+    found = combined([plus_minus("scaling", half) for half in halves])
+    below = math.sqrt(sum(math.log(1 - half) ** 2 for half in halves))
+    assert math.log(found.low) == pytest.approx(-below)
+    assert found.low < found.promised < 1 < found.high
+
+
+def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
+    """Nine draws in ten lie between the ends, and nine in ten pass what is promised, whatever the law."""
+    law = Part("slow nodes", 0.8, 1.1, values=(0.8,) * 16 + (1.1,) * 24)
+    found = combined([law, plus_minus("measurement", 0.02)])
+    rng = np.random.default_rng(3)
+    draws = rng.choice(law.values, 20_000) * np.exp(rng.normal(0, 0.02 / Z_95, 20_000))
+    assert np.mean((found.low <= draws) & (draws <= found.high)) == pytest.approx(0.9, abs=0.02)
+    assert np.mean(draws >= found.promised) == pytest.approx(0.9, abs=0.02)
+
+
+def test_goodput_never_passes_all_of_the_time() -> None:
+    assert goodput_part(0.97, 0.1, "").high == pytest.approx(1 / 0.97)
+    assert goodput_part(None, None, "") == Part("goodput", LEAST_GOODPUT, 1.0)
+
+
+def same_jobs() -> Iterator[list[float]]:
+    """Logarithms of tokens/s of one job in several releases, where nothing but the release differs."""
+    rows = [row for row in read() if row.tokens_per_second and row.global_batch and "mb-" in row.release]
+    key = lambda row: (row.model, row.product, row.gpus, row.recipe, row.sequence_length, row.global_batch)  # noqa: E731
+    for _, group in groupby(sorted(rows, key=key), key=key):
+        logs = [math.log(row.tokens_per_second or 1.0) for row in group]
+        if len(logs) > 1:
+            yield logs
+
+
+def test_the_default_of_a_job_rate_is_how_far_neighbouring_releases_lie_apart() -> None:
+    spreads = [stdev(logs) for logs in same_jobs()]
+    assert len(spreads) > 20
+    assert pytest.approx(median(spreads) * Z_95, abs=0.015) == JOB_RATE_PLUS_MINUS
+    assert json.loads(GOLDEN.read_text())["rows"]
+
+
+def declared(**more: Any) -> dict[str, Any]:
+    """A pool that is described by a job rate alone."""
+    told = {
+        "workload": {"preset": "llama3-8b"},
+        "recipe": "bf16",
+        "gpus": 512,
+        "tokensPerSecondPerGPU": "10000",
+        "source": "a friend",
+    }
+    return {"name": "H100", "nodes": 64, "gpusPerNode": 8, "jobRates": [told | more]}
+
+
+def option(*pools: dict[str, Any], **more: Any) -> Option:
+    made = plan(
+        spec(job(minGPUs=512, maxGPUs=512, tokens="10T"), pools=list(pools), **more),
+        fleet().model_copy(update={"pools": ()}),
+        NOW,
+    )
+    assert made.solution is not None, made.problems
+    return made.solution.slots[0].option
+
+
+def test_a_declared_rate_is_never_certain() -> None:
+    given_none, given_some = option(declared()), option(declared(plusMinus="0.2"))
+    assert given_none.speed.low < given_none.speed.tokens_per_second < given_none.speed.high
+    assert given_some.speed.low < given_none.speed.low
+    assert {part.name for part in given_none.speed.parts} == {"job rate", "goodput"}
+
+
+def test_scaling_and_goodput_have_bands_of_their_own() -> None:
+    points = [{"gpus": 256, "efficiency": "0.9"}, {"gpus": 512, "efficiency": "0.8", "plusMinus": "0.1"}]
+    rates = declared()["jobRates"][0] | {"gpus": 256}
+    found = option({**declared(), "jobRates": [rates], "scaling": points}, goodput="0.9", goodputPlusMinus="0.02")
+    by_name = {part.name: part for part in found.speed.parts}
+    assert by_name["scaling"].low == pytest.approx(0.9)
+    assert by_name["goodput"].low == pytest.approx(0.98)
+
+
+def test_a_plus_minus_without_its_figure_is_refused() -> None:
+    made = plan(spec(job(), goodputPlusMinus="0.02"), fleet(), NOW)
+    assert [str(problem) for problem in made.problems] == [
+        "spec.goodputPlusMinus: there is no goodput here for it to be of: give goodput too"
+    ]
+
+
+def test_a_deadline_is_planned_with_what_is_reached_nine_times_in_ten() -> None:
+    free = option(declared())
+    assert free.days < free.deadline_days < free.days_high
+    late = f"{(free.days + free.deadline_days) / 2:.6f}"
+    made = plan(
+        spec(job(tokens="10T", minGPUs=512, deadlineDays=late), pools=[declared()]),
+        fleet().model_copy(update={"pools": ()}),
+        NOW,
+    )
+    assert made.solution is None
+    assert made.conflict is not None
+
+
+NODES, CHOSEN, SLOW, NOISE = 1000, 256, 10, 0.01
+
+
+def band(measured: Rates) -> tuple[float, float, float, float]:
+    """(low, promised, middle, high) of a job's rate over a usual node's, noise in it."""
+    known = quiet(measured, NOISE)
+    found = sampled(known, float(np.median(known)), NODES, CHOSEN)
+    factors = tuple(value / found.days for value in found.values)
+    made = combined([Part("slow nodes", 0.5, 1.5, values=factors), plus_minus("measurement", NOISE * Z_95)])
+    return found.days * made.low, found.days * made.promised, found.days, found.days * made.high
+
+
+@pytest.mark.parametrize("number", [40, 100, 300])
+def test_of_a_sampled_pool_the_band_holds_what_jobs_meet(number: int) -> None:
+    """1 % of 1,000 nodes at 0.8, jobs of 256: measured are `number` nodes, the others nobody knows."""
+    rng = np.random.default_rng(number)
+    held, promised, widths = [], [], []
+    for _ in range(250):
+        truth = np.ones(NODES)
+        truth[:SLOW] = 0.8
+        rng.shuffle(truth)
+        low, passed, _, high = band(truth[:number] * rng.normal(1, NOISE, number))
+        real = rng.choice(truth, CHOSEN, replace=False).min()
+        held.append(low <= real <= high)
+        promised.append(real >= passed)
+        widths.append(high / low)
+    assert np.mean(held) >= 0.88
+    assert np.mean(promised) >= 0.88
+    assert fmean(widths) < 1.6
+
+
+def test_a_pool_that_was_measured_whole_needs_no_prior() -> None:
+    truth = np.ones(NODES)
+    truth[:SLOW] = 0.8
+    found = straggler(np.sort(truth), 1.0, CHOSEN)
+    almost = sampled(np.sort(truth)[1:], 1.0, NODES, CHOSEN)
+    assert found.low == pytest.approx(0.8)
+    assert almost.days == pytest.approx(found.days, abs=0.01)
+
+
+def test_more_measured_nodes_without_a_slow_one_promise_more() -> None:
+    found = [sampled(np.ones(number), 1.0, NODES, 16).promised for number in (10, 40, 150, 600, 990)]
+    assert found == sorted(found)
+    assert found[0] < 1 - SLOW_NODE_PRIOR[0]
+    assert found[-1] == 1.0
+
+
+def test_nodes_that_nobody_measured_widen_a_plans_band() -> None:
+    nodes = pool("H100", node("n", [rate(error=0.01)], count=40))
+    scaling = [{"gpus": 8, "efficiency": "1"}, {"gpus": 8000, "efficiency": "0.9"}]
+
+    def found(number: int) -> Option:
+        pools = [{"name": "H100", "nodes": number, "scaling": scaling}]
+        made = plan(spec(job(minGPUs=256, maxGPUs=256, tokens="1T"), pools=pools), fleet(nodes), NOW)
+        assert made.solution is not None, made.problems
+        return made.solution.slots[0].option
+
+    measured, sampled_pool = found(40), found(1000)
+    assert sampled_pool.speed.promised < measured.speed.promised
+    assert "slow nodes" in {part.name for part in sampled_pool.speed.parts}
