@@ -216,7 +216,7 @@ def test_what_binds_a_job_is_named() -> None:
 def test_nodes_that_are_only_planned_are_told_to_be_assumed() -> None:
     found = told(pools=[{"name": "H100", "nodes": 32}], jobs=[job(minGPUs=256)])
     assert found.jobs[0].gpus == 256
-    assert any("one that nobody has seen is assumed to be 5% to 35% slower" in note for note in found.notes)
+    assert any("one that nobody has seen is assumed to be 5 % to 35 % slower" in note for note in found.notes)
 
 
 def test_recipes_whose_shapes_do_not_fit_the_model_are_left_out() -> None:

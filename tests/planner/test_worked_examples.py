@@ -49,6 +49,22 @@ def test_the_example_says_of_how_many_gpus_the_published_rates_are() -> None:
             assert float(rate.tokens_per_second_per_gpu) == rows[pool.name, rate.recipe.removesuffix("_current")]
 
 
+def test_published_rates_stand_in_one_row_with_product_recipe_and_gpus() -> None:
+    rows = {
+        (row["product"], row["recipe"], row["gpus"], row["tokens_per_s_gpu"])
+        for row in json.loads((GOLDEN / "multinode_rows.json").read_text())["rows"]
+        if (row["model"], row["software"]) == ("llama3.1-405b", "NeMo 26.06")
+    }
+    spec = yaml.safe_load((ROOT / "docs" / "planner" / "published.yaml").read_text())["spec"]
+    quoted = [
+        (pool["name"], rate["recipe"], rate["gpus"], float(rate["tokensPerSecondPerGPU"]))
+        for pool in spec["pools"]
+        for rate in pool["jobRates"]
+    ]
+    assert len(quoted) == 7
+    assert set(quoted) <= rows
+
+
 def test_nvfp4_saves_the_share_that_maxtext_publishes() -> None:
     rows = json.loads((GOLDEN / "maxtext_nvfp4.json").read_text())["rows"]
     days = {job.name: float(job.days.mid) for job in worked("nvfp4").jobs}

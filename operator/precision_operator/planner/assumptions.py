@@ -19,23 +19,29 @@ from precision_operator.planner.terms import Terms
 def assumptions(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
     """One line for each default that the chosen rates rest on, with the field that replaces it."""
     yield from _goodput(slots, terms)
-    used = {id(slot.option.source): slot.option.source for slot in slots}
-    for source in used.values():
-        rate, sample = source.job_rate, source.sample
-        if rate is not None and rate.plus_minus is None:
-            yield (
-                f"job rate of {source.pool.name} ({rate.source}): no plusMinus is given, "
-                f"{JOB_RATE_PLUS_MINUS:.0%} either way is assumed"
-            )
-        if sample is not None and source.pool.nodes > len(sample.rates):
-            yield _unmeasured(source, len(sample.rates))
-    scaled = {slot.option.pool.name for slot in slots if "scaling" in {part.name for part in slot.option.speed.parts}}
-    bare = sorted(name for name in scaled if _without_band(slots, name))
+    sources = {id(slot.option.source): slot.option.source for slot in slots}.values()
+    bare = {
+        f"{source.pool.name} ({rate.source})" for source in sources if (rate := source.job_rate) and not rate.plus_minus
+    }
     if bare:
         yield (
-            f"scaling of {', '.join(bare)}: no plusMinus is given, {SCALING_PLUS_MINUS:.0%} either way is assumed "
-            "for each efficiency"
+            f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, {_percent(JOB_RATE_PLUS_MINUS)} either way "
+            "is assumed"
         )
+    for source in sources:
+        if source.sample is not None and source.pool.unmeasured(source.sample):
+            yield _unmeasured(source, len(source.sample.rates))
+    scaled = [slot for slot in slots if any(part.name == "scaling" for part in slot.option.speed.parts)]
+    names = {s.option.pool.name for s in scaled if s.option.pool.terms.scaling_plus_minus is None}
+    if names:
+        yield (
+            f"scaling of {', '.join(sorted(names))}: no plusMinus is given, {_percent(SCALING_PLUS_MINUS)} either way "
+            "is assumed for each efficiency"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
 
 
 def _goodput(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
@@ -43,10 +49,10 @@ def _goodput(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
     if None in given:
         yield (
             "goodput is not given: failures, checkpoints and restarts are counted as nothing, "
-            f"and at worst as {1 - LEAST_GOODPUT:.0%} of the time"
+            f"and at worst as {_percent(1 - LEAST_GOODPUT)} of the time"
         )
     if any(each is not None and each.plus_minus is None for each in given):
-        yield f"goodput: no goodputPlusMinus is given, {GOODPUT_PLUS_MINUS:.0%} either way is assumed"
+        yield f"goodput: no goodputPlusMinus is given, {_percent(GOODPUT_PLUS_MINUS)} either way is assumed"
 
 
 def _unmeasured(source: Source, measured: int) -> str:
@@ -54,9 +60,5 @@ def _unmeasured(source: Source, measured: int) -> str:
     return (
         f"pool {source.pool.name}: {measured} of {source.pool.nodes} nodes were measured with {source.recipe}; how "
         "many of the others are slow follows from how many were seen (Jeffreys' prior), and one that nobody has seen "
-        f"is assumed to be {least:.0%} to {most:.0%} slower"
+        f"is assumed to be {_percent(least)} to {_percent(most)} slower"
     )
-
-
-def _without_band(slots: Sequence[Slot], name: str) -> bool:
-    return any(slot.option.pool.name == name and slot.option.pool.terms.scaling_plus_minus is None for slot in slots)

@@ -111,6 +111,10 @@ class CandidatePool:
         """Nodes with a usable figure of this recipe; nodes that are only planned count in the share that has one."""
         return self.nodes * len(sample.rates) // max(self.counted, len(sample.rates), 1)
 
+    def unmeasured(self, sample: Sample) -> int:
+        """Nodes without a figure of this sample; those that a question adds are like the others and don't count."""
+        return max(0, self.nodes - self.terms.more_nodes - len(sample.rates))
+
     @cached_property
     def slow(self) -> frozenset[str]:
         """Nodes that are slow or throttled with any recipe."""

@@ -327,16 +327,15 @@ def _slowest(source: Source, gpus: int, place_fastest: bool) -> Straggler:
     nodes = -(-gpus // source.pool.gpus_per_node)
     asked = max(source.pool.nodes, len(sample.quiet)), nodes, place_fastest
     if asked not in sample.factors:
-        sample.factors[asked] = _drawn(sample, *asked)
+        sample.factors[asked] = _drawn(sample, *asked, source.pool.unmeasured(sample) > 0)
     return sample.factors[asked]
 
 
-def _drawn(sample: Sample, nodes: int, chosen: int, place_fastest: bool) -> Straggler:
-    if place_fastest:
-        return fastest(stretched(sample.quiet, nodes), sample.reference, chosen)
-    if nodes > len(sample.quiet):
+def _drawn(sample: Sample, nodes: int, chosen: int, place_fastest: bool, unmeasured: bool) -> Straggler:
+    if unmeasured and not place_fastest:
         return sampled(sample.quiet, sample.reference, nodes, chosen)
-    return straggler(sample.quiet, sample.reference, chosen)
+    ordered = stretched(sample.quiet, nodes)
+    return (fastest if place_fastest else straggler)(ordered, sample.reference, chosen)
 
 
 def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:
