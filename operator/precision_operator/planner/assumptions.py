@@ -20,9 +20,8 @@ def assumptions(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
     """One line for each default that the chosen rates rest on, with the field that replaces it."""
     yield from _goodput(slots, terms)
     sources = {id(slot.option.source): slot.option.source for slot in slots}.values()
-    bare = {
-        f"{source.pool.name} ({rate.source})" for source in sources if (rate := source.job_rate) and not rate.plus_minus
-    }
+    rates = [(source.pool.name, source.job_rate) for source in sources if source.job_rate is not None]
+    bare = {f"{name} ({rate.source})" for name, rate in rates if rate.plus_minus is None}
     if bare:
         yield (
             f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, {_percent(JOB_RATE_PLUS_MINUS)} either way "
