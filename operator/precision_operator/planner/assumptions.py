@@ -24,8 +24,8 @@ def assumptions(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
     bare = {f"{name} ({rate.source})" for name, rate in rates if rate.plus_minus is None}
     if bare:
         yield (
-            f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, {_percent(JOB_RATE_PLUS_MINUS)} either way "
-            "is assumed"
+            f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, {_percent(JOB_RATE_PLUS_MINUS)} either "
+            "way is assumed"
         )
     for source in sources:
         if source.sample is not None and source.pool.unmeasured(source.sample):
