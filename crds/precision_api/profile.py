@@ -319,7 +319,7 @@ class Idle(Document):
     pending_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
         300,
         description="How long an agent's pod may wait to be scheduled, and its image may fail to be pulled, before the "
-        "place is given back.",
+        "operator deletes its Job.",
     )
     start_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = Field(
         1800,
@@ -327,7 +327,9 @@ class Idle(Document):
         "failure. The default is enough for 20 GB at 12 MB/s.",
     )
     queue_timeout_seconds: Annotated[int, Field(ge=60, le=604_800)] | None = Field(
-        None, description="How long Kueue may hold an agent before its place is given back. Default: for ever."
+        None,
+        description="How long an agent may wait in its Kueue queue before the operator deletes its Job. Default: "
+        "no limit.",
     )
 
 
@@ -410,7 +412,7 @@ class NodeCounts(StatusDocument):
     stale: int = Field(0, ge=0, description="Nodes whose newest result is out of date (another driver, spec ...).")
     fallback: int = Field(0, ge=0, description="Measured nodes on which a recipe did not really run.")
     quarantined: int = Field(0, ge=0, description="Nodes that failed run after run and wait for `rerun`.")
-    throttled: int = Field(0, ge=0, description="Measured nodes that heat or the power brake held back.")
+    throttled: int = Field(0, ge=0, description="Measured nodes that were throttled by heat or the power brake.")
     simulated: int = Field(0, ge=0, description="Measured nodes whose result holds replayed or simulated figures.")
 
 
@@ -450,7 +452,9 @@ class PoolStatus(StatusDocument):
     watts: Decimal | None = Field(None, description="Median draw of a node with the best recipe.")
     fallback_nodes: int = Field(0, ge=0, description="Nodes on which a recipe did not really run.")
     throttled_nodes: int = Field(
-        0, ge=0, description="Nodes that heat or the power brake held back; affected figures are not in medians."
+        0,
+        ge=0,
+        description="Nodes that were throttled by heat or the power brake; affected figures are not in medians.",
     )
     slow_nodes: tuple[Name, ...] = Field((), max_length=16, description="Slowest outliers, worst first.")
     simulated: bool = Field(False, description="True when a result behind these figures is replayed or simulated.")

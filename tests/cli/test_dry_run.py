@@ -365,7 +365,7 @@ async def test_a_limit_of_a_profile_that_is_there_binds_the_one_that_is_asked_ab
         sentence(
             "LimitOfAnotherProfile",
             profile="ml/first",
-            detail="as many agents run in pool NVIDIA-H100-80GB-HBM3 as spec.rollout.pools allows (1)",
+            detail="the number of agents in pool NVIDIA-H100-80GB-HBM3 has reached its limit in spec.rollout.pools (1)",
         ),
     )
 

@@ -97,7 +97,7 @@ async def test_the_operators_own_settings_come_from_its_deployment() -> None:
     seen = await look(there)
     (found,) = why(seen.plan, seen.observed, "a")
     assert found.reason == "ProfileNotAccepted"
-    assert "starts with none of the allowed prefixes (elsewhere/)" in found.message
+    assert "matches none of the allowed prefixes (elsewhere/)" in found.message
 
 
 async def test_the_operators_defaults_for_agents_are_what_its_profiles_get() -> None:

@@ -57,9 +57,9 @@ def test_the_page_of_a_node_and_its_png(api: Api, tmp_path: Path) -> None:
 def test_the_page_of_a_slow_node_says_so_and_names_no_other_node(api: Api, tmp_path: Path) -> None:
     story(api)
     page = written(api, tmp_path, "node/slow")
-    assert "Slow: slow gives 73.3% of the median of its like in NVIDIA-GB200." in page
+    assert "Slow: slow gives 73.3% of the median of its peers in NVIDIA-GB200." in page
     assert "good-" not in page
-    assert "good-0 gives 99.9% of the median of its like in NVIDIA-GB200: it is not slow." in written(
+    assert "good-0 gives 99.9% of the median of its peers in NVIDIA-GB200: it is not slow." in written(
         api, tmp_path, "node/good-0"
     )
 

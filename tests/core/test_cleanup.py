@@ -31,7 +31,7 @@ def reasons(seen: Observed) -> list[str]:
 def test_a_job_that_kueue_holds_waits_in_its_queue_and_takes_its_place_meanwhile() -> None:
     seen = observed([OWNER], nodes("n1", "n2"), jobs=(HELD,))
     assert reasons(seen) == ["WaitsInQueue", "MaxConcurrentReached"]
-    assert "Kueue holds its agent in queue research." in plan(seen).profiles[0].node_states[0].message
+    assert "Its agent waits in Kueue queue research." in plan(seen).profiles[0].node_states[0].message
 
 
 def test_while_kueue_holds_a_job_the_pending_timeout_does_not_run() -> None:
@@ -47,7 +47,7 @@ def test_the_queue_timeout_gives_the_place_back_and_is_no_failure(seconds: int, 
     assert (found.reason if found else None) == reason
     if found is not None:
         assert found.outcome == "disrupted"
-        assert f"Kueue held its agent for {seconds} s." in found.message
+        assert f"Kueue did not admit its agent within {seconds} s." in found.message
 
 
 @pytest.mark.parametrize(("minutes", "reason"), [(4, None), (5, "PodNotCreated")])

@@ -283,7 +283,7 @@ def test_a_reserved_node_is_measured_only_with_its_toleration(toleration: dict[s
 
 def test_an_untolerated_taint_is_named_with_the_toleration_to_add() -> None:
     assert decide(node_facts(node_object(taints=RESERVED)), ANY).message == (
-        "It has the taint team=a:NoSchedule, which keeps the agent away. If its owner agrees, add to "
+        "It has the taint team=a:NoSchedule, which the agent does not tolerate. If the node's owner agrees, add to "
         "spec.agent.tolerations: {key: team, operator: Equal, value: a, effect: NoSchedule}."
     )
 

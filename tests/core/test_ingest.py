@@ -174,7 +174,7 @@ def test_without_its_log_the_summary_stands_alone_and_says_so(log: str | None, w
     found = finding(summary, log, "connection refused")
     assert found.result is None
     assert found.detail_problem.startswith(words)
-    assert "The summary stands." in found.detail_problem
+    assert "The summary is used." in found.detail_problem
     written = ingest.read_status(found, FINISHED, report(), "pool", NOW)
     assert written.run is not None
     assert (written.run.detail, written.run.detail_problem) == (None, found.detail_problem)
@@ -187,7 +187,7 @@ def test_a_newer_agents_full_result_is_a_difference_of_versions(monkeypatch: pyt
 
     monkeypatch.setattr(ingest, "read_log", newer)
     told = finding(read_message(GOOD.message), "a log").detail_problem
-    assert told.startswith("DetailNewer: Agent and operator are of different versions")
+    assert told.startswith("DetailNewer: Agent and operator have different versions")
     assert "agent '9.0'" in told
     assert "Upgrade the operator" in told
 

@@ -129,7 +129,7 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
     ),
     "CanaryFailed": (
         request(profile=rolled_out(canary=2), tally=fared(succeeded=1, failed=1)),
-        "Of the first nodes 1 failed, and spec.rollout.canary (2) asks for good ones: no more start.",
+        "1 of the first 2 nodes (spec.rollout.canary) failed: the rollout has stopped.",
     ),
     "CanaryFirst": (
         request(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),
@@ -139,11 +139,11 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         request(
             observed=after_answer('"pp-1" is forbidden: exceeded quota: q, requested: a=1, used: a=2, limited: a=2')
         ),
-        "Namespace ml has no room for the agent's Job: exceeded quota: q: 2 of 2 a used, 1 more requested.",
+        "The quota of namespace ml does not allow the agent's Job: exceeded quota: q: 2 of 2 a used, 1 more requested.",
     ),
     "MaxConcurrentReached": (
         request(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
-        "As many agents run as spec.rollout.maxConcurrent allows (3).",
+        "The number of running agents has reached spec.rollout.maxConcurrent (3).",
     ),
     "TopologyKeyMissing": (
         request(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
@@ -160,24 +160,24 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         "in the cluster (5000 W). Ask who administers the operator",
     ),
     "MeasuredByAnotherProfile": (request(taken_by="ml/other"), "Profile ml/other is measuring it."),
-    "BackingOff": (request(attempt=disrupted(29)), "The next one starts by itself at 2026-11-21T09:00:01Z."),
+    "BackingOff": (request(attempt=disrupted(29)), "The next one starts automatically at 2026-11-21T09:00:01Z."),
     "PoolLimitReached": (
         request(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),
-        f"As many agents run in pool {POOL} as spec.rollout.pools allows (2).",
+        f"The number of agents in pool {POOL} has reached its limit in spec.rollout.pools (2).",
     ),
     "TopologyLimitReached": (
         request(profile=rolled_out(**PER_RACK), live=TWO_THERE),
-        f"As many agents run where {RACK} is r1 as spec.rollout.perTopology allows (2).",
+        f"The number of agents where {RACK} is r1 has reached spec.rollout.perTopology (2).",
     ),
     "PowerBudgetReached": (
         request(profile=rolled_out(powerBudgetWatts=16_799), live=TWO_THERE),
-        "Running agents may draw 11200 W and this node 5600 W (H100 SXM default, not yet measured), more than "
-        "spec.rollout.powerBudgetWatts (16799 W).",
+        "Running agents may draw 11200 W and this node 5600 W (H100 SXM default, not yet measured), together "
+        "more than spec.rollout.powerBudgetWatts (16799 W).",
     ),
     "LimitOfAnotherProfile": (
         request(profile=rolled_out(), elsewhere=(request(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
-        f"Profile ml/nightly limits this place: as many agents run where {RACK} is r1 as spec.rollout.perTopology "
-        "allows (2).",
+        f"Profile ml/nightly limits this place: the number of agents where {RACK} is r1 has reached "
+        "spec.rollout.perTopology (2).",
     ),
     "FleetLimitReached": (
         request(fleet=fleet(*TWO_THERE, perTopology=[{"key": RACK, "max": 2}])),
@@ -196,18 +196,19 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
     ),
     "ImagePullLimitReached": (
         request(cold=True, pulling=2),
-        "As many nodes pull the agent's image as spec.rollout.maxImagePulls allows (2), and this one does not list it.",
+        "The number of nodes that pull the agent's image has reached spec.rollout.maxImagePulls (2), and this node "
+        "does not have the image.",
     ),
     "Busy": (request(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
     "InsufficientCPU": (
         lacking(Requests(cpu_millis=92_001)),
-        "The agent requests 4 CPUs, and the pods on the node request 92001m of its 96.",
+        "The agent requests 4 CPUs, and the pods on the node already request 92001m of 96.",
     ),
     "InsufficientMemory": (
         lacking(Requests(memory_bytes=225 * 1024**3)),
-        "The agent requests 32.0Gi of memory, and the pods on the node request 225.0Gi of its 256.0Gi.",
+        "The agent requests 32.0Gi of memory, and the pods on the node already request 225.0Gi of 256.0Gi.",
     ),
-    "CheckingIdle": (request(observed=observed(occupancy={})), "It starts by itself if they are."),
+    "CheckingIdle": (request(observed=observed(occupancy={})), "It starts automatically if they are."),
 }
 
 

@@ -114,7 +114,7 @@ def test_what_a_kubelet_that_is_gone_has_not_done_is_the_nodes_fault(
     found = closed(seen(allowed, fleet=DEAD, **changes))
     assert found is not None
     assert (found.reason, found.outcome) == ("NodeUnresponsive", "disrupted")
-    assert "does not answer (condition Ready is Unknown (KubeletReady))" in found.message
+    assert "is unreachable (condition Ready is Unknown (KubeletReady))" in found.message
 
 
 def test_a_node_that_is_away_for_a_while_costs_no_run() -> None:

@@ -451,7 +451,7 @@ def test_a_quarantined_node_degrades_its_profile_and_how_to_release_it_is_said()
 def test_a_suspended_profile_says_so_in_complete_too() -> None:
     status = rolled("Suspended", of=profile(suspend=True))
     told = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
-    words = "No new ones start; nodes that wait: 1. Set spec.suspend to false to go on."
+    words = "No new ones start; nodes that wait: 1. Set spec.suspend to false to continue."
     assert told["Complete"] == told["Progressing"] == ("False", "Suspended", words)
 
 

@@ -94,7 +94,7 @@ def test_a_node_that_rests_says_which_retry_starts_when_and_why() -> None:
     told = report(status=tried("failed", failures=1, reason="AgentCrashed", message="Exit 1.", ago=timedelta(0)))
     node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
     assert (node_state.reason, node_state.state) == ("Retrying", "queued")
-    assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts by itself at 2026-11-21T09:01:00Z." in node_state.message
+    assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts automatically at 2026-11-21T09:01:00Z." in node_state.message
 
 
 def after(*outcomes: str, run: str = "r1", before: ReportStatus | None = None) -> ReportStatus:
@@ -302,7 +302,7 @@ def test_the_third_attempt_in_a_row_that_is_lost_with_the_node_quarantines_it_at
     assert status.failed_runs == 0, "no run has failed"
     node_state = stand_of(status)
     assert node_state.reason == "Quarantined"
-    assert node_state.message.startswith("3 attempts in a row ended without a result on it, the last by NodeLost.")
+    assert node_state.message.startswith("3 attempts in a row ended without a result on it, the last with NodeLost.")
 
 
 def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again() -> None:

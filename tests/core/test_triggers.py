@@ -51,13 +51,13 @@ def again(name: str = "nightly", **changes: Any) -> ProfileView:
 
 
 CAUSES: dict[str, tuple[ProfileView, dict[str, Any], str, dict[str, Any], str]] = {
-    "RerunNode": (PLAIN, node(), "2026-11-21", {}, "Somebody asked to measure this node again."),
-    "Rerun": (again(rerun="2026-11-21"), node(), "", {}, "Somebody asked to measure the profile again."),
-    "DriverChange": (PLAIN, node("580.95.05"), "", {}, "Its GPU driver went from 570.86.15 to 580.95.05."),
-    "HardwareChange": (PLAIN, node(gpus=4), "", {}, "Its GPUs went from H100/8/ to H100/4/."),
-    "AgentChange": (again(**OTHER_IMAGE), node(), "", {}, "The agent image is another."),
-    "SpecChange": (again(recipes=["fp8_current"]), node(), "", {}, "The profile measures something else now."),
-    "Scheduled": (again(**NIGHTLY), node(), "", {}, "The schedule began a run at 2026-11-21T02:00:00Z."),
+    "RerunNode": (PLAIN, node(), "2026-11-21", {}, "A rerun of this node was requested."),
+    "Rerun": (again(rerun="2026-11-21"), node(), "", {}, "A rerun of the profile was requested."),
+    "DriverChange": (PLAIN, node("580.95.05"), "", {}, "Its GPU driver changed from 570.86.15 to 580.95.05."),
+    "HardwareChange": (PLAIN, node(gpus=4), "", {}, "Its GPUs changed from H100/8/ to H100/4/."),
+    "AgentChange": (again(**OTHER_IMAGE), node(), "", {}, "The agent image changed."),
+    "SpecChange": (again(recipes=["fp8_current"]), node(), "", {}, "What the profile measures changed."),
+    "Scheduled": (again(**NIGHTLY), node(), "", {}, "The schedule started a run at 2026-11-21T02:00:00Z."),
     "TooOld": (
         again(schedule={"maxAge": "1h"}),
         node(),

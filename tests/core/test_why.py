@@ -123,7 +123,7 @@ def test_of_many_blockers_five_are_named_and_the_others_counted() -> None:
 def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the_json() -> None:
     found = answer(SITUATIONS["Slow"])
     assert (found.kind, found.reason) == ("succeeded", "Measured")
-    assert "\n  slow         Slow: It gives 80.0% of the median of 4 nodes like it" in text("n1", [found])
+    assert "\n  slow         Slow: It reaches 80.0% of the median of its 4 peers" in text("n1", [found])
     assert row("n1", found)["standing"] == {
         "ofMedian": 0.8,
         "slow": True,
@@ -138,7 +138,7 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
 
 def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
     found = answer(beside_like(1010))
-    assert "\n  not slow     101.0% of the median of 4 nodes like it (bf16); below 95.0% is slow" in text("n1", [found])
+    assert "\n  not slow     101.0% of the median of its 4 peers (bf16); below 95.0% is slow" in text("n1", [found])
     assert row("n1", found)["standing"]["reason"] is None
 
 

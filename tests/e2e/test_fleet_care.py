@@ -93,7 +93,7 @@ def test_a_canary_that_fails_stops_the_rollout_until_its_node_is_mended_and_run_
     profile = scene.apply(rollout={"maxConcurrent": 4, "canary": 1, "retry": ONCE})
     eventually(lambda: reasons(profile.status()) == {"AgentCrashed": 1, "CanaryFailed": 3})
     told = {row["reason"]: row["message"] for row in profile.status()["reasons"]}
-    assert "spec.rollout.canary (1) asks for good ones" in told["CanaryFailed"]
+    assert "1 of the first 1 nodes (spec.rollout.canary) failed" in told["CanaryFailed"]
     assert "kubectl precision rerun NODE" in told["CanaryFailed"]
     scene.site.operator_has_looked()
     assert len(created(profile.history(), "jobs")) == 1
@@ -133,7 +133,7 @@ def test_a_node_that_fails_once_is_measured_by_its_retry_and_one_that_keeps_fail
     assert "exit code 139" in attempts[always]["message"]
     rows = [row for status in statuses(profile) for row in status.get("reasons", ())]
     said = {row["message"] for row in rows if row["reason"] == "Retrying"}
-    assert any(re.search(r"Retry [12] of 2 starts by itself at \S+Z\.$", message) for message in said), said
+    assert any(re.search(r"Retry [12] of 2 starts automatically at \S+Z\.$", message) for message in said), said
 
 
 def test_kubectl_get_tells_during_a_rollout_how_far_it_is_what_it_waits_for_and_when_it_ends(scene: Scene) -> None:
@@ -216,6 +216,6 @@ def test_a_schedule_begins_its_run_at_its_time_and_not_before(nightly: tuple[Pro
     assert max(begun) < tick + timedelta(seconds=20)
     first, *_, last = statuses(profile)
     assert (reasons(first), parse_time(first["nextRun"]), first.get("lastRun")) == ({"NotDueYet": 3}, tick, None)
-    assert f"It is measured from {format_time(tick)} on" in first["reasons"][0]["message"]
+    assert f"The first run starts at {format_time(tick)}." in first["reasons"][0]["message"]
     assert parse_time(last["nextRun"]) == tick + timedelta(days=1)
     assert tick <= parse_time(last["lastRun"]) <= datetime.now(UTC)

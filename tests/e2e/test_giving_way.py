@@ -82,7 +82,7 @@ def test_an_agent_that_is_preempted_is_disrupted_and_its_node_measured_when_the_
     eventually(lambda: profile.attempts().get(node))
     attempt = profile.attempts()[node]
     assert (attempt["outcome"], attempt["reason"]) == ("disrupted", "Preempted")
-    assert "gave way to one of higher priority" in attempt["message"]
+    assert "preempted by a pod of higher priority" in attempt["message"]
     assert profile.report_of(node)["status"]["state"] == "Disrupted"
     urgent = scene.lab.get("pod", f"urgent-{node}")
     eventually(lambda: scene.lab.get("pod", f"urgent-{node}")["status"]["phase"] == "Running")

@@ -147,13 +147,13 @@ def test_a_dead_kubelet_is_told_and_its_place_given_back_although_kubernetes_kee
     dead.bad.starts(pod)
     dead.bad.dies()
     told = dead.shows("AgentUnreachable", plugin)
-    assert f"Node {dead.bad.name} does not answer while attempt 1 is on it" in told
+    assert f"Node {dead.bad.name} is unreachable while attempt 1 runs on it" in told
     assert "NodeStatusUnknown" in told
     dead.bad.deletes(pod)
     dead.the_others_are_measured()
     assert dead.attempts() == [("disrupted", "NodeUnresponsive")]
     assert dead.message().startswith(
-        f"Node {dead.bad.name} does not answer (condition Ready is Unknown (NodeStatusUnknown)), and its agent was "
+        f"Node {dead.bad.name} is unreachable (condition Ready is Unknown (NodeStatusUnknown)), and its attempt was "
         "given up: its pod was to be gone at "
     )
     kept = [each for each in dead.profile.pods() if each["metadata"]["uid"] == pod["metadata"]["uid"]]
@@ -178,7 +178,7 @@ def test_a_node_that_dies_under_each_measurement_is_quarantined_until_somebody_a
     eventually(lambda: reasons(dying.profile.status()) == {"Quarantined": 1}, PATIENCE)
     told = plugin.why(dying.bad.name, dying.profile)
     assert told["message"].startswith(
-        "3 attempts in a row ended without a result on it, the last by NodeUnresponsive. Mend the node"
+        "3 attempts in a row ended without a result on it, the last with NodeUnresponsive. Fix the node"
     )
     dying.the_others_are_measured()
     plugin("rerun", f"node/{dying.bad.name}", "-n", dying.profile.site.namespace)
@@ -190,13 +190,13 @@ def test_an_agent_that_hangs_is_ended_by_the_operator_from_the_start_of_its_cont
     hanging.bad.starts(pod, timedelta(seconds=1859))
     hanging.the_others_are_measured()
     assert hanging.attempts() == [("failed", "DeadlineExceeded")]
-    assert hanging.message().startswith("The agent was ended after 1860 s.")
+    assert hanging.message().startswith("The agent was stopped after 1860 s.")
 
 
 def test_gpus_that_are_idle_on_a_node_without_cpus_are_told_with_figures(crowded: Story, plugin: Plugin) -> None:
     crowded.the_others_are_measured()
     told = crowded.shows("InsufficientCPU", plugin)
-    assert told.startswith("The agent requests 4 CPUs, and the pods on the node request ")
+    assert told.startswith("The agent requests 4 CPUs, and the pods on the node already request ")
     assert f"{HARDWARE['H100'].cpus - 1} of its {HARDWARE['H100'].cpus}." in told
     assert crowded.attempts() == []
 

@@ -46,10 +46,10 @@ HANGING = f'does not answer: Internal error occurred: failed calling webhook "{W
 CASES = (
     Case("job-400", "DeniedByPolicy", f"denies the agent's Job: {DENIED}"),
     Case("job-403", "DeniedByPolicy", f"denies the agent's Job: {DENIED}"),
-    Case("job-hangs", "WebhookUnavailable", f"admit the agent's Job {HANGING}"),
+    Case("job-hangs", "WebhookUnavailable", f"webhook for the agent's Job {HANGING}"),
     Case("pod-400", "DeniedByPolicy", f"denies the agent's pod: {DENIED}"),
     Case("pod-403", "DeniedByPolicy", f"denies the agent's pod: {DENIED}"),
-    Case("pod-hangs", "WebhookUnavailable", f"admit the agent's pod {HANGING}"),
+    Case("pod-hangs", "WebhookUnavailable", f"webhook for the agent's pod {HANGING}"),
     Case(OF_POLICY, "DeniedByPolicy", f"'{POLICY}' with binding '{POLICY}' denied request: no agents by policy"),
     Case("quota-pods", "QuotaExceeded", "exceeded quota: quota-pods: 0 of 0 pods used, 1 more requested", False),
 )

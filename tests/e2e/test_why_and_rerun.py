@@ -44,7 +44,7 @@ def test_a_node_that_fails_run_after_run_is_quarantined_and_rerun_releases_it(sc
     told = eventually(partial(judged_as, plugin, node, profile, "Quarantined"))
     assert (told["state"], told["due"]["reason"], told["judged"]) == ("waiting", "SpecChange", True)
     assert told["message"] == (
-        "3 runs in a row ended without a result on it, the last by AgentCrashed. Mend the node, then release it with "
+        "3 runs in a row ended without a result on it, the last with AgentCrashed. Fix the node, then release it with "
         f"kubectl precision rerun {node}."
     )
     assert told["quarantine"]["reason"] == "AgentCrashed"
@@ -94,7 +94,7 @@ def test_a_dry_run_names_the_limit_of_another_profile_as_the_operator_does_once_
     rows = {row["node"]: row for row in plugin.json("dry-run", "-f", "second.yaml")}
     said = {node: (rows[node]["reason"], rows[node]["message"]) for node in (held, free)}
     assert [said[node][0] for node in (held, free)] == ["MeasuredByAnotherProfile", "LimitOfAnotherProfile"]
-    limiting = f"Profile {scene.site.namespace}/{first.name} limits this place: as many agents run in"
+    limiting = f"Profile {scene.site.namespace}/{first.name} limits this place: the number of agents in"
     assert said[free][1].startswith(limiting)
     applied = scene.apply(second)
     eventually(lambda: reasons(applied.status()) == {"LimitOfAnotherProfile": 1, "MeasuredByAnotherProfile": 1})

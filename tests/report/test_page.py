@@ -151,7 +151,7 @@ def test_slow_throttled_and_fallen_back_nodes_are_named_in_picture_and_words() -
 
 def test_what_somebody_must_look_after_is_said_before_what_speedups_mean() -> None:
     texts = [each.text for each in verdict(fleet_page())]
-    odd = [i for i, text in enumerate(texts) if text.startswith(("Slow against", "Held back", "A recipe silently"))]
+    odd = [i for i, text in enumerate(texts) if text.startswith(("Slow against", "Throttled by", "A recipe silently"))]
     meant = [i for i, text in enumerate(texts) if text.startswith("On node ")]
     assert len(odd) == 3
     assert meant
@@ -250,7 +250,7 @@ def test_all_power_invalid_leaves_energy_out_of_the_words() -> None:
     given = Given(
         "x", MADE_AT, (Node("n", "p", status(results=[without_energy("bf16"), without_energy("nvfp4", 1.5)])),)
     )
-    assert "thriftiest" not in said(given)
+    assert "most energy-efficient" not in said(given)
     assert "Without a valid power reading" in said(given)
 
 

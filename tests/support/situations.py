@@ -316,7 +316,7 @@ TURNS: dict[str, Situation] = {
         ),
         {
             "profile": "ml/other",
-            "detail": f"as many agents run in pool {H100} as spec.rollout.pools allows (1)",
+            "detail": f"the number of agents in pool {H100} has reached its limit in spec.rollout.pools (1)",
         },
     ),
     "FleetLimitReached": Situation(
@@ -388,8 +388,8 @@ TURNS: dict[str, Situation] = {
     "ProfileNotAccepted": Situation(
         observed([profile()], priority_class_exists=False),
         {
-            "why": "PriorityClass precision-profiler-agent does not exist, without which agents could push other pods "
-            "away. Install the chart again, or create it."
+            "why": "PriorityClass precision-profiler-agent does not exist; without it agents could preempt "
+            "other pods. Upgrade or reinstall the chart, or create it."
         },
     ),
     "WaitsInQueue": Situation(
@@ -621,6 +621,6 @@ SLOW: dict[str, Situation] = {
     "SlowThrottled": beside_like(800, throttledShare="0.2", throttleReason="power_brake"),
     "SlowFallback": beside_like(800, recipe_row("fp8_current", verdict="fallback")),
 }
-"""Measured, and too far below its like."""
+"""Measured, and well below its peers."""
 
 SITUATIONS: Mapping[str, Situation] = NODES | TURNS | REFUSED | ENDS | WITHOUT_DETAIL | SLOW | CHANGES

@@ -82,7 +82,7 @@ def next_commands(ending: Ending) -> list[str]:
 
 def where_to_look(page: str, figure: str, monitoring: Monitoring) -> list[str]:
     """The report's path, and the URLs of what runs. Each line says that its figures are simulated."""
-    prometheus = f"Prometheus (SIMULATED figures; the chart's rules, in a hurry): {monitoring.prometheus}"
+    prometheus = f"Prometheus (SIMULATED figures; the chart's rules at short intervals): {monitoring.prometheus}"
     return [
         f"Report (SIMULATED figures): {page} and its main figure {figure}",
         *([prometheus] if monitoring.prometheus else []),

@@ -170,7 +170,7 @@ def _workload(run: ReportRun | None) -> str | None:
 
 
 def _watts(limit: int | None) -> str:
-    return "limit not told" if limit is None else f"{limit} W"
+    return "limit unknown" if limit is None else f"{limit} W"
 
 
 def saved_side(path: str) -> Side:

@@ -27,7 +27,7 @@ Kind = Literal[
     "profile",
 ]
 """skipped: can't be measured as it is; waiting: will be, by itself, when something passes; queued: its turn comes;
-partial: measured, but the full result is lost and the summary stands alone; slow: measured, and too far below its like;
+partial: measured, but the full result is lost and the summary stands alone; slow: measured, and well below its peers;
 profile: said of the profile as a whole."""
 
 _FIELD = re.compile(r"[a-z]\w*\.\w")
@@ -50,9 +50,9 @@ class Reason:
     """How soon to look again at what has this reason, where no watch shows its end."""
 
 
-_OF_ITS_LIKE = (
-    "it gives {relative} of the median of {count} nodes like it (pool {pool}, same GPUs, power limit, software, driver "
-    "and workload; {recipe}, GPUs x slowest GPU), and below {limit} is slow"
+_AGAINST_PEERS = (
+    "it reaches {relative} of the median of its {count} peers (pool {pool}, same GPUs, power limit, software, driver "
+    "and workload; {recipe}, GPUs x slowest GPU), and less than {limit} is slow"
 )
 _AGAIN = "kubectl precision rerun {node} -n {namespace} --profile {profile}"
 
@@ -63,27 +63,27 @@ _ROWS = (
     Reason(
         "ExcludedTaint",
         "skipped",
-        "the node has the taint {taint}, which spec.target.excludeTaints names",
-        "Take the entry out of excludeTaints to measure it.",
+        "the node has the taint {taint}, which spec.target.excludeTaints lists",
+        "Remove the entry from excludeTaints to measure it.",
     ),
     Reason(
         "MIGEnabled",
         "skipped",
-        "MIG is on: {why}",
-        "Only whole GPUs are measured: label the node nvidia.com/mig.config=all-disabled, or leave it out of "
+        "MIG is enabled: {why}",
+        "Only whole GPUs are measured: label the node nvidia.com/mig.config=all-disabled, or exclude it in "
         "spec.target.",
     ),
     Reason(
         "GPUsSharedRenamed",
         "skipped",
-        "its GPUs are shared under another name ({resource}), so no whole nvidia.com/gpu can be asked for",
-        "End time-slicing or MPS on this node (device plugin config), or leave it out of spec.target.",
+        "its GPUs are shared under another resource name ({resource}), so whole nvidia.com/gpu can't be requested",
+        "Disable time-slicing or MPS on this node (device plugin config), or exclude it in spec.target.",
     ),
     Reason(
         "GPUsShared",
         "skipped",
         "its GPUs are shared between pods: {why}",
-        "End time-slicing, MPS or vGPU on this node (device plugin config), or leave it out of spec.target.",
+        "Disable time-slicing, MPS or vGPU on this node (device plugin config), or exclude it in spec.target.",
     ),
     Reason(
         "UnsupportedProduct",
@@ -102,7 +102,7 @@ _ROWS = (
     Reason(
         "UnknownProduct",
         "skipped",
-        "it has GPUs ({why}), but no label names them",
+        "it has GPUs ({why}), but no label says which product they are",
         "Install GPU feature discovery (part of the NVIDIA GPU Operator) or label the node nvidia.com/gpu.product, "
         "for example NVIDIA-GB300.",
     ),
@@ -110,34 +110,34 @@ _ROWS = (
         "NoGPU",
         "skipped",
         "nothing shows an NVIDIA GPU on it: no nvidia.com/gpu resource and no GPU label",
-        "If it has GPUs, install the NVIDIA GPU Operator; else narrow spec.target.",
+        "If it has GPUs, install the NVIDIA GPU Operator; otherwise narrow spec.target.",
     ),
     Reason(
         "UntoleratedTaint",
         "skipped",
-        "it has the taint {taint}, which keeps the agent away",
-        "If its owner agrees, add to spec.agent.tolerations: {toleration}.",
+        "it has the taint {taint}, which the agent does not tolerate",
+        "If the node's owner agrees, add to spec.agent.tolerations: {toleration}.",
     ),
     Reason(
         "MIGReconfiguring",
         "waiting",
-        "MIG is being switched off: {why}",
-        "It is measured when the MIG manager is done; if that takes long, look at its pod on the node.",
+        "MIG is being disabled: {why}",
+        "It is measured when the MIG manager is done; if that takes long, check the MIG manager's pod on the node.",
     ),
     Reason(
-        "NodeDeleting", "waiting", "the node is going away: {why}", "Nothing to do: no measurement starts on it now."
+        "NodeDeleting", "waiting", "the node is being removed: {why}", "No action needed: no measurement starts on it."
     ),
     Reason(
         "NotReady",
         "waiting",
         "the node is not ready: {why}",
-        "It is measured when it is ready; see kubectl describe node {node}.",
+        "It is measured when it is Ready; see kubectl describe node {node}.",
     ),
     Reason(
         "NotInService",
         "waiting",
-        "the taint {taint} says that the node is not in service yet",
-        "It is measured when the taint is gone. Whatever put it there removes it; if that takes long, see "
+        "the taint {taint} marks the node as not yet in service",
+        "It is measured when the taint is removed by the component that added it; if that takes long, see "
         "kubectl describe node {node}.",
     ),
     Reason(
@@ -150,8 +150,8 @@ _ROWS = (
     Reason(
         "GPUsNotReady",
         "waiting",
-        "it should have GPUs ({why}) but offers no nvidia.com/gpu yet",
-        "Look at the device plugin's pod on the node. If GPUs are handed out by resource claims (DRA) only, they can't "
+        "it should have GPUs ({why}) but has no allocatable nvidia.com/gpu yet",
+        "Check the device plugin's pod on the node. If GPUs are handed out by resource claims (DRA) only, they can't "
         "be measured yet.",
     ),
     # Whose turn: decided from everything that runs.
@@ -165,15 +165,15 @@ _ROWS = (
     Reason(
         "InsufficientCPU",
         "waiting",
-        "the agent requests {wanted} CPUs, and the pods on the node request {requested} of its {allocatable}",
-        "It is measured when pods leave it; or lower spec.agent.resources.cpu.",
+        "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",
+        "It is measured when enough pods have left; or lower spec.agent.resources.cpu.",
         POLL_SECONDS,
     ),
     Reason(
         "InsufficientMemory",
         "waiting",
-        "the agent requests {wanted} of memory, and the pods on the node request {requested} of its {allocatable}",
-        "It is measured when pods leave it; or lower spec.agent.resources.memory.",
+        "the agent requests {wanted} of memory, and the pods on the node already request {requested} of {allocatable}",
+        "It is measured when enough pods have left; or lower spec.agent.resources.memory.",
         POLL_SECONDS,
     ),
     Reason(
@@ -185,20 +185,20 @@ _ROWS = (
     Reason(
         "MaxConcurrentReached",
         "queued",
-        "as many agents run as spec.rollout.maxConcurrent allows ({limit})",
+        "the number of running agents has reached spec.rollout.maxConcurrent ({limit})",
         "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
     ),
     Reason(
         "TooManyFailures",
         "waiting",
         "{failed} nodes have failed, more than spec.rollout.maxFailures ({limit}) allows: the rollout has stopped",
-        "Look at the failed nodes in status.reasons, then raise maxFailures, or kubectl precision rerun the profile.",
+        "Check the failed nodes in status.reasons, then raise maxFailures or run kubectl precision rerun.",
     ),
     Reason(
         "CanaryFailed",
         "waiting",
-        "of the first nodes {failed} failed, and spec.rollout.canary ({canary}) asks for good ones: no more start",
-        "Look at the failed nodes in status.reasons, then kubectl precision rerun NODE, or take canary out.",
+        "{failed} of the first {canary} nodes (spec.rollout.canary) failed: the rollout has stopped",
+        "Check the failed nodes in status.reasons, then run kubectl precision rerun NODE, or remove canary.",
     ),
     Reason(
         "CanaryFirst",
@@ -209,21 +209,21 @@ _ROWS = (
     Reason(
         "ImagePullLimitReached",
         "queued",
-        "as many nodes pull the agent's image as spec.rollout.maxImagePulls allows ({limit}), and this one does not "
-        "list it",
+        "the number of nodes that pull the agent's image has reached spec.rollout.maxImagePulls ({limit}), and this "
+        "node does not have the image",
         "It is measured when one of them is done. Raise spec.rollout.maxImagePulls, or pull the image beforehand "
         "(docs/fleet-care.md).",
     ),
     Reason(
         "PoolLimitReached",
         "queued",
-        "as many agents run in pool {pool} as spec.rollout.pools allows ({limit})",
+        "the number of agents in pool {pool} has reached its limit in spec.rollout.pools ({limit})",
         "It is measured when one of them is done.",
     ),
     Reason(
         "TopologyLimitReached",
         "queued",
-        "as many agents run where {key} is {group} as spec.rollout.perTopology allows ({limit})",
+        "the number of agents where {key} is {group} has reached spec.rollout.perTopology ({limit})",
         "It is measured when one of them is done.",
     ),
     Reason(
@@ -235,8 +235,8 @@ _ROWS = (
     Reason(
         "PowerBudgetReached",
         "queued",
-        "running agents may draw {drawn} W and this node {watts} W ({origin}), more than {name} ({budget} W)",
-        "It is measured when there is room.",
+        "running agents may draw {drawn} W and this node {watts} W ({origin}), together more than {name} ({budget} W)",
+        "It is measured when the budget has room.",
     ),
     Reason(
         "LimitOfAnotherProfile",
@@ -248,7 +248,7 @@ _ROWS = (
         "PowerBudgetTooSmall",
         "waiting",
         "this node alone may draw {watts} W ({origin}), more than {name} ({budget} W)",
-        "Raise the budget, or leave such nodes out of spec.target.",
+        "Raise the budget, or exclude such nodes in spec.target.",
     ),
     Reason(
         "FleetLimitReached",
@@ -272,90 +272,90 @@ _ROWS = (
     Reason(
         "Ramping",
         "queued",
-        "another agent has just started, and spec.rollout.rampSeconds ({seconds}) keeps load from stepping",
+        "another agent has just started, and spec.rollout.rampSeconds ({seconds}) spaces the starts",
         "It may start at {until}.",
         POLL_SECONDS,
     ),
     Reason(
         "NotDueYet",
         "waiting",
-        "the schedule has not begun a run yet",
-        "It is measured from {at} on. kubectl precision rerun begins a run now.",
+        "the schedule has not started a run yet",
+        "The first run starts at {at}. To start one now, run kubectl precision rerun.",
         POLL_SECONDS,
     ),
     Reason(
         "Quarantined",
         "waiting",
-        "{runs} in a row ended without a result on it, the last by {why}",
-        "Mend the node, then release it with kubectl precision rerun {node}.",
+        "{runs} in a row ended without a result on it, the last with {why}",
+        "Fix the node, then release it with kubectl precision rerun {node}.",
     ),
     Reason(
         "Retrying",
         "queued",
         "attempt {attempt} failed: {why}",
-        "Retry {retry} of {limit} starts by itself at {until}.",
+        "Retry {retry} of {limit} starts automatically at {until}.",
         POLL_SECONDS,
     ),
     Reason(
         "WaitsInQueue",
         "queued",
-        "Kueue holds its agent in queue {queue}",
+        "its agent waits in Kueue queue {queue}",
         "It starts when Kueue admits it. See kubectl get workloads.",
         POLL_SECONDS,
     ),
     Reason(
         "QueueTimeout",
         "failed",
-        "Kueue held its agent for {seconds} s",
-        "It is tried again by itself. Look at the queue's quota, or raise spec.idle.queueTimeoutSeconds.",
+        "Kueue did not admit its agent within {seconds} s",
+        "It is retried automatically. Check the queue's quota, or raise spec.idle.queueTimeoutSeconds.",
     ),
     # Why a node is measured again.
     Reason(
         "FirstRun",
         "due",
-        "it was never measured for this profile",
+        "it has not been measured for this profile",
         "It is measured when its turn comes.",
     ),
     Reason(
         "RerunNode",
         "due",
-        "somebody asked to measure this node again",
+        "a rerun of this node was requested",
         "It is measured when its turn comes.",
     ),
     Reason(
         "Rerun",
         "due",
-        "somebody asked to measure the profile again",
+        "a rerun of the profile was requested",
         "It is measured when its turn comes.",
     ),
     Reason(
         "DriverChange",
         "due",
-        "its GPU driver went from {before} to {after}",
+        "its GPU driver changed from {before} to {after}",
         "It is measured when its turn comes.",
     ),
     Reason(
         "HardwareChange",
         "due",
-        "its GPUs went from {before} to {after}",
+        "its GPUs changed from {before} to {after}",
         "It is measured when its turn comes.",
     ),
     Reason(
         "AgentChange",
         "due",
-        "the agent image is another",
+        "the agent image changed",
         "It is measured when its turn comes.",
     ),
     Reason(
         "SpecChange",
         "due",
-        "the profile measures something else now",
+        "what the profile measures changed",
         "It is measured when its turn comes.",
     ),
     Reason(
         "Scheduled",
         "due",
-        "the schedule began a run at {tick}",
+        "the schedule started a run at {tick}",
         "It is measured when its turn comes.",
     ),
     Reason(
@@ -367,29 +367,29 @@ _ROWS = (
     Reason(
         "StoppedByAdmin",
         "queued",
-        "the cluster's administrator {does}: {words} (said in {origin})",
-        "It goes on by itself once that is lifted: ask whoever runs the operator.",
+        "the cluster's administrator {does}: {words} (set in {origin})",
+        "It continues automatically when that is lifted: ask whoever runs the operator.",
     ),
-    Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to go on."),
+    Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to continue."),
     Reason(
         "BackingOff",
         "queued",
         "the last attempt ended with {why}",
-        "The next one starts by itself at {until}.",
+        "The next one starts automatically at {until}.",
         POLL_SECONDS,
     ),
     Reason(
         "CheckingIdle",
         "queued",
-        "whether its GPUs are free is being looked up",
-        "It starts by itself if they are.",
+        "the operator is checking whether its GPUs are idle",
+        "It starts automatically if they are.",
         POLL_SECONDS,
     ),
     Reason(
         "ProfileNotAccepted",
         "waiting",
         "the profile can't be measured as it is: {why}",
-        "It goes on by itself once the profile's condition Accepted is True.",
+        "It continues automatically when the profile's condition Accepted is True.",
         POLL_SECONDS,
     ),
     Reason(
@@ -403,32 +403,32 @@ _ROWS = (
         "AgentUnschedulable",
         "running",
         "the pod of attempt {attempt} can't be scheduled: {why}",
-        "Make room for it: the message is the scheduler's. The attempt gives its place back after "
-        "spec.idle.pendingTimeoutSeconds.",
+        "Free what the scheduler's message names. After spec.idle.pendingTimeoutSeconds the operator deletes the Job "
+        "and measures other nodes first.",
         POLL_SECONDS,
     ),
     Reason(
         "PullingImage",
         "running",
-        "node {node} pulls the image of attempt {attempt} or makes its container, since {since}",
-        "Nothing to do: it counts as no failure. Its place is given back at {until}; if pulls take longer, raise "
-        "spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
+        "node {node} has been pulling the image of attempt {attempt}, or creating its container, since {since}",
+        "No action needed: it does not count as a failure. The operator deletes the Job at {until}; if pulls take "
+        "longer, raise spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
         POLL_SECONDS,
     ),
     Reason(
         "ImagePullFailing",
         "running",
         "node {node} can't pull the image of attempt {attempt}: {why}",
-        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry. The place is "
-        "given back at {until}.",
+        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry. The "
+        "operator deletes the Job at {until}.",
         POLL_SECONDS,
     ),
     Reason(
         "AgentUnreachable",
         "running",
-        "node {node} does not answer while attempt {attempt} is on it: {why}",
-        "It goes on by itself if the node comes back; else its place is given back {until}. See kubectl describe node "
-        "{node}.",
+        "node {node} is unreachable while attempt {attempt} runs on it: {why}",
+        "It continues automatically if the node comes back; otherwise the attempt is given up {until}. See "
+        "kubectl describe node {node}.",
         POLL_SECONDS,
     ),
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
@@ -438,67 +438,67 @@ _ROWS = (
     Reason(
         "QuotaExceeded",
         "waiting",
-        "namespace {namespace} has no room for the agent's {stage}: {words}",
-        "It goes on by itself when there is room: free some of it, or raise the quota. The node is not at fault.",
+        "the quota of namespace {namespace} does not allow the agent's {stage}: {words}",
+        "It continues automatically when the quota allows it: free some of it, or raise it. The node is not at fault.",
         POLL_SECONDS,
     ),
     Reason(
         "InvalidJob",
         "waiting",
-        "the API server finds the agent's {stage} invalid: {words}",
-        "Correct the field that it names, most often under spec.agent: a changed profile is tried at once.",
+        "the API server rejects the agent's {stage} as invalid: {words}",
+        "Correct the field that it names, most often under spec.agent: a changed profile is retried immediately.",
         POLL_SECONDS,
     ),
     Reason(
         "DeniedByPolicy",
         "waiting",
         "a policy of the cluster denies the agent's {stage}: {words}",
-        "Change the profile as it asks, or have the policy's owner admit agents in namespace {namespace}. It is tried "
-        "again by itself within ten minutes, at once after kubectl precision rerun.",
+        "Change the profile as the policy asks, or have the policy's owner admit agents in namespace {namespace}. It "
+        "is retried automatically within ten minutes, or immediately after kubectl precision rerun.",
         POLL_SECONDS,
     ),
     Reason(
         "WebhookUnavailable",
         "waiting",
-        "an admission webhook that has to admit the agent's {stage} does not answer: {words}",
-        "Mend the webhook, or its failurePolicy. It is tried again by itself within two minutes.",
+        "an admission webhook for the agent's {stage} does not answer: {words}",
+        "Fix the webhook, or its failurePolicy. It is retried automatically within two minutes.",
         POLL_SECONDS,
     ),
     Reason(
         "NamespaceTerminating",
         "waiting",
-        "namespace {namespace} is being deleted, so that the agent's {stage} can't be created: {words}",
-        "Nothing to do; or apply the profile in another namespace.",
+        "namespace {namespace} is being deleted, so the agent's {stage} can't be created: {words}",
+        "No action needed; or apply the profile in another namespace.",
         POLL_SECONDS,
     ),
     Reason(
         "PermissionMissing",
         "waiting",
         "the operator may not create the agent's {stage} in namespace {namespace}: {words}",
-        "Restore the operator's RoleBinding there: upgrade the chart with the namespace in watchNamespaces. It goes on "
-        "by itself within five minutes.",
+        "Restore the operator's RoleBinding there: upgrade the chart with the namespace in watchNamespaces. It "
+        "continues automatically within five minutes.",
         POLL_SECONDS,
     ),
     Reason(
         "CreationRefused",
         "waiting",
         "the API server refuses the agent's {stage}: {words}",
-        "Change what its words name. It is tried again by itself within ten minutes, at once after kubectl precision "
-        "rerun.",
+        "Change what the message names. It is retried automatically within ten minutes, or immediately after "
+        "kubectl precision rerun.",
         POLL_SECONDS,
     ),
     Reason(
         "CreationFailed",
         "waiting",
         "the API server could not create the agent's {stage}: {words}",
-        "It is tried again by itself within a minute. If that goes on, look at the API server.",
+        "It is retried automatically within a minute. If it repeats, check the API server.",
         POLL_SECONDS,
     ),
     Reason(
         "NameTaken",
         "waiting",
         "an older object has the name of the agent's {stage}: {words}",
-        "It is replaced when that one is gone. If that goes on, see what holds it (metadata.finalizers).",
+        "It is replaced when the older one is gone. If that takes long, check its metadata.finalizers.",
         1.0,
     ),
     # What came back: read from the agent's pod.
@@ -506,8 +506,8 @@ _ROWS = (
         "AgentCrashed",
         "failed",
         "the agent ended with exit code {exit_code}",
-        "The end of its log stands in its report (status.attempt.log) and in kubectl precision why {node}. If it "
-        "repeats on one node only, look at that node's GPUs.",
+        "The last lines of its log are in the report (status.attempt.log) and in kubectl precision why {node}. If it "
+        "repeats on one node only, check that node's GPUs.",
     ),
     Reason(
         "AgentOutOfMemory",
@@ -519,14 +519,14 @@ _ROWS = (
         "AgentRefused",
         "failed",
         "the agent could not measure: {name} (exit code {exit_code}): {detail}",
-        "Mend what it names on the node, then kubectl precision rerun NODE. The end of its log stands in its report "
+        "Fix the reported cause, then run kubectl precision rerun NODE. The last lines of its log are in the report "
         "(status.attempt.log).",
     ),
     Reason(
         "BackendUnavailable",
         "failed",
         "the agent image can't measure: {detail}",
-        "Name an image with PyTorch and Transformer Engine, in agent.image of the chart or spec.agent.image of the "
+        "Set an image with PyTorch and Transformer Engine, in agent.image of the chart or spec.agent.image of the "
         "profile. The node is not at fault.",
     ),
     Reason(
@@ -539,20 +539,20 @@ _ROWS = (
         "PendingTooLong",
         "failed",
         "the agent's pod was not scheduled within {seconds} s: {text}",
-        "It is tried again by itself, after other nodes. Check spec.agent.resources and spec.agent.tolerations against "
+        "It is retried automatically, after other nodes. Check spec.agent.resources and spec.agent.tolerations against "
         "the node.",
     ),
     Reason(
         "StartTooLong",
         "failed",
         "the agent's container did not start within {seconds} s of being scheduled: {text}",
-        "kubectl get events shows what its kubelet waited for. If it pulled the image all the time, raise "
+        "kubectl get events shows what the kubelet waited for. If it was still pulling the image, raise "
         "spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
     ),
     Reason(
         "DeadlineExceeded",
         "failed",
-        "the agent was ended after {seconds} s",
+        "the agent was stopped after {seconds} s",
         "Measure less: fewer spec.recipes, or spec.benchmarks.preset quick.",
     ),
     Reason(
@@ -571,56 +571,56 @@ _ROWS = (
         "PodLost",
         "failed",
         "the agent's pod was deleted before its result was read",
-        "Nothing to do: it is tried again.",
+        "No action needed: it is retried automatically.",
     ),
     Reason(
         "NodeLost",
         "failed",
         "node {node} was deleted during the run",
-        "Nothing to do: a node that comes back under this name is measured as a new one.",
+        "No action needed: a node that comes back under this name is measured as a new one.",
     ),
     Reason(
         "NodeUnresponsive",
         "failed",
-        "node {node} does not answer ({why}), and its agent was given up: {what}",
-        "It is tried again when the node is ready, and doesn't count as a failure. See kubectl describe node {node}.",
+        "node {node} is unreachable ({why}), and its attempt was given up: {what}",
+        "It is retried when the node is Ready, and doesn't count as a failure. See kubectl describe node {node}.",
     ),
     Reason(
         "NodeGone",
         "failed",
         "node {node} is no longer in the cluster",
-        "Nothing to do: its report is deleted after spec.retention.deletedNodes.",
+        "No action needed: its report is deleted after spec.retention.deletedNodes.",
     ),
     Reason(
         "Preempted",
         "failed",
-        "the agent's pod gave way to one of higher priority: {text}",
-        "Nothing to do: it is tried again when the GPUs are free, and this attempt doesn't count.",
+        "the agent's pod was preempted by a pod of higher priority: {text}",
+        "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
     ),
     Reason(
         "Drained",
         "failed",
         "the agent's pod was evicted from a node that is being drained: {text}",
-        "Nothing to do: it is tried again when the node takes pods again, and this attempt doesn't count.",
+        "No action needed: it is retried when the node is schedulable again, and this attempt doesn't count.",
     ),
     Reason(
         "Evicted",
         "failed",
-        "the agent's pod was ended by {by}: {text}",
-        "It is tried again, and this attempt doesn't count as a failure. If it repeats, look at the node's pressure "
-        "conditions and taints, and at what evicts pods.",
+        "the agent's pod was evicted by {by}: {text}",
+        "It is retried, and this attempt doesn't count as a failure. If it repeats, check the node's pressure "
+        "conditions and taints, and what evicts pods.",
     ),
     Reason(
         "Disrupted",
         "failed",
-        "the agent's pod was moved away: {text}",
-        "Nothing to do: it is tried again, and this attempt doesn't count.",
+        "the agent's pod was disrupted: {text}",
+        "No action needed: it is retried, and this attempt doesn't count.",
     ),
     Reason(
         "ResultMissing",
         "failed",
-        "the agent ended well but left no result",
-        "Check that spec.agent.image is the image of this version. The end of its log stands in its report "
+        "the agent succeeded but left no result",
+        "Check that spec.agent.image is the image of this version. The last lines of its log are in the report "
         "(status.attempt.log) and in kubectl precision why {node}.",
     ),
     Reason(
@@ -632,98 +632,98 @@ _ROWS = (
     Reason(
         "ResultForeign",
         "failed",
-        "what the agent left is no answer to this request: {detail}",
-        "It is thrown away. Check that spec.agent.image is the image of this version, and that nothing else writes to "
+        "the agent's result does not answer this request: {detail}",
+        "It is discarded. Check that spec.agent.image is the image of this version, and that nothing else writes to "
         "the agent's termination log.",
     ),
     Reason(
         "ResultNewer",
         "failed",
-        "agent and operator are of different versions: {detail}",
+        "agent and operator have different versions: {detail}",
         "Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to the image of the "
         "operator's version.",
     ),
     Reason(
         "DetailNewer",
         "partial",
-        "agent and operator are of different versions, and the full result can't be used: {detail}",
-        "The summary stands. Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to "
+        "agent and operator have different versions, and the full result can't be used: {detail}",
+        "The summary is used. Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to "
         "the image of the operator's version.",
     ),
     Reason(
         "ResultTruncated",
         "partial",
-        "the agent's log does not hold all lines of the full result: {detail}",
-        "The summary stands. For the full result raise containerLogMaxSize of the kubelet and measure again.",
+        "the agent's log is missing lines of the full result: {detail}",
+        "The summary is used. For the full result, raise containerLogMaxSize of the kubelet and measure again.",
     ),
     Reason(
         "ResultDigestMismatch",
         "partial",
-        "the full result in the agent's log doesn't have the digest that its summary names",
-        "The summary stands. If it repeats, check the log of the agent on this node for foreign writers.",
+        "the full result in the agent's log doesn't match the digest in its summary",
+        "The summary is used. If it repeats, check what else writes to the agent's log on this node.",
     ),
     Reason(
         "ResultTooLarge",
         "partial",
         "the full result is too large: {detail}",
-        "The summary stands. Measure fewer shapes or recipes in one profile.",
+        "The summary is used. Measure fewer shapes or recipes in one profile.",
     ),
     Reason(
         "DetailUnreadable",
         "partial",
         "the full result in the agent's log can't be used: {detail}",
-        "The summary stands. If it repeats, check that spec.agent.image is the image of this version.",
+        "The summary is used. If it repeats, check that spec.agent.image is the image of this version.",
     ),
     Reason(
         "DetailNotWritten",
         "partial",
         "the ConfigMap with the full result could not be written: {detail}",
-        "The summary stands. For the full result make room (quota, policy), then measure again.",
+        "The summary is used. For the full result, make room (quota, policy), then measure again.",
     ),
     Reason(
         "LogUnavailable",
         "partial",
         "the agent's log could not be read: {detail}",
-        "The summary stands. Check that the API server reaches the kubelet of the node.",
+        "The summary is used. Check that the API server reaches the kubelet of the node.",
     ),
-    # How a measured node stands against its like: said beside where it stands.
+    # How a measured node compares with its peers: shown beside its state.
     Reason(
         "Slow",
         "slow",
-        _OF_ITS_LIKE,
-        f"A synchronous job that gets it runs at its speed. {_AGAIN} shows whether it was an accident; if not, "
+        _AGAINST_PEERS,
+        f"A synchronous job that uses it runs at its speed. {_AGAIN} shows whether it repeats; if so, "
         "kubectl cordon {node}, and see the runbook of PrecisionNodeSlow.",
     ),
     Reason(
         "SlowThrottled",
         "slow",
-        f"{_OF_ITS_LIKE}; {{cause}} held it back while it was measured",
-        f"See to its cooling or its power feed (runbook PrecisionThrottledInProfile), then {_AGAIN}.",
+        f"{_AGAINST_PEERS}; it was throttled by {{cause}} during the measurement",
+        f"Check its cooling and power (runbook PrecisionThrottledInProfile), then {_AGAIN}.",
     ),
     Reason(
         "SlowFallback",
         "slow",
-        f"{_OF_ITS_LIKE}; on it {{recipes}} silently ran in another precision",
-        "Compare Transformer Engine, CUDA and the environment with those of a good node (runbook "
+        f"{_AGAINST_PEERS}; {{recipes}} silently ran in another precision",
+        "Compare Transformer Engine, CUDA and the environment with a good node's (runbook "
         f"PrecisionSilentFallback), then {_AGAIN}.",
     ),
     # The profile as a whole.
     Reason(
         "PlanFailed",
         "waiting",
-        "the operator met an error of its own while it planned: {why}",
-        "It tries again by itself; the trace is in its log (kubectl logs, PlanFailed). Please report it.",
+        "the operator hit an internal error while planning: {why}",
+        "It retries automatically; the traceback is in the operator's log (search for PlanFailed). Please report it.",
     ),
     Reason(
         "ImageNotAllowed",
         "profile",
-        "spec.agent.image {image} starts with none of the allowed prefixes ({allowed})",
+        "spec.agent.image {image} matches none of the allowed prefixes ({allowed})",
         "Use an allowed image, or have the cluster's administrator extend the operator's allow-list.",
     ),
     Reason(
         "ImageMissing",
         "profile",
-        "no agent image is named",
+        "no agent image is set",
         "Set spec.agent.image, or have the cluster's administrator set the operator's default.",
     ),
     Reason(
@@ -738,13 +738,13 @@ _ROWS = (
         "ConfigMap {name} has no key {key}",
         "Add the key, or correct it in spec.workload. Keys that it has: {keys}.",
     ),
-    Reason("InvalidSpec", "profile", "the spec can't be read: {detail}", "Correct the field that is named."),
+    Reason("InvalidSpec", "profile", "the spec can't be read: {detail}", "Correct the field that the message names."),
     Reason("InvalidWorkload", "profile", "spec.workload can't be measured: {detail}", "Correct spec.workload."),
     Reason(
         "PriorityClassMissing",
         "profile",
-        "PriorityClass {name} does not exist, without which agents could push other pods away",
-        "Install the chart again, or create it.",
+        "PriorityClass {name} does not exist; without it agents could preempt other pods",
+        "Upgrade or reinstall the chart, or create it.",
     ),
     Reason(
         "QueueMissing",
@@ -752,7 +752,9 @@ _ROWS = (
         "there is no Kueue LocalQueue {name} in namespace {namespace}",
         "Create it (kubectl get localqueues says whether Kueue is installed), or correct spec.agent.queueName.",
     ),
-    Reason("InvalidSchedule", "profile", "{detail}", "Correct spec.schedule; the profile then goes on by itself."),
+    Reason(
+        "InvalidSchedule", "profile", "{detail}", "Correct spec.schedule; the profile then continues automatically."
+    ),
     Reason(
         "NoNodesMatch",
         "profile",
@@ -781,7 +783,7 @@ _ROWS = (
         "SomeWaiting",
         "profile",
         "{measured} of {count} eligible nodes are measured, {waiting} wait; most often: {example}",
-        "kubectl precision why NODE says what each of them waits for.",
+        "kubectl precision why NODE shows what each of them waits for.",
     ),
 )
 

@@ -107,7 +107,7 @@ class Details:
         except (ApiError, ValueError) as error:
             if not self._told:
                 why = " ".join(str(error).split())[:300]
-                _log.warning("GEMM times of %s/%s: %s; further ones are not told", namespace, name, why)
+                _log.warning("GEMM times of %s/%s: %s; further ones are not exported", namespace, name, why)
             self._told = True
             return ()
 

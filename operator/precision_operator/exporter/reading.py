@@ -52,7 +52,7 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class RelativeRate:
-    """One node beside its like: its rate over their median, and whether that is too little."""
+    """One node beside its peers: its rate over their median, and whether that is too little."""
 
     result: NodeResult
     relative: float

@@ -57,7 +57,7 @@ class Given:
     slow_node_percent: float = DEFAULT_SLOW_PERCENT
     """The profile's threshold for slow nodes."""
     standing: Judged | None = None
-    """On the page of one node: how it stands against its like, which are not on the page."""
+    """On the page of one node: how it compares with its peers, which are not on the page."""
     unmeasured: tuple[str, ...] = ()
     """One sentence for each group of nodes without a result."""
     price: float | None = None

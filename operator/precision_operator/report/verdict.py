@@ -22,10 +22,10 @@ class Said:
 
 
 _ORIGINS = {
-    "simulated": "SIMULATED: figures on this page were made up from published ones and assumptions, not measured on "
-    "this hardware. Decide nothing by them.",
+    "simulated": "SIMULATED: figures on this page were generated from published ones and assumptions, not measured on "
+    "this hardware. Don't base decisions on them.",
     "replayed": "REPLAYED: figures on this page were published by others, not measured on this hardware.",
-    "trial": "A trial on a CPU: it shows that the way from request to page works, and says nothing of any GPU.",
+    "trial": "A trial on a CPU: it shows that everything from request to page works, and says nothing about any GPU.",
 }
 
 
@@ -41,18 +41,18 @@ def verdict(given: Given) -> tuple[Said, ...]:
 
 def _of_pool(pool: PoolFigures) -> Iterator[Said]:
     where = f"On {pool.name} ({_count(pool)})"
-    best, thrifty = pool.best, pool.most_energy_efficient
+    best, efficient = pool.best, pool.most_energy_efficient
     if best is None:
-        yield Said("answer", f"{where} no recipe has a training figure that stands.")
+        yield Said("answer", f"{where} no recipe has a usable training figure.")
         return
-    told = f" {_thriftiest(pool, best, thrifty)}" if thrifty is not None else ""
+    told = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
     yield Said("answer", f"{where} {_fastest(pool, best)}{told}")
     for row in pool.rows:
         if row.reason:
             kind: Literal["note", "warning"] = "note" if "support" in row.reason else "warning"
             yield Said(kind, f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
-            yield Said("note", f"{row.recipe} makes no difference that can be told from noise on {pool.name}.")
+            yield Said("note", f"{row.recipe} makes no difference beyond noise on {pool.name}.")
         elif row.verdict == "emulated":
             yield Said("note", f"{row.recipe} is emulated on {pool.name}: its kernels are another recipe's.")
 
@@ -76,12 +76,12 @@ def _bounds(found: Spread) -> str:
     return f"95 % interval {bounds}" if found.kind == "interval" else f"{bounds} on its {found.n} nodes"
 
 
-def _thriftiest(pool: PoolFigures, best: PoolRow, thrifty: PoolRow) -> str:
-    assert thrifty.tokens_per_joule is not None
+def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str:
+    assert efficient.tokens_per_joule is not None
     base = next((row.tokens_per_joule for row in pool.rows if row.recipe == pool.baseline), None)
-    against = f", {thrifty.tokens_per_joule.value / base.value:.2f}x {pool.baseline}" if base else ""
-    who = "It is also" if thrifty is best else f"{thrifty.recipe} is"
-    return f"{who} the thriftiest: {thrifty.tokens_per_joule.value:.1f} tokens per joule{against}."
+    against = f", {efficient.tokens_per_joule.value / base.value:.2f}x {pool.baseline}" if base else ""
+    who = "It is also" if efficient is best else f"{efficient.recipe} is"
+    return f"{who} the most energy-efficient: {efficient.tokens_per_joule.value:.1f} tokens per joule{against}."
 
 
 LOSS_WORDS: Mapping[LossVerdict, str] = {
@@ -109,7 +109,7 @@ def _standing(given: Given) -> Iterator[Said]:
     if given.standing is None:
         return
     one = given.standing
-    told = f"{one.node} gives {one.relative:.1%} of the median of its like in {one.pool}"
+    told = f"{one.node} gives {one.relative:.1%} of the median of its peers in {one.pool}"
     if one.slow:
         yield Said("warning", f"Slow: {told}.")
     else:
@@ -122,7 +122,7 @@ def _odd(given: Given) -> Iterator[Said]:
         yield Said("warning", f"Slow against their pool: {_named(given.slow)}.")
     throttled = [node.name for node in given.nodes if node.reading.throttled]
     if throttled:
-        yield Said("warning", f"Held back by heat or the power brake: {_named(throttled)}.")
+        yield Said("warning", f"Throttled by heat or the power brake: {_named(throttled)}.")
     fallback = [node.name for node in given.nodes if node.reading.fallen_back]
     if fallback:
         yield Said("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")

@@ -111,7 +111,7 @@ def _check(node: str, place: str | None, known: list[str]) -> None:
 def rows(
     found: list[NodeResult], percents: Mapping[tuple[str, ...], float], node: str, level: Level
 ) -> Iterator[dict[str, Any]]:
-    """The series of one node at a metricsLevel: what it measured, and how it stands against its like."""
+    """The series of one node at a metricsLevel: what it measured, and how it compares with its peers."""
     mine = [result for result in found if result.node == node]
     for family in NODE_FAMILIES:
         if shown_at(level, family.level):

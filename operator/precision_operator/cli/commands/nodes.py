@@ -1,4 +1,4 @@
-"""`kubectl precision nodes`: every node with a report, its figures, and how it stands against its like."""
+"""`kubectl precision nodes`: every node with a report, its figures, and how it compares with its peers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def nodes(
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
 ) -> None:
-    """Print every node with a report: its best recipe, how it stands against its like, and what is odd about it."""
+    """Print every node with a report: its best recipe, how it compares with its peers, and what is odd about it."""
 
     async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
         place = place_of(namespace, all_namespaces, cluster.namespace)
@@ -144,7 +144,7 @@ async def labelled(cluster: Cluster, selector: str | None) -> set[str] | None:
 
 
 def rows(found: Results, only: str | None) -> list[dict[str, Any]]:
-    """A row for each node of each profile, or of one. A node is held against all of its like, whatever is shown."""
+    """A row for each node of each profile, or of one. A node is held against all of its peers, whatever is shown."""
     profiles = [profile_named(found, only)] if only is not None else list(found.profiles)
     told = []
     for profile in sorted(profiles, key=lambda view: view.key):

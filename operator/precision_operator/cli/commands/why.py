@@ -143,7 +143,7 @@ def _stands(standing: PeerComparison) -> str:
     one = standing.judged
     if one.slow:
         return f"{standing.reason}: {standing.message}"
-    told = f"{one.relative:.1%} of the median of {one.reference} nodes like it ({one.recipe})"
+    told = f"{one.relative:.1%} of the median of its {one.reference} peers ({one.recipe})"
     if one.limit <= 0:
         return f"{told}, which differ too much among themselves to call one of them slow"
     return f"{told}; below {one.limit:.1%} is slow"

@@ -40,7 +40,7 @@ PLAN_FAILED = "PlanFailed"
 TOLD = ("skipped", "failed")
 """States whose reasons a user wants to read, beside those of nodes that wait."""
 
-_RELEASE = "Mend them, then release each with kubectl precision rerun NODE."
+_RELEASE = "Fix them, then release each with kubectl precision rerun NODE."
 
 Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Invalid"]
 
@@ -173,7 +173,7 @@ def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
 
 
 def standings(plan: ProfilePlan) -> tuple[Judged, ...]:
-    """How each measured node of the profile stands against its like, worst first."""
+    """How each measured node of the profile compares with its peers, worst first."""
     return _standings(plan, readings(plan))
 
 
@@ -294,7 +294,7 @@ def _measuring(counts: NodeCounts) -> str:
 
 def _suspended(counts: NodeCounts) -> str:
     finish = f"Agents that still run and finish: {counts.running}. " if counts.running else ""
-    return f"{finish}No new ones start; nodes that wait: {counts.queued}. Set spec.suspend to false to go on."
+    return f"{finish}No new ones start; nodes that wait: {counts.queued}. Set spec.suspend to false to continue."
 
 
 def _held_up(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:

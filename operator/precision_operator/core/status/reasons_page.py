@@ -13,40 +13,40 @@ _HEAD = """\
 
 # Reasons
 
-Every reason that the operator gives, what is so, and what to do next. You meet them in the conditions and events of a
-PrecisionProfile, in its `status.reasons`, in the reports of nodes, and in `kubectl precision dry-run`. The message that
-comes with a reason is the sentence below, with the words in *italics* filled in.
+Every reason that the operator gives, with its meaning and what to do next. You see them in the conditions and events
+of a PrecisionProfile, in its `status.reasons`, in the reports of nodes, and in `kubectl precision dry-run`. The message
+of a reason is the sentence below, with the words in *italics* filled in.
 
-Nodes that are *skipped* do not count as eligible; nodes that *wait* do, and are measured without further ado when what
-they wait for has passed.
+Nodes that are *skipped* do not count as eligible; nodes that *wait* do, and are measured automatically when
+the condition clears.
 """
 
 SECTIONS: Mapping[Kind, tuple[str, str]] = {
-    "unmatched": ("Not matched", "The node is none of the profile's."),
-    "eligible": ("Eligible", "The node can be measured; nothing has been decided about its turn yet."),
-    "skipped": ("Skipped", "The node can't be measured as it is. Somebody has to change the node or the profile."),
-    "waiting": ("Waiting", "The node will be measured by itself when something passes."),
-    "queued": ("Queued", "The node's turn comes."),
-    "running": ("Running", "An agent is on the node, or on its way there."),
+    "unmatched": ("Not matched", "The profile does not select the node."),
+    "eligible": ("Eligible", "The node can be measured, and is not scheduled yet."),
+    "skipped": ("Skipped", "The node can't be measured as it is. Change the node or the profile."),
+    "waiting": ("Waiting", "The node will be measured automatically when the condition clears."),
+    "queued": ("Queued", "The node will be measured when a limit has room."),
+    "running": ("Running", "An agent runs on the node, or is starting."),
     "succeeded": ("Measured", "The node has a result of this run."),
-    "partial": ("Measured, without the full result", "The summary in the report stands; its detail is lost."),
+    "partial": ("Measured, without the full result", "The report has the summary; the full result is lost."),
     "slow": (
         "Measured, and slow",
-        "The node is too far below its like. `kubectl precision why` says so beside where the node stands.",
+        "The node is well below its peers. `kubectl precision why` says so beside its state.",
     ),
-    "failed": ("Failed", "The newest attempt gave no result. An older result stays in the report."),
+    "failed": ("Failed", "The newest attempt had no result. The report keeps an older one."),
     "due": (
         "Measured again",
-        "Why a node's run begins, and why its older figures are marked stale until it has ended.",
+        "Why a node is measured again. Its older figures are marked stale until then.",
     ),
     "profile": ("The profile as a whole", "Reasons in the profile's own conditions."),
 }
 """Heading and introduction of each kind of reason, in the order of the page."""
 
 _EXIT_HEAD = """\
-## What an agent refuses for
+## Why an agent refuses to measure
 
-`AgentRefused` names one of these; the agent leaves with the exit code beside it. Any other exit code but 0 is a crash
+`AgentRefused` names one of these; the agent exits with the code beside it. Any other exit code except 0 is a crash
 (`AgentCrashed`).
 """
 
@@ -60,7 +60,7 @@ def page() -> str:
 def _section(kind: Kind) -> str:
     title, introduction = SECTIONS[kind]
     rows = [_row(reason) for reason in REASONS.values() if reason.kind == kind]
-    return f"## {title}\n\n{introduction}\n\n{_table(('Reason', 'What is so', 'What to do next'), rows)}"
+    return f"## {title}\n\n{introduction}\n\n{_table(('Reason', 'Meaning', 'What to do next'), rows)}"
 
 
 def _row(reason: Reason) -> tuple[str, str, str]:
@@ -69,7 +69,7 @@ def _row(reason: Reason) -> tuple[str, str, str]:
 
 def _exits() -> str:
     rows = [(f"`{row.reason}`", str(row.code), _shown(row.sentence)) for row in EXITS if row is not PUBLISHED]
-    return _table(("Name", "Exit code", "What is so"), rows)
+    return _table(("Name", "Exit code", "Meaning"), rows)
 
 
 def _shown(template: str) -> str:

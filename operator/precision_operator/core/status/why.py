@@ -51,7 +51,7 @@ NOTHING = Past()
 
 @dataclass(frozen=True)
 class PeerComparison:
-    """How a measured node stands against its like; reason and message where it is slow, else empty."""
+    """How a measured node compares with its peers; reason and message where it is slow, else empty."""
 
     judged: Judged
     reason: str = ""
@@ -72,7 +72,7 @@ class NodeAnswer:
     due_message: str = ""
     past: Past = NOTHING
     standing: PeerComparison | None = None
-    """None where the node has no figure of this run, or too few of its like have one."""
+    """None where the node has no figure of this run, or too few of its peers have one."""
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
 

@@ -302,4 +302,4 @@ STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
         stability="stable",
     ),
 )
-"""What a node is beside its like: known only when all reports of its pool are looked at together."""
+"""What a node is beside its peers: known only when all reports of its pool are looked at together."""

@@ -15,7 +15,7 @@ def banner(expr: str, level: Literal["pool", "node"] = "pool") -> Panel:
         "stat",
         "Figures that were not measured on this hardware",
         "How many nodes have figures that are simulated, replayed or a trial on a CPU. Such figures are for trying "
-        "things out: decide nothing about this hardware by them.",
+        "things out: don't base decisions about this hardware on them.",
         "nodes",
         "all figures are measured",
         (Query(f"{expr} > 0", "{{data}}"),),

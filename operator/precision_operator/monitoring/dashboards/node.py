@@ -47,7 +47,7 @@ def _now() -> tuple[Panel, ...]:
             (Step(None, "green"), Step(1, "orange")),
         ),
         _stat(
-            "Held back",
+            "Throttled",
             "Largest share of a recipe's measured time in which the clocks were held down; only where it is marked.",
             "percent",
             f"max ({one('precision_node_throttled_ratio', ONE_NODE)})",

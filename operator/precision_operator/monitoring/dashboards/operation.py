@@ -142,7 +142,7 @@ def _machinery() -> tuple[Panel, ...]:
     spent, passes = "precision_operator_reconcile_seconds_sum", "precision_operator_reconcile_seconds_count"
     return (
         _series(
-            "Length of a pass over all profiles",
+            "Reconcile duration",
             "Mean time of one reconcile of the last ten minutes.",
             "seconds",
             NO_OPERATOR,

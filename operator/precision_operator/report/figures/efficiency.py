@@ -1,4 +1,4 @@
-"""Tokens per joule against tokens per second: the fastest recipe is not always the thriftiest."""
+"""Tokens per joule against tokens per second: the fastest recipe is not always the most energy-efficient."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def efficiency(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         key="efficiency",
         title="Tokens per joule against tokens per second",
         svg=_drawing(given, drawn, marks) if marks else "",
-        caption="Up is thriftier, right is faster; the axes do not begin at 0. "
+        caption="Up is more energy-efficient, right is faster; the axes do not begin at 0. "
         f"Tokens per joule are tokens/s per watt; watts of: {' and '.join(scopes) or 'nothing valid'}.{without}",
         source=of_nodes(nodes),
         head=("pool", "recipe", "tokens/s", "tokens/J", "watts", "why not"),

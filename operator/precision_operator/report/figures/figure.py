@@ -55,8 +55,8 @@ def of_nodes(nodes: Sequence[Node]) -> str:
         f"{whose}, {origins} ({backends})",
         f"runs of {_span([run.finished_at for run in runs])}",
         f"workload {_counted(run.workload or run.workload_hash for run in runs)}",
-        f"driver {_counted(each.driver or 'not told' for each in software)}",
-        f"Transformer Engine {_counted(each.transformer_engine or 'not told' for each in software)}",
+        f"driver {_counted(each.driver or 'unknown' for each in software)}",
+        f"Transformer Engine {_counted(each.transformer_engine or 'unknown' for each in software)}",
         "all GPUs of a node at once, no communication between nodes",
     ]
     if any(run.scope == "mlp" for run in runs):
@@ -72,8 +72,8 @@ def of_result(result: MeasurementResult) -> str:
     method = "; NVIDIA's method, forward only: for comparison, never planned with" if result.method == "nvidia" else ""
     return (
         f"node {result.node}, run {result.run} of {result.finished_at}, {result.provenance} ({result.backend}); "
-        f"workload {result.workload_name}; driver {software.driver or 'not told'}, CUDA {software.cuda or 'not told'}, "
-        f"Transformer Engine {software.transformer_engine or 'not told'}{made_up}{published}{method}."
+        f"workload {result.workload_name}; driver {software.driver or 'unknown'}, CUDA {software.cuda or 'unknown'}, "
+        f"Transformer Engine {software.transformer_engine or 'unknown'}{made_up}{published}{method}."
     )
 
 
@@ -81,7 +81,7 @@ def _counted(told: Iterable[str]) -> str:
     """Distinct values; with their numbers where there are several."""
     counts = Counter(told)
     if len(counts) < 2:
-        return next(iter(counts), "not told")
+        return next(iter(counts), "unknown")
     first = [f"{value} ({count})" for value, count in counts.most_common(4)]
     return ", ".join(first) + (" and others" if len(counts) > 4 else "")
 

@@ -43,7 +43,7 @@ class RelativeNode:
 
 
 def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
-    """A histogram of the nodes against their like; nothing where there are too few to compare."""
+    """A histogram of the nodes against their peers; nothing where there are too few to compare."""
     places = _places(given, pool)
     recipe = pool.recipe
     if len(places) < LEAST_REFERENCE or recipe is None:
@@ -57,7 +57,7 @@ def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
         title=f"Nodes of {pool.name}",
         svg=_drawing(given, places, apart, recipe),
         caption=f"{len(places)} nodes with {recipe} by the rate of a synchronous job (GPUs x slowest GPU), over the "
-        "median of their like: same product, power limit, software, driver and workload; throttled nodes are not in "
+        "median of their peers: same product, power limit, software, driver and workload; throttled nodes are not in "
         f"the median. {named}{without if missing else ''}",
         source=of_nodes(pool.nodes),
         head=("node", "of the median", "why it is named"),

@@ -1,0 +1,67 @@
+"""User-facing text uses the terms of Kubernetes and GPU engineers, not ones of our own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from precision_api.exits import EXITS
+from precision_operator.core.reasons import REASONS
+
+ROOT = Path(__file__).parents[2]
+
+INSTEAD = {
+    r"(its|their|the) (like|equals)\b": "peers",
+    r"hindrance": "blocked by",
+    r"held back": "throttled",
+    r"\bnot told\b": "unknown",
+    r"\bthrift(y|ier|iest)\b": "energy-efficient",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\bin a hurry\b": "with short intervals",
+    r"\bfurther ado\b": "automatically",
+    r"\bplace (is|was) given back\b": "the operator deletes the Job",
+    r"\bDecide nothing\b": "Don't base decisions on it",
+    r"\blength of a pass\b": "reconcile duration",
+    r"\bstands in (its|the|their) report\b": "is in the report",
+    r"\btried again by itself\b": "retried automatically",
+    r"\bsomebody asked\b": "was requested",
+    r"\bphase[- ]lock": "aliasing with the sensor period",
+}
+"""Pattern (any case): the field's term."""
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CHART = ROOT / "charts" / "precision-profiler"
+GENERATED = sorted(
+    [
+        *(ROOT / "crds").glob("*.yaml"),
+        *CHART.glob("files/**/*.yaml"),
+        *CHART.glob("files/**/*.json"),
+        *CHART.glob("*.*"),
+    ]
+)
+
+
+def odd_words(text: str) -> list[str]:
+    """The phrases of `text` that INSTEAD replaces, each with its line and the better term."""
+    return [f"{found.group()!r} -> {term}" for pattern, term in INSTEAD.items() for found in _matches(pattern, text)]
+
+
+def _matches(pattern: str, text: str) -> Iterator[re.Match[str]]:
+    return re.finditer(pattern, text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", [*PAGES, *GENERATED], ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_user_page_uses_the_fields_terms(path: Path) -> None:
+    assert odd_words(path.read_text(encoding="utf-8")) == []
+
+
+def test_reasons_and_refusals_use_the_fields_terms() -> None:
+    sentences = [f"{row.template} {row.next_step}" for row in REASONS.values()] + [row.sentence for row in EXITS]
+    assert [words for sentence in sentences if (words := odd_words(sentence))] == []
+
+
+def test_an_odd_word_is_seen() -> None:
+    assert odd_words("Mend the node: it is slower than its like.") == ["'its like' -> peers", "'Mend' -> fix"]
