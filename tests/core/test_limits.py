@@ -120,7 +120,7 @@ def after_answer(words: str) -> Observed:
 HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
     "StoppedByAdmin": (
         request(observed=observed(stop=Stop("Hold", "Rack 12 is too hot.", "ConfigMap a/b"))),
-        "The cluster's administrator holds all agents: Rack 12 is too hot. (said in ConfigMap a/b).",
+        "The cluster's administrator holds all agents: Rack 12 is too hot. (set in ConfigMap a/b).",
     ),
     "Suspended": (request(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
     "TooManyFailures": (

@@ -176,8 +176,8 @@ def test_a_quarantined_node_shows_its_failure_until_a_new_run_would_begin_and_th
     node_state = stand_of(quarantined(spec="older"))
     assert (node_state.reason, node_state.state) == ("Quarantined", "waiting")
     assert node_state.message == (
-        "3 runs in a row ended without a result on it, the last by AgentCrashed. "
-        "Mend the node, then release it with kubectl precision rerun n1."
+        "3 runs in a row ended without a result on it, the last with AgentCrashed. "
+        "Fix the node, then release it with kubectl precision rerun n1."
     )
 
 
