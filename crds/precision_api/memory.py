@@ -50,8 +50,8 @@ scale needs a transposed copy on Hopper, none on Blackwell, which is not told ap
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What of a model runs on the GPU: `layers` of it (None: all), with or without the other parts."""
+class ModelPart:
+    """What of a model is on the GPU: `layers` of it (None: all), with or without the rest."""
 
     layers: int | None = None
     head: bool = True
@@ -59,7 +59,8 @@ class Held:
     optimizer: bool = True
 
 
-FULL = Held()
+FULL = ModelPart()
+"""The whole model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def training_memory(
     gradient_bytes: int = FP32_GRADIENT_BYTES,
     scope: Literal["all", "mlp"] = "all",
     kept_higher: int = 0,
-    held: Held = FULL,
+    part: ModelPart = FULL,
 ) -> TrainingMemory:
     """The memory of one GPU of a job that trains `workload` in `recipe`.
 
@@ -119,7 +120,7 @@ def training_memory(
         scope=scope,
         kept_higher=kept_higher,
         recompute=plain.recompute,
-        held=held,
+        part=part,
     )
 
 
@@ -134,22 +135,22 @@ def memory_of(
     scope: Literal["all", "mlp"] = "all",
     kept_higher: int = 0,
     recompute: Literal["None", "Full"] = "None",
-    held: Held = FULL,
+    part: ModelPart = FULL,
 ) -> TrainingMemory:
     """The same for a model by itself, with `tokens` in a micro batch."""
-    layers = model.num_hidden_layers if held.layers is None else held.layers
+    layers = model.num_hidden_layers if part.layers is None else part.layers
     attention: Recipe = "bf16" if scope == "mlp" else recipe
-    weights = _weights(model, layers, split, held)
+    weights = _weights(model, layers, split, part)
     a_layer = _kept_by_attention(model, split, attention) + _kept_by_mlp(model, split, recipe)
     higher = _kept_by_attention(model, split, "bf16") + _kept_by_mlp(model, split, "bf16")
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
     whole = (layers - kept_higher) * a_layer + kept_higher * higher
     kept = layers * entered + max(a_layer, higher if kept_higher else 0) - entered
-    head = LOSS_BYTES * (model.vocab_size or 0) / split.tensor if held.head else 0
+    head = LOSS_BYTES * (model.vocab_size or 0) / split.tensor if part.head else 0
     return TrainingMemory(
         weights=WEIGHT_BYTES * weights,
         gradients=gradient_bytes * weights,
-        optimizer=-(-OPTIMIZER_BYTES * weights // optimizer_shards) if held.optimizer else 0,
+        optimizer=-(-OPTIMIZER_BYTES * weights // optimizer_shards) if part.optimizer else 0,
         quantized_weights=round((layers - kept_higher) * _quantized_weights(model, split, attention, recipe)),
         activations=round(tokens * (kept if recompute == "Full" else whole)),
         peak_beside=round(tokens * max(head, _backward(model, split))),
@@ -168,15 +169,15 @@ def too_large(memory: TrainingMemory, hbm_bytes: int) -> str | None:
     )
 
 
-def _weights(model: ModelSpec, layers: int, split: Split, held: Held) -> int:
+def _weights(model: ModelSpec, layers: int, split: Split, part: ModelPart) -> int:
     """Weights on one GPU; an embedding that is the head's is there once."""
-    found = weights_of_one_gpu(model, layers, split)
+    weights = weights_of_one_gpu(model, layers, split)
     table = -(-(model.vocab_size or 0) * model.hidden_size // split.tensor)
-    if not held.head and not (held.embedding and model.tied_embedding):
-        found -= table
-    if held.embedding:
-        found += (0 if model.tied_embedding else table) + model.learned_positions * model.hidden_size
-    return found
+    if not part.head and not (part.embedding and model.tied_embedding):
+        weights -= table
+    if part.embedding:
+        weights += (0 if model.tied_embedding else table) + model.learned_positions * model.hidden_size
+    return weights
 
 
 def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:

@@ -11,18 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from precision_api.message import Detail, RecipeSummary, Summary
 from precision_api.request import canonical
 from precision_api.result import (
     THROTTLES,
-    Detail,
     Energy,
     Failure,
     Interval,
     MeasurementResult,
     RecipeResult,
-    RecipeSummary,
     Software,
-    Summary,
     Training,
     Verdict,
 )

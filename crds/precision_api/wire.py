@@ -22,8 +22,9 @@ from typing import Any, Literal, NoReturn
 from pydantic import ValidationError
 
 from precision_api.exits import exit_named
+from precision_api.message import Detail, Refusal, Summary
 from precision_api.request import canonical
-from precision_api.result import Detail, MeasurementResult, Refusal, Summary
+from precision_api.result import MeasurementResult
 from precision_api.summary import MESSAGE_MAX_BYTES, compact, fitted, summarize
 
 __all__ = [

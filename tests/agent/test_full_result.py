@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from precision_agent.run.run import run_request
+from precision_api.message import RecipeSummary
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.request import TIMINGS, LossRuns
 from precision_api.result import (
@@ -21,7 +22,6 @@ from precision_api.result import (
     NumericErrors,
     PowerTrace,
     RecipeResult,
-    RecipeSummary,
     Simulated,
     Software,
     Steadiness,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.memory import BF16_GRADIENT_BYTES, Held, too_large, training_memory
+from precision_api.memory import BF16_GRADIENT_BYTES, ModelPart, too_large, training_memory
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.workload import ModelSpec, Shape, Workload
@@ -53,9 +53,9 @@ def test_a_tied_embedding_is_held_once_and_a_short_models_is_not_there() -> None
     assert tied.parameters
     assert training_memory(tied, "bf16").weights == 2 * tied.parameters.total
     table = 50_000 * 1024
-    without = training_memory(tied, "bf16", held=Held(head=False, embedding=False))
+    without = training_memory(tied, "bf16", part=ModelPart(head=False, embedding=False))
     assert without.weights == 2 * (tied.parameters.total - table)
-    alone = training_memory(gpt(vocab_size=50_000), "bf16", held=Held(embedding=False))
+    alone = training_memory(gpt(vocab_size=50_000), "bf16", part=ModelPart(embedding=False))
     assert alone.weights == training_memory(tied, "bf16").weights
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from precision_api import wire
 from precision_api.exits import EXITS, exit_named, exit_of
+from precision_api.message import Detail, Summary
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.result import (
-    Detail,
     Failure,
     GemmResult,
     Interval,
@@ -28,7 +28,6 @@ from precision_api.result import (
     Recommendation,
     Simulated,
     Software,
-    Summary,
     Verification,
 )
 from precision_api.summary import compact, fitted, summarize

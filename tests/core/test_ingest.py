@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.exits import EXITS
+from precision_api.message import Summary
 from precision_api.report import ReportStatus
-from precision_api.result import MeasurementResult, Summary
+from precision_api.result import MeasurementResult
 from precision_api.wire import WireError, encode, encode_refusal, read_message
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from precision_api.message import RecipeSummary
 from precision_api.profile import Retention, Retry
 from precision_api.recipes import RECIPE_NAMES
 from precision_api.report import ReportStatus
-from precision_api.result import Interval, RecipeSummary
+from precision_api.result import Interval
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.results import ingest
 from precision_operator.core.results.ingest import NoResult

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from precision_api.message import RecipeSummary
 from precision_api.report import RecipeReport
-from precision_api.result import Interval, RecipeSummary
+from precision_api.result import Interval
 from precision_operator.core.results.reading import other_figure, read_rows
 from precision_operator.core.results.rows import FIELDS, recipe_report
 from tests.support.report_objects import recipe_row

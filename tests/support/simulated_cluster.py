@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from precision_api.message import Detail, Summary
 from precision_api.report import ReportStatus
-from precision_api.result import Detail, Software, Summary
+from precision_api.result import Software
 from precision_api.summary import compact
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import (

@@ -40,7 +40,7 @@ from precision_agent.protocol import (
 )
 from precision_api import products
 from precision_api.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
-from precision_api.memory import FP32_GRADIENT_BYTES, Held
+from precision_api.memory import FP32_GRADIENT_BYTES, ModelPart
 from precision_api.recipes import RECIPES, Recipe, support
 from precision_api.request import MeasurementRequest, digest
 from precision_api.resolution import ResolvedWorkload, resolve
@@ -211,13 +211,13 @@ class Replay:
         if workload.model is None:
             return Memory()
         layers = min(tables.MEASURED_LAYERS, workload.model.num_hidden_layers)
-        held = Held(layers, head=bool(workload.model.vocab_size), embedding=False)
-        found = short_memory(workload, variant.recipe, held, FP32_GRADIENT_BYTES)
+        part = ModelPart(layers, head=bool(workload.model.vocab_size), embedding=False)
+        short = short_memory(workload, variant.recipe, part, FP32_GRADIENT_BYTES)
         return Memory(
-            allocated_peak_bytes=found.peak,
-            reserved_peak_bytes=int(found.peak * 1.05),
-            state_bytes=found.state,
-            activation_bytes=found.activations,
+            allocated_peak_bytes=short.peak,
+            reserved_peak_bytes=int(short.peak * 1.05),
+            state_bytes=short.state,
+            activation_bytes=short.activations,
             gradient_bytes=FP32_GRADIENT_BYTES,
         )
 

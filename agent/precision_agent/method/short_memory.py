@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from precision_api.memory import Held, training_memory
+from precision_api.memory import ModelPart, training_memory
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import RecipeScope
@@ -25,16 +25,16 @@ class ShortMemory:
 
 
 def short_memory(
-    workload: ResolvedWorkload, recipe: Recipe, held: Held, gradient_bytes: int, scope: RecipeScope = "all"
+    workload: ResolvedWorkload, recipe: Recipe, part: ModelPart, gradient_bytes: int, scope: RecipeScope = "all"
 ) -> ShortMemory:
-    """The prediction for `held` of the model with a whole optimizer; nothing is recomputed there. ValueError for bare
+    """The prediction for `part` of the model, with a whole optimizer; nothing is recomputed there. ValueError for bare
     shapes."""
     plain = workload.workload.model_copy(update={"recompute": "None"})
-    found = training_memory(
+    memory = training_memory(
         replace(workload, workload=plain), recipe, optimizer_shards=1, gradient_bytes=gradient_bytes, scope=scope,
-        held=held,
+        part=part,
     )  # fmt: skip
     assert workload.model is not None
     assert workload.tokens_per_micro_batch is not None
     tensor = TENSOR_BYTES * workload.model.hidden_size * workload.tokens_per_micro_batch
-    return ShortMemory(found.state + DATA_TENSORS * tensor, found.activations, found.total + STEP_TENSORS * tensor)
+    return ShortMemory(memory.state + DATA_TENSORS * tensor, memory.activations, memory.total + STEP_TENSORS * tensor)

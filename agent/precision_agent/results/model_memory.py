@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from precision_agent.method.short_memory import ShortMemory, short_memory
 from precision_agent.protocol import Sample
-from precision_api.memory import FORMULA, Held, training_memory
+from precision_api.memory import FORMULA, ModelPart, training_memory
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import Failure, Memory, ModelMemory, RecipeScope
@@ -37,14 +37,14 @@ def model_memory(
     taken = (measured.state_bytes, measured.activation_bytes, measured.allocated_peak_bytes)
     if gradient is None or None in taken:
         return _none("not_told", "this backend does not tell what the short model alone took")
-    held = Held(ran.layers_measured, "head" in ran.regions, embedding=False, optimizer="optimizer" in ran.regions)
-    agreement = _agreement(measured, short_memory(workload, recipe, held, gradient, scope))
+    part = ModelPart(ran.layers_measured, "head" in ran.regions, embedding=False, optimizer="optimizer" in ran.regions)
+    agreement = _agreement(measured, short_memory(workload, recipe, part, gradient, scope))
     apart = [f"{name} {ratio:.2f}" for name, ratio in agreement.items() if abs(ratio - 1) > TOLERANCES[name]]
     if apart:
-        told = (
+        message = (
             f"measured over predicted bytes of the short model: {', '.join(apart)}: the full one's would be as far off"
         )
-        return _none("formula_disagrees", told, agreement)
+        return _none("formula_disagrees", message, agreement)
     full = training_memory(workload, recipe, gradient_bytes=gradient, scope=scope, kept_higher=kept_higher)
     return ModelMemory(bytes=full.total, state_bytes=full.state, formula=FORMULA, agreement=agreement)
 
@@ -60,4 +60,4 @@ def _agreement(measured: Memory, short: ShortMemory) -> dict[str, float]:
         "activations": (measured.activation_bytes, short.activations),
         "peak": (measured.allocated_peak_bytes, short.peak),
     }
-    return {name: round((taken or 0) / predicted, 4) for name, (taken, predicted) in pairs.items()}
+    return {name: round((took or 0) / predicted, 4) for name, (took, predicted) in pairs.items()}

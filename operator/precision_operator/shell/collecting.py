@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from precision_api import names
-from precision_api.result import Summary
+from precision_api.message import Summary
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import JobView, PodView
 from precision_operator.core.observe.views import pod_view

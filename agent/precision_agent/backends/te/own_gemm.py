@@ -39,16 +39,15 @@ SPLIT: dict[Pass, tuple[str, bool]] = {
 
 def general_gemm(api: Api) -> Callable[..., Any] | None:
     """The call, without the workspace that older versions want; None where a version has none that takes ours."""
-    found = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
-    if found is None:
+    function: Callable[..., Any] | None = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
+    if function is None:
         return None
-    taken = inspect.signature(found).parameters
-    if not {"A", "B", "out_dtype", "layout", "grad", "use_split_accumulator"} <= set(taken):
+    parameters = inspect.signature(function).parameters
+    if not {"A", "B", "out_dtype", "layout", "grad", "use_split_accumulator"} <= set(parameters):
         return None
-    call: Callable[..., Any] = found
-    if "workspace" in taken:
-        return partial(call, workspace=api.pytorch.module.base.get_workspace())
-    return call
+    if "workspace" in parameters:
+        return partial(function, workspace=api.pytorch.module.base.get_workspace())
+    return function
 
 
 def own_seconds(
@@ -86,8 +85,8 @@ def _timed(unit: Unit, own: Program, seconds: float, load_seconds: float) -> dic
     end = monotonic() + seconds
     while not rounds or monotonic() < end:
         unit.measure(load_seconds)
-        found = by_name(own.time(1).timings(), PASSES)
-        spent = {pass_: spent[pass_] + found[pass_] for pass_ in PASSES}
+        timings = by_name(own.time(1).timings(), PASSES)
+        spent = {pass_: spent[pass_] + timings[pass_] for pass_ in PASSES}
         rounds += 1
     return {pass_: total / rounds / unit.copies for pass_, total in spent.items()}
 
@@ -96,19 +95,19 @@ def _quantised(unit: Unit, place: int) -> dict[str, Any]:
     """The operands of one of the unit's equal modules, as its own quantizers leave them."""
     module = unit.modules[place]
     plain = {"input": unit.inputs[place].detach(), "weight": weights_of(module)[0].detach(), "gradient": unit.gradient}
-    found = recipes.quantizers(module)
-    if not found:
+    quantizers = recipes.quantizers(module)
+    if not quantizers:
         return dict(plain)
-    with _for_gemms(found):
-        return {role: found[role](tensor) for role, tensor in plain.items()}  # type: ignore[index]
+    with _for_gemms(quantizers):
+        return {role: quantizers[role](tensor) for role, tensor in plain.items()}  # type: ignore[index]
 
 
 @contextmanager
-def _for_gemms(found: Any) -> Iterator[None]:
+def _for_gemms(quantizers: Any) -> Iterator[None]:
     """The quantizers give all that a GEMM wants of a tensor, scales in its order; they are left as they were."""
     before = [
         (quantizer, quantizer.rowwise_usage, quantizer.columnwise_usage, getattr(quantizer, "optimize_for_gemm", None))
-        for quantizer in found.values()
+        for quantizer in quantizers.values()
     ]
     try:
         for quantizer, *_, ordered in before:

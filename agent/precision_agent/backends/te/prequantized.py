@@ -41,28 +41,28 @@ def product(api: Api, device: torch.device, recipe: Recipe, m: int, k: int, n: i
     if recipe not in QUANTIZERS:
         return Failure(reason="no_prequantized_mode", message=f"{recipe} has no scales without steps before")
     name, element, keywords = QUANTIZERS[recipe]
-    made = getattr(api.pytorch, name, None)
+    quantizer = getattr(api.pytorch, name, None)
     multiply = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
-    if made is None or multiply is None:
-        lacking = name if made is None else "general_gemm"
+    if quantizer is None or multiply is None:
+        lacking = name if quantizer is None else "general_gemm"
         return Failure(reason="not_available", message=f"Transformer Engine {api.version} exports no {lacking}")
-    kind = getattr(importlib.import_module("transformer_engine_torch").DType, element)
-    place = {"device": device} if "device" in inspect.signature(made).parameters else {}
-    more: dict[str, Any] = {}
+    element_type = getattr(importlib.import_module("transformer_engine_torch").DType, element)
+    where = {"device": device} if "device" in inspect.signature(quantizer).parameters else {}
+    workspace: dict[str, Any] = {}
     if "workspace" in inspect.signature(multiply).parameters:
-        more["workspace"] = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+        workspace["workspace"] = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
     try:
         a, b = (
-            made(kind, **place, **own).quantize(torch.randn(k, columns, device=device, dtype=DTYPE))
+            quantizer(element_type, **where, **own).quantize(torch.randn(k, columns, device=device, dtype=DTYPE))
             for own, columns in zip(keywords, (m, n), strict=True)
         )
         out = torch.empty(n, m, device=device, dtype=DTYPE)
 
         def call() -> Any:
-            return multiply(a, b, out_dtype=DTYPE, layout="NT", out=out, **more)
+            return multiply(a, b, out_dtype=DTYPE, layout="NT", out=out, **workspace)
 
         call()
-    except Exception as error:  # of any kind: which ones are refusals is told by `declined`
+    except Exception as error:  # of any kind: `declined` says which ones are refusals
         if not declined(error):
             raise
         return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])

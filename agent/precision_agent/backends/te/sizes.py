@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from precision_api.memory import Held, memory_of
+from precision_api.memory import ModelPart, memory_of
 from precision_api.recipes import Recipe
 from precision_api.shapes import Split
 from precision_api.workload import ModelSpec
@@ -56,9 +56,9 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, vari
 
     By the formula of the full model's memory. Graphs keep the activations of the first and of the other micro batches.
     """
-    held = Held(trial.layers, trial.head, embedding=False, optimizer=trial.optimizer)
-    bf16 = memory_of(model, tokens, split, "bf16", held=held)
-    own = memory_of(model, tokens, split, WIDEST, held=held)
+    part = ModelPart(trial.layers, trial.head, embedding=False, optimizer=trial.optimizer)
+    bf16 = memory_of(model, tokens, split, "bf16", part=part)
+    own = memory_of(model, tokens, split, WIDEST, part=part)
     return bf16.state + variants * own.quantized_weights + 2 * bf16.activations + bf16.peak_beside
 
 

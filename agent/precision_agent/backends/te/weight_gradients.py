@@ -1,8 +1,8 @@
 """Where weight gradients of several micro batches add up: in FP32, by the GEMM itself, or in BF16, by autograd.
 
 `fused` is what Megatron Core does: with `fuse_wgrad_accumulation` Transformer Engine's GEMM writes the gradient of a
-matrix into `main_grad` (FP32) and tells autograd none. It overwrites `main_grad` in the first micro batch and adds in
-the others; where it is not told which one it is, it adds for ever (module/linear.py, 2.8 to 2.20.2). FusedAdam reads
+matrix into `main_grad` (FP32) and gives autograd none. It overwrites `main_grad` in the first micro batch and adds in
+the others; without `is_first_microbatch` it adds for ever (module/linear.py, 2.8 to 2.20.2). FusedAdam reads
 `decoupled_grad` then, of one type for all. `separate`: autograd adds BF16 gradients in kernels of their own.
 """
 
@@ -38,10 +38,10 @@ class Gradients:
 
     def optimizer(self, api: Api, rate: float) -> Any:
         """FusedAdam with FP32 master weights, its state made by a step with gradients of zero."""
-        more = {"use_decoupled_grad": True} if self.how == "fused" else {}
-        made = api.pytorch.optimizers.FusedAdam(params=self.parameters, lr=rate, master_weights=True, **more)
-        made.step()
-        return made
+        fused = {"use_decoupled_grad": True} if self.how == "fused" else {}
+        optimizer = api.pytorch.optimizers.FusedAdam(params=self.parameters, lr=rate, master_weights=True, **fused)
+        optimizer.step()
+        return optimizer
 
     def step(self, optimizer: Any) -> None:
         """One optimizer step; gradients are ready for the next micro batches after it."""

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from precision_api import names
 from precision_api.exits import BACKEND_UNAVAILABLE, exit_of
+from precision_api.message import Summary
 from precision_api.recipes import Recipe
 from precision_api.report import (
     Quarantine,
@@ -25,7 +26,7 @@ from precision_api.report import (
     ReportSoftware,
     ReportStatus,
 )
-from precision_api.result import MeasurementResult, Summary
+from precision_api.result import MeasurementResult
 from precision_api.schema import StatusDocument, decimal
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
 from precision_operator.core.conditions import condition

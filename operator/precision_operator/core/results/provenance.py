@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from precision_api.message import Summary
 from precision_api.report import Origin, ReportRun
-from precision_api.result import MeasurementResult, Summary
+from precision_api.result import MeasurementResult
 
 
 def provenance_of(told: ReportRun | Summary | MeasurementResult) -> Origin:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from precision_api.message import RecipeSummary, Summary
 from precision_api.report import RecipeReport, ReportRun
-from precision_api.result import Interval, MeasurementResult, RecipeSummary, Summary
+from precision_api.result import Interval, MeasurementResult
 from precision_api.schema import decimal
 from precision_api.summary import partial_text, recipe_summaries, simulated_fields
 
