@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 UV_VERSION := 0.13.8
 BIN := .venv/bin
 STAMP := .venv/.installed
+DEMO := .venv/.demo
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 NO_SKIP ?=
@@ -22,10 +23,10 @@ help: ## Show this list.
 
 setup: $(STAMP) build-lab ## Install everything: Python packages (.venv) and the cluster's binaries (user cache).
 
-demo: $(STAMP) ## Bring up a cluster with a simulated fleet of 24 nodes, profile it, show the results.
+demo: $(DEMO) ## Bring up a cluster with a simulated fleet of 24 nodes, profile it, show the results.
 	$(BIN)/precision-lab demo
 
-demo-down: $(STAMP) ## End what `make demo` left running.
+demo-down: $(DEMO) ## End what `make demo` left running.
 	$(BIN)/precision-lab down
 
 test: setup browser lint check-generated ## All tests: fast ones, those on a real control plane, those on real nodes.
@@ -64,6 +65,7 @@ check-generated: $(STAMP) ## Fail if a generated file differs from what the code
 
 lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra build pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt --extra lab --extra report --extra build pyproject.toml -o requirements/demo.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt requirements/agent.in -o requirements/agent.txt
@@ -101,10 +103,15 @@ clean: ## Remove the virtual environment and caches of this checkout.
 
 .venv/bin/uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or say PYTHON=/path/to/python3"; exit 1; }
-	@echo "Setting up: Python packages take up to 10 GB of disk (torch), the cluster's binaries 1 GB."
-	@echo "The first time takes about seventeen minutes on 2 cores, for the tests twenty-two; later it is seconds."
+	@echo "Setting up. The first time builds the cluster's programs, which takes 10 to 30 minutes on 2 cores; later it takes seconds."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+
+# What the demo needs, without torch; nothing where everything is installed.
+$(DEMO): requirements/demo.txt pyproject.toml | .venv/bin/uv
+	@[ -e $(STAMP) ] || { $(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/demo.txt \
+	  && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .; }
+	@touch $@
 
 $(STAMP): requirements/dev.txt pyproject.toml | .venv/bin/uv
 	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt
