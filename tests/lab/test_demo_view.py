@@ -145,12 +145,14 @@ def test_for_what_does_not_run_the_last_line_says_why_and_no_url_is_shown(monito
 
 def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_own_programs() -> None:
     folders = (Path("/cache/bin"), Path("/venv/bin"))
-    ending = Ending("demo", "precision-demo", Path("/run/admin.kubeconfig"), folders, "examples/capacity-plan.yaml")
-    commands = [line.strip() for line in next_commands(ending) if line.startswith("  ")]
+    plan = "examples/capacity-plan.yaml"
+    ending = Ending("demo", "precision-demo", Path("/run/admin.kubeconfig"), folders, plan, "gb200-0009")
+    commands = [line.partition("#")[0].strip() for line in next_commands(ending) if line.startswith("  ")]
     assert commands == [
         "export KUBECONFIG=/run/admin.kubeconfig",
         'export PATH="$PATH:/cache/bin:/venv/bin"',
         "kubectl precision status -n precision-demo",
+        "kubectl precision why gb200-0009 -n precision-demo",
         "kubectl precision plan -f examples/capacity-plan.yaml",
     ]
 

@@ -23,7 +23,7 @@ from precision_lab.demo.ending import (
     write_report,
 )
 from precision_lab.demo.monitoring import start_monitoring
-from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table
+from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table, slow_nodes
 from precision_lab.fleet.fleet import demo_fleet
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.processes.processes import ProcessError, named
@@ -145,7 +145,8 @@ def _run(lab: Lab, console: Console, *arguments: str) -> None:
 
 def _ending(lab: Lab, name: str) -> Ending:
     folders = (lab.binaries["kubectl"].parent, plugin_folder())
-    return Ending(name, NAMESPACE, lab.kubeconfig, folders, os.path.relpath(PLAN))
+    slow = next(iter(slow_nodes(look(lab))), "")
+    return Ending(name, NAMESPACE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
 
 
 def _left(monitoring: Monitoring, keep: bool) -> Monitoring:

@@ -35,6 +35,8 @@ class Ending:
     """Folders in which kubectl and its plugin lie."""
     plan: str
     """The file of the example's CapacityPlan, as the user writes it."""
+    slow_node: str = ""
+    """A node that was found slow; empty where none was."""
 
 
 def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str) -> tuple[Path, Path]:
@@ -69,14 +71,20 @@ def down_command(lab: str) -> str:
 
 
 def next_commands(ending: Ending) -> list[str]:
-    """What to paste to look around in the cluster, and how to end it."""
+    """What to paste to look around in the cluster, and how to stop it."""
+    nodes = f"  kubectl precision nodes -n {ending.namespace}    # every node, with its figures"
+    why = f"  kubectl precision why {ending.slow_node} -n {ending.namespace}    # how slow is this node, and why?"
     return [
-        "The cluster goes on, with a fleet that is SIMULATED. Next:",
+        "The cluster keeps running, with a SIMULATED fleet. Connect to it:",
         f"  export KUBECONFIG={ending.kubeconfig}",
         f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
-        f"  kubectl precision status -n {ending.namespace}",
-        f"  kubectl precision plan -f {ending.plan}",
-        f"To end it: {down_command(ending.lab)}",
+        "Three things to look at:",
+        f"  kubectl precision status -n {ending.namespace}    # which recipe is the fastest in each pool?",
+        why
+        if ending.slow_node
+        else f"  kubectl precision nodes -n {ending.namespace}    # every node, with its figures",
+        f"  kubectl precision plan -f {ending.plan}    # how long do jobs take on this fleet?",
+        f"To stop it: {down_command(ending.lab)}",
     ]
 
 

@@ -106,6 +106,11 @@ def _found(snapshot: DemoSnapshot, profile: Object, node: Object) -> tuple[str, 
     return next((row["reason"] for row in reasons if row["example"] == _name(node)), "-"), "", ""
 
 
+def slow_nodes(snapshot: DemoSnapshot) -> list[str]:
+    """The names of all nodes that a profile calls slow."""
+    return [name for profile in snapshot.profiles for name in _slow_nodes(profile)]
+
+
 def _slow_nodes(profile: Object) -> list[str]:
     """Nodes that the operator holds to be far below their pool's median."""
     return [name for pool in profile.get("status", {}).get("pools", []) for name in pool.get("slowNodes", [])]
