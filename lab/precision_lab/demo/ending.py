@@ -80,9 +80,7 @@ def next_commands(ending: Ending) -> list[str]:
         f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
         "Three things to look at:",
         f"  kubectl precision status -n {ending.namespace}    # which recipe is the fastest in each pool?",
-        why
-        if ending.slow_node
-        else f"  kubectl precision nodes -n {ending.namespace}    # every node, with its figures",
+        why if ending.slow_node else nodes,
         f"  kubectl precision plan -f {ending.plan}    # how long do jobs take on this fleet?",
         f"To stop it: {down_command(ending.lab)}",
     ]
