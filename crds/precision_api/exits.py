@@ -41,6 +41,12 @@ UNKNOWN_PRODUCT = Exit(18, "UnknownProduct", "The replay has no figures of this 
 GPU_UNHEALTHY = Exit(
     19, "GPUUnhealthy", "A GPU must be reset or replaced before it can be measured: see its ECC errors and row remaps."
 )
+DEVICES_NOT_CLAIMED = Exit(
+    21,
+    "DevicesNotClaimed",
+    "The container sees other GPUs than those that the node's ResourceSlices publish: check the DRA driver's pod, and "
+    "whether the image or a RuntimeClass gives it more GPUs than its claim.",
+)
 CLAIM_NOT_PROVED = Exit(20, "ClaimNotProved", "verify-trace: the trace does not prove the precision that was claimed.")
 """Of a command that a person or a CI job runs; no measurement ends with it, so it is not in the table below."""
 CRASHED = Exit(1, "AgentCrashed", "The agent crashed: its log says where.")
@@ -57,6 +63,7 @@ EXITS: tuple[Exit, ...] = (
     NOTHING_FINISHED,
     UNKNOWN_PRODUCT,
     GPU_UNHEALTHY,
+    DEVICES_NOT_CLAIMED,
 )
 """Every planned end. A code that is not here is a crash."""
 

@@ -429,7 +429,9 @@ class NodeRefusal(StatusDocument):
     """That the cluster did not create an agent's Job or pod on a node."""
 
     node: Name = Field(description="The node that it was for.")
-    stage: Literal["report", "Job", "pod"] = Field(description="What was not created.")
+    stage: Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"] = Field(
+        description="What was not created."
+    )
     reason: ShortText = Field(description="Reason.")
     message: Text = Field("", description="What the API server said.")
     times: int = Field(1, ge=1, description="Tries in a row.")

@@ -28,6 +28,10 @@ Baseline = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block"]
 """Recipes that speedups may be held against."""
 
 
+GpuUuid = Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+"""As NVML prints it."""
+
+
 class RequestNode(Record):
     """The node to be measured, as the operator saw it when it made the Job."""
 
@@ -35,6 +39,12 @@ class RequestNode(Record):
     uid: str
     product: str = Field(description="Product class, e.g. GB200.")
     gpus: int = Field(ge=1, le=16, description="GPUs that the agent's container was given.")
+    gpu_uuids: tuple[GpuUuid, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=16,
+        description="GPUs that a resource claim on this node can get; left out where the device plugin hands them out.",
+    )
 
 
 class Timing(Record):
@@ -128,5 +138,6 @@ def request_json(request: MeasurementRequest) -> str:
 
 
 def request_hash(request: MeasurementRequest) -> str:
-    """SHA-256 (hex) of the request as it travels."""
-    return hashlib.sha256(request_json(request).encode()).hexdigest()
+    """SHA-256 (hex) of the request as it travels, without the UUIDs: another GPU in a node asks for nothing else."""
+    node = request.node.model_copy(update={"gpu_uuids": None})
+    return hashlib.sha256(request_json(request.model_copy(update={"node": node})).encode()).hexdigest()

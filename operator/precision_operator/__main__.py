@@ -98,7 +98,7 @@ async def run(options: argparse.Namespace) -> None:
             cluster, cache, configured.settings, configured.namespaces, refusals=refusals, stop=lambda: switch.stop
         )
         plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault))
-        kinds = handlers.targets(configured.namespaces)
+        kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
         watches = Watches(
             [*kinds],
             _lister(kinds, gatherer, plans),

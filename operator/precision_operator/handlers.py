@@ -14,11 +14,12 @@ import kopf
 from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
-from precision_operator.shell.cache import Cache, ObjectKind
-from precision_operator.shell.gather import SELECTORS
+from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
+from precision_operator.shell.gather import FIELD_SELECTORS, SELECTORS
 
 RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),
+    "slices": ("resource.k8s.io", "v1", "resourceslices"),
     "profiles": (GROUP, VERSION, PROFILE_PLURAL),
     "reports": (GROUP, VERSION, REPORT_PLURAL),
     "jobs": ("batch", "v1", "jobs"),
@@ -26,12 +27,18 @@ RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
 }
 
 
-def targets(namespaces: Sequence[str]) -> dict[WatchTarget, ObjectKind | None]:
-    """All that is watched, by the cache's kind; None: CapacityPlans, which the cache doesn't hold."""
+def targets(namespaces: Sequence[str], slices: bool = True) -> dict[WatchTarget, ObjectKind | None]:
+    """All that is watched, by the cache's kind; None: CapacityPlans, which the cache doesn't hold.
+
+    `slices`: ResourceSlices too, where the cluster serves them.
+    """
     chosen: dict[WatchTarget, ObjectKind | None] = {}
     for kind, resource in RESOURCES.items():
-        for namespace in [None] if kind == "nodes" else namespaces:
-            chosen[WatchTarget(*resource, namespace, SELECTORS.get(kind))] = kind
+        selectors, optional = (SELECTORS.get(kind), FIELD_SELECTORS.get(kind)), kind == "slices"
+        if optional and not slices:
+            continue
+        for namespace in [None] if kind in OF_CLUSTER else namespaces:
+            chosen[WatchTarget(*resource, namespace, *selectors, optional=optional)] = kind
     return chosen | {WatchTarget(GROUP, VERSION, PLAN_PLURAL, name, optional=True): None for name in namespaces}
 
 

@@ -25,7 +25,9 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
     ("operator", "cluster"): {
         ("", "nodes"): "get list watch",
         ("", "pods"): "list",
-        ("resource.k8s.io", "resourceslices"): "list",
+        ("resource.k8s.io", "resourceslices"): "list watch",
+        ("resource.k8s.io", "resourceclaims"): "get",
+        ("resource.k8s.io", "deviceclasses"): "get",
         ("scheduling.k8s.io", "priorityclasses"): "get",
     },
     ("operator", "namespace"): {
@@ -41,6 +43,7 @@ PINNED: dict[tuple[str, str], dict[tuple[str, str], str]] = {
         ("", "configmaps"): "get create patch",
         ("", "events"): "create patch list",
         ("kueue.x-k8s.io", "localqueues"): "get",
+        ("resource.k8s.io", "resourceclaimtemplates"): "get create",
     },
     ("operator", "own"): {
         ("coordination.k8s.io", "leases"): "get create update",
@@ -81,6 +84,13 @@ def test_the_table_grants_what_is_pinned_here(component: rbac.Component, scope: 
 def test_the_table_has_no_wildcard_and_no_power_over_rights() -> None:
     words = {word for row in rbac.GRANTS for word in (row.group, *row.resources, *row.verbs)}
     assert words & {"*", "secrets", "rbac.authorization.k8s.io", "impersonate", "escalate", "bind"} == set()
+
+
+def test_without_resource_claims_the_chart_grants_no_rights_to_them(helm: Helm) -> None:
+    roles = of_kind(helm.manifests(dra={"enabled": False}), "Role", "ClusterRole")
+    granted = [rule for role in roles for rule in role["rules"]]
+    assert granted
+    assert [rule for rule in granted if "resource.k8s.io" in rule["apiGroups"]] == []
 
 
 def test_rules_are_fresh_each_time() -> None:

@@ -26,7 +26,7 @@ from precision_operator.shell.local_queues import GROUP, PLURAL
 from tests.cli.api import Api
 from tests.support.fake_cluster import discovery
 from tests.support.node_objects import node_object
-from tests.support.situations import SITUATIONS, STUCK, UNRESPONSIVE, UNSCHEDULED, Situation
+from tests.support.situations import SITUATIONS, STUCK, UNCLAIMED, UNRESPONSIVE, UNSCHEDULED, Situation
 from tests.support.world import observed, profile
 
 KEY = "ml/nightly"
@@ -68,6 +68,7 @@ ABOUT_TO_END: Mapping[str, Situation] = {
         {"seconds": 600},
     ),
     "PendingTooLong": UNSCHEDULED,
+    **UNCLAIMED,
     "NodeUnresponsive": UNRESPONSIVE,
 }
 """What the operator is about to do to an attempt, where the common situation is of the time after."""

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.profile import Target, Toleration
+from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.rollout.eligibility import CHECKS, decide, matches, mismatch
-from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
+from tests.support.node_objects import EIGHT_H100, gpu_device, node_object, resource_slice, slice_object
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())
 ANY = Target.model_validate({})
@@ -54,10 +55,11 @@ def test_real_nodes_are_decided_as_their_owners_would(entry: dict[str, Any], rea
 
 @pytest.mark.parametrize("entry", GOLDEN["resource_slices"], ids=["H100", "T4"])
 def test_real_resource_slices_name_their_gpus(entry: dict[str, Any]) -> None:
-    spec = {"driver": entry["driver"], "nodeName": "n1", "devices": entry["devices"]}
-    facts = node_facts(node_object({}, gpus=None), slices=[{"spec": spec}])
+    view = slice_view(slice_object(driver=entry["driver"], devices=entry["devices"]))
+    assert view is not None
+    facts = node_facts(node_object({}, gpus=None), slices=[view])
     assert facts.product == (None if entry["expected"]["product_class"] == "other" else "H100")
-    reason = "UnsupportedProduct" if facts.product is None else "DRAClaimsNotSupported"
+    reason = "UnsupportedProduct" if facts.product is None else "Eligible"
     assert decide(facts, ANY).reason == reason
 
 
@@ -211,8 +213,100 @@ def test_a_node_is_decided_by_the_first_check_that_speaks(node: dict[str, Any], 
     assert (decision.reason, decision.kind) == (reason, REASONS[reason].kind)
 
 
+XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+UNMONITORED = {"key": "gpu.nvidia.com/unmonitored", "effect": "None"}
+PARTITION = {"name": "gpu-0-mig-1g10gb-19-0", "attributes": {"type": {"string": "mig"}}}
+COUNTED = PARTITION | {"consumesCounters": [{"counterSet": "gpu-0-counter-set"}]}
+VFIO = {"name": "gpu-vfio-0", "attributes": {"type": {"string": "vfio"}}}
+NO_PLUGIN = node_object({}, gpus=None)
+H100_SLICE = resource_slice("NVIDIA H100 80GB HBM3", count=8)
+
+
+def view(*devices: dict[str, Any], **more: Any) -> SliceView:
+    """A slice of n1 with these devices."""
+    found = slice_view(slice_object(devices=devices, **more))
+    assert found is not None
+    return found
+
+
+BY_CLAIM: dict[str, tuple[dict[str, Any], list[SliceView], str, int]] = {
+    "eight GPUs in one slice": (NO_PLUGIN, [H100_SLICE], "Eligible", 8),
+    "two generations side by side": (
+        NO_PLUGIN,
+        [resource_slice("NVIDIA H100 80GB HBM3", count=8, generation=2), H100_SLICE],
+        "Eligible",
+        8,
+    ),
+    "one of two slices": (NO_PLUGIN, [resource_slice("NVIDIA GB200", count=2, slices=2)], "GPUsNotReady", 0),
+    "a newer generation that is half there": (
+        NO_PLUGIN,
+        [H100_SLICE, resource_slice("NVIDIA H100 80GB HBM3", count=4, generation=2, slices=2)],
+        "GPUsNotReady",
+        0,
+    ),
+    "a device that is named twice": (NO_PLUGIN, [view(gpu_device(0), gpu_device(0))], "GPUsNotReady", 0),
+    "an empty slice": (NO_PLUGIN, [view()], "GPUsNotReady", 0),
+    "slices that are gone": (node_object(gpus=None), [], "GPUsNotReady", 0),
+    "slices that are gone, and no label that names the GPU": (
+        node_object({"feature.node.kubernetes.io/pci-10de.present": "true"}, gpus=None),
+        [],
+        "GPUsNotReady",
+        0,
+    ),
+    "one GPU with a taint": (NO_PLUGIN, [view(*map(gpu_device, range(7)), gpu_device(7, taints=[XID]))], "Eligible", 7),
+    "a taint that keeps nobody away": (NO_PLUGIN, [view(gpu_device(0, taints=[UNMONITORED]))], "Eligible", 1),
+    "every GPU with a taint": (NO_PLUGIN, [view(gpu_device(0, taints=[XID]))], "GPUsTainted", 0),
+    "device plugin and DRA driver on one node": (node_object(), [H100_SLICE], "GPUsOfferedTwice", 8),
+    "device plugin and half a pool": (
+        node_object(),
+        [resource_slice("NVIDIA H100 80GB HBM3", count=4, slices=2)],
+        "GPUsOfferedTwice",
+        8,
+    ),
+    "GPUs for several claims": (NO_PLUGIN, [view(gpu_device(0, allowMultipleAllocations=True))], "GPUsShared", 1),
+    "GPUs that are cut for good": (NO_PLUGIN, [view(PARTITION)], "MIGEnabled", 0),
+    "GPUs that are cut when somebody asks": (NO_PLUGIN, [view(gpu_device(0), COUNTED)], "Eligible", 1),
+    "GPUs of virtual machines": (NO_PLUGIN, [view(VFIO)], "GPUsPassedThrough", 0),
+    "capacity of a plugin that was taken away": (
+        node_object(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}),
+        [H100_SLICE],
+        "Eligible",
+        8,
+    ),
+    "capacity of a plugin that is down": (
+        node_object(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}),
+        [],
+        "GPUsNotReady",
+        0,
+    ),
+    "device plugin in a cluster that serves slices": (node_object(), [], "Eligible", 8),
+    "a CPU node in a cluster that serves slices": (node_object({}, gpus=None), [], "NoGPU", 0),
+}
+
+
+@pytest.mark.parametrize(("node", "slices", "reason", "gpus"), BY_CLAIM.values(), ids=BY_CLAIM)
+def test_a_node_is_decided_by_its_slices(node: dict[str, Any], slices: list[SliceView], reason: str, gpus: int) -> None:
+    facts = node_facts(node, slices=slices)
+    decision = decide(facts, ANY)
+    assert (decision.reason, decision.kind, facts.gpus) == (reason, REASONS[reason].kind, gpus)
+
+
+def test_a_node_with_a_tainted_gpu_names_it_and_its_taint() -> None:
+    slices = [view(gpu_device(0), gpu_device(1, taints=[XID]))]
+    message = decide(node_facts(NO_PLUGIN, slices=slices), ANY).message
+    assert message.startswith(
+        "1 whole H100 GPUs by resource claim, without the tainted gpu-1 (gpu.nvidia.com/xid=79:NoSchedule)."
+    )
+
+
+def test_label_and_slice_name_one_product_and_one_pool() -> None:
+    by_claim, by_label = node_facts(NO_PLUGIN, slices=[H100_SLICE]), node_facts(node_object())
+    assert (by_claim.product_name, by_claim.pool) == (by_label.product_name, by_label.pool)
+
+
 def test_every_check_has_a_node_that_it_decides() -> None:
-    assert {code for code, _ in CHECKS} - {reason for _, reason in CASES.values()} == {"ExcludedTaint"}
+    decided = {reason for _, reason in CASES.values()} | {reason for *_, reason, _ in BY_CLAIM.values()}
+    assert {code for code, _ in CHECKS} - decided == {"ExcludedTaint"}
 
 
 LABELS = st.fixed_dictionaries(
@@ -249,16 +343,9 @@ def test_only_whole_gpus_of_a_supported_product_are_ever_eligible(
         assert labels.get("nvidia.com/mig.config") != "all-balanced"
 
 
-def test_dra_gpus_without_the_device_plugin_are_not_supported_yet() -> None:
-    facts = node_facts(node_object({}, gpus=None), slices=[resource_slice("NVIDIA GB300", count=4)])
-    decision = decide(facts, ANY)
-    assert (decision.kind, decision.reason) == ("skipped", "DRAClaimsNotSupported")
-    assert "4 GPUs in ResourceSlices of gpu.nvidia.com" in decision.message
-
-
 def test_a_compute_domain_slice_beside_device_plugin_gpus_changes_nothing() -> None:
-    slices = [resource_slice("NVIDIA GB200", count=1, driver="compute-domain.nvidia.com")]
-    facts = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, gpus="4"), slices=slices)
+    assert slice_view(slice_object("NVIDIA GB200", count=1, driver="compute-domain.nvidia.com")) is None
+    facts = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, gpus="4"), slices=[])
     assert decide(facts, ANY).message == "4 whole GB200 GPUs. It is measured when its turn comes."
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView
@@ -34,7 +35,7 @@ from precision_operator.core.rollout.limits import (
 )
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.refusal import Answer, noted
-from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
 from tests.support.world import (
     MINUTE,
     NOW,
@@ -105,6 +106,7 @@ def racks(*names: str, **of: str) -> Any:
     return observed(fleet={f"uid-{n}": node_object(EIGHT_H100 | {RACK: of[n]}, name=n) for n in names})
 
 
+BY_CLAIM = node_facts(node_object(gpus=None), slices=[resource_slice("NVIDIA H100 80GB HBM3", count=8)])
 PER_RACK = {"perTopology": [{"key": RACK, "max": 2}]}
 TWO_THERE = runs_on("n2", owner=OTHER) + runs_on("n3")
 SAME_RACK = racks("n1", "n2", n1="r1", n2="r1")
@@ -144,6 +146,14 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
     "MaxConcurrentReached": (
         request(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
         "The number of running agents has reached spec.rollout.maxConcurrent (3).",
+    ),
+    "DeviceClassMissing": (
+        request(facts=BY_CLAIM, observed=observed(device_class=DeviceClass(exists=False))),
+        "There is no DeviceClass gpu.nvidia.com, which the agents' resource claims name.",
+    ),
+    "DeviceClassShares": (
+        request(facts=BY_CLAIM, observed=observed(device_class=DeviceClass(sharing="MPS"))),
+        "DeviceClass gpu.nvidia.com, which the agents' resource claims name, shares GPUs between pods",
     ),
     "TopologyKeyMissing": (
         request(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
@@ -229,6 +239,10 @@ def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read()
 
 
 AT_THE_EDGE: dict[str, AdmissionRequest] = {
+    "a DeviceClass that the device plugin's nodes don't need": request(
+        observed=observed(device_class=DeviceClass(exists=False))
+    ),
+    "GPUs by claim": request(facts=BY_CLAIM),
     "a pull beside as many as may run": request(pulling=2),
     "room for one more pull": request(cold=True, pulling=1),
     "just as much CPU as is left": lacking(Requests(cpu_millis=92_000)),

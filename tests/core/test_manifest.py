@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,14 @@ from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, Settings
 from precision_operator.core.rollout import manifest
+from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.owner import owner
+from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.request import ResolvedProfile, measurement_request, resolve_profile
 from precision_operator.core.rollout.triggers import current_run, run_inputs
 from tests.support.golden import assert_golden
-from tests.support.node_objects import node_object
-from tests.support.world import NOW, SETTINGS, observed, profile
+from tests.support.node_objects import node_object, resource_slice
+from tests.support.world import NOW, SETTINGS, nodes, observed, profile
 
 GB200 = {
     "nvidia.com/gpu.product": "NVIDIA-GB200",
@@ -48,6 +52,48 @@ def pod_spec(settings: Settings = SETTINGS, **changes: Any) -> dict[str, Any]:
 
 def test_the_job_on_a_gb200_tray_is_as_it_was_looked_at() -> None:
     assert_golden("job_gb200.json", json.dumps(made(profile()), indent=2, sort_keys=True) + "\n")
+
+
+def test_gpus_by_claim_are_asked_for_by_a_template_of_the_profile_and_by_nothing_else() -> None:
+    seen = observed(
+        [profile(agent={"runtimeClassName": "nvidia"})],
+        nodes("n1", labels={}, gpus=None),
+        slices=(resource_slice("NVIDIA H100 80GB HBM3", count=8),),
+    )
+    action = plan(seen).actions[0]
+    assert isinstance(action, Start)
+    assert action.template is not None
+    template, spec = action.template, action.job["spec"]["template"]["spec"]
+    asked = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 8}
+    assert template["spec"]["spec"] == {"devices": {"requests": [{"name": "gpus", "exactly": asked}]}}
+    assert template["metadata"]["ownerReferences"] == [owner("nightly", "uid-nightly")]
+    assert "n1" not in json.dumps(template)
+    assert spec["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": template["metadata"]["name"]}]
+    resources = spec["containers"][0]["resources"]
+    assert resources.pop("claims") == [{"name": "gpus"}]
+    assert "nvidia.com/gpu" not in json.dumps(resources)
+    assert "runtimeClassName" not in spec
+
+
+def test_the_uuids_of_a_claim_travel_outside_of_the_requests_hash() -> None:
+    def document(node: str) -> MeasurementRequest:
+        slices = (replace(resource_slice("NVIDIA H100 80GB HBM3", count=8, node=node), node="n1"),)
+        action = plan(observed([profile()], nodes("n1", labels={}, gpus=None), slices=slices)).actions[0]
+        assert isinstance(action, Start)
+        return MeasurementRequest.model_validate_json(environment(action.job))
+
+    one, other = document("n1"), document("n2")
+    assert one.node.gpu_uuids is not None
+    assert other.node.gpu_uuids is not None
+    assert len(one.node.gpu_uuids) == 8
+    assert one.node.gpu_uuids != other.node.gpu_uuids
+    assert request_hash(one) == request_hash(other)
+
+
+def environment(job: Mapping[str, Any]) -> str:
+    """The request in a Job's environment."""
+    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    return str(next(row["value"] for row in env if row["name"] == names.REQUEST_ENV))
 
 
 def test_the_request_in_the_environment_is_the_one_that_its_annotation_hashes() -> None:
@@ -208,5 +254,5 @@ def test_no_two_manifests_share_a_value_that_can_change() -> None:
 def test_a_report_belongs_to_its_profile_and_says_nothing_yet() -> None:
     body = manifest.report("ml", "nightly", "uid-p", "n1", "uid-n")
     assert body["spec"] == {"profile": "nightly", "nodeName": "n1", "nodeUID": "uid-n"}
-    assert body["metadata"]["ownerReferences"] == [manifest.owner("nightly", "uid-p")]
+    assert body["metadata"]["ownerReferences"] == [owner("nightly", "uid-p")]
     assert "status" not in body

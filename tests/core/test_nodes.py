@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.observe.nodes import NodeFacts, Taint, facts_of_all, node_facts, quantity, same_driver
-from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
+from precision_operator.core.observe.gpu_slices import slice_view
+from precision_operator.core.observe.nodes import NodeFacts, Taint, facts_of_all, node_facts, same_driver
+from precision_operator.core.observe.quantities import quantity
+from tests.support.node_objects import EIGHT_H100, node_object, resource_slice, slice_object
 
 
 def test_a_full_node_is_read_into_facts() -> None:
@@ -34,6 +36,7 @@ def test_a_full_node_is_read_into_facts() -> None:
         product="GB200",
         product_name="NVIDIA-GB200",
         gpus=4,
+        allocatable_gpus=4,
         capacity_gpus=4,
         cpu_millis=96_000,
         arch="arm64",
@@ -91,7 +94,8 @@ def test_no_label_or_quantity_makes_reading_fail(labels: dict[str, Any], resourc
     for allocatable in (resources, junk):
         status = {"allocatable": allocatable, "capacity": junk, "conditions": junk, "nodeInfo": junk}
         raw = {"metadata": {"labels": labels, "name": junk}, "spec": {"taints": junk}, "status": status}
-        assert node_facts(raw, slices=[{"spec": junk}]).gpus >= 0
+        assert node_facts(raw).gpus >= 0
+        assert slice_view({"spec": junk}) is None
     assert node_facts({"metadata": junk, "spec": junk, "status": junk}).gpus == 0
 
 
@@ -236,15 +240,18 @@ def test_a_pool_without_its_label_is_named_after_the_gpu() -> None:
 def test_resource_slices_name_the_gpu_where_no_label_does() -> None:
     raw = node_object({}, gpus=None)
     facts = node_facts(raw, slices=[resource_slice("NVIDIA GB300", count=4)])
-    assert (facts.product, facts.dra_gpus, facts.compute, facts.driver) == ("GB300", 4, (10, 3), "580.159.4")
+    assert (facts.product, facts.gpus, facts.compute, facts.driver) == ("GB300", 4, (10, 3), "580.159.4")
+    assert (facts.way, facts.product_name, facts.pool, facts.memory_mib) == (
+        "claim",
+        "NVIDIA-GB300",
+        "NVIDIA-GB300",
+        284208,
+    )
 
 
-def test_slices_of_other_nodes_and_of_compute_domains_are_no_gpus() -> None:
-    others = [
-        resource_slice("NVIDIA GB300", count=4, node="n2"),
-        resource_slice("NVIDIA GB300", count=1, driver="compute-domain.nvidia.com"),
-    ]
-    assert node_facts(node_object({}, gpus=None), slices=others).dra_gpus == 0
+def test_slices_of_other_nodes_are_no_gpus_of_this_one() -> None:
+    facts = node_facts(node_object({}, gpus=None), slices=[resource_slice("NVIDIA GB300", count=4, node="n2")])
+    assert (facts.gpus, facts.way, facts.published) == (0, "plugin", None)
 
 
 def test_a_node_without_a_ready_condition_is_not_called_unready() -> None:
@@ -269,16 +276,14 @@ def test_facts_follow_the_version_of_the_node_and_the_pool_label() -> None:
 
 
 def test_facts_follow_the_slices_of_the_node_alone() -> None:
-    def dra(driver: str, of: str, version: str) -> Any:
+    def dra(driver: str, of: str) -> Any:
         gpu = {"type": {"string": "gpu"}, "driverVersion": {"version": driver}}
-        spec = {"driver": "gpu.nvidia.com", "nodeName": of, "devices": [{"name": "gpu-0", "attributes": gpu}]}
-        meta = {"name": "s", "uid": f"uid-s-{of}", "resourceVersion": version}
-        return {"metadata": meta, "spec": spec}
+        return slice_view(slice_object(node=of, devices=[{"name": "gpu-0", "attributes": gpu}]))
 
     bare = versioned("7")
     bare["metadata"]["labels"] = {}
     found = [
         facts_of_all({"uid-n1": bare}, "pool", slices)["uid-n1"].driver
-        for slices in ((dra("580.1", "n1", "1"), dra("570.1", "n2", "1")), (dra("585.2", "n1", "2"),), ())
+        for slices in ((dra("580.1", "n1"), dra("570.1", "n2")), (dra("585.2", "n1"),), ())
     ]
     assert found == ["580.1", "585.2", None]

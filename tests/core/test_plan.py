@@ -351,5 +351,6 @@ def test_reasons_whose_end_no_watch_shows() -> None:
         *("AgentStarting", "AgentUnreachable", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
         *("ImagePullFailing", "InsufficientCPU", "InsufficientMemory", "PullingImage"),
         *RULES,
+        *("DeviceClassMissing", "DeviceClassShares"),
         *("NotDueYet", "ProfileNotAccepted", "Ramping", "Retrying", "WaitsInQueue"),
     }

@@ -119,7 +119,7 @@ NEW = observed([profile()])
 DONE = observed([profile()], reports=(report(status=measured()),))
 ITS_JOB = job()
 BEGUN = observed([profile()], jobs=(ITS_JOB,), pods=(pod(ITS_JOB, "Pending"),))
-UNNAMED = observed([profile()], {"uid-n1": node_object({}, name="n1")})
+UNPUBLISHED = observed([profile()], {"uid-n1": node_object(gpus=None, name="n1")}, slices=())
 TIGHT = observed([profile(rollout={"powerBudgetWatts": 5000})])
 RETRYING = observed(
     [profile(rollout={"retry": {"limit": 2, "backoffSeconds": 300}})],
@@ -144,9 +144,9 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
     ),
     "the node": (NEW, "AgentStarting", {"nodes": nodes("n1", unschedulable=True)}, "Cordoned"),
     "the node's slices": (
-        UNNAMED,
-        "UnknownProduct",
-        {"slices": (resource_slice("NVIDIA GB300", count=4),)},
+        UNPUBLISHED,
+        "GPUsNotReady",
+        {"slices": (resource_slice("NVIDIA H100 80GB HBM3", count=8),)},
         "AgentStarting",
     ),
     "the node's report": (
@@ -216,9 +216,14 @@ def test_what_was_read_of_a_report_or_a_world_is_not_taken_over_by_another() -> 
 
 
 def test_a_sentence_follows_its_code_and_the_text_of_each_fact() -> None:
-    ways = [{"gpus": 1, "product": "H100"}, {"gpus": True, "product": "H100"}, {"gpus": 1, "product": "H200"}]
-    told = [sentence("Eligible", **facts).split(".")[0] for facts in ways]
-    assert told == ["1 whole H100 GPUs", "True whole H100 GPUs", "1 whole H200 GPUs"]
+    ways = [{"failed": 1, "canary": 2}, {"failed": True, "canary": 2}, {"failed": 1, "canary": 3}]
+    told = [sentence("CanaryFailed", **facts).split(":")[0] for facts in ways]
+    assert [words.partition(" failed")[0] for words in told] == [
+        "Of the first nodes 1",
+        "Of the first nodes True",
+        "Of the first nodes 1",
+    ]
+    assert told[0] != told[2]
     growing = ["one"]
     before = sentence("NotMatched", why=growing)
     growing.append("two")

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api import names
+from precision_operator.core.observe.claims import claimed_gpus
+from precision_operator.core.observe.device_class import device_class
 from precision_operator.core.observe.observed import Occupancy, Termination
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from tests.support.report_objects import profile_object, report_object, report_status
@@ -167,6 +169,62 @@ HOLDERS: dict[str, tuple[list[dict[str, Any]], Occupancy]] = {
 }
 
 
+def device(name: str, driver: str = "gpu.nvidia.com", pool: str = "n1", **more: Any) -> dict[str, Any]:
+    return {"request": "gpus", "driver": driver, "pool": pool, "device": name} | more
+
+
+def claim(*devices: dict[str, Any]) -> dict[str, Any]:
+    """A ResourceClaim that has got these devices."""
+    return {"status": {"allocation": {"devices": {"results": list(devices)}}}}
+
+
+def claiming(name: str, *claims: str, **status: Any) -> dict[str, Any]:
+    """A pod with claims that were made from templates."""
+    made = [{"name": f"c{number}", "resourceClaimName": each} for number, each in enumerate(claims)]
+    pod = holding(name, resourceClaims=[{"name": f"c{number}"} for number in range(len(claims))])
+    return pod | {"status": {"phase": "Running", "resourceClaimStatuses": made} | status}
+
+
+MAPPED = {"resourceClaimName": "m", "requestMappings": [{"containerName": "a", "resourceName": "nvidia.com/gpu"}]}
+CLAIMS = {
+    "two": claim(device("gpu-0"), device("gpu-1")),
+    "same": claim(device("gpu-1")),
+    "cut": claim(device("gpu-0-mig-1g10gb-19-0"), device("gpu-0-mig-1g10gb-19-1")),
+    "nic": claim(device("nic-0", "dra.net")),
+    "imex": claim(device("channel-0", "compute-domain.nvidia.com")),
+    "monitor": claim(device("gpu-0", adminAccess=True)),
+    "pending": {"status": {}},
+    "m": claim(*(device(f"gpu-{number}") for number in range(4))),
+}
+CLAIMERS: dict[str, tuple[list[dict[str, Any]], Occupancy]] = {
+    "two GPUs": ([claiming("a", "two")], Occupancy("team/a", 2)),
+    "one GPU that two claims name": ([claiming("a", "two"), claiming("b", "same")], Occupancy("team/a", 2)),
+    "two MIG slices of one GPU": ([claiming("a", "cut")], Occupancy("team/a", 1)),
+    "a NIC": ([claiming("a", "nic")], Occupancy(None)),
+    "an NVLink channel": ([claiming("a", "imex")], Occupancy(None)),
+    "a monitor with admin access": ([claiming("a", "monitor")], Occupancy(None)),
+    "a claim without an allocation": ([claiming("a", "pending")], Occupancy(None)),
+    "a NIC beside a GPU": ([claiming("a", "nic", "same")], Occupancy("team/a", 1)),
+    "a claim that nobody may read": ([claiming("a", "secret")], Occupancy("team/a", 1)),
+    "a request that is a claim": (
+        [holding("a", containers=[asking("4")]) | {"status": {"extendedResourceClaimStatus": MAPPED}}],
+        Occupancy("team/a", 4),
+    ),
+    "a request beside a claim of its own": (
+        [holding("a", containers=[asking("4")]), claiming("b", "two")],
+        Occupancy("team/a", 6),
+    ),
+    "a claim of a pod that is over": ([claiming("a", "two", phase="Succeeded")], Occupancy(None)),
+}
+
+
+@pytest.mark.parametrize(("pods", "found"), CLAIMERS.values(), ids=CLAIMERS)
+def test_gpus_of_claims_are_counted_each_once(pods: list[Any], found: Occupancy) -> None:
+    read = {("team", name): claimed_gpus(raw) for name, raw in CLAIMS.items()}
+    seen = occupancy(pods, read)
+    assert (seen.holder, seen.gpus) == (found.holder, found.gpus)
+
+
 @pytest.mark.parametrize(("pods", "found"), HOLDERS.values(), ids=HOLDERS)
 def test_whoever_holds_gpus_in_any_form_makes_a_node_busy(pods: list[Any], found: Occupancy) -> None:
     seen = occupancy(pods)
@@ -192,6 +250,8 @@ def test_no_status_or_spec_makes_reading_fail(status: dict[str, Any], spec: Any)
     assert report_view(report_object() | {"status": status}) is not None
     assert profile_view(profile_object() | {"spec": spec, "status": status}).problem
     assert occupancy([pod() | {"status": status, "spec": spec}]).gpus >= 0
+    assert claimed_gpus({"status": status}) == frozenset()
+    assert device_class({"spec": spec}).exists
 
 
 def test_reports_with_the_same_fields_remember_them_together_and_a_copy_remembers_its_own() -> None:

@@ -24,7 +24,7 @@ from precision_lab.monitoring import prometheus_crds
 from precision_lab.release.helm import HelmError, Release, notes_of
 from precision_lab.release.install import CHART, REPOSITORY
 from precision_operator.core import rbac
-from precision_operator.core.rollout.manifest import owner
+from precision_operator.core.rollout.owner import owner
 from tests.chart.json_schemas import LOCATION, write_schemas
 from tests.support.eventually import eventually
 from tests.support.golden import FOLDER

@@ -69,7 +69,7 @@ class Core:
             reports=tuple(view for n in step["reports"] if (view := self._view("report_view", n)) is not None),
             occupancy={name: symbol("occupancy")([self._objects[n] for n in holders.get(name, ())]) for name in looked},
             config_maps={(namespace, name): data for namespace, name, data in step["config_maps"]},
-            slices=tuple(self._objects[n] for n in step["slices"]),
+            slices=tuple(self._view("slice_view", n) for n in step["slices"]),
             priority_class_exists=step["priority_class_exists"],
             queues={(namespace, name): there for namespace, name, there in step["queues"]},
         )

@@ -37,6 +37,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "occupancy": _moved("views", "occupancy", *FOLDERS),
     "served": _moved("served", "served", *FOLDERS)
     + _moved("operator_defaults", "served|with_operator_defaults", *FOLDERS),
+    "slice_view": _moved("gpu_slices", "slice_view", *FOLDERS),
     "node_facts": _moved("nodes", "node_facts|parse_node", *FOLDERS),
     # What is decided.
     "plan": _moved("plan", "plan|make_plan", *FOLDERS),

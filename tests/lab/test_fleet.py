@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from precision_api.products import PRODUCT_CLASSES, ProductClass, part
+from precision_api.profile import Target
 from precision_lab.fleet.fleet import NodeSpec, busy_pod, demo_fleet, fleet, is_busy, manifests, node_manifest
 from precision_lab.fleet.hardware import HARDWARE
+from precision_lab.fleet.slices import slices_of
 from precision_lab.fleet.traits import TRAITS
+from precision_operator.core.observe.gpu_slices import slice_view
+from precision_operator.core.observe.nodes import NodeFacts, node_facts
+from precision_operator.core.rollout.eligibility import decide
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:
@@ -72,7 +77,7 @@ def test_the_label_of_every_product_is_known_to_the_contract_as_that_product(pro
         ("mig-off", ("8", "8"), {"mig.strategy": "single", "mig.config": "all-disabled"}),
         ("shared", ("32", "32"), {"gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED", "gpu.replicas": "4"}),
         ("shared-renamed", ("0", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3", "gpu.replicas": "4"}),
-        ("dra", ("8", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3"}),
+        ("dra-double", ("8", "8"), {"gpu.product": "NVIDIA-H100-80GB-HBM3"}),
     ],
 )
 def test_a_trait_shows_in_resources_and_labels_as_on_real_nodes(
@@ -81,6 +86,32 @@ def test_a_trait_shows_in_resources_and_labels_as_on_real_nodes(
     made = node("H100", trait)
     assert gpus(made) == whole_gpus
     assert {name: label(made, name) for name in told} == told
+
+
+def published(trait: str) -> NodeFacts:
+    """What the operator reads from an H100 node with this trait and its slices."""
+    made = node("H100", trait)
+    made["metadata"]["uid"] = "uid"
+    views = [slice_view(item) for item in slices_of(made)]
+    return node_facts(made, slices=[view for view in views if view is not None])
+
+
+@pytest.mark.parametrize(
+    ("trait", "gpus", "reason"),
+    [
+        ("dra", 8, "Eligible"),
+        ("dra-tainted", 7, "Eligible"),
+        ("dra-dynmig", 8, "Eligible"),
+        ("dra-nic-holder", 8, "Eligible"),
+        ("dra-mapped", 8, "Eligible"),
+        ("dra-half", 0, "GPUsNotReady"),
+        ("dra-double", 8, "GPUsOfferedTwice"),
+    ],
+)
+def test_the_operator_reads_the_slices_of_a_trait_as_the_drivers(trait: str, gpus: int, reason: str) -> None:
+    facts = published(trait)
+    assert (facts.product, facts.pool, facts.gpus) == ("H100", "NVIDIA-H100-80GB-HBM3", gpus)
+    assert decide(facts, Target.model_validate({})).reason == reason
 
 
 def test_traits_of_one_node_do_not_reach_another() -> None:

@@ -26,8 +26,10 @@ from precision_operator.shell.act import ACTIONS_AT_ONCE, Actor
 from precision_operator.shell.cache import Cache, ObjectKind
 from precision_operator.shell.refusals import RefusedCreations
 from tests.support.fake_cluster import TIMEOUT, FakeCluster
+from tests.support.node_objects import resource_slice
 from tests.support.result_objects import result
 from tests.support.world import at_once, nodes, observed, profile
+from tests.support.world import pod as pod_of
 
 OWNER = profile()
 JOBS, REPORTS, PODS, DETAILS = paths.jobs("ml"), paths.reports("ml"), paths.pods("ml"), paths.config_maps("ml")
@@ -117,6 +119,68 @@ async def test_a_start_makes_the_report_then_the_job_and_both_are_known_at_once(
     await scene.started()
     assert scene.asked("POST") == [f"{REPORTS}/{REPORT_NAME}", f"{JOBS}/{JOB_NAME}"]
     assert (scene.held("jobs"), scene.held("reports")) == ([JOB_NAME], [REPORT_NAME])
+
+
+TEMPLATES = paths.collection("resource.k8s.io/v1", "resourceclaimtemplates", "ml")
+BY_CLAIM = observed(
+    [OWNER], nodes("n1", labels={}, gpus=None), slices=(resource_slice("NVIDIA H100 80GB HBM3", count=8),)
+)
+
+
+def start_by_claim() -> Start:
+    """The start of an agent on a node whose GPUs come by claim."""
+    action = plan(BY_CLAIM).actions[0]
+    assert isinstance(action, Start)
+    return action
+
+
+async def test_the_template_of_a_claim_is_there_before_the_job_and_is_asked_for_once(scene: Scene) -> None:
+    action = start_by_claim()
+    assert action.template is not None
+    template = f"{TEMPLATES}/{action.template['metadata']['name']}"
+    for _ in range(2):
+        assert await scene.actor.act([action]) == 0
+    job = f"{JOBS}/{action.job['metadata']['name']}"
+    report = f"{REPORTS}/{REPORT_NAME}"
+    assert scene.asked("POST") == [report, template, job, report, job]
+
+
+async def test_a_template_that_is_there_is_taken_if_it_asks_for_the_same(scene: Scene) -> None:
+    action = start_by_claim()
+    assert action.template is not None
+    await scene.cluster.create(TEMPLATES, dict(action.template))
+    assert await scene.actor.act([action]) == 0
+    assert len(scene.held("jobs")) == 1
+
+
+async def test_a_template_that_asks_for_something_else_keeps_the_job_back(scene: Scene) -> None:
+    action = start_by_claim()
+    assert action.template is not None
+    await scene.cluster.create(TEMPLATES, {**action.template, "spec": {"spec": {}}})
+    assert await scene.actor.act([action]) == 0
+    assert scene.held("jobs") == []
+    assert scene.refused()[:2] == ("NameTaken", "ResourceClaimTemplate")
+
+
+async def test_a_claim_that_a_quota_refuses_takes_the_job_back_and_tells_the_quota(scene: Scene) -> None:
+    said = (
+        "PodResourceClaim gpus: create ResourceClaim : "
+        'resourceclaims.resource.k8s.io "pp-1-x-gpus-npphw" is forbidden: '
+        "exceeded quota: q, requested: gpu.nvidia.com.deviceclass.resource.k8s.io/devices=8, "
+        "used: gpu.nvidia.com.deviceclass.resource.k8s.io/devices=4, "
+        "limited: gpu.nvidia.com.deviceclass.resource.k8s.io/devices=8"
+    )
+    assert await scene.actor.act([start_by_claim()]) == 0
+    raw = next(raw for path, raw in scene.cluster.objects.items() if path.startswith(f"{JOBS}/"))
+    job = job_view(raw)
+    assert job is not None
+    pod = pod_of(replace(job, creation_problem=said), "Pending", claims=True)
+    action = plan(replace(BY_CLAIM, jobs=(replace(job, creation_problem=said),), pods=(pod,))).actions[0]
+    assert isinstance(action, Withdraw)
+    assert await scene.actor.act([action]) == 0
+    assert scene.held("jobs") == []
+    words = "exceeded quota: q: 4 of 8 gpu.nvidia.com.deviceclass.resource.k8s.io/devices used, 8 more requested"
+    assert scene.refused() == ("QuotaExceeded", "ResourceClaim", words)
 
 
 async def test_a_start_done_twice_makes_one_job(scene: Scene) -> None:

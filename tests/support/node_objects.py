@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 
 AGENT_IMAGE = "registry.example/agent:1"
 EIGHT_H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
@@ -43,13 +46,52 @@ def node_object(
     }
 
 
-def resource_slice(product: str, *, count: int, node: str = "n1", driver: str = "gpu.nvidia.com") -> dict[str, Any]:
-    """A ResourceSlice with `count` devices of type gpu, as the NVIDIA DRA driver publishes it."""
+def slice_object(
+    product: str = "NVIDIA H100 80GB HBM3",
+    *,
+    count: int = 8,
+    node: str = "n1",
+    driver: str = "gpu.nvidia.com",
+    generation: int = 1,
+    slices: int = 1,
+    first: int = 0,
+    name: str = "",
+    devices: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """A ResourceSlice with `count` devices of type gpu from number `first` on, as NVIDIA's DRA driver publishes it.
+
+    `slices` is how many slices the pool has; `devices` stand in for all of its devices.
+    """
+    gpus = [gpu_device(index, product, node) for index in range(first, first + count)]
+    name = name or f"{node}-{driver}"
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name, "uid": f"uid-{name}-{generation}", "resourceVersion": "1"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": slices},
+            "devices": gpus if devices is None else [dict(device) for device in devices],
+        },
+    }
+
+
+def gpu_device(number: int, product: str = "NVIDIA H100 80GB HBM3", node: str = "n1", **more: Any) -> dict[str, Any]:
+    """One whole GPU of a slice."""
+    capability, memory = ("9.0.0", "81559Mi") if "H100" in product else ("10.3.0", "284208Mi")
     attributes = {
         "type": {"string": "gpu"},
+        "uuid": {"string": f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{number}')}"},
         "productName": {"string": product},
-        "cudaComputeCapability": {"version": "10.3.0"},
+        "cudaComputeCapability": {"version": capability},
         "driverVersion": {"version": "580.159.4"},
     }
-    devices = [{"name": f"gpu-{index}", "attributes": attributes} for index in range(count)]
-    return {"kind": "ResourceSlice", "spec": {"driver": driver, "nodeName": node, "devices": devices}}
+    return {"name": f"gpu-{number}", "attributes": attributes, "capacity": {"memory": {"value": memory}}, **more}
+
+
+def resource_slice(product: str, **more: Any) -> SliceView:
+    """What is kept of such a slice."""
+    view = slice_view(slice_object(product, **more))
+    assert view is not None
+    return view

@@ -18,7 +18,9 @@ from precision_api.report import Quarantine, ReportRun, ReportStatus
 from precision_api.result import MeasurementResult
 from precision_api.wire import LOG_MAX_CHARACTERS, encode, read_message
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
@@ -26,6 +28,7 @@ from precision_operator.core.results import ingest
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.refusal import Answer, mark_of, noted
+from tests.support.node_objects import gpu_device, resource_slice, slice_object
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
@@ -49,6 +52,22 @@ def node_with(labels: Mapping[str, str] | None = None, **changes: Any) -> Observ
     """n1 with these labels beside the product's."""
     product = {"nvidia.com/gpu.product": H100}
     return observed([profile()], nodes("n1", labels=product | dict(labels or {}), **changes))
+
+
+EIGHT_BY_CLAIM = resource_slice("NVIDIA H100 80GB HBM3", count=8)
+VFIO = {"name": "gpu-vfio-0", "attributes": {"type": {"string": "vfio"}}}
+
+
+def of(*devices: dict[str, Any]) -> SliceView:
+    """A slice of n1 with these devices."""
+    view = slice_view(slice_object(devices=devices))
+    assert view is not None
+    return view
+
+
+def by_claim(*slices: SliceView, **changes: Any) -> Observed:
+    """n1 without a device plugin, and what its DRA driver publishes."""
+    return observed([profile()], nodes("n1", labels={}, gpus=None), slices=slices, **changes)
 
 
 def taint(key: str) -> dict[str, str]:
@@ -105,6 +124,43 @@ UNSCHEDULED = Situation(
     {"seconds": 300, "text": "Insufficient memory"},
 )
 """An agent whose time to be scheduled is over."""
+NO_DEVICES = "0/3 nodes are available: 1 cannot allocate all claims"
+UNCLAIMED = {
+    "ClaimNotCreated": Situation(
+        observed([profile()], jobs=(STUCK,), pods=(pod(STUCK, claims=True, **POD_STUCK),)),
+        {"seconds": 300, "text": "no event says why"},
+    ),
+    "ClaimNotAllocated": Situation(
+        observed(
+            [profile()],
+            jobs=(STUCK,),
+            pods=(pod(STUCK, claims=True, claims_created=True, unschedulable=NO_DEVICES, **POD_STUCK),),
+        ),
+        {"seconds": 300, "text": NO_DEVICES, "node": "n1"},
+    ),
+    "ClaimNotPrepared": Situation(
+        observed(
+            [profile()],
+            jobs=(STUCK,),
+            pods=(
+                pod(
+                    STUCK,
+                    claims=True,
+                    claims_created=True,
+                    scheduled_at=STUCK.created,
+                    claim_problem="Failed to prepare dynamic resources: dra.sock: connection refused",
+                    **POD_STUCK,
+                ),
+            ),
+        ),
+        {
+            "seconds": 300,
+            "text": "Failed to prepare dynamic resources: dra.sock: connection refused",
+            "node": "n1",
+        },
+    ),
+}
+"""Agents whose time to get their resource claim is over."""
 UNRESPONSIVE = Situation(
     observed(
         [profile()],
@@ -247,6 +303,8 @@ NODES: dict[str, Situation] = {
         node_with(allocatable={"nvidia.com/gpu.shared": "16"}), {"resource": "nvidia.com/gpu.shared: 16"}
     ),
     "GPUsShared": Situation(node_with({"nvidia.com/gpu.replicas": "4"}), {"why": "label nvidia.com/gpu.replicas=4"}),
+    "GPUsOfferedTwice": Situation(observed([profile()], slices=(EIGHT_BY_CLAIM,)), {"allocatable": 8, "published": 8}),
+    "GPUsPassedThrough": Situation(by_claim(of(VFIO)), {"gpus": 1}),
     "UnsupportedProduct": Situation(
         node_with({"nvidia.com/gpu.product": "Tesla-T4"}),
         {"name": "Tesla-T4", "supported": "GB200, GB300, H100, H200, B200, B300"},
@@ -275,11 +333,29 @@ NODES: dict[str, Situation] = {
         {"taint": "readiness.k8s.io/driver=yes:NoSchedule", "node": "n1"},
     ),
     "Cordoned": Situation(node_with(unschedulable=True), {"node": "n1"}),
-    "GPUsNotReady": Situation(node_with(gpus=None), {"why": f"label nvidia.com/gpu.product={H100}"}),
+    "GPUsNotReady": Situation(
+        by_claim(resource_slice("NVIDIA H100 80GB HBM3", count=4, slices=2)),
+        {
+            "why": "4 GPUs in ResourceSlices of gpu.nvidia.com",
+            "lack": "pool n1 has 1 of 2 ResourceSlices",
+            "node": "n1",
+        },
+    ),
+    "GPUsTainted": Situation(
+        by_claim(of(gpu_device(0, taints=[taint("gpu.nvidia.com/xid")]))),
+        {"gpus": "gpu-0 (gpu.nvidia.com/xid=yes:NoSchedule)", "node": "n1"},
+    ),
 }
 """Which nodes: decided from the Node object alone."""
 
 TURNS: dict[str, Situation] = {
+    "DeviceClassShares": Situation(
+        replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(sharing="TimeSlicing")),
+        {"name": "gpu.nvidia.com", "strategy": "TimeSlicing"},
+    ),
+    "DeviceClassMissing": Situation(
+        replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(exists=False)), {"name": "gpu.nvidia.com"}
+    ),
     "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
     "InsufficientCPU": Situation(
         without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
@@ -532,6 +608,7 @@ ENDS: dict[str, Situation] = {
         ended(STUCK, pod(STUCK, waiting_reason="ErrImagePull", waiting_message="no such image", **POD_STUCK)),
         {"image": "of the agent", "text": "no such image"},
     ),
+    **{code: Situation(after(found.seen), found.facts, "attempt") for code, found in UNCLAIMED.items()},
     "PendingTooLong": Situation(after(UNSCHEDULED.seen), UNSCHEDULED.facts, "attempt"),
     "StartTooLong": Situation(
         ended(STUCK, pod(STUCK, waiting_reason="ContainerCreating", **POD_STUCK)),

@@ -23,7 +23,7 @@ from precision_agent.run.trial import on_cpu
 from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
 from precision_agent.sampling.devices import Devices, LocalDevices, Stop
 from precision_agent.sampling.process_pool import PATIENCE, Patience, ProcessPool
-from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, GPU_UNHEALTHY, INVALID_REQUEST
+from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, DEVICES_NOT_CLAIMED, GPU_UNHEALTHY, INVALID_REQUEST
 from precision_api.request import MeasurementRequest
 from precision_api.result import Failure
 
@@ -98,14 +98,38 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
         # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
         failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
         devices, notes = _open_devices(wanted, request, [None], promised, stop)
-        return Opened(devices, SensorFacts(failure=failure), notes=notes)
+        return Opened(devices, SensorFacts(failure=failure), notes=(*notes, *unproved(request, failure.message)))
     uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
     if len(uuids) < promised:
         raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
+    hold_to_claim(uuids, request.node.gpu_uuids, promised)
     uuids = uuids[:promised]
     sensing, closers = (wanted.sensing, ()) if wanted.sensing else _looked_at(uuids, wanted.idle_seconds, stop)
     devices, notes = _open_devices(wanted, request, uuids, promised, stop)
     return Opened(devices, sensing, closers, notes)
+
+
+def hold_to_claim(seen: Sequence[str], published: Sequence[str] | None, promised: int) -> None:
+    """Refusal DevicesNotClaimed where NVML shows a GPU that the claim can't have brought; nothing without a claim.
+
+    `published` are the GPUs that a claim on this node can get, of which it has got `promised`.
+    """
+    if published is None:
+        return
+    foreign = [uuid for uuid in seen if uuid not in published]
+    if foreign:
+        raise Refusal(
+            DEVICES_NOT_CLAIMED, f"NVML shows {', '.join(foreign)}, which no claim on this node can get"[:1000]
+        )
+    if len(seen) > promised:
+        raise Refusal(DEVICES_NOT_CLAIMED, f"the claim is for {promised} GPUs, NVML shows {len(seen)}")
+
+
+def unproved(request: MeasurementRequest, why: str) -> tuple[str, ...]:
+    """What to note where GPUs came by claim, and nothing tells which they are."""
+    if request.node.gpu_uuids is None:
+        return ()
+    return (f"that these are the claimed GPUs could not be proved: {why}"[:1024],)
 
 
 def _open_devices(

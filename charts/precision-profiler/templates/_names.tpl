@@ -152,3 +152,14 @@ capabilities:
 - --retry={{ $retry }}
 {{- end -}}
 {{- end -}}
+
+{{- /* The rules without those for resource claims where these are switched off: a dict of rules and root. */ -}}
+{{- define "pp.granted" -}}
+{{- $kept := list }}
+{{- range .rules }}
+{{- if or $.root.Values.dra.enabled (not (has "resource.k8s.io" .apiGroups)) }}
+{{- $kept = append $kept . }}
+{{- end }}
+{{- end }}
+{{- toYaml $kept }}
+{{- end }}

@@ -39,7 +39,8 @@ class NodeSpec:
 def demo_fleet() -> list[NodeSpec]:
     """24 nodes of a mixed fleet, with one of each thing that real fleets have."""
     return [
-        NodeSpec("GB200", 9, ("arch-taint",)),
+        NodeSpec("GB200", 8, ("arch-taint",)),
+        NodeSpec("GB200", 1, ("arch-taint", "dra")),
         NodeSpec("GB200", 1, ("arch-taint", "scale:0.8")),
         NodeSpec("GB300", 5),
         NodeSpec("GB300", 1, ("fault:refuse:DeviceMissing",)),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.fleet.fleet import busy_pod, is_busy
+from precision_lab.fleet.slices import API, claimant, device_classes, slices_of
 from precision_lab.fleet.traits import NodeManifest
 from precision_lab.names import KWOK_NODE, NOT_READY
 from precision_lab.processes.processes import ProcessError
@@ -20,11 +21,32 @@ SECONDS_A_NODE = 0.2
 
 
 async def create_nodes(kubeconfig: Path, nodes: Sequence[NodeManifest]) -> None:
-    """Creates the nodes and the training pods of the busy ones, and returns when all that can be Ready are Ready."""
+    """Creates the nodes, what DRA drivers publish of them, and the training pods of the busy ones.
+
+    Returns when all that can be Ready are Ready.
+    """
     async with administrator(kubeconfig) as cluster:
-        await _all(cluster, paths.NODES, nodes)
+        made = await _all(cluster, paths.NODES, nodes)
+        await _publish(cluster, made)
         await _until_ready(cluster, {node["metadata"]["name"] for node in nodes if not _stays_unready(node)})
         await _all(cluster, paths.pods("default"), [busy_pod(node) for node in nodes if is_busy(node)])
+
+
+async def _publish(cluster: Cluster, nodes: Sequence[NodeManifest]) -> None:
+    """The slices of nodes whose GPUs come by resource claim, and the pods that hold devices there."""
+    published = [item for node in nodes for item in slices_of(node)]
+    if not published:
+        return
+    for item in device_classes():
+        try:
+            await cluster.create(paths.collection(API, "deviceclasses"), item)
+        except ApiError as problem:
+            if problem.status != 409:
+                raise
+    await _all(cluster, paths.collection(API, "resourceslices"), published)
+    for item in (item for node in nodes for item in claimant(node)):
+        plural = "pods" if item["kind"] == "Pod" else "resourceclaims"
+        await cluster.create(paths.collection(item["apiVersion"], plural, "default"), item)
 
 
 async def free_node(kubeconfig: Path, name: str) -> None:
@@ -53,14 +75,15 @@ def _stays_unready(node: NodeManifest) -> bool:
     return NOT_READY in annotations or annotations.get(KWOK_NODE) != "fake"
 
 
-async def _all(cluster: Cluster, path: str, objects: Sequence[NodeManifest]) -> None:
+async def _all(cluster: Cluster, path: str, objects: Sequence[NodeManifest]) -> list[NodeManifest]:
+    """The objects as the API server has made them."""
     gate = asyncio.Semaphore(SIDE_BY_SIDE)
 
-    async def create(item: NodeManifest) -> None:
+    async def create(item: NodeManifest) -> NodeManifest:
         async with gate:
-            await cluster.create(path, item)
+            return await cluster.create(path, item)
 
-    await asyncio.gather(*(create(item) for item in objects))
+    return list(await asyncio.gather(*(create(item) for item in objects)))
 
 
 async def _until_ready(cluster: Cluster, names: set[str]) -> None:

@@ -59,8 +59,43 @@ def _shared_renamed(node: NodeManifest, hardware: Hardware, argument: str) -> No
 
 
 def _dra(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """GPUs by resource claims only: capacity still shows them, allocatable doesn't."""
-    node["status"]["allocatable"][GPU_RESOURCE] = "0"
+    """GPUs by resource claims only: no device plugin, and no GPU feature discovery."""
+    _published(node, hardware, "whole")
+    for part in ("capacity", "allocatable"):
+        node["status"][part].pop(GPU_RESOURCE, None)
+    labels = node["metadata"]["labels"]
+    for name in [name for name in labels if name.startswith("nvidia.com/")]:
+        del labels[name]
+    labels["feature.node.kubernetes.io/pci-10de.present"] = "true"
+
+
+def _dra_way(way: str) -> ApplyTrait:
+    """GPUs by resource claims, published in this way."""
+
+    def change(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+        _dra(node, hardware, argument)
+        _published(node, hardware, way)
+
+    return change
+
+
+def _dra_double(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """The device plugin and the DRA driver run on one node: each hands out all GPUs."""
+    _published(node, hardware, "whole")
+
+
+def _dra_claimant(kind: str) -> ApplyTrait:
+    """GPUs by resource claims, and a pod of somebody else's that holds something there."""
+
+    def change(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+        _dra(node, hardware, argument)
+        node["metadata"]["annotations"][names.CLAIMANT] = kind
+
+    return change
+
+
+def _published(node: NodeManifest, hardware: Hardware, way: str) -> None:
+    node["metadata"]["annotations"] |= {names.PUBLISHED: way, names.PRODUCT: hardware.product}
 
 
 def _reserved(node: NodeManifest, hardware: Hardware, argument: str) -> None:
@@ -114,6 +149,12 @@ TRAITS: dict[str, ApplyTrait] = {
     "shared": _shared,
     "shared-renamed": _shared_renamed,
     "dra": _dra,
+    "dra-half": _dra_way("half"),
+    "dra-tainted": _dra_way("tainted"),
+    "dra-dynmig": _dra_way("dynmig"),
+    "dra-double": _dra_double,
+    "dra-nic-holder": _dra_claimant("nic"),
+    "dra-mapped": _dra_claimant("mapped"),
     "reserved": _reserved,
     "arch-taint": _arch_taint,
     "not-ready": _not_ready,

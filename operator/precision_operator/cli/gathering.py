@@ -33,7 +33,7 @@ from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.refusal import RULES
-from precision_operator.shell.cache import Cache, ObjectKind
+from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.gather import Gatherer, Reader, list_into, wanted_texts
 from precision_operator.shell.settings import Configured, configured_in
 
@@ -47,7 +47,7 @@ OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/componen
 UNKNOWN_IMAGE = "the-operators-own"
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
-_KINDS: tuple[ObjectKind, ...] = ("nodes", "jobs", "pods", "reports")
+_KINDS: tuple[ObjectKind, ...] = ("nodes", "slices", "jobs", "pods", "reports")
 """What is listed once it is clear which profiles count."""
 UNKNOWN_SETTINGS = (
     "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
@@ -123,7 +123,8 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     unread = await reader.read_texts(profiles, notes)
     lists.cache.image_prefixes = settings.allowed_images
     for kind in _KINDS:
-        await lists.take(kind)
+        if kind != "slices" or settings.resource_claims:
+            await lists.take(kind)
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader)
     seen = await gatherer.observe_with(tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
@@ -151,9 +152,12 @@ class _Lists:
 
     async def take(self, kind: ObjectKind) -> None:
         """All objects of a kind that the user may list, into the cache. Raises ApiError."""
+        at_once = self.everywhere or kind in OF_CLUSTER
         try:
-            await list_into(self.cache, self.cluster, kind, None if self.everywhere or kind == "nodes" else self.own)
+            await list_into(self.cache, self.cluster, kind, None if at_once else self.own)
         except ApiError as error:
+            if kind == "slices" and error.status in (403, 404):  # the user may not, or it is before Kubernetes 1.34
+                return
             if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise
             await list_into(self.cache, self.cluster, kind, self.own)
@@ -197,10 +201,9 @@ class _PermittedReader(Reader):
         """Whether there is such a queue; one that may not be looked at counts as there."""
         return await _or_if_forbidden(super().has_queue(namespace, name), True)
 
-    async def resource_slices(self) -> tuple[Raw, ...]:
-        """Those that may be read."""
-        nothing: tuple[Raw, ...] = ()
-        return await _or_if_forbidden(super().resource_slices(), nothing)
+    async def claim_problems(self, namespace: str) -> Mapping[str, str]:
+        """Not read, as `creation_problems`."""
+        return {}
 
     async def creation_problems(self, namespace: str) -> Mapping[str, str]:
         """Not read: users seldom have the right to list events, and the operator tells of them."""

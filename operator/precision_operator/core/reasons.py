@@ -59,7 +59,7 @@ _AGAIN = "kubectl precision rerun {node} -n {namespace} --profile {profile}"
 _ROWS = (
     # Which nodes: decided from the Node object alone.
     Reason("NotMatched", "unmatched", "{why}", "Widen spec.target if this node should be measured."),
-    Reason("Eligible", "eligible", "{gpus} whole {product} GPUs", "It is measured when its turn comes."),
+    Reason("Eligible", "eligible", "{offer}", "It is measured when its turn comes."),
     Reason(
         "ExcludedTaint",
         "skipped",
@@ -86,6 +86,19 @@ _ROWS = (
         "Disable time-slicing, MPS or vGPU on this node (device plugin config), or exclude it in spec.target.",
     ),
     Reason(
+        "GPUsOfferedTwice",
+        "skipped",
+        "its GPUs are offered twice: {allocatable} as nvidia.com/gpu by the device plugin and {published} in "
+        "ResourceSlices by the DRA driver, so that two pods can get the same GPU",
+        "Run one of the two on this node: both charts take a node selector. It is measured once one of them is gone.",
+    ),
+    Reason(
+        "GPUsPassedThrough",
+        "skipped",
+        "its {gpus} GPUs are passed through to virtual machines (vfio)",
+        "Leave such nodes out of spec.target, or bind the GPUs to NVIDIA's driver again.",
+    ),
+    Reason(
         "UnsupportedProduct",
         "skipped",
         "its GPU is {name}, which is none of {supported}",
@@ -96,8 +109,9 @@ _ROWS = (
         "skipped",
         "allocatable nvidia.com/gpu is 0 although {why}: its GPUs are handed out by resource claims (DRA) only, or "
         "all of them are unhealthy, or the device plugin is down",
-        "DRA claims are not supported yet. If the node should offer nvidia.com/gpu, look at the device plugin's pod on "
-        "it; the node is measured once its GPUs are allocatable.",
+        "Resource claims need Kubernetes 1.34 (resource.k8s.io/v1) and the chart's value dra.enabled. If the node "
+        "should offer nvidia.com/gpu, look at the device plugin's pod on it; the node is measured once its GPUs are "
+        "allocatable.",
     ),
     Reason(
         "UnknownProduct",
@@ -150,11 +164,34 @@ _ROWS = (
     Reason(
         "GPUsNotReady",
         "waiting",
-        "it should have GPUs ({why}) but has no allocatable nvidia.com/gpu yet",
-        "Check the device plugin's pod on the node. If GPUs are handed out by resource claims (DRA) only, they can't "
-        "be measured yet.",
+        "it should have GPUs ({why}), but {lack}",
+        "It is measured when they are there. If that takes long, look at the pods of the device plugin or of the DRA "
+        "driver on it: kubectl get pods -A --field-selector spec.nodeName={node}.",
+    ),
+    Reason(
+        "GPUsTainted",
+        "waiting",
+        "every GPU that it publishes has a taint that keeps claims away: {gpus}",
+        "It is measured when a taint is gone. NVIDIA's DRA driver sets them for XID errors and lost GPUs, and takes "
+        "them off when it is started again: look at the GPUs of {node} first.",
     ),
     # Whose turn: decided from everything that runs.
+    Reason(
+        "DeviceClassMissing",
+        "waiting",
+        "there is no DeviceClass {name}, which the agents' resource claims name",
+        "Install the NVIDIA DRA driver's chart, which makes it, or name another one in the chart's value "
+        "dra.deviceClass.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "DeviceClassShares",
+        "waiting",
+        "DeviceClass {name}, which the agents' resource claims name, shares GPUs between pods (sharing.strategy is "
+        "{strategy})",
+        "Name a DeviceClass of whole GPUs without sharing in the chart's value dra.deviceClass.",
+        POLL_SECONDS,
+    ),
     Reason(
         "Busy",
         "waiting",
@@ -541,6 +578,26 @@ _ROWS = (
         "the agent's pod was not scheduled within {seconds} s: {text}",
         "It is retried automatically, after other nodes. Check spec.agent.resources and spec.agent.tolerations against "
         "the node.",
+    ),
+    Reason(
+        "ClaimNotCreated",
+        "failed",
+        "the resource claim for the agent's GPUs was not created within {seconds} s: {text}",
+        "It is retried automatically. Claims are created by the cluster's controller manager: check that it runs, and "
+        "see kubectl get events.",
+    ),
+    Reason(
+        "ClaimNotAllocated",
+        "failed",
+        "the scheduler found too few free GPUs for the agent's resource claim within {seconds} s: {text}",
+        "It is retried automatically, after other nodes. If nobody holds GPUs of {node}, look for DeviceTaintRules "
+        "(kubectl get devicetaintrules), which no ResourceSlice shows.",
+    ),
+    Reason(
+        "ClaimNotPrepared",
+        "failed",
+        "node {node} did not prepare the agent's GPUs within {seconds} s: {text}",
+        "It is retried automatically. Look at the DRA driver's pod on {node}.",
     ),
     Reason(
         "StartTooLong",

@@ -31,6 +31,7 @@ from precision_operator.core.rollout.actions import (
     Start,
     Withdraw,
 )
+from precision_operator.core.rollout.owner import owner
 from precision_operator.core.rollout.refusal import Answer, classify, cleaned
 from precision_operator.core.status.events import Note, event
 from precision_operator.shell.cache import Cache
@@ -70,6 +71,8 @@ class Actor:
         self.unconfirmed: dict[str, Unanswered] = {}
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
         self._collector = Collector(cluster, cache.changed.set)
+        self._templates: set[tuple[str, str]] = set()
+        """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
         self.closed = False
         """No further action begins; those in flight end as they would have."""
         self.refused = False
@@ -166,6 +169,9 @@ class Actor:
         try:
             if start.report is not None:
                 await self._create_report(dict(start.report))
+            if start.template is not None:
+                stage = "ResourceClaimTemplate"
+                await self._create_template(dict(start.template))
             stage = "Job"
             raw = await self._create_job(start)
         except Requeue as reason:
@@ -192,6 +198,25 @@ class Actor:
                 self.unconfirmed[name] = Unanswered(start, error)
             raise
 
+    async def _create_template(self, body: dict[str, Any]) -> None:
+        """The template of the agent's claim; one that is there is as good if it asks for the same.
+
+        Raises ApiError; Requeue where another one has its name, or it is being deleted.
+        """
+        meta = body["metadata"]
+        collection = paths.collection(body["apiVersion"], "resourceclaimtemplates", meta["namespace"])
+        if (meta["namespace"], meta["name"]) in self._templates:
+            return
+        try:
+            await self._cluster.create(collection, body)
+        except ApiError as error:
+            if error.status != 409 or error.reason != "AlreadyExists":
+                raise
+            there = await self._cluster.get(paths.item(collection, meta["name"]))
+            if there["metadata"].get("deletionTimestamp") or there.get("spec") != body["spec"]:
+                raise Requeue(f"another ResourceClaimTemplate of the name {meta['name']} is still there") from error
+        self._templates.add((meta["namespace"], meta["name"]))
+
     def _created(self, start: Start, raw: dict[str, Any]) -> None:
         self._cache.put("jobs", raw)
         key = (start.profile.uid, start.facts.uid)
@@ -209,9 +234,14 @@ class Actor:
         job = action.job
         await self._delete("Job", job.namespace, job.name, job.uid)
         agents = agents_of(self._cache.all("pods"), job.profile_uid)
+        if (
+            action.stage == "ResourceClaim"
+        ):  # its own pod is there, without a claim; somebody may have taken the template
+            agents = max(0, agents - 1)
+            self._templates.clear()
         answer = Answer(job.creation_problem)
         self._refusals.withdrawn(job.uid)
-        self._refusals.refused((job.profile_uid, job.node_uid), answer, "pod", action.mark, agents)
+        self._refusals.refused((job.profile_uid, job.node_uid), answer, action.stage, action.mark, agents)
         self.refused = True
         self._cache.changed.set()
 
@@ -220,7 +250,7 @@ class Actor:
         report, profile = action.report, action.profile
         path = paths.item(paths.reports(report.namespace), report.name)
         changes = {
-            "/metadata/ownerReferences": [manifest.owner(profile.name, profile.uid)],
+            "/metadata/ownerReferences": [owner(profile.name, profile.uid)],
             f"/metadata/labels/{names.LABEL_PROFILE_UID.replace('/', '~1')}": profile.uid,
         }
         patch = _patch(report.uid, report.version, changes)

@@ -7,16 +7,19 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from precision_api.names import ANNOTATION_RERUN
 from precision_operator.cluster.object_store import ObjectStore, identity
+from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import Raw
 
 _log = logging.getLogger(__name__)
 
-ObjectKind = Literal["nodes", "profiles", "reports", "jobs", "pods"]
-KINDS: tuple[ObjectKind, ...] = ("nodes", "profiles", "reports", "jobs", "pods")
+ObjectKind = Literal["nodes", "slices", "profiles", "reports", "jobs", "pods"]
+KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
+OF_CLUSTER: tuple[ObjectKind, ...] = ("nodes", "slices")
+"""Kinds that are in no namespace."""
 
 SHORT_TEXT = 64
 """Longer texts are messages and digests, which differ from object to object."""
@@ -32,6 +35,7 @@ class Cache:
         self.image_prefixes = tuple(image_prefixes)
         self.changed = asyncio.Event()
         self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
+        self._slices_known = False
         self._gone_pods: dict[str, Raw] = {}
         """By UID, oldest first."""
         self._began = time.monotonic()
@@ -40,6 +44,19 @@ class Cache:
     def all(self, kind: ObjectKind) -> Mapping[str, Raw]:
         """Trimmed objects by UID."""
         return self._stores[kind].objects
+
+    def slices(self) -> tuple[SliceView, ...] | None:
+        """What is kept of the GPU driver's ResourceSlices; None while no list of them has succeeded."""
+        if not self._slices_known:
+            return None
+        kept = (raw["slice"] for raw in self._stores["slices"].objects.values())
+        return tuple(view for view in kept if view is not None)
+
+    def slices_refused(self) -> None:
+        """ResourceSlices are not served, or may not be listed: nothing is known of them any more."""
+        if self._slices_known:
+            self._slices_known = False
+            self.changed.set()
 
     def touch(self, kind: ObjectKind, namespace: str | None) -> None:
         """Something of this kind has come from the API server unasked, or in a complete list of the namespace."""
@@ -85,6 +102,9 @@ class Cache:
         Its objects, of which these are the UIDs, were put page by page as they came; what it lacks has gone.
         """
         self.touch(kind, namespace)
+        if kind == "slices" and not self._slices_known:
+            self._slices_known = True
+            self.changed.set()
         if self._stores[kind].delete_unlisted(frozenset(listed), version, namespace):
             self.changed.set()
 
@@ -171,13 +191,19 @@ def _job(raw: Raw) -> dict[str, Any]:
 def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
-        "spec": _pick(raw, "spec", "nodeName"),
-        "status": _pick(raw, "status", "phase", "conditions", "containerStatuses"),
+        "spec": _pick(raw, "spec", "nodeName", "resourceClaims"),
+        "status": _pick(raw, "status", "phase", "conditions", "containerStatuses", "resourceClaimStatuses"),
     }
+
+
+def _slice(raw: Raw) -> dict[str, Any]:
+    """A slice is kept as what is read of it: as it comes, a fleet's are ten times as large."""
+    return {"slice": slice_view(raw)}
 
 
 TRIM: Mapping[ObjectKind, Callable[[Raw], dict[str, Any]]] = {
     "nodes": _node,
+    "slices": _slice,
     "profiles": _profile,
     "reports": _report,
     "jobs": _job,

@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.cluster.object_store import Identity, identity
-from precision_operator.core.observe.gpu_labels import DRA_DRIVER
+from precision_operator.cluster.object_store import identity
+from precision_operator.core.observe.claims import Claims, claim_names, claimed_gpus
+from precision_operator.core.observe.device_class import DeviceClass, device_class
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, Raw, Settings
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.rollout.faults import Fault, Where, fault_text
-from precision_operator.shell.cache import KINDS, Cache, ObjectKind
+from precision_operator.shell.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.local_queues import LocalQueues, get_or_none
 from precision_operator.shell.refusals import RefusedCreations
 
@@ -26,11 +28,12 @@ T = TypeVar("T")
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
-SLICES_SECONDS = 60.0
 BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
 PROBLEMS_SECONDS = 3.0
 """How long a look at such events serves."""
+CLAIM_EVENTS = ("FailedResourceClaimCreation", "FailedPrepareDynamicResources")
+"""Reasons of a pod's events: of the controller that creates its claim, and of its kubelet."""
 BUSY_SECONDS = 20.0
 """How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
 LOOKS_AT_ONCE = 8
@@ -41,6 +44,9 @@ SELECTORS: dict[ObjectKind, str] = {
     "pods": f"{LABEL_APP}={AGENT_APP}",
     "reports": f"{LABEL_MANAGED_BY}={MANAGED_BY}",
 }
+FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
+"""Other drivers' slices (NICs, NVLink channels) stay on the server."""
+RESOURCE_API = "resource.k8s.io/v1"
 
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
@@ -51,8 +57,6 @@ class Reader:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._local_queues = LocalQueues(cluster)
-        self._slices: dict[Identity, Raw] = {}
-        """What was kept of each ResourceSlice when they were last listed."""
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """The data of a ConfigMap; None where there is none."""
@@ -68,32 +72,30 @@ class Reader:
         """Whether there is such a Kueue LocalQueue."""
         return await self._local_queues.has(namespace, name)
 
-    async def resource_slices(self) -> tuple[Raw, ...]:
-        """ResourceSlices of GPUs, which name them where labels don't; a cluster without DRA (before 1.34) has none."""
-        kept: dict[Identity, Raw] = {}
-
-        def trim(raw: Raw) -> Raw:
-            """The same object as before for the same version: what was worked out of it holds."""
-            spec = raw.get("spec") or {}
-            found: Raw = {"spec": {key: spec[key] for key in ("driver", "nodeName", "devices") if key in spec}}
-            which = identity(raw)
-            if which.version < 0:
-                return found
-            return kept.setdefault(which, self._slices.get(which, found))
-
-        collection, chosen = paths.collection("resource.k8s.io/v1", "resourceslices"), f"spec.driver={DRA_DRIVER}"
+    async def device_class(self, name: str) -> DeviceClass:
+        """The class of the agents' claims; one that may not be read counts as there."""
         try:
-            slices, _ = await self._cluster.list_trimmed(collection, trim, field_selector=chosen)
+            return device_class(
+                await get_or_none(self._cluster, paths.item(paths.collection(RESOURCE_API, "deviceclasses"), name))
+            )
         except ApiError as error:
-            if error.status != 404:
+            if error.status != 403:
                 raise
-            return ()
-        self._slices = kept
-        return tuple(slices)
+            return DeviceClass()
+
+    async def claim_problems(self, namespace: str) -> Mapping[str, str]:
+        """The newest event that tells why a pod's claim is not created or not prepared, by the pod's UID."""
+        found: dict[str, str] = {}
+        for reason in CLAIM_EVENTS:
+            found |= await self._events(namespace, f"involvedObject.kind=Pod,reason={reason}")
+        return found
 
     async def creation_problems(self, namespace: str) -> Mapping[str, str]:
         """The newest FailedCreate event of each Job (a quota, Pod Security ...), by the Job's UID."""
-        chosen = "involvedObject.kind=Job,reason=FailedCreate"
+        return await self._events(namespace, "involvedObject.kind=Job,reason=FailedCreate")
+
+    async def _events(self, namespace: str, chosen: str) -> Mapping[str, str]:
+        """The text of the newest of these events, by the UID of the object that it is about."""
         events, _ = await self._cluster.list_all(paths.collection("v1", "events", namespace), field_selector=chosen)
         ordered = sorted(events, key=lambda event: str(event.get("lastTimestamp") or ""))
         return {str(event["involvedObject"].get("uid")): str(event.get("message", "")) for event in ordered}
@@ -102,7 +104,21 @@ class Reader:
         """Who holds the node's GPUs now."""
         chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
-        return occupancy(list(pods))
+        return occupancy(list(pods), await self._claims(pods))
+
+    async def _claims(self, pods: Sequence[Raw]) -> Claims:
+        """The GPUs of all claims of these pods; None for one that is gone or may not be read."""
+        names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
+        found: dict[tuple[str, str], Any] = {}
+        for namespace, name in sorted(names):
+            try:
+                path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", namespace), name)
+                found[namespace, name] = claimed_gpus(await self._cluster.get(path))
+            except ApiError as error:
+                if error.status not in (403, 404):
+                    raise
+                found[namespace, name] = None
+        return found
 
 
 async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:
@@ -112,7 +128,15 @@ async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace:
         cache.put(kind, raw)
         return identity(raw).uid
 
-    listed, version = await cluster.list_trimmed(_path(kind, namespace), take, SELECTORS.get(kind))
+    selectors = SELECTORS.get(kind), FIELD_SELECTORS.get(kind)
+    try:
+        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *selectors)
+    except ApiError as error:
+        if kind == "slices" and error.status in (403, 404):
+            cache.slices_refused()
+        if kind == "slices" and error.status == 404:  # before Kubernetes 1.34: that is an answer too
+            cache.touch(kind, namespace)
+        raise
     cache.end_list(kind, listed, version, namespace)
 
 
@@ -141,9 +165,11 @@ class Gatherer:
         self._refusals = refusals or RefusedCreations()
         self._problems: dict[str, tuple[float, Mapping[str, str]]] = {}
         """Why Jobs have no pod, by Job UID, and when it was read, by namespace."""
+        self._claim_problems: dict[str, tuple[float, Mapping[str, str]]] = {}
+        """Why pods wait for their claim, by pod UID, and when it was read, by namespace."""
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
-        self._resource_slices: tuple[float, tuple[Raw, ...]] = (-SLICES_SECONDS, ())
+        self._device_class: tuple[float, DeviceClass] = (-FRESH_SECONDS, DeviceClass())
         self._read: dict[ObjectKind, dict[str, tuple[Raw, Any]]] = {}
         """What each object was read as, by UID: what has not changed since is not read again."""
         self.faults: list[Fault] = []
@@ -152,8 +178,14 @@ class Gatherer:
     async def list_everything(self) -> None:
         """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
         for kind in KINDS:
-            for place in [None] if kind == "nodes" else self._namespaces:
-                await self.list_one(kind, place)
+            if kind == "slices" and not self._settings.resource_claims:
+                continue
+            for place in [None] if kind in OF_CLUSTER else self._namespaces:
+                try:
+                    await self.list_one(kind, place)
+                except ApiError as error:
+                    if kind != "slices" or error.status not in (403, 404):
+                        raise
 
     async def list_one(self, kind: ObjectKind, namespace: str | None) -> None:
         """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
@@ -172,6 +204,7 @@ class Gatherer:
         job_homes = {job.uid: job.namespace for job in everywhere}
         pods = pods_within_namespace(self._views("pods", pod_view), homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
+        pods = await self._with_claim_problems(pods, now)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         missing: dict[tuple[str, str, str], ApiError] = {}
         texts = await self._each("ConfigMap", wanted_texts(profiles), self._config_map, now, missing)
@@ -181,7 +214,7 @@ class Gatherer:
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
-            jobs=await self._with_problems(jobs, {pod.job_uid for pod in pods}, now),
+            jobs=await self._with_problems(jobs, pods, now),
             pods=pods,
             reports=within_namespace(self._views("reports", report_view), homes),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
@@ -190,7 +223,8 @@ class Gatherer:
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues=queues,
             unread={p.uid: error for p in profiles if (error := _unread(p, missing)) is not None},
-            slices=await self._slices(now) if profiles else (),
+            slices=(slices := self._cache.slices()),
+            device_class=await self._seen_class(now) if slices else DeviceClass(),
         )
         return replace(seen, refusals=self._refusals.standing(seen))
 
@@ -295,21 +329,36 @@ class Gatherer:
             self._queues[namespace, name] = (now, there)
         return there
 
-    async def _slices(self, now: float) -> tuple[Raw, ...]:
-        at, slices = self._resource_slices
-        if now - at >= SLICES_SECONDS:
-            slices = await self._reader.resource_slices()
-            self._resource_slices = (now, slices)
-        return slices
+    async def _seen_class(self, now: float) -> DeviceClass:
+        at, seen = self._device_class
+        if now - at >= FRESH_SECONDS:
+            seen = await self._reader.device_class(self._settings.device_class)
+            self._device_class = (now, seen)
+        return seen
 
-    async def _with_problems(self, jobs: Sequence[JobView], with_pods: set[str], now: float) -> tuple[JobView, ...]:
-        """The Jobs; those that have no pod after a while with what the cluster said when it refused one."""
+    async def _with_claim_problems(self, pods: tuple[PodView, ...], now: float) -> tuple[PodView, ...]:
+        """The pods; those that wait for their claim for a while with what was said of it."""
+        seen = datetime.now(UTC)
+        waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
+        told: dict[str, str] = {}
+        for namespace in {pod.namespace for pod in waiting}:
+            at, problems = self._claim_problems.get(namespace, (-PROBLEMS_SECONDS, {}))
+            if now - at >= PROBLEMS_SECONDS:
+                problems = await self._reader.claim_problems(namespace)
+                self._claim_problems[namespace] = (now, problems)
+            told |= {pod.uid: problems[pod.uid] for pod in waiting if pod.uid in problems}
+        return tuple(replace(pod, claim_problem=told[pod.uid]) if pod.uid in told else pod for pod in pods)
+
+    async def _with_problems(self, jobs: Sequence[JobView], pods: Sequence[PodView], now: float) -> tuple[JobView, ...]:
+        """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one."""
+        with_pods = {pod.job_uid for pod in pods}
+        claims = {pod.job_uid: pod.claim_problem for pod in pods if pod.claim_problem and not pod.claims_created}
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
         late = [job for job in bare if (datetime.now(UTC) - _begun(job)).total_seconds() > BARE_SECONDS]
         problems: dict[str, str] = {}
         for namespace in {job.namespace for job in late}:
             problems.update(await self._creation_problems(namespace, now))
-        told = {job.uid: problems[job.uid] for job in late if job.uid in problems}
+        told = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
         return tuple(replace(job, creation_problem=told[job.uid]) if job.uid in told else job for job in jobs)
 
     async def _creation_problems(self, namespace: str, now: float) -> Mapping[str, str]:
@@ -325,9 +374,17 @@ def _begun(job: JobView) -> datetime:
     return job.active_since or job.created
 
 
+def _waits_for_claim(pod: PodView) -> bool:
+    """Whether its claim is not there, or not ready for its container: time spent pulling the image looks the same."""
+    starting = pod.scheduled_at is not None and pod.started_at is None
+    return pod.phase == "Pending" and pod.claims and (starting or not pod.claims_created)
+
+
 def _path(kind: ObjectKind, namespace: str | None) -> str:
     if kind == "nodes":
         return paths.NODES
+    if kind == "slices":
+        return paths.collection(RESOURCE_API, "resourceslices")
     makers = {"profiles": paths.profiles, "reports": paths.reports, "jobs": paths.jobs, "pods": paths.pods}
     return makers[kind](namespace)
 

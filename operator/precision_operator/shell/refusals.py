@@ -21,7 +21,7 @@ class RefusedCreations:
         self._clock = clock
         self._known: Refusals = {}
         self._awaited: dict[str, tuple[str, str]] = {}
-        """Jobs of ours whose pod has not been seen yet: profile UID and node UID by Job UID."""
+        """Jobs of ours whose pod, with its claim, has not been seen yet: profile UID and node UID by Job UID."""
 
     def refused(self, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int) -> bool:
         """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
@@ -41,14 +41,16 @@ class RefusedCreations:
         self._awaited.pop(job_uid, None)
 
     def seen(self, jobs: Mapping[str, JobView], pods: tuple[PodView, ...]) -> None:
-        """Take what the cluster shows: a pod that was awaited is there, or its Job is gone."""
+        """Take what the cluster shows: a pod that was awaited is there with its claim, or its Job is gone."""
         if not self._awaited:
             return
         for pod in pods:
+            if pod.claims and not pod.claims_created:
+                continue  # its claim may still be refused
             key = self._awaited.pop(pod.job_uid, None)
             if key is not None and self._known:
                 live = sum(other.live for other in pods if other.profile_uid == key[0])
-                self._known = accepted(self._known, key, "pod", live)
+                self._known = accepted(self._known, key, "ResourceClaim" if pod.claims else "pod", live)
         self._awaited = {uid: key for uid, key in self._awaited.items() if uid in jobs}
 
     def standing(self, observed: Observed) -> Refusals:

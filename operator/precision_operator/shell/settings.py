@@ -58,6 +58,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="K,K",
         help="Keys of taints of nodes that are not in service yet; KEY/ means all keys below it.",
     )
+    add(
+        "--resource-claims",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="Ask for GPUs by resource claim (DRA) on nodes that offer them so: %(default)s.",
+    )
+    add("--device-class", default="gpu.nvidia.com", help="DeviceClass of the agents' claims: %(default)s.")
     add("--nvlink-domain-labels", type=_parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add(
@@ -79,6 +86,8 @@ def configured_by(options: argparse.Namespace) -> Configured:
         fleet_limits=options.fleet_limits,
         stop=stop_of(options.stop, options.stop_message, "the chart's value agent.stop"),
         startup_taints=options.startup_taints,
+        resource_claims=options.resource_claims,
+        device_class=options.device_class,
         domain_labels=options.nvlink_domain_labels,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
         unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),

@@ -25,7 +25,7 @@ from precision_operator.core.observe.observed import Observed, Occupancy, Profil
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.actions import Close, Start
-from precision_operator.core.rollout.eligibility import mismatch
+from precision_operator.core.rollout.eligibility import mismatch, offer
 from precision_operator.core.rollout.model_fit import misfits
 from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
@@ -159,7 +159,7 @@ def _would_start(facts: NodeFacts, node_state: NodeState | None, start: Start, s
     does = f"be handed to Kueue's queue {queue}" if queue else "start"
     due = _due(node_state)
     again = f" ({due}: {_what(due, node_state)})" if due else ""
-    return f"{facts.gpus} whole {facts.product} GPUs{idle}: attempt {attempt} would {does} now{again}."
+    return f"{offer(facts)}{idle}: attempt {attempt} would {does} now{again}."
 
 
 def _what(due: str, node_state: NodeState | None) -> str:

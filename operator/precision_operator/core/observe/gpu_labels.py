@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
 from precision_api.products import ProductClass, is_mig_name, is_shared_name
-
-DRA_DRIVER = "gpu.nvidia.com"
-"""The DRA driver that hands out GPUs. Its sibling compute-domain.nvidia.com hands out NVLink channels only."""
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER, PublishedGpus
 
 PRODUCT_LABELS = (
     DEFAULT_POOL_LABEL,
@@ -128,13 +126,16 @@ def renamed(allocatable: Mapping[str, int]) -> str | None:
 
 
 def evidence(
-    labels: Mapping[str, str], capacity: Mapping[str, int], product: ProductClass | None, published: int
+    labels: Mapping[str, str],
+    capacity: Mapping[str, int],
+    product: ProductClass | None,
+    published: PublishedGpus | None,
 ) -> str | None:
     """What shows that NVIDIA GPUs are here, whether they are counted or not."""
     if number := capacity.get(GPU_RESOURCE):
         return f"capacity {GPU_RESOURCE}: {number}"
-    if published:
-        return f"{published} GPUs in ResourceSlices of {DRA_DRIVER}"
+    if published is not None:
+        return f"{len(published.gpus)} GPUs in ResourceSlices of {DRA_DRIVER}"
     for key in PRODUCT_LABELS:
         if labels.get(key, "").strip():
             return f"label {key}={labels[key]}"

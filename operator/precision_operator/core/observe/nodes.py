@@ -1,28 +1,29 @@
 """What a Node object says about its GPUs, read once into one frozen value.
 
 Labels come from many writers (GPU feature discovery, GKE, CoreWeave, people) and may be missing, stale or garbled:
-reading them never raises. What counts as a GPU to ask for is what the kubelet reports as allocatable, never a label:
-gpu.count is 7 for one GPU in seven slices, and capacity still says 4 where GPUs are handed out by resource claims.
+reading them never raises. What counts as a GPU to ask for is what the kubelet reports as allocatable, or else what the
+node's ResourceSlices publish, never a label: gpu.count is 7 for one GPU in seven slices, and capacity still says 4
+where GPUs are handed out by resource claims.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from math import ceil
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
 from precision_api.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
 from precision_api.recipes import Compute
 from precision_operator.core.observe import gpu_labels
-from precision_operator.core.observe.gpu_labels import DRA_DRIVER, first_label, whole_number
+from precision_operator.core.observe.gpu_labels import first_label, whole_number
+from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published
 from precision_operator.core.observe.memo import Memo
+from precision_operator.core.observe.quantities import millis, quantity
 
-_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)([eE][+-]?[0-9]{1,2}|[KMGTPE]i|[numkMGTPE])?", re.ASCII)
+T = TypeVar("T")
+Way = Literal["plugin", "claim"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class NodeFacts:
     product_name: str | None = None
     """The GPU's name as labelled; None where no label names it."""
     gpus: int = 0
+    """GPUs that an agent can ask for: allocatable nvidia.com/gpu, else those that a resource claim can get."""
+    way: Way = "plugin"
+    """How they are asked for: as the device plugin's resource, or by resource claim (DRA)."""
+    allocatable_gpus: int = 0
     """Allocatable nvidia.com/gpu."""
     capacity_gpus: int = 0
     cpu_millis: int | None = None
@@ -77,8 +82,10 @@ class NodeFacts:
     """The resource under which shared GPUs are handed out instead of nvidia.com/gpu, with its number."""
     evidence: str | None = None
     """Why GPUs are to be expected here, counted or not; None on a node without any sign of NVIDIA GPUs."""
-    dra_gpus: int = 0
-    """GPUs that the node's ResourceSlices publish."""
+    published: PublishedGpus | None = None
+    """What the node's ResourceSlices say of its GPUs; None where there are none, or nobody may read them."""
+    slices_read: bool = False
+    """Whether the cluster's ResourceSlices are known: else GPUs that are handed out by claims can't be told."""
     taints: tuple[Taint, ...] = ()
     images: tuple[str, ...] = ()
     """Names of container images that the node lists, of those that agents may have; a kubelet lists 50 at most."""
@@ -88,43 +95,48 @@ class NodeFacts:
 
 
 _FACTS: Memo[NodeFacts] = Memo()
+Slices = Sequence[SliceView] | None
+"""ResourceSlices of the GPU driver; None: the cluster serves none, or the operator is not to use them."""
 
 
 def node_facts(
     node: Mapping[str, Any],
     pool_label: str = DEFAULT_POOL_LABEL,
-    slices: Iterable[Mapping[str, Any]] = (),
+    slices: Slices = None,
     domain_labels: Sequence[str] = (),
 ) -> NodeFacts:
     """The facts of one Node object as `kubectl get nodes -o json` prints it. Never raises on what the object holds.
 
-    `slices` are ResourceSlices (of any node and driver: others are passed over); they name the GPU where labels don't.
+    `slices` are those of any node: others are passed over; they name the GPU where labels don't.
     `domain_labels` name the NVLink domain where the known labels don't.
     """
     meta, spec, status = (_mapping(node.get(key)) for key in ("metadata", "spec", "status"))
     labels = _texts(meta.get("labels"))
     name = str(meta.get("name") or "")
-    devices = dra_gpus(slices, name)
-    gpu_name = first_label(labels, gpu_labels.PRODUCT_LABELS) or _dra_text(devices, "productName")
+    here = published(item for item in slices or () if item.node == name)
+    gpu_name = first_label(labels, gpu_labels.PRODUCT_LABELS) or _of_gpus(here, lambda gpu: gpu.product)
     instance_type = labels.get(gpu_labels.INSTANCE_TYPE, "")
     product = product_class(gpu_name) if gpu_name else product_of_instance_type(instance_type)
     capacity, allocatable = _resources(status, labels)
-    gpus = allocatable.get(GPU_RESOURCE, 0)
+    counted = allocatable.get(GPU_RESOURCE, 0)
+    claimable = len(here.free_of_taints) if here is not None and here.incomplete is None else 0
     not_ready = _not_ready(status.get("conditions"))
     return NodeFacts(
         name=name,
         uid=str(meta.get("uid") or name),
         product=product,
         product_name=gpu_name,
-        gpus=gpus,
+        gpus=counted or claimable,
+        way="plugin" if counted or here is None else "claim",
+        allocatable_gpus=counted,
         capacity_gpus=capacity.get(GPU_RESOURCE, 0),
         cpu_millis=millis(_mapping(status.get("allocatable")).get("cpu")),
         memory_bytes=quantity(_mapping(status.get("allocatable")).get("memory")),
         arch=_arch(labels, status, product),
-        compute=_compute(labels, devices, gpu_name, product),
-        driver=gpu_labels.driver(labels) or _dra_text(devices, "driverVersion"),
+        compute=_compute(labels, here, gpu_name, product),
+        driver=gpu_labels.driver(labels) or _of_gpus(here, lambda gpu: gpu.driver),
         clique=gpu_labels.clique(labels, domain_labels),
-        memory_mib=whole_number(labels.get("nvidia.com/gpu.memory")),
+        memory_mib=whole_number(labels.get("nvidia.com/gpu.memory")) or _of_gpus(here, lambda gpu: gpu.memory_mib),
         pool=labels.get(pool_label) or gpu_name or product or "unlabelled",
         unschedulable=spec.get("unschedulable") is True,
         ready=not_ready is None,
@@ -132,10 +144,11 @@ def node_facts(
         deleting=bool(meta.get("deletionTimestamp")),
         mig=gpu_labels.mig(labels, allocatable),
         mig_changing=gpu_labels.mig_changing(labels),
-        sharing=gpu_labels.sharing(labels, gpus),
+        sharing=gpu_labels.sharing(labels, counted),
         renamed=gpu_labels.renamed(allocatable),
-        evidence=gpu_labels.evidence(labels, capacity, product, len(devices)),
-        dra_gpus=len(devices),
+        evidence=gpu_labels.evidence(labels, capacity, product, here),
+        published=here,
+        slices_read=slices is not None,
         taints=_taints(spec.get("taints")),
         images=_images(status.get("images")),
         labels=labels,
@@ -145,18 +158,21 @@ def node_facts(
 def facts_of_all(
     nodes: Mapping[str, Mapping[str, Any]],
     pool_label: str,
-    slices: Iterable[Mapping[str, Any]],
+    slices: Slices,
     domain_labels: tuple[str, ...] = (),
 ) -> dict[str, NodeFacts]:
     """The facts of all `nodes` (by UID), worked out once for the same objects. Each slice is looked at once in all."""
-    of_node: dict[object, list[Mapping[str, Any]]] = {}
-    for item in slices:
-        of_node.setdefault(_mapping(item.get("spec")).get("nodeName"), []).append(item)
+    of_node: dict[object, list[SliceView]] = {}
+    for item in slices or ():
+        of_node.setdefault(item.node, []).append(item)
+    key = (pool_label, domain_labels, slices is not None)
 
     def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
-        here = of_node.get(_mapping(node.get("metadata")).get("name"), ()) if of_node else ()
-        key = (uid, pool_label, domain_labels)
-        return _FACTS.of(key, (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, here, domain_labels))
+        here = of_node.get(_mapping(node.get("metadata")).get("name"), []) if of_node else []
+        known = here if slices is not None else None
+        return _FACTS.of(
+            (uid, *key), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, known, domain_labels)
+        )
 
     return {uid: facts(uid, node) for uid, node in nodes.items()}
 
@@ -167,7 +183,7 @@ def next_round() -> None:
 
 
 def _facts_or_why_not(
-    uid: str, node: Mapping[str, Any], pool_label: str, slices: Iterable[Mapping[str, Any]], domains: Sequence[str]
+    uid: str, node: Mapping[str, Any], pool_label: str, slices: Slices, domains: Sequence[str]
 ) -> NodeFacts:
     """The node's facts; one that can't be read costs the others nothing."""
     try:
@@ -179,46 +195,6 @@ def _facts_or_why_not(
 def same_driver(one: str, other: str) -> bool:
     """Whether two driver versions are the same release: DRA prints 580.159.4 for the driver's 580.159.04."""
     return _version(one) == _version(other)
-
-
-def quantity(value: object) -> int | None:
-    """A Kubernetes quantity (8, "8", "8k", "1e3", "16Gi") as a whole number, rounded down; None if it is not one."""
-    number = _number(value)
-    return int(number) if number is not None else None
-
-
-def millis(value: object) -> int | None:
-    """A Kubernetes quantity in thousandths, rounded up as the scheduler does; None if it is not one."""
-    number = _number(value)
-    return ceil(number * 1000) if number is not None else None
-
-
-def _number(value: object) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return None
-    match = _QUANTITY.fullmatch(str(value).strip())
-    if match is None:
-        return None
-    number, suffix = Decimal(match[1]), match[2] or ""
-    if suffix.endswith("i"):
-        return number * Decimal(1024) ** ("KMGTPE".index(suffix[0]) + 1)
-    exponent = int(suffix[1:]) if len(suffix) > 1 else _SUFFIXES[suffix]
-    return number.scaleb(exponent)
-
-
-def dra_gpus(slices: Iterable[Mapping[str, Any]], node_name: str) -> tuple[Mapping[str, Any], ...]:
-    """The attributes of each whole GPU that ResourceSlices of the GPU driver publish for one node."""
-    found: list[Mapping[str, Any]] = []
-    for item in slices:
-        spec = _mapping(item.get("spec"))
-        if spec.get("driver") != DRA_DRIVER or spec.get("nodeName") != node_name:
-            continue
-        for device in _mappings(spec.get("devices")):
-            # resource.k8s.io/v1beta1 keeps the attributes one level down, under `basic`.
-            attributes = _mapping(device.get("attributes")) or _mapping(_mapping(device.get("basic")).get("attributes"))
-            if _mapping(attributes.get("type")).get("string") == "gpu":
-                found.append(attributes)
-    return tuple(found)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -246,11 +222,9 @@ def _version(text: str) -> tuple[int | str, ...]:
     return tuple(numbers)
 
 
-def _dra_text(devices: Iterable[Mapping[str, Any]], attribute: str) -> str | None:
-    """The value of `attribute` (typed as string or version) on the first device that has it."""
-    values = (_mapping(device.get(attribute)) for device in devices)
-    texts = (value.get("string") or value.get("version") for value in values)
-    return next((str(text) for text in texts if text), None)
+def _of_gpus(here: PublishedGpus | None, value: Callable[[Gpu], T | None]) -> T | None:
+    """The value of the first published GPU that has one."""
+    return next((found for gpu in here.gpus if (found := value(gpu)) is not None), None) if here is not None else None
 
 
 def _counts(value: object) -> dict[str, int]:
@@ -298,12 +272,12 @@ def _arch(labels: Mapping[str, str], status: Mapping[str, Any], product: Product
 
 
 def _compute(
-    labels: Mapping[str, str], devices: Iterable[Mapping[str, Any]], name: str | None, product: ProductClass | None
+    labels: Mapping[str, str], here: PublishedGpus | None, name: str | None, product: ProductClass | None
 ) -> Compute | None:
     major, minor = (whole_number(labels.get(f"nvidia.com/gpu.compute.{key}")) for key in ("major", "minor"))
     if major is not None:
         return major, minor or 0
-    published = _dra_text(devices, "cudaComputeCapability") or ""
+    published = _of_gpus(here, lambda gpu: gpu.compute) or ""
     if match := re.fullmatch(r"(\d{1,3})\.(\d{1,3})(\..*)?", published, re.ASCII):
         return int(match[1]), int(match[2])
     known = (part(name) if name else None) or (part_of_class(product) if product else None)

@@ -13,13 +13,14 @@ from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.device_class import USUAL, DeviceClass
 from precision_operator.core.observe.fleet_limits import FleetLimits
-from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
+from precision_operator.core.observe.nodes import NodeFacts, Slices, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.stop import Stop
 
 Raw = Mapping[str, Any]
-Stage = Literal["report", "Job", "pod"]
+Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
 """What is created for an attempt, in this order."""
 
 
@@ -38,6 +39,10 @@ class Settings:
     """What the chart says of all agents; the switch in the cluster may say more."""
     startup_taints: tuple[str, ...] = ()
     """Keys of taints of nodes that are not in service yet; with a slash at the end, all keys below it."""
+    resource_claims: bool = True
+    """Whether GPUs are asked for by resource claim (DRA) where nodes offer them so, and the cluster serves that."""
+    device_class: str = "gpu.nvidia.com"
+    """DeviceClass of the agents' resource claims."""
     domain_labels: tuple[str, ...] = ()
     """Labels that name a node's NVLink domain, besides those that are known."""
     fleet_limits: FleetLimits = field(default_factory=FleetLimits)
@@ -81,6 +86,13 @@ class PodView:
     waiting_reason: str = ""
     waiting_message: str = ""
     unschedulable: str = ""
+    uid: str = ""
+    claims: bool = False
+    """Whether it asks for its GPUs by resource claim."""
+    claims_created: bool = False
+    """Whether the cluster has created that claim."""
+    claim_problem: str = ""
+    """The newest event that tells why its claim is not created, or not prepared on its node."""
     disruption: str = ""
     """Message of the DisruptionTarget condition: somebody took the pod away."""
     disruption_reason: str = ""
@@ -263,7 +275,10 @@ class Observed:
     """An admin's stop of all agents; None: they may run."""
     unread: Mapping[str, Exception] = field(default_factory=dict)
     """Why something that a profile names could not be read, by profile UID: nothing is decided for it now."""
-    slices: tuple[Raw, ...] = ()
+    slices: Slices = None
+    """ResourceSlices of the GPU driver; None: they are not served, may not be read, or are not to be used."""
+    device_class: DeviceClass = USUAL
+    """The class of the agents' claims, as far as it was looked at."""
     priority_class_exists: bool = True
     queues: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     """Whether there is a Kueue LocalQueue, by (namespace, name); absent: not asked for."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from precision_operator.core.observe.nodes import millis, quantity
+from precision_operator.core.observe.quantities import millis, quantity
 
 
 @dataclass(frozen=True)

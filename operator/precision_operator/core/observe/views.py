@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from precision_api import names
 from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
+from precision_operator.core.observe import claims
+from precision_operator.core.observe.claims import Claims
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.field_sets import with_shared_field_sets
 from precision_operator.core.observe.observed import (
@@ -162,6 +164,9 @@ def pod_view(raw: Raw) -> PodView | None:
         waiting_reason=str(_map(state, "waiting").get("reason", "")),
         waiting_message=str(_map(state, "waiting").get("message", "")),
         unschedulable=_message(conditions.get("PodScheduled"), "False"),
+        uid=str(meta.get("uid") or ""),
+        claims=claims.asks_for_claims(raw),
+        claims_created=claims.are_created(raw),
         disruption=_message(conditions.get("DisruptionTarget"), "True"),
         disruption_reason=str(conditions.get("DisruptionTarget", {}).get("reason", "")),
         termination=_termination(_map(state, "terminated")),
@@ -219,28 +224,50 @@ def _report_status(raw: object) -> ReportStatus | None:
         return None
 
 
-def occupancy(pods: list[Raw]) -> Occupancy:
-    """Who holds GPUs among the pods of one node, terminal ones left out; the first by name. And what all request."""
-    holders = sorted((holder for pod in pods if (holder := _held(pod))[1] > 0), key=lambda holder: holder[0])
-    requests = sum((pod_requests(_map(pod, "spec")) for pod in pods if not _is_over(pod)), NOTHING)
+def occupancy(pods: list[Raw], claimed: Claims | None = None) -> Occupancy:
+    """Who holds GPUs among the pods of one node, terminal ones left out; the first by name. And what all request.
+
+    `claimed` are the GPUs of the pods' resource claims. A GPU of a claim that two pods share is counted once; a claim
+    that could not be read counts as one GPU, since it may be one.
+    """
+    live = [pod for pod in pods if not _is_over(pod)]
+    requests = sum((pod_requests(_map(pod, "spec")) for pod in live), NOTHING)
+    asked = {_key(pod): _asked(pod) for pod in live}
+    claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
+    unread = {_key(pod): sum(gpus is None for gpus in claims_of[_key(pod)]) + _unnamed(pod) for pod in live}
+    devices = {key: frozenset().union(*(gpus for gpus in found if gpus)) for key, found in claims_of.items()}
+    holders = sorted(key for key in asked if asked[key] or unread[key] or devices[key])
     if not holders:
         return Occupancy(None, requests=requests)
-    return Occupancy(holders[0][0], sum(gpus for _, gpus in holders), requests)
+    distinct: frozenset[claims.Device] = frozenset().union(*devices.values())
+    return Occupancy(holders[0], sum(asked.values()) + sum(unread.values()) + len(distinct), requests)
+
+
+def _key(pod: Raw) -> str:
+    meta = _map(pod, "metadata")
+    return f"{meta.get('namespace')}/{meta.get('name')}"
+
+
+def _claim_keys(pod: Raw) -> list[tuple[str, str]]:
+    return [(str(_map(pod, "metadata").get("namespace")), name) for name in claims.claim_names(pod)]
+
+
+def _unnamed(pod: Raw) -> int:
+    """1 for a pod with claims of which its status names none: what they hold can't be looked up."""
+    return int(claims.asks_for_claims(pod) and not claims.claim_names(pod))
 
 
 def _is_over(pod: Raw) -> bool:
     return _map(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def _held(pod: Raw) -> tuple[str, int]:
-    """(namespace/name, GPUs) of a pod; a resource claim counts as one GPU, since it may be one."""
-    meta, spec = _map(pod, "metadata"), _map(pod, "spec")
-    name = f"{meta.get('namespace')}/{meta.get('name')}"
-    if _is_over(pod):
-        return name, 0
+def _asked(pod: Raw) -> int:
+    """GPUs that a pod has by the device plugin; none of a pod whose request the scheduler has made a claim of."""
+    spec = _map(pod, "spec")
+    if claims.is_mapped(pod):
+        return 0
     containers = [*_list(spec, "containers"), *_list(spec, "initContainers")]
-    asked = [_gpus(_map(_map(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers]
-    return name, max(sum(asked), int(bool(_list(spec, "resourceClaims"))))
+    return sum(_gpus(_map(_map(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers)
 
 
 def _gpus(resources: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from precision_api.profile import Retention, Retry
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView
+from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView, Stage
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ DEFAULT_KEEPING = Keeping(Retry(), Retention())
 
 @dataclass(frozen=True)
 class Start:
-    """Create the node's report if it has none, then the attempt's Job."""
+    """Create the node's report if it has none, the claim's template if GPUs come by claim, then the attempt's Job."""
 
     profile: ProfileView
     facts: NodeFacts
@@ -32,6 +32,8 @@ class Start:
     job: Mapping[str, Any]
     reason: str
     message: str
+    template: Mapping[str, Any] | None = None
+    """The ResourceClaimTemplate that the Job names; None where the device plugin hands out the GPUs."""
     mark: str = ""
     """What the user has asked for last: kept with the answer where the cluster refuses."""
 
@@ -66,7 +68,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """Delete the Job of an attempt whose pod the cluster refuses: it has not begun, and gives its place back.
+    """Delete the Job of an attempt whose pod or resource claim the cluster refuses: it gives its place back unbegun.
 
     Nothing is written to the report: it is no failure of the node, and its next Job is of the same attempt.
     """
@@ -75,6 +77,8 @@ class Withdraw:
     mark: str
     reason: str
     message: str
+    stage: Stage = "pod"
+    """What was refused."""
 
 
 @dataclass(frozen=True)

@@ -400,6 +400,7 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
         facts=facts,
         report=manifest.report(*names) if candidate.report is None else None,
         job=manifest.job(draft.asked, facts, found, document, observed.settings),
+        template=manifest.claim_template(profile, facts, document.node.gpus, observed.settings),
         reason="AgentStarting",
         message=message,
         mark=mark_of(profile, candidate.report),

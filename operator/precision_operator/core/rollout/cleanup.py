@@ -8,7 +8,7 @@ from datetime import datetime
 from precision_api.report import ReportStatus
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import REASON as STOPPED
 from precision_operator.core.observe.stop import Stop, stopped_sentence
 from precision_operator.core.reasons import sentence
@@ -97,8 +97,8 @@ def _of_job(
         return Collect(job, pod, report, pool, keeping, domain, _is_drained(facts, owner))
     if job.node_uid not in observed.nodes:
         return Close(job, report, "disrupted", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
-    if job.creation_problem and pod is None and not job.suspended:
-        return _withdraw(job, report, owner)
+    if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):
+        return _withdraw(job, report, owner, "pod" if pod is None else "ResourceClaim")
     if observed.stop is not None and job.finished is None and _takes_back(observed.stop, pod):
         return Close(job, report, "disrupted", STOPPED, stopped_sentence(observed.stop), keeping)
     end = end_of(job, pod, facts, owner.profile.spec, observed.settings)
@@ -124,11 +124,16 @@ def _takes_back(stop: Stop, pod: PodView | None) -> bool:
     return stop.mode == "End" or not (begun or stop.garbled)
 
 
-def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan) -> Withdraw:
+def _lacks_claim(pod: PodView) -> bool:
+    """Whether the pod is there, and the cluster has not created the claim that it waits for."""
+    return pod.phase == "Pending" and pod.claims and not pod.claims_created
+
+
+def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan, stage: Stage) -> Withdraw:
     words = job.creation_problem
-    facts = {"stage": "pod", "words": cleaned(words), "namespace": job.namespace}
+    facts = {"stage": stage, "words": cleaned(words), "namespace": job.namespace}
     reason = classify(Answer(words))
-    return Withdraw(job, mark_of(owner.profile, report), reason, sentence(reason, **facts))
+    return Withdraw(job, mark_of(owner.profile, report), reason, sentence(reason, **facts), stage)
 
 
 def _keeping(owner: ProfilePlan) -> Keeping:

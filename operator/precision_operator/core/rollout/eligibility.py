@@ -2,7 +2,8 @@
 
 A node is skipped for what stays until somebody changes it (MIG, sharing, another product, a reserved rack), and waits
 for what passes (cordoned, not ready, GPUs not up). A node with some of its GPUs unhealthy is eligible with those that
-the kubelet still offers: the agent asks for all allocatable GPUs, and the result says how many there were.
+are still offered: the agent asks for all allocatable GPUs, or for all that a resource claim can get, and the result
+says how many there were.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from precision_api.names import GPU_RESOURCE
 from precision_api.products import PRODUCT_CLASSES
 from precision_api.profile import MatchExpression, TaintMatch, Target, Toleration
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts, Taint
 from precision_operator.core.reasons import REASONS, sentence
 
@@ -107,7 +110,16 @@ def decide(
     for code, check in CHECKS:
         if (message := check(question)) is not None:
             return Decision("skipped" if REASONS[code].kind == "skipped" else "waiting", code, message)
-    return Decision("eligible", "Eligible", sentence("Eligible", gpus=facts.gpus, product=facts.product))
+    return Decision("eligible", "Eligible", sentence("Eligible", offer=offer(facts)))
+
+
+def offer(facts: NodeFacts) -> str:
+    """What an agent would ask for, in words; and which GPUs it leaves out, since no claim gets them."""
+    said = f"{facts.gpus} whole {facts.product} GPUs"
+    if facts.way == "plugin" or facts.published is None:
+        return said
+    left_out = facts.published.tainted
+    return f"{said} by resource claim" + (f", without the tainted {left_out}" if left_out else "")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -158,7 +170,9 @@ def _mig_reconfiguring(question: NodeAndTarget) -> Verdict | None:
 
 
 def _mig_enabled(question: NodeAndTarget) -> Verdict | None:
-    why = question.facts.mig
+    facts = question.facts
+    cut = facts.published.partitions if facts.published is not None else 0
+    why = facts.mig or (f"its ResourceSlices publish {cut} MIG slices of GPUs that are cut" if cut else None)
     return sentence("MIGEnabled", why=why) if why else None
 
 
@@ -168,8 +182,23 @@ def _shared_renamed(question: NodeAndTarget) -> Verdict | None:
 
 
 def _shared(question: NodeAndTarget) -> Verdict | None:
-    why = question.facts.sharing
+    facts = question.facts
+    why = facts.sharing or (facts.published.shared if facts.published is not None else None)
     return sentence("GPUsShared", why=why) if why else None
+
+
+def _offered_twice(question: NodeAndTarget) -> Verdict | None:
+    facts = question.facts
+    if not facts.allocatable_gpus or facts.published is None or not facts.published.gpus:
+        return None
+    return sentence("GPUsOfferedTwice", allocatable=facts.allocatable_gpus, published=len(facts.published.gpus))
+
+
+def _passed_through(question: NodeAndTarget) -> Verdict | None:
+    facts = question.facts
+    if facts.gpus or facts.published is None or facts.published.gpus or not facts.published.passed_through:
+        return None
+    return sentence("GPUsPassedThrough", gpus=facts.published.passed_through)
 
 
 def _unsupported_product(question: NodeAndTarget) -> Verdict | None:
@@ -181,16 +210,18 @@ def _unsupported_product(question: NodeAndTarget) -> Verdict | None:
 
 def _dra_only(question: NodeAndTarget) -> Verdict | None:
     facts = question.facts
-    if facts.gpus or not (facts.capacity_gpus or facts.dra_gpus):
+    if facts.slices_read or facts.gpus or not facts.capacity_gpus:
         return None
-    counted = f"capacity is {facts.capacity_gpus}" if facts.capacity_gpus else facts.evidence
-    return sentence("DRAClaimsNotSupported", why=counted)
+    return sentence("DRAClaimsNotSupported", why=f"capacity is {facts.capacity_gpus}")
 
 
 def _unknown_product(question: NodeAndTarget) -> Verdict | None:
+    """Where slices could name the GPUs and are not there yet, the node waits for them."""
     facts = question.facts
+    if facts.product is not None or (facts.slices_read and not facts.gpus):
+        return None
     why = facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None)
-    return sentence("UnknownProduct", why=why) if why and facts.product is None else None
+    return sentence("UnknownProduct", why=why) if why else None
 
 
 def _no_gpu(question: NodeAndTarget) -> Verdict | None:
@@ -252,7 +283,23 @@ def _cordoned(question: NodeAndTarget) -> Verdict | None:
 
 
 def _gpus_not_ready(question: NodeAndTarget) -> Verdict | None:
-    return None if question.facts.gpus else sentence("GPUsNotReady", why=question.facts.evidence)
+    facts, published = question.facts, question.facts.published
+    if facts.gpus or (published is not None and published.incomplete is None and published.gpus):
+        return None
+    if published is not None:
+        lack = published.incomplete or "its ResourceSlices name no GPU"
+    elif facts.slices_read:
+        lack = f"it offers no {GPU_RESOURCE} and has no ResourceSlice of {DRA_DRIVER}"
+    else:
+        lack = f"it offers no {GPU_RESOURCE} yet"
+    return sentence("GPUsNotReady", why=facts.evidence, lack=lack, node=facts.name)
+
+
+def _gpus_tainted(question: NodeAndTarget) -> Verdict | None:
+    facts = question.facts
+    if facts.gpus or facts.published is None or facts.published.tainted is None:
+        return None
+    return sentence("GPUsTainted", gpus=facts.published.tainted, node=facts.name)
 
 
 CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Verdict | None]], ...] = (
@@ -262,6 +309,8 @@ CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Verdict | None]], ...] = (
     ("MIGEnabled", _mig_enabled),
     ("GPUsSharedRenamed", _shared_renamed),
     ("GPUsShared", _shared),
+    ("GPUsOfferedTwice", _offered_twice),
+    ("GPUsPassedThrough", _passed_through),
     ("UnsupportedProduct", _unsupported_product),
     ("DRAClaimsNotSupported", _dra_only),
     ("UnknownProduct", _unknown_product),
@@ -273,5 +322,6 @@ CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Verdict | None]], ...] = (
     ("NotInService", _not_in_service),
     ("Cordoned", _cordoned),
     ("GPUsNotReady", _gpus_not_ready),
+    ("GPUsTainted", _gpus_tainted),
 )
 """The first check that speaks decides: what stays before what passes, what is wrong with the GPUs before the rest."""

@@ -17,8 +17,8 @@ from functools import partial
 from precision_api.fields import IntOrPercent
 from precision_api.profile import PoolLimit, Rollout
 from precision_operator.core.observe.clock import format_time, parse_time
-from precision_operator.core.observe.nodes import millis, quantity
 from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
+from precision_operator.core.observe.quantities import millis, quantity
 from precision_operator.core.observe.stop import REASON
 from precision_operator.core.rollout import blockers, fleet_limits
 from precision_operator.core.rollout.blockers import Blockers
@@ -222,6 +222,21 @@ def busy(request: AdmissionRequest) -> Blocked | None:
     return blocked("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
 
 
+def device_class_missing(request: AdmissionRequest) -> Blocked | None:
+    """Nodes whose GPUs the device plugin hands out go on meanwhile."""
+    seen = request.view.observed
+    if request.facts.way != "claim" or seen.device_class.exists:
+        return None
+    return blocked("DeviceClassMissing", name=seen.settings.device_class)
+
+
+def device_class_shares(request: AdmissionRequest) -> Blocked | None:
+    seen = request.view.observed
+    if request.facts.way != "claim" or seen.device_class.sharing is None:
+        return None
+    return blocked("DeviceClassShares", name=seen.settings.device_class, strategy=seen.device_class.sharing)
+
+
 def not_looked_at(request: AdmissionRequest) -> Blocked | None:
     if not _idle_required(request) or request.facts.name in request.view.observed.occupancy:
         return None
@@ -280,6 +295,8 @@ PROFILE_CHECKS: tuple[Limit, ...] = (
 """What stops every candidate of the profile alike."""
 
 NODE_CHECKS: tuple[Limit, ...] = (
+    Limit("DeviceClassMissing", device_class_missing),
+    Limit("DeviceClassShares", device_class_shares),
     Limit("TopologyKeyMissing", topology_key_missing),
     Limit("PowerBudgetTooSmall", power_budget_too_small),
     Limit("FleetPowerTooSmall", fleet_limits.power_too_small),

@@ -1,4 +1,4 @@
-"""What is created: one Job for one attempt on one node, and the node's empty report. Fresh dicts always."""
+"""What is created: one Job for one attempt on one node, its claim's template, the node's report. Fresh dicts always."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from precision_api.profile import Agent, Toleration
 from precision_api.request import MeasurementRequest, canonical, request_hash, request_json
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Settings
+from precision_operator.core.rollout import claims
 from precision_operator.core.rollout.eligibility import CORDONED_TAINT, IMPLIED_TOLERATION_KEYS
+from precision_operator.core.rollout.owner import owner
 from precision_operator.core.rollout.request import ResolvedProfile
 from precision_operator.core.rollout.triggers import CurrentRun
 
@@ -37,18 +39,6 @@ NO_SIDECAR_ANNOTATIONS = {
 """An agent speaks to nobody, and a sidecar would hold its GPUs after it has ended."""
 
 
-def owner(name: str, uid: str) -> dict[str, Any]:
-    """The profile as only owner: with it go its Jobs, reports and details, by the cluster's own garbage collector."""
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.PROFILE_KIND,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
-
-
 def labels(profile_uid: str, node_uid: str) -> dict[str, str]:
     """Labels of everything that belongs to one profile and node (UIDs: node names may outgrow a label)."""
     return {
@@ -71,6 +61,11 @@ def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: 
         },
         "spec": {"profile": profile, "nodeName": node, "nodeUID": node_uid},
     }
+
+
+def claim_template(profile: AcceptedProfile, facts: NodeFacts, gpus: int, settings: Settings) -> dict[str, Any] | None:
+    """The template of the agent's claim on this node; None where the device plugin hands out its GPUs."""
+    return claims.template(profile, gpus, settings) if facts.way == "claim" else None
 
 
 def job(
@@ -163,7 +158,7 @@ def _pod(
         "affinity": {"nodeAffinity": _on_node(facts, settings.agent_defaults.flavor_labels)},
         "tolerations": _tolerations(agent.tolerations, profile.spec.target.cordoned == "Include"),
         "securityContext": _pod_security(settings),
-        "containers": [_container(agent, image, document)],
+        "containers": [_container(agent, image, document, facts.way == "claim")],
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
@@ -173,7 +168,10 @@ def _pod(
         spec["imagePullSecrets"] = [{"name": secret.name} for secret in agent.image_pull_secrets]
     if settings.agent_defaults.scheduler_name:
         spec["schedulerName"] = settings.agent_defaults.scheduler_name
-    if agent.runtime_class_name:
+    if (wanted := claim_template(profile, facts, document.node.gpus, settings)) is not None:
+        # Its driver gives the container libraries and devices (CDI): no RuntimeClass.
+        spec["resourceClaims"] = [{"name": claims.REQUEST, "resourceClaimTemplateName": wanted["metadata"]["name"]}]
+    elif agent.runtime_class_name:
         spec["runtimeClassName"] = agent.runtime_class_name
     return spec
 
@@ -211,12 +209,9 @@ def _tolerations(own: tuple[Toleration, ...], cordoned: bool) -> list[dict[str, 
     return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in own]
 
 
-def _container(agent: Agent, image: str, document: MeasurementRequest) -> dict[str, Any]:
-    claimed = {
-        "cpu": agent.resources.cpu,
-        "memory": agent.resources.memory,
-        names.GPU_RESOURCE: str(document.node.gpus),
-    }
+def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim: bool) -> dict[str, Any]:
+    gpus = {} if by_claim else {names.GPU_RESOURCE: str(document.node.gpus)}
+    claimed = {"cpu": agent.resources.cpu, "memory": agent.resources.memory, **gpus}
     # Local storage is bounded, not claimed: when a disk fills up agents go first, and no Kueue quota has to cover it.
     requests = claimed | {"ephemeral-storage": "0"}
     limits = {key: value for key, value in claimed.items() if key != "cpu"}
@@ -231,7 +226,11 @@ def _container(agent: Agent, image: str, document: MeasurementRequest) -> dict[s
             # PyTorch names its compile cache for the user, and the pod's UID has no name.
             {"name": "USER", "value": names.AGENT_APP},
         ],
-        "resources": {"requests": requests, "limits": limits},
+        "resources": {
+            "requests": requests,
+            "limits": limits,
+            **({"claims": [{"name": claims.REQUEST}]} if by_claim else {}),
+        },
         "terminationMessagePolicy": "File",
         "securityContext": {
             "allowPrivilegeEscalation": False,

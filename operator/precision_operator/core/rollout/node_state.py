@@ -299,14 +299,15 @@ def _running(
     if cold and not is_failing_to_start(pod):
         since = format_time(pod.scheduled_at or pod.created)
         return "PullingImage", sentence("PullingImage", **told, since=since)
-    why = pod.waiting_message or pod.waiting_reason or "its container is being created"
+    why = pod.claim_problem or pod.waiting_message or pod.waiting_reason or "its container is being created"
     return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why)
 
 
 def _unscheduled(job: JobView, pod: PodView | None) -> tuple[str, str]:
     if pod is not None and pod.unschedulable:
         return "AgentUnschedulable", sentence("AgentUnschedulable", attempt=job.attempt, why=pod.unschedulable)
-    why = job.creation_problem or "its pod is on the way"
+    waits = "its resource claim is on the way" if pod is not None and pod.claims else "its pod is on the way"
+    why = job.creation_problem or waits
     return "AgentStarting", sentence("AgentStarting", attempt=job.attempt, why=why)
 
 

@@ -21,6 +21,8 @@ from precision_operator.core.rollout.manifest import POD_GRACE_SECONDS
 
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 """Why a container waits whose image can't be had."""
+NO_DEVICES = "cannot allocate all claims"
+"""What the scheduler says of a node that has too few free devices for a pod's claims."""
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits that nothing is wrong with: its image is being pulled, its volumes are mounted."""
 
@@ -111,11 +113,20 @@ def _not_started(job: JobView, pod: PodView, node: NodeFacts | None, idle: Idle)
     pending = timedelta(seconds=idle.pending_timeout_seconds)
     if scheduled is None:
         text = pod.unschedulable or "the scheduler has not looked at it"
-        message = sentence("PendingTooLong", seconds=idle.pending_timeout_seconds, text=text)
-        return End(job.active_since or job.created, pending, "disrupted", "PendingTooLong", message)
+        reason = "PendingTooLong"
+        if pod.claims and not pod.claims_created:
+            reason, text = "ClaimNotCreated", pod.claim_problem or "no event says why"
+        elif pod.claims and NO_DEVICES in text:
+            reason = "ClaimNotAllocated"
+        message = sentence(reason, seconds=idle.pending_timeout_seconds, text=text, node=job.node_name)
+        return End(job.active_since or job.created, pending, "disrupted", reason, message)
     if node is not None and node.not_ready is not None:
         what = f"its pod was scheduled at {format_time(scheduled)} and has not started"
         return _unresponsive(scheduled, pending, job, node, what)
+    if pod.claims and pod.claim_problem:
+        seconds = idle.pending_timeout_seconds
+        message = sentence("ClaimNotPrepared", seconds=seconds, text=pod.claim_problem, node=job.node_name)
+        return End(scheduled, pending, "disrupted", "ClaimNotPrepared", message)
     text = pod.waiting_message or pod.waiting_reason or "its container is being created"
     if pod.waiting_reason in NO_IMAGE:
         message = sentence("ImagePullFailed", image="of the agent", text=text)

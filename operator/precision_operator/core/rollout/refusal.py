@@ -30,8 +30,11 @@ SAME_ANSWERS = 3
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _NAMED = re.compile(r'\s*"pp-[0-9a-z-]+"')
 """The name of an agent's Job or pod in an answer: another one for each node."""
-_EVENT = re.compile(r"^(?:\(combined from similar events\): )?Error creating: ")
-"""How the Job controller begins its events."""
+_EVENT = re.compile(
+    r"^(?:\(combined from similar events\): )?"
+    r"(?:Error creating: |PodResourceClaim \S+: (?:create ResourceClaim \S*: )?)"
+)
+"""How the Job controller and the resource claim controller begin their events."""
 _AMOUNT = re.compile(r"([^\s=,]+)=([^\s,]+)")
 _QUOTA = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
 
@@ -87,6 +90,7 @@ _SAID = (
     ("WebhookUnavailable", r'failed calling webhook "|failed to call webhook'),
     ("NamespaceTerminating", r"because it is being terminated|namespaces \"[^\"]*\" not found"),
     ("QuotaExceeded", r"exceeded quota: "),
+    ("CreationFailed", r"^resource claim template \"[^\"]*\": .* not found"),
     ("CreationFailed", r"status unknown for quota"),
     ("PermissionMissing", r'cannot (?:create|get) resource "'),
     ("DeniedByPolicy", r"violates PodSecurity|failed quota: |insufficient quota to match"),

@@ -103,7 +103,13 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
         profile=profile.name,
         run=run,
         attempt=attempt,
-        node=RequestNode(name=facts.name, uid=facts.uid, product=facts.product, gpus=gpus_of(spec, facts)),
+        node=RequestNode(
+            name=facts.name,
+            uid=facts.uid,
+            product=facts.product,
+            gpus=gpus_of(spec, facts),
+            gpu_uuids=_claimable_uuids(facts),
+        ),
         workload=asked.workload,
         recipes=tuple(dict.fromkeys((benchmarks.baseline, *recipes))),
         baseline=benchmarks.baseline,
@@ -129,6 +135,11 @@ def _loss(asked: ResolvedProfile) -> LossRuns | None:
 def gpus_of(spec: ProfileSpec, facts: NodeFacts) -> int:
     """How many GPUs of the node an agent asks for and measures."""
     return facts.gpus if spec.agent.gpus == "All" else min(1, facts.gpus)
+
+
+def _claimable_uuids(facts: NodeFacts) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs that a claim can get; None where GPUs come another way, or the slices do not tell them all."""
+    return (facts.published.uuids or None) if facts.way == "claim" and facts.published is not None else None
 
 
 def _able(facts: NodeFacts) -> tuple[Recipe, ...]:

@@ -1,0 +1,71 @@
+"""Which GPUs a pod holds by resource claim: named in the pod's status, told by the claim's allocation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from precision_api.names import GPU_RESOURCE
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER
+
+_PARTITION = re.compile(r"(.+?)-mig-.+")
+"""How NVIDIA's DRA driver names a MIG slice: gpu-0-mig-1g10gb-19-0."""
+
+Device = tuple[str, str]
+"""Pool and device."""
+Claims = Mapping[tuple[str, str], frozenset[Device] | None]
+"""GPUs of each claim by namespace and name; None: it could not be read."""
+
+
+def claim_names(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the ResourceClaims of a pod, those that were made for an extended resource included."""
+    status = _mapping(pod.get("status"))
+    made = {str(item.get("name")): item.get("resourceClaimName") for item in _rows(status, "resourceClaimStatuses")}
+    asked = _rows(_mapping(pod.get("spec")), "resourceClaims")
+    named = [item.get("resourceClaimName") or made.get(str(item.get("name"))) for item in asked]
+    mapped = _mapping(status.get("extendedResourceClaimStatus")).get("resourceClaimName")
+    return tuple(dict.fromkeys(str(name) for name in (*named, mapped) if name))
+
+
+def asks_for_claims(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod has any claim."""
+    return bool(_rows(_mapping(pod.get("spec")), "resourceClaims"))
+
+
+def are_created(pod: Mapping[str, Any]) -> bool:
+    """Whether each claim that a pod asks for is there."""
+    wanted = _rows(_mapping(pod.get("spec")), "resourceClaims")
+    return bool(wanted) and len(claim_names(pod)) >= len(wanted)
+
+
+def is_mapped(pod: Mapping[str, Any]) -> bool:
+    """Whether the scheduler has made a claim of the pod's request for nvidia.com/gpu: the two are one."""
+    extended = _mapping(_mapping(pod.get("status")).get("extendedResourceClaimStatus"))
+    return any(item.get("resourceName") == GPU_RESOURCE for item in _rows(extended, "requestMappings"))
+
+
+def claimed_gpus(claim: Mapping[str, Any]) -> frozenset[Device]:
+    """The GPUs that a ResourceClaim is allocated; a MIG slice as its GPU.
+
+    Admin access looks at a GPU without having it. Other drivers' devices (NICs, NVLink channels) are no GPUs.
+    """
+    devices = _mapping(_mapping(_mapping(claim.get("status")).get("allocation")).get("devices"))
+    return frozenset(_allocated(devices))
+
+
+def _allocated(devices: Mapping[str, Any]) -> Iterator[Device]:
+    for item in _rows(devices, "results"):
+        if item.get("driver") == DRA_DRIVER and item.get("adminAccess") is not True:
+            name = str(item.get("device") or "")
+            part = _PARTITION.fullmatch(name)
+            yield str(item.get("pool") or ""), part[1] if part else name
+
+
+def _rows(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = raw.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,87 @@
+"""ResourceSlices of GPUs: what is kept of them, and what those of one node say together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.core.observe.gpu_slices import PublishedGpus, SliceView, published, slice_view
+from tests.support.node_objects import gpu_device, resource_slice, slice_object
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ("driver", "nodeName", "pool", "devices", "attributes", "name", "taints", "generation", "type", "capacity")
+OBJECTS = st.recursive(
+    JUNK, lambda inner: st.dictionaries(st.sampled_from(KEYS), inner | st.lists(inner, max_size=2)), max_leaves=12
+)
+
+
+@given(spec=OBJECTS, devices=st.lists(OBJECTS, max_size=3))
+def test_no_slice_makes_reading_fail(spec: Any, devices: list[Any]) -> None:
+    assert slice_view({"spec": spec}) is None or isinstance(spec, dict)
+    hostile = slice_view({"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "devices": devices, "pool": spec}})
+    assert hostile is not None
+    assert published([hostile]) is not None
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)).map(
+        lambda row: resource_slice(
+            "NVIDIA GB200", count=2, generation=row[0], first=2 * row[1], slices=row[2], name=f"s{row}"
+        )
+    ),
+    unique=True,
+    max_size=8,
+)
+
+
+@given(parts=PARTS, seed=st.randoms())
+def test_slices_in_any_order_give_the_newest_generation_and_never_more(parts: list[SliceView], seed: Any) -> None:
+    found = published(parts)
+    shuffled = list(parts)
+    seed.shuffle(shuffled)
+    again = published(shuffled)
+    if found is None or again is None:
+        assert not parts
+        return
+    assert found.gpus == again.gpus
+    newest = [item for item in parts if item.generation == max(other.generation for other in parts)]
+    assert set(found.gpus) == {gpu for item in newest for gpu in item.gpus}
+    if found.incomplete is None:
+        assert len({gpu.name for gpu in found.gpus}) == len(found.gpus) == 2 * newest[0].slices
+
+
+def test_a_slice_of_another_driver_or_of_no_single_node_is_dropped() -> None:
+    assert slice_view(slice_object(driver="dra.net")) is None
+    everywhere = slice_object()
+    everywhere["spec"]["allNodes"] = True
+    del everywhere["spec"]["nodeName"]
+    assert slice_view(everywhere) is None
+
+
+def read(*devices: dict[str, Any]) -> PublishedGpus:
+    view = slice_view(slice_object(devices=devices))
+    assert view is not None
+    found = published([view])
+    assert found is not None
+    return found
+
+
+def test_uuids_are_those_of_the_gpus_that_a_claim_can_get() -> None:
+    tainted = gpu_device(1, taints=[{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoExecute"}])
+    assert read(gpu_device(0), tainted).uuids == (gpu_device(0)["attributes"]["uuid"]["string"],)
+
+
+def test_uuids_that_prove_nothing_are_not_told() -> None:
+    nameless = gpu_device(1)
+    nameless["attributes"].pop("uuid")
+    twin = gpu_device(1)
+    twin["attributes"]["uuid"] = gpu_device(0)["attributes"]["uuid"]
+    odd = gpu_device(1)
+    odd["attributes"]["uuid"] = {"string": "GPU-1"}
+    assert [read(gpu_device(0), other).uuids for other in (nameless, twin, odd)] == [(), (), ()]
