@@ -108,6 +108,11 @@ class PlanPool(Document):
     limit_watts_per_gpu: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         None, alias="limitWattsPerGPU", description="Enforced limit of a GPU where reports name none."
     )
+    memory_gib_per_gpu: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None,
+        alias="memoryGiBPerGPU",
+        description="Memory of a GPU in GiB. Default: the product's, as its vendor prints it.",
+    )
     power_scope: Literal["gpu", "module"] = Field(
         "gpu", description="What watts are of in a pool that has no reports: the GPU, or the module around it."
     )
@@ -189,6 +194,19 @@ class PlanJob(Document):
     min_gpus: Gpus | None = Field(None, alias="minGPUs", description="Fewest GPUs.")
     max_gpus: Gpus | None = Field(None, alias="maxGPUs", description="Most GPUs.")
     block_gpus: Gpus | None = Field(None, alias="blockGPUs", description="Whole blocks of so many GPUs.")
+    global_batch: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        None, description="Sequences of one optimizer step: each copy of the model needs at least one."
+    )
+    gpus_per_replica: Gpus | None = Field(
+        None,
+        alias="gpusPerReplica",
+        description="GPUs that hold one copy of the model (tensor x pipeline x context). Default: as memory allows.",
+    )
+    memory_check: Literal["Enforce", "Ignore"] = Field(
+        "Enforce",
+        description="Ignore: offer sizes that can't hold the model, or that the global batch can't feed; the answer "
+        "says so.",
+    )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(0, description="Higher goes first when jobs queue.")
     after: tuple[Label, ...] = Field(
         (), max_length=16, description="Jobs that must have ended before; all others run at once from the start."

@@ -10,6 +10,7 @@ from precision_operator.planner.bands import (
     LEAST_GOODPUT,
     SCALING_PLUS_MINUS,
 )
+from precision_operator.planner.memory_fit import memory_bytes, true_limits
 from precision_operator.planner.rates import Source, goodput_of
 from precision_operator.planner.schedule import Slot
 from precision_operator.planner.straggler import SLOW_NODE_PRIOR
@@ -18,6 +19,7 @@ from precision_operator.planner.terms import Terms
 
 def assumptions(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
     """One line for each default that the chosen rates rest on, with the field that replaces it."""
+    yield from _memory(slots)
     yield from _goodput(slots, terms)
     sources = {id(slot.option.source): slot.option.source for slot in slots}.values()
     rates = [(source.pool.name, source.job_rate) for source in sources if source.job_rate is not None]
@@ -41,6 +43,24 @@ def assumptions(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.3g} %"
+
+
+def _memory(slots: Sequence[Slot]) -> Iterator[str]:
+    """What was not checked, or overridden."""
+    unknown = {slot.option.pool.name for slot in slots if memory_bytes(slot.option.pool) is None}
+    if unknown:
+        yield (
+            f"memory of the GPUs of {', '.join(sorted(unknown))} is not known: whether models fit is not checked; give "
+            "the pool's memoryGiBPerGPU"
+        )
+    for slot in slots:
+        option = slot.option
+        why = true_limits(option.job, option.pool, option.recipe).problem(option.gpus)
+        if why:
+            yield (
+                f"OVERRIDDEN by memoryCheck Ignore: {option.job.name} gets {option.gpus} GPUs of {option.pool.name}, "
+                f"but {why}"
+            )
 
 
 def _goodput(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:

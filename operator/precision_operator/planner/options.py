@@ -11,6 +11,7 @@ from operator import le
 from precision_api.products import part
 from precision_api.recipes import Recipe
 from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.memory_fit import size_limits
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.rates import NOT_MEASURED, Source, Speed, days, goodput_of, sources, speed
 from precision_operator.planner.terms import MOST_DAYS, JobTerms, Terms
@@ -157,6 +158,7 @@ def _offer(pools: Sequence[CandidatePool], job: JobTerms, terms: Terms, menus: M
             job.block_gpus,
             job.goodput,
             job.recipes_named,
+            job.fit,
         )
         if asked not in menus:
             menus[asked] = _menu(pool, job, terms, every)
@@ -208,10 +210,15 @@ def _sized(source: Source, job: JobTerms, terms: Terms, wanted: Sequence[tuple[i
     if isinstance(electric, str):
         yield electric
         return
+    fit = size_limits(job, pool, source.recipe)
     known = pool.usable(source.sample) * pool.gpus_per_node if source.sample else pool.gpus
     for gpus, block in wanted:
         if gpus > known:
             yield f"{gpus} GPUs are more than the {known} that have a usable figure for {source.recipe}"
+            continue
+        problem = fit.problem(gpus)
+        if problem:
+            yield problem
             continue
         made = speed(source, gpus, goodput_of(job, pool, terms), terms.fastest)
         yield made if isinstance(made, str) else _Dish(source, gpus, block, made, electric)

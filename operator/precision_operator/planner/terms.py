@@ -69,6 +69,8 @@ class PoolTerms:
     recipe_scaling: Mapping[Recipe, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     scaling_plus_minus: float | None = None
     """Relative half-width of the efficiencies' 90 % band, the widest that is given."""
+    memory_gibibytes: int | None = None
+    """Of one GPU."""
     job_rates: tuple[JobRateTerms, ...] = ()
     goodput: Goodput | None = None
     dollars_per_gpu_hour: float | None = None
@@ -81,6 +83,16 @@ class PoolTerms:
     def scaling_of(self, recipe: Recipe) -> tuple[tuple[int, float], ...]:
         """(GPUs, efficiency) by job size, smallest first; empty where nothing is given for this recipe."""
         return self.recipe_scaling.get(recipe, self.scaling)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What limits a job's size beside the pools: sequences of one step, GPUs of one copy of the model."""
+
+    global_batch: int | None = None
+    gpus_per_replica: int | None = None
+    ignored: bool = False
+    """Whether neither memory nor the batch is to limit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,7 @@ class JobTerms:
     priority: int
     after: tuple[str, ...]
     goodput: Goodput | None
+    fit: Fit = Fit()
     recipes_named: bool = False
     """Whether the job names its recipes: then those that nobody measured may be predicted."""
 
@@ -265,6 +278,7 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
             for recipe in RECIPE_NAMES
             if any(point.recipe == recipe for point in pool.scaling)
         },
+        memory_gibibytes=pool.memory_gib_per_gpu,
         scaling_plus_minus=_widest(pool, f"{at}.scaling"),
         job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
         goodput=_goodput(pool, at),
@@ -346,6 +360,7 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
         after=tuple(dict.fromkeys(job.after)),
         goodput=_goodput(job, at),
         recipes_named=bool(job.recipes),
+        fit=Fit(job.global_batch, job.gpus_per_replica, job.memory_check == "Ignore"),
     )
 
 
