@@ -2,8 +2,8 @@
 
 What is checked is necessary and not sufficient: the model is taken as split evenly over all GPUs, by whatever mix of
 parallelism, the optimizer's state as shared as widely as it can be, gradients as BF16 and activations as computed
-again. Who trains with a coarser split or FP32 gradients needs more. By `precision_api.memory`, the same formula that the
-agent and `dry-run` use; weights, gradients and optimizer may take up to 0.8 of a GPU's memory.
+again. Who trains with a coarser split or FP32 gradients needs more. By `precision_api.memory`, the same formula that
+the agent and `dry-run` use; weights, gradients and optimizer may take up to 0.8 of a GPU's memory.
 """
 
 from __future__ import annotations
