@@ -97,7 +97,7 @@ async def run(options: argparse.Namespace) -> None:
         gatherer = Gatherer(
             cluster, cache, configured.settings, configured.namespaces, refusals=refusals, stop=lambda: switch.stop
         )
-        plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault))
+        plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault), lambda: gatherer.unserved)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
         watches = Watches(
             [*kinds],
@@ -109,7 +109,8 @@ async def run(options: argparse.Namespace) -> None:
         telemetry.follow_stop(lambda: strictest(configured.settings.stop, switch.stop))
         telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, refusals), telemetry, watches.listed)
-        probes = await serve(application(lambda: reconciler.ready, telemetry.text), options.host, options.port)
+        answers = application(lambda: reconciler.ready, telemetry.text, lambda: gatherer.unserved)
+        probes = await serve(answers, options.host, options.port)
         planning = asyncio.create_task(plans.run(elector))
         holding = asyncio.create_task(elector.run())
         deciding = asyncio.create_task(reconciler.run(elector))

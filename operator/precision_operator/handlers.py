@@ -12,10 +12,11 @@ from typing import Any
 import kopf
 
 from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.gather import FIELD_SELECTORS, SELECTORS
+from precision_operator.shell.gather import FIELD_SELECTORS, PAGE, SELECTORS
 
 RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),
@@ -38,7 +39,8 @@ def targets(namespaces: Sequence[str], slices: bool = True) -> dict[WatchTarget,
         if optional and not slices:
             continue
         for namespace in [None] if kind in OF_CLUSTER else namespaces:
-            chosen[WatchTarget(*resource, namespace, *selectors, optional=optional)] = kind
+            page = PAGE.get(kind, PAGE_ITEMS)
+            chosen[WatchTarget(*resource, namespace, *selectors, page_items=page, optional=optional)] = kind
     return chosen | {WatchTarget(GROUP, VERSION, PLAN_PLURAL, name, optional=True): None for name in namespaces}
 
 

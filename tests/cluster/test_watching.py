@@ -177,6 +177,29 @@ async def test_an_optional_kind_that_may_not_be_read_is_not_waited_for(tmp_path:
         assert watches.states[OPTIONAL].forbidden
 
 
+async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_seen_when_it_may(tmp_path: Path) -> None:
+    server = Server()
+    server.refused["red"] = 403
+    async with watching(server, tmp_path, RED, BLUE) as (watches, owner):
+        await asyncio.wait_for(watches.listed.wait(), 8)
+        assert (watches.states[RED].listed, watches.states[RED].forbidden) == (False, True)
+        del server.refused["red"]
+        server.add("back", "red")
+        await until(lambda: "red-back" in owner.seen)
+        assert not watches.states[RED].forbidden
+
+
+@pytest.mark.parametrize("refused", [{"red": 403, "blue": 403}, {"red": 404}], ids=["no namespace is left", "no kind"])
+async def test_what_is_not_there_at_all_is_waited_for(refused: dict[str, int], tmp_path: Path) -> None:
+    server = Server()
+    server.refused |= refused
+    async with watching(server, tmp_path, RED, BLUE) as (watches, _):
+        await until(lambda: all(watches.states[t].ends > 1 or watches.states[t].listed for t in (RED, BLUE)))
+        assert not watches.listed.is_set()
+        server.refused.clear()
+        await asyncio.wait_for(watches.listed.wait(), 10)
+
+
 async def test_a_kind_that_discovery_lacks_for_a_moment_is_not_taken_for_watched(tmp_path: Path) -> None:
     server = Server()
     server.discovered.clear()

@@ -213,6 +213,38 @@ async def test_reports_that_cannot_be_listed_keep_everything_waiting_and_the_rea
         assert nodes(store) == {"n1", "n2"}
 
 
+async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_shown_for_a_while_only(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = targets(["ml", "b"])
+    store, own = Store(), OwnMetrics(process=False)
+    lost = {each.path for each in both if each.namespace == "b"}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path in lost:
+            return web.json_response({"kind": "Status", "code": 403, "message": "by the test"}, status=403)
+        if "/namespaces/b/" in request.path:
+            status = 500 if "watch" in request.query else 200
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []}, status=status)
+        return await api.answer(request)
+
+    async with facing(answer, tmp_path) as cluster:
+        watching = Watching(cluster, store, own, both, 600.0)
+        task = asyncio.create_task(watching.run())
+        await asyncio.wait_for(watching.listed.wait(), 10)
+        assert nodes(store) == {"n1", "n2"}
+        assert [each.namespace for each in both if watching.states[each].forbidden] == ["b"] * 3
+        assert (own._registry.get_sample_value("precision_exporter_last_list_timestamp_seconds") or 0) > 0
+        lost.clear()
+        await eventually(lambda: not any(state.forbidden for state in watching.states.values()))
+        monkeypatch.setattr("precision_operator.exporter.watch.LOST_SECONDS", 0.0)
+        lost |= {each.path for each in both if each.namespace == "ml"}
+        api.end_watch(REPORT_PLURAL)
+        await eventually(lambda: nodes(store) == set())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_workload_that_was_renamed_while_nobody_watched_gets_into_all_reports(api: Api, tmp_path: Path) -> None:
     async with watching(api, tmp_path) as (_, store):
         await eventually(lambda: len(api.watches(PROFILE_PLURAL)) == 1)

@@ -35,6 +35,8 @@ class FakeCluster:
         self.patches: list[tuple[str, Any]] = []
         """Path and body of each."""
         self.failures: list[tuple[str, str, ApiError, bool]] = []
+        self.forbidden: set[str] = set()
+        """Collections that may not be listed."""
         self.version = 100
         self.created = "2026-11-21T09:00:00Z"
         """When whatever is created now was created, as it says."""
@@ -78,6 +80,8 @@ class FakeCluster:
         self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = 500
     ) -> tuple[list[Json], str]:
         self._asked("LIST", f"{path}?{label_selector or ''}&{field_selector or ''}")
+        if path in self.forbidden:
+            raise ApiError(403, "Forbidden", f"LIST {path}: forbidden", words=f"{path.rpartition('/')[2]} is forbidden")
         wanted = [pair.split("=") for pair in (label_selector or "").split(",") if pair]
         node = next(
             (p.split("=")[1] for p in (field_selector or "").split(",") if p.startswith("spec.nodeName=")), None

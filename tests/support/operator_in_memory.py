@@ -31,7 +31,7 @@ CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
 class OperatorInMemory:
     """A fake cluster with its operator; `once` is one pass after everything has been listed."""
 
-    def __init__(self, *nodes: str) -> None:
+    def __init__(self, *nodes: str, namespaces: tuple[str, ...] = (NAMESPACE,)) -> None:
         self.cluster: Any = FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
         self.cluster.created = _now()
         for name in nodes:
@@ -40,16 +40,17 @@ class OperatorInMemory:
         refusals = RefusedCreations()
         self.switch = Switch(self.cluster, SYSTEM, STOP, self.cache.changed.set)
         self.gatherer = Gatherer(
-            self.cluster, self.cache, SETTINGS, [NAMESPACE], refusals=refusals, stop=lambda: self.switch.stop
+            self.cluster, self.cache, SETTINGS, namespaces, refusals=refusals, stop=lambda: self.switch.stop
         )
         self.actor = Actor(self.cluster, self.cache, refusals)
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)
         self.telemetry.follow_stop(lambda: self.switch.stop)
 
-    def apply(self, name: str, **spec: Any) -> None:
+    def apply(self, name: str, namespace: str = NAMESPACE, **spec: Any) -> None:
         """A profile of one GEMM over all nodes, with these fields of its spec."""
         raw = profile_object(name, status={}, creationTimestamp="2026-11-20T00:00:00Z", generation=1)
-        self.cluster._store(f"{PROFILES}/{name}", raw | {"spec": {"workload": WORKLOAD} | spec})
+        raw["metadata"]["namespace"] = namespace
+        self.cluster._store(f"{paths.profiles(namespace)}/{name}", raw | {"spec": {"workload": WORKLOAD} | spec})
 
     def say(self, **data: str) -> None:
         """An admin writes the ConfigMap that stops all agents."""
@@ -66,17 +67,18 @@ class OperatorInMemory:
         self.reconciler._written.clear()
         return await self.reconciler.once()
 
-    def status(self, name: str) -> dict[str, Any]:
+    def status(self, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
         """A profile's status."""
-        return dict(self.cluster.objects[f"{PROFILES}/{name}"].get("status") or {})
+        return dict(self.cluster.objects[f"{paths.profiles(namespace)}/{name}"].get("status") or {})
 
-    def condition(self, name: str, kind: str) -> dict[str, Any]:
+    def condition(self, name: str, kind: str, namespace: str = NAMESPACE) -> dict[str, Any]:
         """One condition of a profile."""
-        return next(row for row in self.status(name)["conditions"] if row["type"] == kind)
+        return next(row for row in self.status(name, namespace)["conditions"] if row["type"] == kind)
 
-    def jobs(self) -> dict[str, dict[str, Any]]:
+    def jobs(self, namespace: str = NAMESPACE) -> dict[str, dict[str, Any]]:
         """The Jobs that are there, by their node's name."""
-        found = [body for path, body in self.cluster.objects.items() if path.startswith(f"{JOBS}/")]
+        there = f"{paths.jobs(namespace)}/"
+        found = [body for path, body in self.cluster.objects.items() if path.startswith(there)]
         return {body["metadata"]["annotations"]["precisionprofiler.io/node"]: body for body in found}
 
     def measured(self) -> list[str]:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.errors import ApiError
 from precision_operator.cluster.paths import collection
 
@@ -33,6 +34,8 @@ class WatchTarget:
     namespace: str | None = None
     label_selector: str | None = None
     field_selector: str | None = None
+    page_items: int = PAGE_ITEMS
+    """How many objects are asked for at once."""
     optional: bool = False
     """Whether all else goes on where the kind is not served (404) or may not be read (403, roles of an older chart)."""
 
@@ -57,9 +60,20 @@ class WatchState:
     watched: bool = False
     """Whether its watch runs, and did not end within the first seconds."""
     forbidden: bool = False
-    """Whether the API server refuses the list for want of rights (403)."""
+    """Whether the API server refused the last list for want of rights (403), as in a namespace that was deleted."""
     ends: int = 0
     """How often an attempt to list and watch has ended."""
+
+
+def all_settled(states: Mapping[WatchTarget, WatchState]) -> bool:
+    """Whether each kind has been listed once, or may not be: a namespace without rights must not hold up the others.
+
+    Where no namespace can be served, or a kind of the cluster can't, it is waited for.
+    """
+    lost = {target.namespace for target, state in states.items() if state.forbidden and not target.optional}
+    namespaces = {target.namespace for target in states} - {None}
+    is_served = None not in lost and (not namespaces or bool(namespaces - lost))
+    return is_served and all(state.listed or state.forbidden for state in states.values())
 
 
 class WatchEnded(Exception):
@@ -72,7 +86,7 @@ class WatchLoop(ABC):
     def __init__(self, targets: Sequence[WatchTarget], log: logging.Logger) -> None:
         self.states: Mapping[WatchTarget, WatchState] = {target: WatchState() for target in targets}
         self.listed = asyncio.Event()
-        """Set when every target has been listed once."""
+        """Set when every target has been listed once, or may not be (`all_settled`)."""
         self._log = log
 
     async def run(self) -> None:
@@ -99,8 +113,11 @@ class WatchLoop(ABC):
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _mark_listed(self, target: WatchTarget) -> None:
-        self.states[target].listed = True
-        if all(state.listed for state in self.states.values()):
+        self.states[target].listed, self.states[target].forbidden = True, False
+        self._settle()
+
+    def _settle(self) -> None:
+        if all_settled(self.states):
             self.listed.set()
 
     def _holds(self, target: WatchTarget) -> None:
@@ -108,7 +125,7 @@ class WatchLoop(ABC):
         state = self.states[target]
         if state.problem:
             self._log.info("%s: watched now", target)
-        state.problem, state.watched, state.forbidden = "", True, False
+        state.problem, state.watched = "", True
 
     def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
         state, problem = self.states[target], str(error)
@@ -117,5 +134,5 @@ class WatchLoop(ABC):
         status = error.status if isinstance(error, ApiError) else None
         state.problem, state.watched, state.forbidden = problem, False, status == 403
         state.ends += 1
-        if target.optional and status in (403, 404):
-            self._mark_listed(target)
+        state.listed = state.listed or (target.optional and status in (403, 404))
+        self._settle()

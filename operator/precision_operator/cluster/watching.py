@@ -133,7 +133,7 @@ def settings_of(target: WatchTarget) -> kopf.OperatorSettings:
     chosen.watching.server_timeout = 300
     chosen.watching.client_timeout = 330
     chosen.watching.connect_timeout = 10
-    chosen.watching.chunk_size = 500
+    chosen.watching.chunk_size = target.page_items
     if target.label_selector is not None:
         chosen.watching.label_selectors[target.group, target.version, target.plural] = target.label_selector
     if target.field_selector is not None:

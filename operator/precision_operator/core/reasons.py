@@ -772,6 +772,12 @@ _ROWS = (
         "It retries automatically; the traceback is in the operator's log (search for PlanFailed). Please report it.",
     ),
     Reason(
+        "NamespaceForbidden",
+        "profile",
+        "the operator may not list all that it needs in namespace {namespace} ({why})",
+        "Agents that run go on. Give the operator its Role and RoleBinding there again (helm upgrade does).",
+    ),
+    Reason(
         "ImageNotAllowed",
         "profile",
         "spec.agent.image {image} matches none of the allowed prefixes ({allowed})",

@@ -24,6 +24,9 @@ from precision_operator.exporter.store import Store
 _log = logging.getLogger(__name__)
 PAGE_OBJECTS = 100
 """Objects that are read and rendered in one go (0.5 ms each): the event loop serves in between."""
+LOST_SECONDS = 300.0
+"""How long what was last seen of a namespace is shown after its rights are gone: a mishap leaves no gap, and what was
+deleted does not stay for ever."""
 _LIST_AGAIN = (410, 404, 403)
 """The version is forgotten; or the kind, or the right to read it, was away, and with it perhaps objects."""
 
@@ -45,6 +48,7 @@ class Watching(WatchLoop):
         self._list_times: dict[WatchTarget, float] = {}
         self._list_at: dict[WatchTarget, float] = {}
         """When each is to be listed again, by the event loop's clock."""
+        self._refused_since: dict[WatchTarget, float] = {}
         self._turn = asyncio.Lock()
         """One list at a time, in the order of the targets."""
 
@@ -84,9 +88,14 @@ class Watching(WatchLoop):
             steady.cancel()
 
     def _mark_listed(self, target: WatchTarget) -> None:
+        self._refused_since.pop(target, None)
         super()._mark_listed(target)
+
+    def _settle(self) -> None:
+        super()._settle()
         if self.listed.is_set():
-            self._own.last_list.set(min(self._list_times.values(), default=0.0))
+            times = [at for target, at in self._list_times.items() if not self.states[target].forbidden]
+            self._own.last_list.set(min(times, default=0.0))
 
     def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
         status = error.status if isinstance(error, ApiError) else None
@@ -94,9 +103,15 @@ class Watching(WatchLoop):
             self._versions.pop(target, None)
         if status == 410:
             return
-        if target.optional and status == 404 and target.namespace is not None:
+        if (target.optional and status == 404) or (status == 403 and self._is_lost(target)):
+            assert target.namespace is not None
             self._store.clear(target.plural, target.namespace)
         super()._failed(target, error)
+
+    def _is_lost(self, target: WatchTarget) -> bool:
+        """Whether it may not have been read for so long that what was seen last is shown no more."""
+        now = time.monotonic()
+        return now - self._refused_since.setdefault(target, now) >= LOST_SECONDS
 
 
 def targets(namespaces: Sequence[str]) -> list[WatchTarget]:

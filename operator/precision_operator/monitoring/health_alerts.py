@@ -103,7 +103,8 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
         "warning",
         "Precision Profiler may not read {{ $value }} kinds in namespace {{ $labels.namespace }}",
         f"The API server{CLUSTER_NAME} refuses to list or watch {{{{ $value }}}} kinds in namespace "
-        "{{ $labels.namespace }} (403). Profiles there are not served.",
+        "{{ $labels.namespace }} (403): it was deleted, or its RoleBinding was. Profiles there are not served; those "
+        "of other namespaces are.",
     ),
     Alert(
         "PrecisionExporterDown",

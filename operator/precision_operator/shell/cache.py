@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, get_args
 
 from precision_api.names import ANNOTATION_RERUN
@@ -25,6 +26,7 @@ SHORT_TEXT = 64
 """Longer texts are messages and digests, which differ from object to object."""
 
 MOST_GONE_PODS = 256
+"""Of one namespace."""
 
 
 class Cache:
@@ -36,8 +38,8 @@ class Cache:
         self.changed = asyncio.Event()
         self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
         self._slices_known = False
-        self._gone_pods: dict[str, Raw] = {}
-        """By UID, oldest first."""
+        self._gone_pods: dict[str, dict[str, Raw]] = {}
+        """By namespace and UID, oldest first."""
         self._began = time.monotonic()
         self._heard: dict[tuple[ObjectKind, str | None], float] = {}
 
@@ -88,13 +90,14 @@ class Cache:
             return
         self.changed.set()
         if kind == "pods" and last is not None:
-            self._gone_pods[uid] = last
-            if len(self._gone_pods) > MOST_GONE_PODS:
-                del self._gone_pods[next(iter(self._gone_pods))]
+            gone = self._gone_pods.setdefault(str(last["metadata"].get("namespace")), {})
+            gone[uid] = last
+            if len(gone) > MOST_GONE_PODS:
+                del gone[next(iter(gone))]
 
     def gone_pods(self) -> Iterable[Raw]:
         """Pods that were deleted lately, as they were last seen: a Job that has lost its pod does not say to whom."""
-        return self._gone_pods.values()
+        return chain.from_iterable(gone.values() for gone in self._gone_pods.values())
 
     def end_list(self, kind: ObjectKind, listed: Collection[str], version: str, namespace: str | None = None) -> None:
         """A complete list of one namespace (None: of all) has ended, read at resourceVersion `version`.

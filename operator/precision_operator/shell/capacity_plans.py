@@ -63,12 +63,19 @@ class Planning:
     """Keeps the status of all CapacityPlans as their inputs say."""
 
     def __init__(
-        self, cluster: Cluster, cache: Cache, namespaces: tuple[str, ...], faults: FaultLog | None = None
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        namespaces: tuple[str, ...],
+        faults: FaultLog | None = None,
+        unserved: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """`unserved` tells which of the namespaces can't be read now, and why."""
         self._cluster = cluster
         self._faults = faults or FaultLog()
         self._cache = cache
         self._namespaces = namespaces
+        self._unserved = unserved
         self._plans: dict[str, Raw] = {}
         self._facts = _Facts()
         self._told: dict[str, str] = {}
@@ -208,6 +215,11 @@ class Planning:
         settled = before.observed_generation == generation
         if self._looked.get(uid) == look or (settled and not self._quiet(uid)):
             return
+        unserved = self._unserved()
+        lost = sorted((set(spec.fleet.namespaces) or {meta["namespace"]}) & unserved.keys())
+        if lost:
+            await self._tell_lost(raw, before, lost[0], unserved[lost[0]], generation)
+            return
         unwatched = sorted(set(spec.fleet.namespaces) - set(self._namespaces))
         work = await asyncio.to_thread(self._work(raw, spec, now))
         inputs = await asyncio.to_thread(inputs_of, work)
@@ -222,6 +234,15 @@ class Planning:
             answer = PlanStatus.model_validate_json(await self._solve(work))
         self._solved_at[uid] = asyncio.get_running_loop().time()
         await self._tell(raw, before, answer, inputs, generation, now)
+
+    async def _tell_lost(self, raw: Raw, before: PlanStatus, namespace: str, why: str, generation: int) -> None:
+        """An answer stands while a namespace can't be read: without its nodes it would be wrong. A new plan is told."""
+        inputs = _hash(f"{namespace} can't be read".encode())
+        if before.inputs and before.observed_generation == generation:
+            return
+        if self._told.get(raw["metadata"]["uid"]) != inputs:
+            answer = refused(f"namespace {namespace} can't be read now: the operator may not list {why}")
+            await self._tell(raw, before, answer, inputs, generation, datetime.now(UTC))
 
     def _sight(self, raw: Raw, now: datetime) -> int:
         """A number that changes when anything does that the inputs might hang on; by identity, so it is quick."""

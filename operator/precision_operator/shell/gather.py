@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.observe.claims import Claims, claim_names, claimed_gpus
 from precision_operator.core.observe.device_class import DeviceClass, device_class
@@ -47,6 +48,9 @@ SELECTORS: dict[ObjectKind, str] = {
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 RESOURCE_API = "resource.k8s.io/v1"
+
+PAGE: dict[ObjectKind, int] = {"profiles": 20, "jobs": 100, "pods": 100}
+"""How many of what tenants write are asked for at once: each may have a megabyte and a half."""
 
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
@@ -130,7 +134,9 @@ async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace:
 
     selectors = SELECTORS.get(kind), FIELD_SELECTORS.get(kind)
     try:
-        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *selectors)
+        listed, version = await cluster.list_trimmed(
+            _path(kind, namespace), take, *selectors, limit=PAGE.get(kind, PAGE_ITEMS)
+        )
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()
@@ -172,11 +178,17 @@ class Gatherer:
         self._device_class: tuple[float, DeviceClass] = (-FRESH_SECONDS, DeviceClass())
         self._read: dict[ObjectKind, dict[str, tuple[Raw, Any]]] = {}
         """What each object was read as, by UID: what has not changed since is not read again."""
+        self._forbidden: dict[tuple[ObjectKind, str], str] = {}
+        """What the API server said to the last list of a kind in a namespace, where that was 403."""
         self.faults: list[Fault] = []
         """Objects that could not be read as they are now; who logs them takes them out."""
 
     async def list_everything(self) -> None:
-        """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError."""
+        """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError.
+
+        A namespace that may not be read is left out, unless there is no other one.
+        """
+        refusal: ApiError | None = None
         for kind in KINDS:
             if kind == "slices" and not self._settings.resource_claims:
                 continue
@@ -184,45 +196,84 @@ class Gatherer:
                 try:
                     await self.list_one(kind, place)
                 except ApiError as error:
-                    if kind != "slices" or error.status not in (403, 404):
+                    if place is not None and error.status == 403:
+                        refusal = error
+                    elif kind != "slices" or error.status not in (403, 404):
                         raise
+        if refusal is not None and self.unserved.keys() >= set(self._namespaces):
+            raise refusal
 
     async def list_one(self, kind: ObjectKind, namespace: str | None) -> None:
         """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
-        await list_into(self._cache, self._cluster, kind, namespace)
+        try:
+            await list_into(self._cache, self._cluster, kind, namespace)
+        except ApiError as error:
+            if error.status == 403 and namespace is not None:
+                self._refused(kind, namespace, error)
+            raise
+        if namespace is not None and self._forbidden.pop((kind, namespace), None) is not None:
+            self._cache.changed.set()
+
+    def _refused(self, kind: ObjectKind, namespace: str, error: ApiError) -> None:
+        if (kind, namespace) not in self._forbidden:
+            self._cache.changed.set()
+        self._forbidden[kind, namespace] = error.words or error.message
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """Why a namespace is not served, by its name: kinds that may not be listed there, and the API server's words.
+
+        Without a namespace's profiles its Jobs would be those of deleted ones, and without its Jobs each node would be
+        measured again: so nothing is decided there until all can be read.
+        """
+        kinds: dict[str, list[ObjectKind]] = {}
+        for kind, namespace in self._forbidden:
+            kinds.setdefault(namespace, []).append(kind)
+        return {
+            namespace: f"{', '.join(sorted(found))}: {self._forbidden[sorted(found)[0], namespace]}"
+            for namespace, found in kinds.items()
+        }
 
     async def observe(self) -> Observed:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
-        return await self.observe_with(tuple(p for p in self._views("profiles", self._profile) if not p.deleting))
+        profiles = self._views("profiles", self._profile)
+        readable = (p for p in profiles if ("profiles", p.namespace) not in self._forbidden)
+        return await self.observe_with(tuple(p for p in readable if not p.deleting))
 
     async def observe_with(self, profiles: tuple[ProfileView, ...]) -> Observed:
         """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
-        now = asyncio.get_running_loop().time()
+        now, unserved = asyncio.get_running_loop().time(), self.unserved
+        served = tuple(profile for profile in profiles if profile.namespace not in unserved)
         homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
-        everywhere = self._views("jobs", job_view)
+        everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
         jobs = within_namespace(everywhere, homes)
         job_homes = {job.uid: job.namespace for job in everywhere}
-        pods = pods_within_namespace(self._views("pods", pod_view), homes, job_homes)
+        # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
+        readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
+        pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
-        pods = await self._with_claim_problems(pods, now)
-        self._refusals.seen({job.uid: job for job in jobs}, pods)
         missing: dict[tuple[str, str, str], ApiError] = {}
-        texts = await self._each("ConfigMap", wanted_texts(profiles), self._config_map, now, missing)
-        queues = await self._each("LocalQueue", _wanted_queues(profiles), self._has_queue, now, missing)
+        pods = await self._with_claim_problems(pods, now, missing)
+        self._refusals.seen({job.uid: job for job in jobs}, pods)
+        texts = await self._each("ConfigMap", wanted_texts(served), self._config_map, now, missing)
+        queues = await self._each("LocalQueue", _wanted_queues(served), self._has_queue, now, missing)
         seen = Observed(
             now=datetime.now(UTC),
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
-            jobs=await self._with_problems(jobs, pods, now),
+            jobs=await self._with_problems(jobs, pods, now, missing),
             pods=pods,
-            reports=within_namespace(self._views("reports", report_view), homes),
+            reports=within_namespace(
+                (report for report in self._views("reports", report_view) if report.namespace not in unserved), homes
+            ),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
             config_maps=texts,
             stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=await self._has_priority_class(now) if profiles else True,
             queues=queues,
-            unread={p.uid: error for p in profiles if (error := _unread(p, missing)) is not None},
+            unread={p.uid: error for p in served if (error := _unread(p, missing)) is not None},
+            unserved=unserved,
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
         )
@@ -336,28 +387,49 @@ class Gatherer:
             self._device_class = (now, seen)
         return seen
 
-    async def _with_claim_problems(self, pods: tuple[PodView, ...], now: float) -> tuple[PodView, ...]:
-        """The pods; those that wait for their claim for a while with what was said of it."""
+    async def _with_claim_problems(
+        self, pods: tuple[PodView, ...], now: float, missing: dict[tuple[str, str, str], ApiError]
+    ) -> tuple[PodView, ...]:
+        """The pods; those that wait for their claim for a while with what was said of it.
+
+        A namespace whose events can't be read goes to `missing`.
+        """
         seen = datetime.now(UTC)
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
         told: dict[str, str] = {}
         for namespace in {pod.namespace for pod in waiting}:
             at, problems = self._claim_problems.get(namespace, (-PROBLEMS_SECONDS, {}))
             if now - at >= PROBLEMS_SECONDS:
-                problems = await self._reader.claim_problems(namespace)
+                try:
+                    problems = await self._reader.claim_problems(namespace)
+                except ApiError as error:
+                    missing["Events", namespace, ""] = error
+                    continue
                 self._claim_problems[namespace] = (now, problems)
             told |= {pod.uid: problems[pod.uid] for pod in waiting if pod.uid in problems}
         return tuple(replace(pod, claim_problem=told[pod.uid]) if pod.uid in told else pod for pod in pods)
 
-    async def _with_problems(self, jobs: Sequence[JobView], pods: Sequence[PodView], now: float) -> tuple[JobView, ...]:
-        """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one."""
+    async def _with_problems(
+        self,
+        jobs: Sequence[JobView],
+        pods: Sequence[PodView],
+        now: float,
+        missing: dict[tuple[str, str, str], ApiError],
+    ) -> tuple[JobView, ...]:
+        """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one.
+
+        A namespace whose events can't be read goes to `missing`.
+        """
         with_pods = {pod.job_uid for pod in pods}
         claims = {pod.job_uid: pod.claim_problem for pod in pods if pod.claim_problem and not pod.claims_created}
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
         late = [job for job in bare if (datetime.now(UTC) - _begun(job)).total_seconds() > BARE_SECONDS]
         problems: dict[str, str] = {}
         for namespace in {job.namespace for job in late}:
-            problems.update(await self._creation_problems(namespace, now))
+            try:
+                problems.update(await self._creation_problems(namespace, now))
+            except ApiError as error:
+                missing["Events", namespace, ""] = error
         told = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
         return tuple(replace(job, creation_problem=told[job.uid]) if job.uid in told else job for job in jobs)
 
@@ -403,6 +475,7 @@ def _unread(profile: ProfileView, missing: Mapping[tuple[str, str, str], ApiErro
     """Why something that the profile names could not be read; None where all was."""
     wanted = [("ConfigMap", *key) for key in wanted_texts([profile])]
     wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
+    wanted += [("Events", profile.namespace, "")]
     return next((missing[key] for key in wanted if key in missing), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
@@ -11,8 +11,12 @@ CLOSE_SECONDS = 2.0
 """How long a scrape that is being answered may keep a process that ends."""
 
 
-def application(ready: Callable[[], bool], metrics: Callable[[], bytes]) -> web.Application:
+def application(
+    ready: Callable[[], bool], metrics: Callable[[], bytes], unserved: Callable[[], Mapping[str, str]]
+) -> web.Application:
     """/healthz: the event loop beats; /readyz: everything was listed once; /metrics: the process's own.
+
+    /readyz also names the namespaces that are not served, and why: a line for each.
 
     A replica that stands by is ready: a rollout waits for the new pods before it ends the old one that leads.
     """
@@ -21,9 +25,11 @@ def application(ready: Callable[[], bool], metrics: Callable[[], bytes]) -> web.
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
+        lines = [f"namespace {name} is not served: may not list {why}\n" for name, why in sorted(unserved().items())]
         if ready():
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="the first complete list is not done yet: is the API server reached?\n")
+            return web.Response(text="".join(["ok\n", *lines]))
+        text = "the first complete list is not done yet: is the API server reached?\n"
+        return web.Response(status=503, text="".join([text, *lines]))
 
     async def scraped(_: web.Request) -> web.Response:
         return web.Response(body=metrics(), headers={"Content-Type": _TEXT})

@@ -185,7 +185,7 @@ class Reconciler:
         if decided.look_again_at is not None:
             due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))
         self._refused = self._refused + 1 if again else 0
-        return min(30.0, 0.25 * 2**self._refused) if again else due
+        return min(due, 30.0, 0.25 * 2**self._refused) if again else due
 
     async def _act(self) -> tuple[Observed, Plan, int]:
         """Decide and act. Returns the last plan with all that was done, and how many actions must be tried again.

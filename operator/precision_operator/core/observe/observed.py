@@ -275,6 +275,8 @@ class Observed:
     """An admin's stop of all agents; None: they may run."""
     unread: Mapping[str, Exception] = field(default_factory=dict)
     """Why something that a profile names could not be read, by profile UID: nothing is decided for it now."""
+    unserved: Mapping[str, str] = field(default_factory=dict)
+    """Why nothing is decided in a namespace, by its name: some of its kinds may not be listed."""
     slices: Slices = None
     """ResourceSlices of the GPU driver; None: they are not served, may not be read, or are not to be used."""
     device_class: DeviceClass = USUAL

@@ -197,7 +197,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     return _InFlight(
         observed=observed,
         live=live,
-        taken={item.node_name: keys.get(item.profile_uid, "a deleted profile") for item in reversed(agents)},
+        taken={item.node_name: keys.get(item.profile_uid) or _unknown(item, observed) for item in reversed(agents)},
         starts=_recent(starts, drafts, observed.now),
         limits=_limits_by_namespace(observed),
         tallies={draft.profile.uid: draft.tally for draft in drafts},
@@ -214,6 +214,11 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
         pulling=_pulling(observed, accepted),
         fleet=_fleet(observed, live),
     )
+
+
+def _unknown(item: JobView | PodView, observed: Observed) -> str:
+    """What is told of an agent's profile that can't be seen."""
+    return f"of namespace {item.namespace}" if item.namespace in observed.unserved else "a deleted profile"
 
 
 def _limits_others(draft: AcceptedPlan) -> bool:

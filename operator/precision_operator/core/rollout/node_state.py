@@ -52,6 +52,10 @@ class NodeState:
         return REASONS[self.reason].kind
 
 
+UNDECIDED = ("PlanFailed", "NamespaceForbidden")
+"""Reasons for which nothing is decided for a profile: its status stands as it was."""
+
+
 @dataclass(frozen=True)
 class ProfilePlan:
     """What one profile comes to: what it asks (or why it can't), and where each matched node stands."""
@@ -68,7 +72,7 @@ class ProfilePlan:
     def poll_seconds(self) -> float | None:
         """Seconds until the profile is to be looked at again; None where watches show all that it waits for."""
         reasons = {node_state.reason for node_state in self.node_states}
-        if isinstance(self.asked, Refusal) and self.asked.reason != "PlanFailed":
+        if isinstance(self.asked, Refusal) and self.asked.reason not in UNDECIDED:
             reasons.add("ProfileNotAccepted")
         polls = [REASONS[reason].poll_seconds for reason in reasons]
         return min([seconds for seconds in polls if seconds is not None], default=None)

@@ -17,7 +17,7 @@ from precision_operator.core.rollout.admission import admit
 from precision_operator.core.rollout.cleanup import cleanup, next_end
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan, draft
-from precision_operator.core.rollout.request import refusal
+from precision_operator.core.rollout.request import Refusal, refusal
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,22 @@ def plan(observed: Observed) -> Plan:
 
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
     """Where the profile's nodes stand; where that can't be worked out, a plan without nodes that says why."""
+    why = observed.unserved.get(profile.namespace)
+    if why is not None:
+        return _undecided(profile, observed, refusal("NamespaceForbidden", namespace=profile.namespace, why=why))
     try:
         if profile.uid in observed.unread:
             raise observed.unread[profile.uid]
         return draft(profile, observed, faults)
     except Exception as error:
         faults.append(Fault("profile", profile.key, error))
-        nodes = observed.facts_of(profile.spec.pool_label) if profile.spec is not None else {}
-        return ProfilePlan(profile, refusal("PlanFailed", why=fault_text(error)), (), nodes)
+        return _undecided(profile, observed, refusal("PlanFailed", why=fault_text(error)))
+
+
+def _undecided(profile: ProfileView, observed: Observed, reason: Refusal) -> ProfilePlan:
+    """Nothing is decided for the profile's nodes: its status stands as it was, with the reason."""
+    nodes = observed.facts_of(profile.spec.pool_label) if profile.spec is not None else {}
+    return ProfilePlan(profile, reason, (), nodes)
 
 
 def _without_unreadable_reports(observed: Observed, faults: list[Fault]) -> Observed:

@@ -25,7 +25,7 @@ from precision_operator.core.reasons import sentence
 from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
+from precision_operator.core.rollout.node_state import UNDECIDED, NodeState, ProfilePlan
 from precision_operator.core.rollout.refusal import RULES
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile
 from precision_operator.core.rollout.schedule import next_tick
@@ -47,8 +47,8 @@ Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Inva
 
 def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> ProfileStatus:
     """The status of one profile, whole: what it says replaces what was there."""
-    if isinstance(plan.asked, Refusal) and plan.asked.reason == PLAN_FAILED:
-        return unplanned_status(plan, now, plan.asked.message)
+    if isinstance(plan.asked, Refusal) and plan.asked.reason in UNDECIDED:
+        return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
     before = status_before(plan)
     measured = readings(plan)
     slow = tuple(one for one in _standings(plan, measured) if one.slow)
@@ -81,13 +81,12 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
     )
 
 
-def unplanned_status(plan: ProfilePlan, now: datetime, message: str) -> ProfileStatus:
+def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str = PLAN_FAILED) -> ProfileStatus:
     """The status as it was, with the reason that it stands still: nothing could be planned for this profile."""
     before = status_before(plan)
     rows = ((names.PROGRESSING, False), (names.DEGRADED, True))
     changed = [
-        condition(before.conditions, kind, holds, PLAN_FAILED, message, now, plan.profile.generation)
-        for kind, holds in rows
+        condition(before.conditions, kind, holds, reason, message, now, plan.profile.generation) for kind, holds in rows
     ]
     others = [row for row in before.conditions if row.type not in (names.PROGRESSING, names.DEGRADED)]
     order = (names.ACCEPTED, names.PROGRESSING, names.COMPLETE, names.DEGRADED)
