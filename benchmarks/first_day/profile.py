@@ -108,7 +108,7 @@ def _figures(row: RecipeResult) -> dict[str, object]:
 
 def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[Check]:
     """Every expectation that a result can confirm, the plan's first (seconds by phase)."""
-    for phase, seconds in plan.items():
+    for phase, seconds in _told_phases(plan).items():
         why = "`precision-agent run --plan`"
         yield between(f"seconds of phase {phase}", result.phase_seconds.get(phase), 0.0, SLACK * seconds, " s", why)
     yield between("seconds of the run", result.duration_seconds, 0.0, SLACK * sum(plan.values()) if plan else inf, " s")
@@ -121,6 +121,15 @@ def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[
     goal = HALF_WIDTH_GOALS["standard" if control and control.n > 4 else "quick"]
     for row in result.recipes:
         yield from _recipe_checks(row, result.baseline, goal)
+
+
+def _told_phases(plan: Mapping[str, float]) -> dict[str, float]:
+    """The plan's seconds by the phases that a result tells: preflight holds idle and start, nobody times publish."""
+    told: dict[str, float] = {}
+    for phase, seconds in plan.items():
+        name = "preflight" if phase in ("idle", "start") else phase
+        told[name] = told.get(name, 0.0) + seconds
+    return {name: seconds for name, seconds in told.items() if name != "publish"}
 
 
 def _sensor_checks(result: MeasurementResult) -> Iterator[Check]:
@@ -141,6 +150,9 @@ def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Ch
         yield holds(f"{row.recipe}: {one.load} profiled at its windows' clock", "within 1 %", truth, told)
     yield between(f"{row.recipe}: kernel time over the timed step", row.kernel_time_share, 0.95, 1.005)
     yield between(f"{row.recipe}: the library's own GEMM call over kernel-only time", own_call(row), *OWN_CALL)
+    if row.training and row.availability == "ok":
+        failed = row.training.failure
+        yield holds(f"{row.recipe}: a training step", "a rate", failed is None, failed.message if failed else "a rate")
     speedup = row.training.speedup if row.training else None
     if row.recipe != baseline and row.availability == "ok":
         half = (speedup.upper - speedup.lower) / 2 / speedup.value if speedup else None
