@@ -17,6 +17,7 @@ from precision_api.result import (
     Count,
     Difference,
     Interval,
+    Line,
     LossVerdict,
     Note,
     PowerScope,
@@ -26,6 +27,8 @@ from precision_api.result import (
     SensorAccuracy,
     Software,
     ThrottleReason,
+    Title,
+    Uuid,
     Verdict,
     Word,
     once_each,
@@ -55,7 +58,7 @@ class RecipeSummary(Record):
     throttle_reason: ThrottleReason | None = None
     diverged_step: Count | None = None
     loss_verdict: LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
-    failure: str | None = Field(None, max_length=200, description="reason: message of what failed first.")
+    failure: Line | None = Field(None, description="reason: message of what failed first.")
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None
@@ -80,8 +83,8 @@ class Summary(Record):
     node: Annotated[str, Field(max_length=253, pattern=PLAIN)]
     backend: Backend
     provenance: Provenance
-    simulated: tuple[Annotated[str, Field(max_length=128)], ...] = Field((), max_length=32)
-    partial: str | None = Field(None, max_length=200)
+    simulated: tuple[Title, ...] = Field((), max_length=32)
+    partial: Line | None = None
     product: Word
     gpus: Annotated[int, Field(ge=0, le=16)]
     software: Software
@@ -91,7 +94,7 @@ class Summary(Record):
     baseline: Recipe = "bf16"
     recipe_scope: RecipeScope = "all"
     training_flops_per_token: float | None = None
-    slowest_gpu: Annotated[str, Field(max_length=64)] | None = None
+    slowest_gpu: Uuid | None = None
     sensor_accuracy: SensorAccuracy | None = None
     recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: Recommendation = Recommendation()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from precision_api.plain_text import one_line, plain
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import PLAIN, Mode
 from precision_api.schema import Record
@@ -35,7 +36,11 @@ Method = Literal["agent", "nvidia"]
 """`nvidia` repeats the method of Transformer Engine's benchmark_gemm.py, for comparison only: never exported."""
 THROTTLES = ("software_thermal", "hardware_thermal", "power_brake")
 ThrottleReason = Literal["software_thermal", "hardware_thermal", "power_brake"]
-Note = Annotated[str, Field(max_length=1024)]
+Note = Annotated[str, Field(max_length=1024), AfterValidator(plain)]
+"""Words for people. Whoever can run code on a node writes them: what is not printable is left out as they are read."""
+Line = Annotated[str, Field(max_length=200), AfterValidator(one_line)]
+Title = Annotated[str, Field(max_length=128), AfterValidator(one_line)]
+Uuid = Annotated[str, Field(max_length=64), AfterValidator(one_line)]
 Word = Annotated[str, Field(max_length=64, pattern=PLAIN)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 """A size or a number of things. Bounded: a hostile result must not hand out integers that overflow a float."""
@@ -83,15 +88,15 @@ class Interval(Record):
 class Simulated(Record):
     """A field that nobody measured, and the assumption that it was made up from."""
 
-    field: Annotated[str, Field(max_length=128)]
+    field: Title
     assumption: Note
 
 
 class Gpu(Record):
     """One GPU, by UUID (indices move with CUDA_VISIBLE_DEVICES)."""
 
-    uuid: Annotated[str, Field(max_length=64)]
-    name: Annotated[str, Field(max_length=128)]
+    uuid: Uuid
+    name: Title
     memory_bytes: Count | None = None
     enforced_limit_watts: float | None = None
 
@@ -280,11 +285,9 @@ class Training(Record):
 
     tokens_per_second: Interval | None = None
     synchronous_tokens_per_second: Interval | None = None
-    slowest_gpu: Annotated[str, Field(max_length=64)] | None = Field(None, description="UUID.")
+    slowest_gpu: Uuid | None = Field(None, description="UUID.")
     gpu_spread: float | None = Field(None, description="Slowest GPU's rate over the mean of the node's GPUs.")
-    tokens_per_second_by_gpu: dict[Annotated[str, Field(max_length=64)], float] = Field(
-        default_factory=dict, max_length=16
-    )
+    tokens_per_second_by_gpu: dict[Uuid, float] = Field(default_factory=dict, max_length=16)
     step_seconds: Interval | None = Field(None, description="One micro batch through the full-depth model.")
     model_flops_per_second: float | None = None
     mfu: Utilisation | None = None
@@ -476,7 +479,7 @@ class PowerTrace(Record):
 class GpuHealth(Record):
     """One GPU before the run; None where the driver does not tell."""
 
-    uuid: Annotated[str, Field(max_length=64)]
+    uuid: Uuid
     ecc_volatile_uncorrectable: Count | None = None
     ecc_aggregate_uncorrectable: Count | None = None
     remap_pending: bool | None = None
@@ -510,7 +513,7 @@ class MeasurementResult(Record):
         max_length=16,
         description="Of each phase, by the names of `precision-agent run --plan`; preflight holds idle and start.",
     )
-    workload_name: Annotated[str, Field(max_length=128)]
+    workload_name: Title
     workload_hash: Word
     formula: Word | None = Field(
         None, description="Name/version of the FLOP formula; absent with bare shapes, which have no tokens."

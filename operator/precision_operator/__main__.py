@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
+from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
@@ -193,7 +194,7 @@ def _on_signals(stop: asyncio.Event) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken, 3 when the lease was lost."""
     options = arguments(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_plainly()
     quiet_kopf()
     try:
         asyncio.run(run(options))

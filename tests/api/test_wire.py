@@ -377,7 +377,7 @@ def longest(text: str = "x") -> Summary:
     return summary.model_copy(update={"recipes": recipes})
 
 
-@pytest.mark.parametrize("text", ["x", "\u00e4", "\U0001f600", "\x00"], ids=["ascii", "latin", "astral", "control"])
+@pytest.mark.parametrize("text", ["x", "\u00e4", "\U0001f600", '"'], ids=["ascii", "latin", "astral", "escaped"])
 def test_the_longest_summary_fits_and_says_what_it_left_out(text: str) -> None:
     summary = fitted(longest(text))
     message = compact(summary)

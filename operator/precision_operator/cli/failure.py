@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from precision_operator.cli.allowed import FORMS, SPELLED, field_path, in_words
 from precision_operator.cli.codes import WRONG_INPUT, Code
+from precision_operator.cli.output import say
 
 NEAR_TOLD = 3
 FEW = 5
@@ -27,13 +28,13 @@ def fail(message: str) -> NoReturn:
 
 def end(code: Code, message: str) -> NoReturn:
     """Ends the command with `message` on stderr and that exit code."""
-    typer.echo(f"error: {message}", err=True)
+    say(f"error: {message}", err=True)
     raise typer.Exit(code.number)
 
 
 def note(message: str) -> None:
     """Says on stderr what an answer is without."""
-    typer.echo(f"note: {message}", err=True)
+    say(f"note: {message}", err=True)
 
 
 def did_you_mean(name: str, known: Sequence[str], see: str = "") -> str:

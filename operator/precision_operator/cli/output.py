@@ -14,6 +14,10 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
 
+import typer
+
+from precision_api.plain_text import one_line, plain
+
 
 class OutputFormat(StrEnum):
     """What -o takes, for every command."""
@@ -47,16 +51,26 @@ def printed(
     return people(form is OutputFormat.WIDE)
 
 
+def say(text: str, err: bool = False) -> None:
+    """Prints `text`, whoever wrote what stands in it: only printable characters and line ends reach the terminal."""
+    typer.echo(plain(text), err=err)
+
+
 def as_json(document: Any) -> str:
-    """`document` as indented JSON."""
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    """`document` as indented JSON; what is not printable is escaped, so that programs read it as it was."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return "".join(sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
 def as_yaml(document: Any) -> str:
     """`document` as YAML, keys in their order."""
     import yaml  # only here: the other forms start without it
 
-    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)).rstrip("\n")
+    def dumped(every_letter: bool) -> str:
+        return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=every_letter, width=120)).rstrip("\n")
+
+    text = dumped(True)
+    return text if text == plain(text) else dumped(False)
 
 
 def as_csv(rows: Sequence[OutputRow]) -> str:
@@ -70,10 +84,10 @@ def as_csv(rows: Sequence[OutputRow]) -> str:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return "; ".join(str(each) for each in value)
+        return one_line("; ".join(str(each) for each in value))
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
-    return value
+    return one_line(value) if isinstance(value, str) else value
 
 
 def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last: Sequence[str] = ()) -> str:
@@ -86,7 +100,7 @@ def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last:
     if not rows:
         return ""
     header = list(rows[0])
-    cells = [["-" if row[key] in (None, "") else str(row[key]) for key in header] for row in rows]
+    cells = [["-" if row[key] in (None, "") else one_line(str(row[key])) for key in header] for row in rows]
     lines = [[title.upper() for title in header], *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
     for at in (header.index(title) for title in folds if title in header):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from precision_api.plain_text import one_line
+
 Kind = Literal[
     "unmatched",
     "eligible",
@@ -32,7 +34,6 @@ profile: said of the profile as a whole."""
 
 _FIELD = re.compile(r"[a-z]\w*\.\w")
 """A field's path, which keeps its letters where a sentence begins with it."""
-_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _FACT_LENGTH = 300
 POLL_SECONDS = 5.0
 """How soon to look again when something waits for what no watch shows (a busy node, a missing ConfigMap)."""
@@ -880,5 +881,5 @@ def begun(what: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    text = _BLANKS.sub(" ", text).strip()
+    text = one_line(text)
     return text if len(text) <= _FACT_LENGTH else f"{text[: _FACT_LENGTH - 3]}..."

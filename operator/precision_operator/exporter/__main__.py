@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.exporter.details import Details
 from precision_operator.exporter.families.family import LEVELS
@@ -174,7 +175,7 @@ def _on_signals(stop: asyncio.Event) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 after a signal, 2 when there is no cluster or the port is taken."""
     options = arguments(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_plainly()
     gc.set_threshold(GC_OBJECTS)
     try:
         asyncio.run(run(options))

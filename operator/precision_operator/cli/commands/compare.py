@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     Selector,
 )
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import DIMENSIONS, Comparison, ComparisonRow, Ratio, Refused, Side, compare
 
@@ -56,7 +56,7 @@ def compare_sides(
     for told in found.notes:
         note(told)
     flat = [each for row in found.rows for each in _flat(row)]
-    typer.echo(printed(_document(found), output, lambda wide: _text(found, wide), flat, COLUMNS))
+    say(printed(_document(found), output, lambda wide: _text(found, wide), flat, COLUMNS))
     if not found.rows:
         raise typer.Exit(NO_ANSWER.number)
     if fail_if_slower and any(row.rate.answer == "less" for row in found.rows):

@@ -18,7 +18,7 @@ from precision_api.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.failure import fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
-from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed
+from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed, say
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
@@ -84,7 +84,7 @@ def dry_run(
         decided, key = plan(seen), profile.key
     else:
         seen, decided, key = _online(profile, texts, Reach(kubeconfig, context, request_timeout))
-    typer.echo(told(key, decided, seen, output))
+    say(told(key, decided, seen, output))
 
 
 def told(key: str, decided: Plan, seen: Observed, output: OutputFormat) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import typer
-
 from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import end, note
@@ -21,7 +19,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
@@ -52,7 +50,7 @@ def fleet(
             NO_ANSWER,
             "no report has a training rate: see what failed with kubectl precision nodes, and measure again",
         )
-    typer.echo(printed(saved(found), output, lambda _: as_columns(rows(found)), rows(found)))
+    say(printed(saved(found), output, lambda _: as_columns(rows(found)), rows(found)))
 
 
 def saved(found: Fleet) -> dict[str, Any]:

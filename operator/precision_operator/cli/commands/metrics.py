@@ -23,7 +23,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed
+from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.families.family import LEVELS, Level, shown_at
@@ -72,7 +72,7 @@ def metrics(
     if not series:
         end(NO_ANSWER, f"{node} has no result yet, so it has no series. See kubectl precision why {node}")
     flat = [{**row, "labels": _labels(row["labels"])} for row in series]
-    typer.echo(printed(series, output, lambda wide: _text(series) if wide else _table(series), flat, COLUMNS))
+    say(printed(series, output, lambda wide: _text(series) if wide else _table(series), flat, COLUMNS))
 
 
 def _check_profile(profile: str, place: str | None, known: list[str]) -> None:

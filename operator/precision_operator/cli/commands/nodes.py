@@ -22,7 +22,7 @@ from precision_operator.cli.options import (
     Selector,
     place_of,
 )
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.cli.results import (
     Results,
     against_like,
@@ -133,7 +133,7 @@ def nodes(
     chosen = [row for row in chosen if all(_ONLY[each](row) for each in only or ())]
     key = _KEYS[sort_by]
     chosen.sort(key=lambda row: (row[key] is None, row[key], row["node"]))
-    typer.echo(printed(chosen, output, lambda wide: _table(chosen, len(every), found, wide), chosen, COLUMNS))
+    say(printed(chosen, output, lambda wide: _table(chosen, len(every), found, wide), chosen, COLUMNS))
 
 
 async def labelled(cluster: Cluster, selector: str | None) -> set[str] | None:

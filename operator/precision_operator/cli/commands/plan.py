@@ -18,7 +18,7 @@ from precision_operator.cli.commands.fleet import gathered_fleet
 from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
-from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml, say
 from precision_operator.cli.saved import objects, read
 from precision_operator.cluster import Cluster
 from precision_operator.core.observe.clock import parse_time
@@ -79,10 +79,10 @@ def plan_jobs(
         known = asked(Reach(kubeconfig, context, request_timeout), look)
     found = plan(spec, known, now)
     told = status(found, what_ifs(spec, known, found, now))
-    typer.echo(_shown(output, told, found, name))
+    say(_shown(output, told, found, name))
     if told.phase != "Solved":
         for problem in told.problems:
-            typer.echo(f"error: {problem}", err=True)
+            say(f"error: {problem}", err=True)
         raise typer.Exit(ENDS[told.phase].number)
 
 

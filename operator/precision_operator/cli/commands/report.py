@@ -25,7 +25,7 @@ from precision_operator.cli.options import (
     RequestTimeout,
     place_of,
 )
-from precision_operator.cli.output import OutputFormat
+from precision_operator.cli.output import OutputFormat, say
 from precision_operator.cli.results import (
     Results,
     against_like,
@@ -109,7 +109,7 @@ def _write(place: str, content: bytes) -> None:
         Path(place).write_bytes(content)
     except OSError as error:
         fail(f"writing {place}: {error.strerror}; name another file with -o or --png")
-    typer.echo(f"{place}: {len(content):,} bytes", err=True)
+    say(f"{place}: {len(content):,} bytes", err=True)
 
 
 def _of_file(path: str, made_at: str, price: float | None) -> Given:

@@ -13,7 +13,7 @@ from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.cli.results import node_name
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
@@ -74,7 +74,7 @@ def rerun(
     marks = asked(Reach(kubeconfig, context, request_timeout), work)
     rows = [{"kind": mark.kind, "namespace": mark.namespace, "name": mark.name, "said": mark.said} for mark in marks]
     said = "\n".join(mark.said for mark in marks)
-    typer.echo(printed(rows, output, lambda wide: as_columns(rows) if wide else said, rows))
+    say(printed(rows, output, lambda wide: as_columns(rows) if wide else said, rows))
 
 
 def patch(mark: RerunMark, now: datetime) -> dict[str, Any]:

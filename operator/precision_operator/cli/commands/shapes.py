@@ -17,7 +17,7 @@ from precision_api.shapes import Gemm, step_shape_problems
 from precision_api.workload import Workload, parse_shape
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 
@@ -52,7 +52,7 @@ def shapes(
         fail(sentences(error, "workload"))
     except ValueError as error:
         fail(str(error))
-    typer.echo(_text(resolved, output))
+    say(_text(resolved, output))
 
 
 def _spec(option: str, value: Any) -> dict[str, Any]:

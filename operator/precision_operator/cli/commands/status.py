@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from precision_api.plain_text import plain as without_controls
 from precision_api.profile import NodeCounts, PoolStatus, ProfileStatus
 from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import asked
@@ -63,12 +64,12 @@ def status(
             found = await cluster.list_views(paths.profiles(place), profile_view, selector)
             return shown(found, profile, place, output)
 
-        typer.echo(before := _cleared(watch) + await look())
+        typer.echo(_cleared(watch) + (before := without_controls(await look())))
         while watch:
             await asyncio.sleep(pause)
-            now = _cleared(watch) + await look()
+            now = without_controls(await look())
             if now != before:
-                typer.echo(before := now)
+                typer.echo(_cleared(watch) + (before := now))
 
     asked(Reach(kubeconfig, context, request_timeout), work)
 

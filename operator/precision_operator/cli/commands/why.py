@@ -22,7 +22,7 @@ from precision_operator.cli.options import (
     Reach,
     RequestTimeout,
 )
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.core.status.why import NodeAnswer, PeerComparison, why
 
 
@@ -46,7 +46,7 @@ def why_node(
     _check(node, namespace, profile, seen)
     rows = [row(node, answer) for answer in chosen]
     people = {False: lambda: text(node, chosen), True: lambda: wide(node, chosen)}
-    typer.echo(printed(rows, output, lambda more: people[more](), rows, COLUMNS))
+    say(printed(rows, output, lambda more: people[more](), rows, COLUMNS))
 
 
 def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from precision_api.plain_text import plain, uncontrolled
+
 LOG_LINES = 20
 """Lines of the log that are read; a runtime counts each piece of a long line as one."""
 LOG_BYTES = LOG_LINES * (16 * 1024 + 1)
@@ -16,8 +18,6 @@ LOG_CHARACTERS = 1024
 """What a report keeps of it, as `status.attempt.log` allows."""
 
 _CUT = "..."
-_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
-"""What colours a terminal, moves its cursor or names its window (ECMA-48)."""
 _RESULT = re.compile(r"PPR1 [0-9]{1,3}/[0-9]{1,3} .*")
 """Lines of the full result (precision_api.wire), which say nothing to people; words may stand before one."""
 
@@ -43,5 +43,5 @@ def no_log(why: str) -> str:
 
 def _plain(line: str) -> str:
     """A line as a terminal would leave it: what carriage returns have written over is gone, other spaces are spaces."""
-    last = _TERMINAL.sub("", line[-4 * LOG_CHARACTERS :]).rstrip("\r").rsplit("\r", 1)[-1].expandtabs(4)
-    return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in last).rstrip()
+    last = uncontrolled(line[-4 * LOG_CHARACTERS :]).rstrip("\r").rsplit("\r", 1)[-1].expandtabs(4)
+    return plain(last).rstrip()

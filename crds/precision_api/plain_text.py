@@ -1,0 +1,35 @@
+"""Text that strangers wrote, as plain words: nothing in it moves a terminal's cursor, hides, or runs backwards. Pure.
+
+Whoever can run code on a node writes the agent's message and its log; they end in reports, events, logs and terminals.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
+"""What colours a terminal, moves its cursor or names its window (ECMA-48)."""
+_BLANKS = re.compile(r"\s+")
+
+
+def plain(text: str) -> str:
+    """Printable characters and line ends alone: other white space is a space, all else is left out."""
+    if text.isprintable():
+        return text
+    return "".join(_shown(sign) for sign in uncontrolled(text))
+
+
+def uncontrolled(text: str) -> str:
+    """Without the sequences that control a terminal; single control characters stay."""
+    return _TERMINAL.sub("", text)
+
+
+def _shown(sign: str) -> str:
+    if sign == "\n" or sign.isprintable():
+        return sign
+    return " " if sign.isspace() else ""
+
+
+def one_line(text: str) -> str:
+    """The same on one line, single spaces between its words."""
+    return _BLANKS.sub(" ", plain(text)).strip()

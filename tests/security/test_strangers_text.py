@@ -1,0 +1,198 @@
+"""Text that whoever can run code on a node may write: in messages, reports, logs, terminals, pages and metrics.
+
+An attacker's text is drawn with control sequences, tags and label ends in it; positive controls show that the same text
+does harm where nothing is done about it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from precision_api.message import Refusal
+from precision_api.plain_text import one_line, plain
+from precision_api.report import ReportStatus
+from precision_api.request import canonical
+from precision_api.result import Failure, MeasurementResult
+from precision_api.wire import encode, read_message
+from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cluster.log_format import FORMAT, PlainFormatter
+from precision_operator.core.observe.observed import Termination
+from precision_operator.core.results import ingest
+from precision_operator.core.results.ingest import NoResult, failed_status, finding, summary_of
+from precision_operator.exporter.text import header, sample_template, samples
+from precision_operator.report.facts import node_of_result
+from precision_operator.report.page import page
+from tests.report.sample import fleet_page, full_result, node_page
+from tests.support.result_objects import HASH, recipe_result, result
+from tests.support.world import NOW, job, pod, report
+
+FINISHED = job(finished="Complete", finished_at=NOW, request_hash=HASH)
+FAILED = replace(FINISHED, finished="Failed", failure_reason="BackoffLimitExceeded")
+ATTACKS = (
+    "\x1b[2J\x1b[1;1HComplete", "\x1b]0;a title\x07", "\x1b]52;c;cm0gLXJmIC8=\x07", "\x9b31m", "\x08\x08\x08", "\r",
+    "\nprecision-operator INFO leading as me", "\u202egnp.exe", "\u2066", "\u200b", "\x00", "\x7f",
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</title><svg onload=alert(1)>", "&lt;b&gt;",
+    '"} 1\nprecision_fake{node="a"} 2', '\\"', "\\", "%s%d{0}", "${jndi:ldap://x}", "=cmd|' /C calc'!A0",
+)  # fmt: skip
+hostile = st.lists(st.sampled_from(ATTACKS) | st.text(max_size=8), max_size=5).map("".join).map(lambda s: s[:200])
+
+
+def harmless(text: str) -> bool:
+    """Nothing but what is printed as it stands, on as many lines as it has."""
+    return all(sign == "\n" or sign.isprintable() for sign in text)
+
+
+def test_the_attacks_are_attacks() -> None:
+    """The positive control: as they are, most of them would reach a terminal."""
+    assert sum(not harmless(attack) for attack in ATTACKS) >= 10
+
+
+@given(hostile)
+@example("".join(ATTACKS))
+def test_plain_text_is_printable_and_stays_as_it_is_when_read_again(text: str) -> None:
+    assert harmless(plain(text))
+    assert plain(plain(text)) == plain(text)
+    assert one_line(one_line(text)) == one_line(text)
+    assert "\n" not in one_line(text)
+
+
+@given(hostile)
+@example("".join(ATTACKS)[:200])
+def test_what_an_agent_refuses_with_ends_as_words(text: str) -> None:
+    message = canonical(Refusal.model_construct(reason="GPUBusy", message=text).model_dump(mode="json"))
+    left = pod(FINISHED, "Failed", termination=Termination(14, "", message))
+    problem = summary_of(FAILED, left)
+    assert isinstance(problem, NoResult)
+    status = failed_status(problem, FAILED, report(), NOW)
+    assert harmless(problem.message)
+    assert "\n" not in problem.message
+    assert_words(status)
+
+
+@given(hostile)
+@example("".join(ATTACKS)[:200])
+def test_what_stands_in_a_result_ends_as_words(text: str) -> None:
+    """The summary and the full result are built past the agent's own checks, as a hostile agent would."""
+    published = encode(result())
+    document = json.loads(published.message)
+    document["partial"] = text
+    for row in document["recipes"] if isinstance(document["recipes"], list) else ():
+        row["failure"] = text
+    read = read_message(json.dumps(document)) if text else read_message(published.message)
+    assert_words(ingest.read_status(finding(read, None, text), FINISHED, report(), "pool", NOW))
+
+
+def assert_words(status: ReportStatus) -> None:
+    told = status.model_dump(mode="json", by_alias=True)
+    assert [text for text in texts(told) if not harmless(text)] == []
+
+
+def texts(value: Any) -> list[str]:
+    """All strings of a document, those of its keys too."""
+    if isinstance(value, dict):
+        return [text for key, item in value.items() for text in (*texts(key), *texts(item))]
+    if isinstance(value, list):
+        return [text for item in value for text in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+@given(hostile)
+@example("".join(ATTACKS)[:200])
+def test_a_full_results_words_are_plain_wherever_it_is_read_from(text: str) -> None:
+    made = result(recipes=(recipe_result("bf16", availability_reason=text),), partial=None)
+    document = made.model_dump(mode="json", by_alias=True)
+    document["partial"] = {"reason": "failed", "message": text}
+    document["workload_name"] = text[:128]
+    read = MeasurementResult.model_validate_json(json.dumps(document))
+    assert read.partial == Failure(reason="failed", message=plain(text))
+    assert [one for one in texts(read.model_dump(mode="json")) if not harmless(one)] == []
+
+
+@given(st.lists(st.fixed_dictionaries({"node": hostile, "message": hostile, "n": st.integers(0, 9)}), min_size=1))
+@settings(max_examples=60)
+def test_a_table_shows_no_control_characters_and_no_line_that_is_not_its_own(rows: list[dict[str, Any]]) -> None:
+    table = as_columns(rows)
+    assert harmless(table)
+    assert len(table.splitlines()) == len(rows) + 1
+
+
+@given(st.lists(st.fixed_dictionaries({"node": hostile, "flags": st.lists(hostile, max_size=2)}), min_size=1))
+@settings(max_examples=60)
+def test_programs_read_what_was_written_and_terminals_see_no_control_characters(rows: list[dict[str, Any]]) -> None:
+    for text, read in ((as_json(rows), json.loads), (as_yaml(rows), yaml.safe_load)):
+        assert harmless(text)
+        assert read(text) == rows
+    assert harmless(as_csv(rows))
+    told = list(csv.DictReader(io.StringIO(as_csv(rows))))
+    assert [one["node"] for one in told] == [one_line(row["node"]) for row in rows]
+
+
+@given(hostile)
+@example("".join(ATTACKS)[:200])
+def test_a_line_of_the_log_stays_one_line(text: str) -> None:
+    record = logging.LogRecord("a", logging.WARNING, "f", 1, "status of %s: %s", ("p", text), None)
+    written = PlainFormatter(FORMAT).format(record)
+    assert harmless(written)
+    assert len(written.splitlines()) == 1
+    if "\n" in text.strip("\n"):
+        assert len(logging.Formatter(FORMAT).format(record).splitlines()) > 1, "the positive control"
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page: its tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, tuple[str, ...]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
+
+
+def test_a_tag_that_got_through_would_be_seen() -> None:
+    """The positive control of the test below."""
+    assert Tags("<p>a</p><script>x</script>").tags == [("p", ()), ("script", ())]
+
+
+@given(hostile.filter(bool))
+@example("".join(ATTACKS)[:200])
+@settings(max_examples=8, deadline=None)
+def test_no_text_adds_a_tag_or_an_attribute_to_a_page(text: str) -> None:
+    fleet = fleet_page()
+    named = tuple(replace(node, name=f"{text}{at}", pool=text) for at, node in enumerate(fleet.nodes))
+    attacked = (
+        replace(fleet, nodes=named, unmeasured=(text,)),
+        replace(node_page(), subject=text, result_problem=text),
+    )
+    for calm, hit in zip((fleet, node_page()), attacked, strict=True):
+        assert set(Tags(page(hit)).tags) <= set(Tags(page(calm)).tags) | set(Tags(page(fleet)).tags)
+
+
+def test_words_of_a_hostile_result_are_no_tags_on_its_page() -> None:
+    attack = "<script>alert(1)</script>"
+    found = full_result().model_copy(update={"partial": Failure(reason="failed", message=attack)})
+    text = page(replace(node_page(), nodes=(node_of_result(found),), subject=attack))
+    assert "<script" not in text
+
+
+@given(st.lists(st.tuples(hostile, hostile), min_size=1, max_size=5, unique=True))
+@example([('"} 1\nprecision_fake{node="a"} 2', "a")])
+def test_no_label_makes_a_sample_or_a_family(rows: list[tuple[str, str]]) -> None:
+    body = header("precision_node_x", "A \\ and a\nline.", "gauge") + samples(
+        sample_template("precision_node_x", ("node", "pool")), [(row, 1.0) for row in rows]
+    )
+    families = list(text_string_to_metric_families(body.decode()))
+    assert [one.name for one in families] == ["precision_node_x"]
+    assert len(families[0].samples) == len(rows)
