@@ -328,6 +328,9 @@ class JobPlan(StatusDocument):
     basis: Literal["measured", "predicted", "declared"] = Field(description="Where the rate comes from.")
     upper_bound: bool = Field(description="True: communication is not in the rate; the job will take longer.")
     deadline: Literal["promised", "notPromised", "none"] = Field(description="promised: it is kept nine times in ten.")
+    probability: Decimal | None = Field(
+        None, description="Chance from 0 to 1 that the deadline is kept; absent: no deadline, or it is not known."
+    )
     binding: ShortText | None = Field(None, description="What keeps the job from being better.")
     source: Text = Field(description="What the rate was taken from.")
 
@@ -367,6 +370,9 @@ class PlanTotals(StatusDocument):
     peak_megawatts: Decimal | None = Field(None, description="Most power at one time.")
     gpu_hours: Decimal | None = Field(None, alias="gpuHours", description="GPU hours.")
     gap_percent: Decimal | None = Field(None, description="How far from the optimum the plan may be.")
+    joint_probability: Decimal | None = Field(
+        None, description="Chance from 0 to 1 that all deadlines are kept; absent: there is none, or it is not known."
+    )
     greedy: Text | None = Field(None, description="What the greedy answer (best rate first) would come to.")
 
 

@@ -50,13 +50,6 @@ class Part:
     shared: str = ""
     values: tuple[float, ...] = ()
 
-    def drawn(self, z: float) -> float:
-        """The factor at `z`, a draw from the standard normal law."""
-        if self.values:
-            share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
-            return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
-        return math.exp((math.log(self.high) if z > 0 else -math.log(self.low)) * z / Z_95)
-
 
 @dataclass(frozen=True, slots=True)
 class Band:

@@ -116,6 +116,7 @@ def _totals(answer: Answer, jobs: Sequence[JobPlan]) -> PlanTotals:
         gpu_hours=decimal(known.gpu_hours),
         gap_percent=None if gap is None else decimal(round(gap * 100, 4)),
         greedy=greedy_text(answer),
+        joint_probability=_share(answer.odds.all if answer.odds else None),
     )
 
 
@@ -153,9 +154,19 @@ def _job(answer: Answer, slot: Slot, paid: Mapping[str, float]) -> JobPlan:
         basis=option.source.basis,
         upper_bound=option.source.upper_bound,
         deadline=_deadline(answer, slot),
+        probability=_chance(answer, option.job.name),
         binding=binding(answer, slot)[:253],
         source=_cut(option.source.text),
     )
+
+
+def _chance(answer: Answer, name: str) -> str | None:
+    return _share(answer.odds.by_job.get(name) if answer.odds else None)
+
+
+def _share(value: float | None) -> str | None:
+    """A chance; never told as certain, since it is simulated."""
+    return None if value is None else f"{min(max(value, 0.001), 0.999):.3f}"
 
 
 def _deadline(answer: Answer, slot: Slot) -> str:

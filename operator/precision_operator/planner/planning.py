@@ -16,6 +16,7 @@ from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.highs import NotKnown
+from precision_operator.planner.odds import Odds, odds
 from precision_operator.planner.options import BLOCKS_SPLIT_NODES, Offer, Option, blocks, offers
 from precision_operator.planner.program import cost, energy
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
@@ -52,6 +53,8 @@ class Answer:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     greedy: tuple[Slot, ...] | None = None
+    odds: Odds | None = None
+    """Chances that deadlines are kept."""
     not_known: Literal["TimedOut", "NotFound"] | None = None
     """Whether there is a plan is not known: the search ended without one. `problems` says what to do."""
 
@@ -65,10 +68,17 @@ def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = N
     """The answer; never raises for what a user gave. `start` stands for a spec that names none."""
     try:
         read = terms(spec, now, start)
-        made = answer(read, pools(fleet, read, now))
+        made = _with_odds(answer(read, pools(fleet, read, now)))
     except Unusable as error:
         made = Answer(problems=error.problems)
     return replace(made, notes=(*fleet.notes, *made.notes))
+
+
+def _with_odds(made: Answer) -> Answer:
+    """With the chances that deadlines are kept."""
+    if made.solution is None or made.terms is None:
+        return made
+    return replace(made, odds=odds(made.solution.slots, made.terms.limits.watts is not None))
 
 
 def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:

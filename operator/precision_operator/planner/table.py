@@ -37,6 +37,7 @@ def wide(job: JobPlan) -> dict[str, Any]:
         "tokens/J": _short(job.tokens_per_joule),
         "straggler": _short(job.straggler),
         "basis": job.basis,
+        "chance": ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
         "bound by": job.binding or ABSENT,
     }
 
@@ -60,6 +61,9 @@ def lines(status: PlanStatus) -> Iterator[str]:
         yield f"problem: {problem}"
     if status.totals is not None:
         gap = status.totals.gap_percent
+        together = status.totals.joint_probability
+        if together is not None:
+            yield f"deadlines: the chance that all of them are kept is {float(together) * 100:.3g} %"
         yield f"gap to the optimum: {f'at most {float(gap):.3g} %' if gap is not None else 'not known'}"
         if status.totals.greedy:
             yield f"compare: {status.totals.greedy}"

@@ -1,0 +1,104 @@
+"""The chance that deadlines are kept, each and all of them: simulated by the parts of the rates' bands, one fixed seed.
+
+Jobs share what they have in common: one method of measurement, one table of efficiencies. Each part's draws are
+stratified (one in every equal slice of its law), so that few draws are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precision_operator.planner.bands import Z_95, Part
+from precision_operator.planner.options import Option
+from precision_operator.planner.schedule import SLACK, Slot
+
+SEED = 20_260
+DRAWS = 2_000
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """Chances from 0 to 1 that jobs end by their deadlines; jobs without one, or with an upper bound, are not there."""
+
+    by_job: Mapping[str, float]
+    all: float | None
+    """Of all deadlines together; None where one of them is not known, or there is none."""
+
+
+def odds(slots: Sequence[Slot], across_pools: bool) -> Odds:
+    """The chances of a plan. `across_pools`: jobs of different pools share something, such as a power budget."""
+    due = {slot.option.job.name: day for slot in slots if (day := slot.option.job.deadline_days) is not None}
+    bounded = _bounded(slots)
+    known = [name for name in due if name not in bounded]
+    if not known:
+        return Odds({}, None)
+    ended = _ends(slots, across_pools)
+    kept = {name: ended[name] <= due[name] * (1 + SLACK) for name in known}
+    together = np.logical_and.reduce(list(kept.values()))
+    by_job = {name: float(np.mean(values)) for name, values in kept.items()}
+    return Odds(by_job, float(np.mean(together)) if len(known) == len(due) else None)
+
+
+def _bounded(slots: Sequence[Slot]) -> frozenset[str]:
+    """Jobs whose rate is an upper bound, and all that wait for one."""
+    found = {slot.option.job.name for slot in slots if slot.option.source.upper_bound}
+    while True:
+        more = {s.option.job.name for s in slots if found & {*s.option.job.after}} - found
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def _ends(slots: Sequence[Slot], across_pools: bool) -> Mapping[str, Values]:
+    """By job, the day on which it ends in each draw.
+
+    Jobs keep the plan's order: one starts when all have ended that the plan ends before it starts, of those that it
+    waits for or shares room with. So whatever takes longer, limits hold.
+    """
+    factors = _factors([slot.option for slot in slots])
+    found: dict[str, Values] = {}
+    ordered = sorted(slots, key=lambda slot: (slot.start, slot.end))
+    for slot in ordered:
+        option = slot.option
+        before = [
+            found[other.option.job.name]
+            for other in ordered
+            if other.end <= slot.start * (1 + SLACK)
+            and (
+                across_pools or other.option.pool.name == option.pool.name or other.option.job.name in option.job.after
+            )
+        ]
+        starts = np.maximum.reduce(before) if before else np.full(DRAWS, slot.start)
+        found[option.job.name] = starts + option.days / factors[option.job.name]
+    return found
+
+
+def _factors(options: Sequence[Option]) -> Mapping[str, Values]:
+    """By job, factors on its rate."""
+    rng = np.random.default_rng(SEED)
+    slices = np.array([NormalDist().inv_cdf((i + 0.5) / DRAWS) for i in range(DRAWS)])
+    shared: dict[str, Values] = {}
+    found: dict[str, Values] = {}
+    for option in options:
+        made = np.ones(DRAWS)
+        for part in option.speed.parts:
+            if part.shared not in shared or not part.shared:
+                shared[part.shared] = rng.permutation(slices)
+            made = made * _of_part(part, shared[part.shared])
+        found[option.job.name] = made
+    return found
+
+
+def _of_part(part: Part, z: Values) -> Values:
+    """The part's factors at these draws of the standard normal law."""
+    if part.values:
+        order = np.argsort(np.argsort(z))
+        return np.array(part.values)[order * len(part.values) // len(z)]
+    factors: Values = np.exp(np.where(z > 0, np.log(part.high), -np.log(part.low)) * z / Z_95)
+    return factors
