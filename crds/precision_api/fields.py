@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from precision_api.products import ProductClass
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.schema import cel, patterned
@@ -57,6 +56,12 @@ ONCE_EACH = cel(("self.all(x, self.exists_one(y, x == y))", "list each one once"
 """Not `x-kubernetes-list-type: set`: server-side apply would then merge a list with its default."""
 Recipes = Annotated[tuple[Recipe, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Modes = Annotated[tuple[Mode, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
-Products = Annotated[tuple[ProductClass, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
+Product = Annotated[
+    str,
+    patterned(
+        r"^[A-Za-z0-9]([A-Za-z0-9 ._/-]*[A-Za-z0-9])?$", 63, "write a GPU's name as its label has it, for example H100"
+    ),
+]
+Products = Annotated[tuple[Product, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]
 Cause = Literal["DriverChange", "AgentChange", "HardwareChange", "SpecChange"]
 RerunOn = Annotated[tuple[Cause, ...], AfterValidator(_once_each), Field(json_schema_extra=ONCE_EACH)]

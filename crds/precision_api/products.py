@@ -113,6 +113,20 @@ def product_class(label: str) -> ProductClass | None:
     return found.product if found else None
 
 
+def names_product(wanted: str, label: str | None, product: ProductClass | None) -> bool:
+    """Whether `wanted`, as a profile has it, means the GPU that is labelled `label` and of class `product`.
+
+    The name of a class (H100) means that class alone. Any other text is a GPU's name, as labelled or without the vendor
+    (NVIDIA-GH200-480GB, GH200-480GB, H100-NVL), or the first words of the name of a GPU that is of no known class.
+    """
+    name = plain_name(wanted)
+    known = next((each for each in PRODUCT_CLASSES if each.lower() == name), None)
+    if known is not None or label is None:
+        return known is not None and known == product
+    here = plain_name(label)
+    return bool(name) and (here == name or (product is None and here.startswith(f"{name}-")))
+
+
 def part_of_class(product: ProductClass) -> Part:
     """The part that stands for a class when nothing more is known: the first one in the table."""
     return next(row for row in PARTS if row.product == product)

@@ -94,7 +94,11 @@ class Target(Document):
     )
     node_names: tuple[Name, ...] = Field((), max_length=1024, description="Only these nodes, by name.")
     products: Products = Field(
-        (), max_length=6, description="Only these GPU products. Default: every product that is supported."
+        (),
+        max_length=32,
+        description="Only these GPU products: H100, H200, B200, B300, GB200, GB300, or any other name as nodes are "
+        "labelled with it, such as NVIDIA-GH200-480GB: such a GPU is measured as far as Transformer Engine runs there, "
+        "and its peaks are unknown. Default: the six.",
     )
     exclude_taints: tuple[TaintMatch, ...] = Field(
         (), max_length=32, description="Nodes with one of these taints are skipped, tolerated or not."

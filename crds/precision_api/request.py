@@ -37,7 +37,7 @@ class RequestNode(Record):
 
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=PLAIN)]
     uid: str
-    product: str = Field(description="Product class, e.g. GB200.")
+    product: str = Field(description="Product class, e.g. GB200; the name of a GPU of no known class.")
     gpus: int = Field(ge=1, le=16, description="GPUs that the agent's container was given.")
     gpu_uuids: tuple[GpuUuid, ...] | None = Field(
         None,

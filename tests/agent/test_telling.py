@@ -18,6 +18,7 @@ from precision_api.result import (
     Energy,
     Failure,
     GemmSum,
+    Gpu,
     Interval,
     Loss,
     MeasurementResult,
@@ -26,6 +27,7 @@ from precision_api.result import (
     Steadiness,
     ThrottleShare,
     Training,
+    Utilisation,
     Verification,
 )
 from tests.support.result_objects import interval, recipe_result, request, request_text, result
@@ -111,6 +113,15 @@ def test_words_and_rows_for_programs_hold_the_same() -> None:
     for row in rows:
         assert f"  {row.figure}: {row.value}" in text
     assert max(len(line) for line in text.splitlines() if line.startswith("      ")) <= 110
+
+
+def test_a_gpu_without_known_peaks_has_no_share_of_one() -> None:
+    gpus = (Gpu(uuid="GPU-a", name="NVIDIA GH200 480GB", memory_bytes=1),)
+    known = Utilisation(value=0.4, peak_flops_per_second=1e15, peak="of its data sheet")
+    training = Training(tokens_per_second=interval(1000.0), mfu=known)
+    assert told(with_recipe(training=training).model_copy(update={"gpus": gpus}), "MFU")[0] == "40.0%"
+    unknown = with_recipe(training=training.model_copy(update={"mfu": None})).model_copy(update={"gpus": gpus})
+    assert told(unknown, "MFU") == ("unknown", "the peak of NVIDIA GH200 480GB is unknown")
 
 
 def test_the_verdict_ends_with_the_recommendation() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_api.products import PARTS, PRODUCT_CLASSES, part, product_class, product_of_instance_type
+from precision_api.products import PARTS, PRODUCT_CLASSES, names_product, part, product_class, product_of_instance_type
 from precision_api.recipes import RECIPE_NAMES, RECIPES, alignment_error, misaligned, recipes_for, support
 
 
@@ -88,6 +88,32 @@ def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str
     found = part(label)
     assert found is not None
     assert (found.name, found.power_limit_watts) == (name, watts)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "label", "means"),
+    [
+        ("H100", "NVIDIA-H100-80GB-HBM3", True),
+        ("h100", "NVIDIA-H100-NVL", True),
+        ("H100", None, True),
+        ("H100-NVL", "NVIDIA-H100-NVL", True),
+        ("NVIDIA H100 NVL", "NVIDIA-H100-NVL", True),
+        ("H100-NVL", "NVIDIA-H100-80GB-HBM3", False),
+        ("H100", "NVIDIA-H100-80C", False),
+        ("NVIDIA-H100-80C", "NVIDIA-H100-80C", True),
+        ("GH200", "NVIDIA-GH200-480GB", True),
+        ("NVIDIA-GH200-480GB", "NVIDIA-GH200-480GB", True),
+        ("GH200-480GB", "NVIDIA-GH200-480GB-SHARED", True),
+        ("GH20", "NVIDIA-GH200-480GB", False),
+        ("H200", "NVIDIA-GH200-480GB", False),
+        ("RTX PRO 6000", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", True),
+        ("B100", "NVIDIA-B200", False),
+        ("GH200", None, False),
+    ],
+)
+def test_a_product_is_asked_for_by_its_class_or_by_its_name(wanted: str, label: str | None, means: bool) -> None:
+    known = product_class(label) if label else "H100"
+    assert names_product(wanted, label, known) is means
 
 
 def test_every_class_has_parts_with_a_source_and_peaks_that_rise_as_numbers_get_shorter() -> None:

@@ -451,6 +451,27 @@ def test_gpus_that_no_label_names_are_reported_whatever_product_is_asked_for() -
     assert decide(unnamed, target).reason == "UnknownProduct"
 
 
+UNKNOWN = {
+    "as far as Transformer Engine goes": ("NVIDIA-GH200-480GB", ("9", "0"), "GH200", "Eligible"),
+    "no label of its compute capability": ("NVIDIA-GH200-480GB", None, "NVIDIA-GH200-480GB", "Eligible"),
+    "too old for any recipe": ("Tesla-T4", ("7", "5"), "Tesla-T4", "UnsupportedProduct"),
+}
+
+
+@pytest.mark.parametrize(("label", "compute", "product", "reason"), UNKNOWN.values(), ids=UNKNOWN)
+def test_an_unknown_product_is_measured_where_it_is_named(
+    label: str, compute: tuple[str, str] | None, product: str, reason: str
+) -> None:
+    keys = [f"nvidia.com/gpu.compute.{part}" for part in ("major", "minor")]
+    facts = node_facts(node_object({"nvidia.com/gpu.product": label, **dict(zip(keys, compute or (), strict=False))}))
+    target = Target.model_validate({"products": [product]})
+    assert (matches(target, facts), decide(facts, ANY).reason) == (True, "UnsupportedProduct")
+    decision = decide(facts, target)
+    assert decision.reason == reason
+    assert label in decision.message
+    assert ("compute capability 7.5" in decision.message) is (reason != "Eligible")
+
+
 @pytest.mark.parametrize(
     ("known", "reason"),
     [

@@ -315,6 +315,13 @@ def test_watts_are_of_the_last_report_and_before_it_of_the_product_by_name(
     assert node_watts(facts(), limit) == (drawn, origin)
 
 
+def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report() -> None:
+    unknown = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, name="n1"))
+    drawn, origin = node_watts(unknown, {})
+    assert (drawn, "NVIDIA-GH200-480GB is none" in origin) == (8 * 1400, True)
+    assert node_watts(unknown, {"uid-n1": 900}) == (900, "enforced limits")
+
+
 def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_would_not_give() -> None:
     fleet = nodes("n1", "n2")
     tight = profile(rollout=at_once(2) | {"powerBudgetWatts": 8000}, rerunOn=["SpecChange"])

@@ -41,6 +41,8 @@ BY_CONFIG_MAP = {
 H100 = node_facts(node_object(name="n1"))
 GB200 = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, name="n2", gpus="4"))
 
+GH200 = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, name="n3", gpus="1"))
+
 
 def asked(of: ProfileView, texts: dict[str, str] | None = None) -> ResolvedProfile:
     found = resolve_profile(of, observed(config_maps={("ml", "my-model"): texts}))
@@ -198,6 +200,11 @@ RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
         GB200,
         ("bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"),
     ),
+    "all, where no label tells what an unknown one can": (
+        {"target": {"products": ["GH200"]}},
+        GH200,
+        ("bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"),
+    ),
     "what is named, baseline first": ({"recipes": ["mxfp8", "fp8_block"]}, GB200, ("bf16", "mxfp8", "fp8_block")),
     "the baseline once": ({"recipes": ["mxfp8", "bf16"]}, GB200, ("bf16", "mxfp8")),
     "named ones even where the hardware can't": ({"recipes": ["nvfp4"]}, H100, ("bf16", "nvfp4")),
@@ -210,6 +217,11 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
 ) -> None:
     of = profile(**change)
     assert measurement_request(asked(of), facts, "r1", 1).recipes == recipes
+
+
+def test_a_gpu_of_no_known_class_is_asked_for_by_its_name() -> None:
+    of = profile(target={"products": ["GH200"]})
+    assert measurement_request(asked(of), GH200, "r1", 1).node.product == "NVIDIA-GH200-480GB"
 
 
 def test_a_benchmark_that_is_off_is_not_asked_for() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from precision_operator.core.results.intervals import median_spread
 from precision_operator.report.facts import node_of_result, pools
+from precision_operator.report.figures.table import table
 from precision_operator.report.svg import Scale, round_step
 from tests.report.sample import fleet, fleet_page, full_result, node_page
 
@@ -51,6 +52,19 @@ def test_a_saved_result_tells_the_same_as_its_report_would() -> None:
     assert pool.best.recipe == "nvfp4"
     assert pool.best.speedup is not None
     assert pool.best.speedup.value == pytest.approx(1.62, abs=0.001)
+
+
+def test_without_a_known_peak_the_page_says_so_and_shows_no_share_of_one() -> None:
+    known = full_result()
+    recipes = tuple(
+        row.model_copy(update={"training": row.training and row.training.model_copy(update={"mfu": None})})
+        for row in known.recipes
+    )
+    (figure,) = table(node_page(result=known.model_copy(update={"recipes": recipes})))
+    (shares,) = (row[1:] for row in figure.rows if row[0] == "MFU")
+    assert set(shares) <= {"unknown", "–"}
+    assert "unknown" in shares
+    assert f"MFU: the peak of {known.gpus[0].name} is unknown." in figure.caption
 
 
 def test_pools_come_largest_first() -> None:

@@ -249,6 +249,8 @@ def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> 
     if found.mfu:
         told = f"tokens/s x FLOPs a token, by GPU, over {found.mfu.peak}"
         yield Explanation(of, "MFU", f"{found.mfu.value:.1%}", told)
+    elif result.gpus:
+        yield Explanation(of, "MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
     if found.depth_check is not None:
         told = "predicted over measured step time of a model of another depth: within 3 % is agreement"
         yield Explanation(of, "depth check", f"{found.depth_check:.3f}", told)

@@ -103,7 +103,7 @@ _ROWS = (
         "UnsupportedProduct",
         "skipped",
         "its GPU is {name}, which is none of {supported}",
-        "Nothing to do, or leave such nodes out with spec.target.products.",
+        "Nothing to do. To measure it all the same, its peaks unknown, name it in spec.target.products.",
     ),
     Reason(
         "DRAClaimsNotSupported",

@@ -117,7 +117,7 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
             "decision": DECISIONS[REASONS[reason].kind] if reason != WOULD_START else "run",
             "reason": reason,
             "message": message,
-            "product": each.product or each.product_name or "",
+            "product": each.gpu or "",
             "gpus": each.gpus,
             "pool": each.pool,
             "due": _due(node_states.get(each.uid)) or "",

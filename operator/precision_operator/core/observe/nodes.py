@@ -93,6 +93,11 @@ class NodeFacts:
     unreadable: Exception | None = field(default=None, compare=False)
     """Why nothing else is known of the node: reading it raised."""
 
+    @property
+    def gpu(self) -> str | None:
+        """What the GPU is called: its class, or its name where it is of no known class."""
+        return self.product or self.product_name
+
 
 _FACTS: Memo[NodeFacts] = Memo()
 Slices = Sequence[SliceView] | None

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Self
 
-from precision_api.products import part, part_of_class
+from precision_api.products import PARTS, part, part_of_class
 from precision_api.profile import Rollout
 from precision_api.report import ReportAttempt
 from precision_operator.core.observe.fleet_limits import FleetLimits
@@ -17,6 +17,9 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
 from precision_operator.core.reasons import clause, sentence
 from precision_operator.core.rollout.refusal import hold_of
+
+MOST_WATTS = max(known.power_limit_watts for known in PARTS)
+"""What a GPU of no known product is taken to draw, until its first report."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Agents:
         return self._totals[key][2]
 
     def _watts(self, item: Live) -> int:
-        return node_watts(item.facts, self.limits)[0] if item.facts is not None and item.facts.product else 0
+        return node_watts(item.facts, self.limits)[0] if item.facts is not None and item.facts.gpu else 0
 
 
 @dataclass(frozen=True)
@@ -196,8 +199,11 @@ def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
     """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
     if facts.uid in limits:
         return limits[facts.uid], "enforced limits"
-    assert facts.product is not None
-    known = (part(facts.product_name) if facts.product_name else None) or part_of_class(facts.product)
+    known = part(facts.product_name) if facts.product_name else None
+    if known is None and facts.product is not None:
+        known = part_of_class(facts.product)
+    if known is None:
+        return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
     return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_api.names import GPU_RESOURCE
-from precision_api.products import PRODUCT_CLASSES
+from precision_api.products import PRODUCT_CLASSES, names_product
 from precision_api.profile import MatchExpression, TaintMatch, Target, Toleration
+from precision_api.recipes import recipes_for
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts, Taint
 from precision_operator.core.reasons import REASONS, sentence
@@ -85,7 +86,7 @@ def mismatch(target: Target, facts: NodeFacts) -> str | None:
         return "spec.target.nodeNames does not name it"
     has_gpus = bool(facts.evidence or facts.gpus or facts.mig or facts.renamed)
     unnamed = has_gpus and facts.product_name is None and facts.product is None
-    if target.products and facts.product not in target.products and not unnamed:
+    if target.products and not unnamed and not _is_asked_for(target, facts):
         here = facts.product_name or facts.product or "none"
         return f"spec.target.products asks for {', '.join(target.products)}, its GPU is {here}"
     if not has_gpus and not (target.node_selector or target.match_expressions or target.node_names):
@@ -115,11 +116,16 @@ def decide(
 
 def offer(facts: NodeFacts) -> str:
     """What an agent would ask for, in words; and which GPUs it leaves out, since no claim gets them."""
-    said = f"{facts.gpus} whole {facts.product} GPUs"
+    said = f"{facts.gpus} whole {facts.gpu} GPUs"
     if facts.way == "plugin" or facts.published is None:
         return said
     left_out = facts.published.tainted
     return f"{said} by resource claim" + (f", without the tainted {left_out}" if left_out else "")
+
+
+def _is_asked_for(target: Target, facts: NodeFacts) -> bool:
+    """Whether `spec.target.products` names the node's GPU."""
+    return any(names_product(wanted, facts.product_name, facts.product) for wanted in target.products)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -202,9 +208,14 @@ def _passed_through(question: NodeAndTarget) -> Verdict | None:
 
 
 def _unsupported_product(question: NodeAndTarget) -> Verdict | None:
-    name = question.facts.product_name
-    if name is None or question.facts.product is not None:
+    facts = question.facts
+    name = facts.product_name
+    if name is None or facts.product is not None:
         return None
+    if _is_asked_for(question.target, facts):
+        if facts.compute is None or recipes_for(facts.compute):
+            return None
+        name = f"{name}, of compute capability {facts.compute[0]}.{facts.compute[1]} (no recipe runs below 8.0)"
     return sentence("UnsupportedProduct", name=name, supported=", ".join(PRODUCT_CLASSES))
 
 
@@ -218,7 +229,7 @@ def _dra_only(question: NodeAndTarget) -> Verdict | None:
 def _unknown_product(question: NodeAndTarget) -> Verdict | None:
     """Where slices could name the GPUs and are not there yet, the node waits for them."""
     facts = question.facts
-    if facts.product is not None or (facts.slices_read and not facts.gpus):
+    if facts.gpu is not None or (facts.slices_read and not facts.gpus):
         return None
     why = facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None)
     return sentence("UnknownProduct", why=why) if why else None

@@ -18,7 +18,7 @@ def misfits(workload: ResolvedWorkload, nodes: Iterable[NodeFacts]) -> tuple[str
     """
     if workload.model is None:
         return ()
-    known = ((node.product or node.product_name, node.memory_mib) for node in nodes)
+    known = ((node.gpu, node.memory_mib) for node in nodes)
     smallest: dict[str, int] = {}
     for product, mib in known:
         if product and mib:

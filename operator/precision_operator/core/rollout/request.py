@@ -9,7 +9,7 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from precision_api.profile import ProfileSpec
-from precision_api.recipes import Recipe, recipes_for
+from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.request import (
     REQUEST_MAX_BYTES,
     TIMINGS,
@@ -96,7 +96,7 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
 def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
     """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
     profile, spec = asked.profile, asked.profile.spec
-    assert facts.product is not None
+    assert facts.gpu is not None
     recipes, benchmarks = spec.recipes or _able(facts), spec.benchmarks
     return MeasurementRequest(
         namespace=profile.namespace,
@@ -106,7 +106,7 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
         node=RequestNode(
             name=facts.name,
             uid=facts.uid,
-            product=facts.product,
+            product=facts.gpu,
             gpus=gpus_of(spec, facts),
             gpu_uuids=_claimable_uuids(facts),
         ),
@@ -143,7 +143,9 @@ def _claimable_uuids(facts: NodeFacts) -> tuple[str, ...] | None:
 
 
 def _able(facts: NodeFacts) -> tuple[Recipe, ...]:
-    assert facts.compute is not None
+    """All recipes where no label tells the compute capability: the agent tries each, and Transformer Engine decides."""
+    if facts.compute is None:
+        return RECIPE_NAMES
     return tuple(recipe for recipe, _ in recipes_for(facts.compute))
 
 

@@ -57,7 +57,7 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
         "spec": asked.run,
         "agent": asked.image_digest,
         "driver": facts.driver or "",
-        "hardware": f"{facts.product}/{facts.gpus}/{facts.memory_mib or ''}",
+        "hardware": f"{facts.gpu}/{facts.gpus}/{facts.memory_mib or ''}",
         "schedule": _tick(profile, now),
         "rerun": _mark(profile.rerun),
         "rerunNode": _mark(report.rerun if report is not None else ""),

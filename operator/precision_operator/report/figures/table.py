@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from precision_api.result import Interval, RecipeResult
+from precision_api.result import Interval, MeasurementResult, RecipeResult, Training
 from precision_api.summary import USABLE, first_failure
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import Figure, of_result, spread_text
@@ -32,21 +32,29 @@ def table(given: Given) -> Iterator[Figure]:
     result = given.result
     if result is None:
         return
-    peaks = sorted({r.training.mfu.peak for r in result.recipes if r.training and r.training.mfu})
     yield Figure(
         key="table",
         title=f"Node {result.node} in figures",
         svg="",
         caption="Intervals are of 95 %. synchronous: GPUs x slowest GPU, the pace of a job that waits for all of them. "
         "Memory is one GPU's, estimated by a formula that fits what the short model took. A dash: not measured, or the "
-        "figure does not stand." + (f" MFU over: {'; '.join(peaks)}." if peaks else ""),
+        "figure does not stand." + _peaks_text(result),
         source=of_result(result),
         head=("", *(recipe.recipe for recipe in result.recipes)),
-        rows=tuple(zip(LINES, *map(_column, result.recipes), strict=True)),
+        rows=tuple(zip(LINES, *(_column(recipe, bool(result.gpus)) for recipe in result.recipes), strict=True)),
     )
 
 
-def _column(recipe: RecipeResult) -> tuple[str, ...]:
+def _peaks_text(result: MeasurementResult) -> str:
+    """What MFU is a share of; that it is of nothing known where the product has no peaks in the table of products."""
+    trained = [recipe.training for recipe in result.recipes if recipe.training and recipe.training.tokens_per_second]
+    peaks = sorted({training.mfu.peak for training in trained if training.mfu})
+    if peaks:
+        return f" MFU over: {'; '.join(peaks)}."
+    return f" MFU: the peak of {result.gpus[0].name} is unknown." if trained and result.gpus else ""
+
+
+def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
     stands = recipe.verification.verdict in USABLE
     training = recipe.training if stands else None
     energy = training.energy if training else None
@@ -60,7 +68,7 @@ def _column(recipe: RecipeResult) -> tuple[str, ...]:
         spread_text(sums.get("autocast"), 2, "x"),
         spread_text(sums.get("prequantized"), 2, "x"),
         _told(recipe.quantization_tax, ".1%"),
-        _told(training.mfu.value if training and training.mfu else None, ".1%"),
+        _mfu(training, by_gpus),
         _told(energy.watts if energy else None, ",.0f"),
         _told(energy.tokens_per_joule if energy else None, ".2f"),
         _told(energy.tokens_per_joule_net if energy else None, ".2f"),
@@ -68,6 +76,13 @@ def _column(recipe: RecipeResult) -> tuple[str, ...]:
         f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
         _failure(recipe),
     )
+
+
+def _mfu(training: Training | None, by_gpus: bool) -> str:
+    """`by_gpus`: real GPUs were measured, so that what is missing is the peak of their product."""
+    if training is None or training.tokens_per_second is None or not (training.mfu or by_gpus):
+        return "–"
+    return f"{training.mfu.value:.1%}" if training.mfu else "unknown"
 
 
 def _failure(recipe: RecipeResult) -> str:
