@@ -25,6 +25,7 @@ from precision_operator.planner.laws import (
     evidence,
     model_band,
     published,
+    published_recipes,
     recipe_book,
 )
 from precision_operator.planner.published import PublishedModel, Step
@@ -95,6 +96,14 @@ def no_gains(path: Path = GOLDEN) -> Iterator[tuple[Mapping[str, Any], Predicted
 def main(path: Path) -> int:
     """Prints the tables; 1 where a direction is told wrong."""
     steps = [*tried(path)]
+    law = published_recipes().law
+    print(
+        f"gain of FP8: {law.gain:.2f} (1 - {law.crossing:,.0f} / width) as a logarithm; MXFP8 is slower than FP8 with "
+        f"one scale by {math.expm1(law.slower):.0%}\n"
+    )
+    unknown = {raw["model"] for raw in json.loads(path.read_text())["rows"]} - MODELS.keys()
+    if unknown:
+        print(f"left out, not described in tests/support/published_rows.py: {', '.join(sorted(unknown))}\n")
     print("step     class                      steps  refused  in the band   half-width")
     for what, kind in sorted({(each.what, each.kind) for each in steps}):
         mine = [each for each in steps if (each.what, each.kind) == (what, kind)]

@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Iterator
 from itertools import groupby
-from statistics import fmean, median, stdev
+from pathlib import Path
+from statistics import median, stdev
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.sampled_pool import CHOSEN, MEASURED, NODES, SLOW, SLOW_RATE, simulated
 from precision_operator.planner.bands import (
     JOB_RATE_PLUS_MINUS,
     LEAST_GOODPUT,
@@ -25,10 +27,11 @@ from precision_operator.planner.bands import (
 )
 from precision_operator.planner.options import Option
 from precision_operator.planner.planning import plan
-from precision_operator.planner.straggler import SLOW_NODE_PRIOR, Rates, quiet, sampled, straggler
+from precision_operator.planner.straggler import SLOW_NODE_PRIOR, sampled, straggler
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.published_rows import GOLDEN, read
 
+ROOT = Path(__file__).parents[2]
 shares = st.floats(0.001, 0.4)
 
 
@@ -130,40 +133,20 @@ def test_a_deadline_is_planned_with_what_is_reached_nine_times_in_ten() -> None:
     assert made.conflict is not None
 
 
-NODES, CHOSEN, SLOW, NOISE = 1000, 256, 10, 0.01
-
-
-def band(measured: Rates) -> tuple[float, float, float, float]:
-    """(low, promised, middle, high) of a job's rate over a usual node's, noise in it."""
-    known = quiet(measured, NOISE)
-    found = sampled(known, float(np.median(known)), NODES, CHOSEN)
-    factors = tuple(value / found.days for value in found.values)
-    made = combined([Part("slow nodes", 0.5, 1.5, values=factors), plus_minus("measurement", NOISE * Z_95)])
-    return found.days * made.low, found.days * made.promised, found.days, found.days * made.high
-
-
-@pytest.mark.parametrize("number", [40, 100, 300])
+@pytest.mark.parametrize("number", MEASURED)
 def test_of_a_sampled_pool_the_band_holds_what_jobs_meet(number: int) -> None:
     """1 % of 1,000 nodes at 0.8, jobs of 256: measured are `number` nodes, the others nobody knows."""
-    rng = np.random.default_rng(number)
-    held, promised, widths = [], [], []
-    for _ in range(250):
-        truth = np.ones(NODES)
-        truth[:SLOW] = 0.8
-        rng.shuffle(truth)
-        low, passed, _, high = band(truth[:number] * rng.normal(1, NOISE, number))
-        real = rng.choice(truth, CHOSEN, replace=False).min()
-        held.append(low <= real <= high)
-        promised.append(real >= passed)
-        widths.append(high / low)
-    assert np.mean(held) >= 0.88
-    assert np.mean(promised) >= 0.88
-    assert fmean(widths) < 1.6
+    found = simulated(number)
+    assert found.held >= 0.88
+    assert found.promised >= 0.88
+    assert found.high / found.low < 1.6
+    page = (ROOT / "docs" / "planner.md").read_text()
+    assert f"| {number} | {found.held:.0%} | {found.low:.2f} to {found.high:.2f} |".replace("%", " %") in page
 
 
 def test_a_pool_that_was_measured_whole_needs_no_prior() -> None:
     truth = np.ones(NODES)
-    truth[:SLOW] = 0.8
+    truth[:SLOW] = SLOW_RATE
     found = straggler(np.sort(truth), 1.0, CHOSEN)
     almost = sampled(np.sort(truth)[1:], 1.0, NODES, CHOSEN)
     assert found.low == pytest.approx(0.8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.support.published_rows import MODULE, module_text, read, with_partner
 DENSE_RECIPES, EXPERT_RECIPES = 1.16, 1.40
 """Widest bands that are of use: recipes of dense models, and of mixtures of experts."""
 HOLDS = 0.88
+PAGE = (Path(__file__).parents[2] / "docs" / "planner.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,25 @@ def test_which_recipe_is_faster_is_told_for_dense_models_and_never_wrongly(steps
     assert len(apart) >= 30
     assert sum(known(each).decided != 0 for each in apart) >= 0.8 * len(apart)
     assert not [each for each in steps if each.what == "recipe" and each.wrong]
+
+
+@pytest.mark.parametrize(("what", "experts"), [("recipe", False), ("recipe", True), ("model", False), ("model", True)])
+def test_the_manuals_table_is_what_the_command_counts(steps: tuple[Tried, ...], what: str, experts: bool) -> None:
+    mine = of(steps, what, experts)
+    widest = max(math.sqrt(known(each).high / known(each).low) for each in mine)
+    kind = "mixture of experts, hybrids too" if experts else "dense"
+    wide = f"at most {widest - 1:.0%}".replace("%", " %") if what == "recipe" else f"x {widest:.3g}"
+    assert f"| {what} | {kind} | {len(mine)} | {sum(each.held for each in mine)} | {wide} |" in PAGE
+
+
+def test_the_manual_tells_the_law_and_what_was_decided(steps: tuple[Tried, ...]) -> None:
+    law = published_recipes().law
+    words = " ".join(PAGE.split())
+    assert f"the gain of FP8 is {law.gain:.2f} (1 - {law.crossing:,.0f} / width) as a logarithm" in words
+    assert f"MXFP8 is {math.expm1(law.slower) * 100:.0f} % slower than FP8 with one scale" in words
+    apart = [each for each in of(steps, "recipe", False) if abs(math.expm1(each.step.log_ratio)) >= APART]
+    decided = sum(known(each).decided != 0 for each in apart)
+    assert f"Of {len(apart)} dense comparisons that lie at least 10 % apart, {decided} are decided" in words
 
 
 def test_where_low_precision_does_not_help_no_gain_is_told() -> None:
