@@ -76,9 +76,9 @@ def test_an_alert_can_fire_sooner_and_with_another_severity(helm: Helm, full: Pa
     ]
 
 
-def test_runbooks_get_the_address_at_which_people_open_them(helm: Helm) -> None:
+def test_alerts_link_to_the_runbooks_where_people_can_open_them_and_nowhere_without_an_address(helm: Helm) -> None:
     wiki = "https://wiki.example.com/runbooks.md"
-    changed, shipped = (
+    linked, shipped = (
         {
             rule["alert"]: rule["annotations"]
             for group in groups(helm, CHART, **values)
@@ -87,8 +87,9 @@ def test_runbooks_get_the_address_at_which_people_open_them(helm: Helm) -> None:
         }
         for values in ({"runbooks": wiki}, {})
     )
-    assert changed == {name: told | {"runbook_url": f"{wiki}#{name.lower()}"} for name, told in shipped.items()}
-    assert {told["runbook_url"] for told in shipped.values()} == {runbook(alert.name) for alert in ALERTS}
+    assert linked == {name: told | {"runbook_url": runbook(name, wiki)} for name, told in shipped.items()}
+    assert {key for told in shipped.values() for key in told} == {"summary", "description"}
+    assert {runbook(alert.name, wiki) for alert in ALERTS} == {told["runbook_url"] for told in linked.values()}
 
 
 def test_another_label_can_name_the_cluster(helm: Helm) -> None:

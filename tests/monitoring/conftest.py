@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from precision_lab.builds.binaries import binaries
-from tests.monitoring.replay import PROMTOOLS
-
-EVERYWHERE = "EVERY_PROMTOOL" in os.environ
-"""Whether the longest tests run on each promtool, as in `make test-alerts`, or on the newest alone."""
+from tests.monitoring.replay import EVERYWHERE, PROMTOOLS
 
 
 @pytest.fixture(scope="session", params=PROMTOOLS if EVERYWHERE else PROMTOOLS[:1])

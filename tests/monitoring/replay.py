@@ -19,6 +19,8 @@ from precision_operator.monitoring import alerts, rule_file, rules
 
 PROMTOOLS = ("promtool", "promtool-2.42")
 """Of the Prometheus that the lab runs, and of the oldest one that the rules are promised to."""
+EVERYWHERE = "EVERY_PROMTOOL" in os.environ
+"""Whether all runs, and on each promtool (`make test-alerts`); else the long tests run on the newest one alone."""
 TARGET = {"job": "precision-profiler-exporter", "namespace": "precision-system", "endpoint": "metrics"}
 OPERATOR = {**TARGET, "job": "precision-profiler-operator"}
 LAST_LIST = "precision_exporter_last_list_timestamp_seconds"

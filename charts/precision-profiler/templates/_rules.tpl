@@ -9,8 +9,9 @@ Prometheus' own: they are data here, and are never evaluated. */ -}}
 {{- $told := get $.alerts ($rule.alert | default "") | default dict -}}
 {{- if ne (toString (get $told "enabled")) "false" -}}
 {{- with $told.for }}{{ $_ := set $rule "for" . }}{{ end -}}
-{{- with get ($rule.annotations | default dict) "runbook_url" -}}
-{{- $_ := set $rule.annotations "runbook_url" (printf "%s#%s" $.runbooks (splitList "#" . | last)) -}}
+{{- if and $rule.alert $.runbooks -}}
+{{- $link := dict "runbook_url" (printf "%s#%s" $.runbooks (lower $rule.alert)) -}}
+{{- $_ := set $rule "annotations" (merge $link ($rule.annotations | default dict)) -}}
 {{- end -}}
 {{- if ne $.clusterLabel "cluster" -}}
 {{- $_ := set $rule "expr" (regexReplaceAll "\\bcluster\\b" $rule.expr $.clusterLabel) -}}

@@ -11,34 +11,32 @@ from precision_operator.monitoring.health_alerts import HEALTH_ALERTS
 
 ALERTS: tuple[Alert, ...] = (*FLEET_ALERTS, *HEALTH_ALERTS)
 
-RUNBOOKS = "https://github.com/precision-profiler/precision-profiler/blob/main/docs/runbooks.md"
-"""Where the runbooks can be opened; a value of the chart puts another address in its place."""
 GROUP = "precision-alerts"
 INTERVAL = "1m"
 
 
-def runbook(name: str, base: str = RUNBOOKS) -> str:
-    """The address of an alert's section."""
+def runbook(name: str, base: str) -> str:
+    """The address of an alert's section of the runbooks, which can be opened at `base`."""
     return f"{base}#{name.lower()}"
 
 
 def group_document(
-    alerts: tuple[Alert, ...] = ALERTS, base: str = RUNBOOKS, lasts: str | None = None
+    alerts: tuple[Alert, ...] = ALERTS, runbooks: str = "", lasts: str | None = None
 ) -> dict[str, Any]:
-    """The alerts as a group of a rule file; `lasts` is put in the place of each one's own `for`."""
-    return {"name": GROUP, "interval": INTERVAL, "rules": [_document(alert, base, lasts) for alert in alerts]}
+    """The alerts as a group of a rule file.
+
+    `runbooks` is where the runbooks can be opened; only with it has each alert a runbook_url, since nobody but the user
+    knows that address. `lasts` is put in the place of each one's own `for`.
+    """
+    return {"name": GROUP, "interval": INTERVAL, "rules": [_document(alert, runbooks, lasts) for alert in alerts]}
 
 
-def _document(alert: Alert, base: str, lasts: str | None) -> dict[str, Any]:
-    annotations = {
-        "summary": alert.summary,
-        "description": alert.description,
-        "runbook_url": runbook(alert.name, base),
-    }
+def _document(alert: Alert, runbooks: str, lasts: str | None) -> dict[str, Any]:
+    annotations = {"summary": alert.summary, "description": alert.description}
     return {
         "alert": alert.name,
         "expr": alert.expr,
         "for": lasts or alert.lasts,
         "labels": {"severity": alert.severity},
-        "annotations": annotations,
+        "annotations": annotations | ({"runbook_url": runbook(alert.name, runbooks)} if runbooks else {}),
     }

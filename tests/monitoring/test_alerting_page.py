@@ -1,0 +1,107 @@
+"""docs/alerting.md against the rules: its Alertmanager configuration routes every alert, by labels that alerts have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from precision_operator.monitoring.alerts import ALERTS
+from tests.monitoring.test_planted import WORLD
+
+PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
+CONFIGURATION: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+LABELS = {"alertname", "severity", "cluster", *(label for fault in WORLD for label in fault.labels)}
+"""Labels that alerts have, as promtool holds them against the rules."""
+MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+OF_A_ROUTE = {
+    "receiver",
+    "matchers",
+    "group_by",
+    "group_wait",
+    "group_interval",
+    "repeat_interval",
+    "active_time_intervals",
+    "mute_time_intervals",
+    "continue",
+    "routes",
+}
+"""https://prometheus.io/docs/alerting/latest/configuration/#route"""
+
+
+def routes(route: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield route
+    for child in route.get("routes", ()):
+        yield from routes(child)
+
+
+def matchers() -> Iterator[tuple[str, str, str]]:
+    """All matchers of the example: label, operator, value."""
+    told = [one for route in routes(CONFIGURATION["route"]) for one in route.get("matchers", ())]
+    for rule in CONFIGURATION["inhibit_rules"]:
+        told += [*rule["source_matchers"], *rule["target_matchers"]]
+    for one in told:
+        found = MATCHER.fullmatch(one)
+        assert found, f"{one} is no matcher"
+        yield found[1], found[2], found[3]
+
+
+def fits(labels: Mapping[str, str], matcher: str) -> bool:
+    """Whether Alertmanager's matcher matches; its regular expressions are anchored, an absent label is empty."""
+    found = MATCHER.fullmatch(matcher)
+    assert found
+    value = labels.get(found[1], "")
+    equal = re.fullmatch(found[3], value) is not None if "~" in found[2] else value == found[3]
+    return equal is not found[2].startswith("!")
+
+
+def receiver(labels: Mapping[str, str], route: Mapping[str, Any]) -> str:
+    """Who gets an alert: the first child that matches, and its children, else the route's own receiver."""
+    for child in route.get("routes", ()):
+        if all(fits(labels, one) for one in child["matchers"]):
+            return receiver(labels, {"receiver": route["receiver"], **child})
+    return str(route["receiver"])
+
+
+def test_all_that_the_configuration_refers_to_is_there() -> None:
+    named = {one["name"] for one in CONFIGURATION["receivers"]}
+    spans = {one["name"] for one in CONFIGURATION["time_intervals"]}
+    for route in routes(CONFIGURATION["route"]):
+        assert route.keys() <= OF_A_ROUTE
+        assert route["receiver"] in named
+        assert {*route.get("active_time_intervals", ()), *route.get("mute_time_intervals", ())} <= spans
+    assert CONFIGURATION.keys() == {"route", "inhibit_rules", "time_intervals", "receivers"}
+
+
+def test_it_matches_and_groups_by_labels_that_alerts_have() -> None:
+    used = {label for label, _, _ in matchers()}
+    for route in routes(CONFIGURATION["route"]):
+        used |= {*route.get("group_by", ())}
+    for rule in CONFIGURATION["inhibit_rules"]:
+        used |= {*rule["equal"]}
+    assert used <= LABELS
+    listed = PAGE.partition("Labels to route by:")[2].partition("An example")[0]
+    assert {*re.findall(r"`(\w+)`", listed)} - {"Precision"} <= LABELS
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_each_alert_goes_to_whom_its_severity_asks_for_and_simulated_ones_to_nobody(alert: Any) -> None:
+    whose = {"critical": "on-call", "warning": "fleet-team", "info": "nobody"}
+    labels = {"alertname": alert.name, "severity": alert.severity, "cluster": "dc1"}
+    assert receiver(labels, CONFIGURATION["route"]) == whose[alert.severity]
+    assert receiver(labels | {"data": "measured"}, CONFIGURATION["route"]) == whose[alert.severity]
+    assert receiver(labels | {"data": "simulated"}, CONFIGURATION["route"]) == "nobody"
+
+
+def test_the_page_names_alerts_that_there_are_and_tells_their_severity() -> None:
+    severities = {alert.name: alert.severity for alert in ALERTS}
+    assert {*re.findall(r"\bPrecision[A-Z]\w+", PAGE)} <= severities.keys()
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", PAGE, re.MULTILINE))
+    assert rows.keys() == {*severities.values()}
+    for severity, told in rows.items():
+        listed = {*re.findall(r"`(Precision\w+)`", told)}
+        assert told == "all others" or listed == {name for name, is_ in severities.items() if is_ == severity}
