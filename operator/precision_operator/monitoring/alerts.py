@@ -20,9 +20,7 @@ def runbook(name: str, base: str) -> str:
     return f"{base}#{name.lower()}"
 
 
-def group_document(
-    alerts: tuple[Alert, ...] = ALERTS, runbooks: str = "", lasts: str | None = None
-) -> dict[str, Any]:
+def group_document(alerts: tuple[Alert, ...] = ALERTS, runbooks: str = "", lasts: str | None = None) -> dict[str, Any]:
     """The alerts as a group of a rule file.
 
     `runbooks` is where the runbooks can be opened; only with it has each alert a runbook_url, since nobody but the user
