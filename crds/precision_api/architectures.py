@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precision_api.config_json import Config, Json, shown
+from precision_api.expert_families import deepseek_experts, gpt_oss, latent_attention, llama4, minimax_m2
 
 Facts = dict[str, Any]
 """Fields of a ModelSpec, camelCase."""
@@ -122,6 +123,16 @@ def _qwen_experts(config: Config) -> Facts:
     }
 
 
+def _per_head_norm(config: Config) -> Facts:
+    return {"qkNorm": "PerHead"} if config.flag("use_qk_norm") else {}
+
+
+def _every_second_window(config: Config) -> Facts:
+    """Windows in the first, third, ... layer, unless the config lists them."""
+    layers = config.integer("num_hidden_layers")
+    return _window(config.optional("sliding_window"), layers - layers // 2) | _listed_windows(config)
+
+
 def _plain_heads(config: Config) -> Facts:
     # These classes know neither grouped queries nor a head width of its own, whatever a config says.
     return {"numKeyValueHeads": None, "headDim": None}
@@ -144,6 +155,16 @@ def _falcon(config: Config) -> Facts:
     }
 
 
+_DEEPSEEK_V3 = Family(
+    ("DeepseekV3ForCausalLM",),
+    {"topk_method": "noaux_tc", "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 3},
+    {"gatedMLP": True},
+    (latent_attention, deepseek_experts),
+    required=(
+        *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"),
+        *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    ),
+)
 _LLAMA_DEFAULTS: Facts = {"vocab_size": 32000}
 _MISTRAL_DEFAULTS: Facts = {"num_key_value_heads": 8, "vocab_size": 32000}
 _QWEN_DEFAULTS: Facts = {
@@ -222,6 +243,45 @@ FAMILIES: Mapping[str, Family] = {
         # The text_config of the multimodal models leaves out what equals the class's default.
         required=("hidden_size", "intermediate_size", "num_hidden_layers"),
         aliases={"sliding_window_pattern": ("_sliding_window_pattern",)},
+    ),
+    "deepseek_v2": Family(
+        ("DeepseekV2ForCausalLM",),
+        {"topk_method": "greedy", "first_k_dense_replace": 0},
+        _GATED,
+        (latent_attention, deepseek_experts),
+        required=_DEEPSEEK_V3.required,
+    ),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe": Family(
+        ("Glm4MoeForCausalLM",),
+        {"vocab_size": 151552, "topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
+        _GATED,
+        (_flags(qkvBias="attention_bias"), _per_head_norm, deepseek_experts),
+    ),
+    "minimax_m2": Family(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (minimax_m2,)),
+    "gpt_oss": Family(
+        ("GptOssForCausalLM",),
+        {"vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
+        _GATED,
+        (_ATTENTION_BIAS, _every_second_window, gpt_oss),
+        aliases={"num_experts_per_tok": ("experts_per_token",)},
+    ),
+    "llama4_text": Family(
+        ("Llama4ForCausalLM", "Llama4ForConditionalGeneration"),
+        {
+            "vocab_size": 202048,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size_mlp": 16384,
+            "num_experts_per_tok": 1,
+            "num_local_experts": 16,
+            "interleave_moe_layer_step": 1,
+            "no_rope_layer_interval": 4,
+            "attention_chunk_size": 8192,
+        },
+        _GATED,
+        (_ATTENTION_BIAS, llama4),
     ),
     "phi3": Family(("Phi3ForCausalLM",), {"vocab_size": 32064}, _GATED, (_window_everywhere,)),
     "olmo2": Family(("Olmo2ForCausalLM",), {"vocab_size": 50304}, _GATED | {"qkNorm": "Full"}, (_ATTENTION_BIAS,)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from precision_api.shapes import WHOLE, Split
+from precision_api.shapes import WHOLE, Split, attention_projections
 from precision_api.workload import ModelSpec
 
 
@@ -67,14 +67,21 @@ def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> i
     timed regions; a head that shares it is counted once.
     """
     dense, moe = model.num_hidden_layers - model.moe_layers, model.moe
-    attention = _divided(_attention(model), split.tensor) + model.norms_per_layer * _norm(model)
+    matrices = _attention(model) if model.latent_attention is None else _latent_share(model, split.tensor)
+    attention = _divided(matrices, split.tensor) + model.norms_per_layer * _norm(model)
     mlp = dense * _divided(_dense_mlp(model), split.tensor)
     if moe is not None:
-        experts = moe.num_experts * _mlp(model, model.expert_width)
+        experts = moe.num_experts * _expert(model)
         everywhere = _moe_mlp(model, 0)
         mlp += model.moe_layers * (_divided(experts, split.tensor * split.expert) + everywhere)
     head = _divided((model.vocab_size or 0) * model.hidden_size, split.tensor)
     return round(Fraction(layers * mlp, model.num_hidden_layers)) + layers * attention + _norm(model) + head
+
+
+def _latent_share(model: ModelSpec, parts: int) -> int:
+    """`parts` times what one GPU holds of latent attention: its projections down to the ranks are whole on each."""
+    whole, share = (sum(one.k * one.n for one in attention_projections(model, count)) for count in (1, parts))
+    return parts * (share + _attention(model) - whole)
 
 
 def _divided(weights: int, parts: int) -> int:
@@ -90,7 +97,8 @@ def training_flops_per_token(model: ModelSpec, sequence_length: int) -> int:
     """
     counted = parameters(model)
     lookup_only = 0 if model.tied_embedding else counted.embedding
-    return round(6 * (counted.active - lookup_only) + 12 * model.attention_width * _contexts(model, sequence_length))
+    core = 6 * (model.query_width + model.attention_width) * _contexts(model, sequence_length)
+    return round(6 * (counted.active - lookup_only) + core)
 
 
 def _contexts(model: ModelSpec, sequence: int) -> Fraction:
@@ -99,8 +107,16 @@ def _contexts(model: ModelSpec, sequence: int) -> Fraction:
     window = model.sliding_window
     if window is None or window.size >= sequence:
         return model.num_hidden_layers * full
-    windowed = window.size - Fraction(window.size**2, 2 * sequence)
+    windowed = (
+        _chunked(window.size, sequence) if window.chunked else window.size - Fraction(window.size**2, 2 * sequence)
+    )
     return window.windowed_layers * windowed + (model.num_hidden_layers - window.windowed_layers) * full
+
+
+def _chunked(size: int, sequence: int) -> Fraction:
+    # Mean over tokens of half the chunk that they are in; the last chunk may be shorter.
+    whole, rest = divmod(sequence, size)
+    return Fraction(whole * size * size + rest * rest, 2 * sequence)
 
 
 def _norm(model: ModelSpec) -> int:
@@ -108,10 +124,14 @@ def _norm(model: ModelSpec) -> int:
 
 
 def _attention(model: ModelSpec) -> int:
-    query, key = model.attention_width, model.kv_heads * model.head_width
-    weights = model.hidden_size * (query + 2 * key) + query * model.hidden_size
+    query, key = model.query_width, model.kv_heads * model.head_width
+    weights = sum(projection.k * projection.n for projection in attention_projections(model))
     biases = model.qkv_bias * (query + 2 * key) + model.out_bias * model.hidden_size
-    return weights + biases + {"None": 0, "PerHead": 2 * model.head_width, "Full": query + key}[model.qk_norm]
+    sinks = model.num_attention_heads if model.attention_sinks else 0
+    norms = {"None": 0, "PerHead": 2 * model.head_width, "Full": query + key}[model.qk_norm]
+    latent = model.latent_attention
+    of_ranks = (latent.query_rank or 0) + latent.key_value_rank if latent else 0
+    return weights + biases + sinks + norms + of_ranks
 
 
 def _dense_mlp(model: ModelSpec) -> int:
@@ -124,7 +144,13 @@ def _moe_mlp(model: ModelSpec, experts: int) -> int:
     if model.moe is None:
         return 0
     shared = _mlp(model, model.moe.shared_expert_intermediate_size) + model.moe.shared_expert_gate * model.hidden_size
-    return experts * _mlp(model, model.expert_width) + shared + model.hidden_size * model.moe.num_experts
+    router = (model.hidden_size + model.moe.router_bias) * model.moe.num_experts
+    return experts * _expert(model) + shared + router
+
+
+def _expert(model: ModelSpec) -> int:
+    biased = model.moe is not None and model.moe.expert_bias
+    return _mlp(model, model.expert_width) + biased * ((1 + model.gated_mlp) * model.expert_width + model.hidden_size)
 
 
 def _mlp(model: ModelSpec, inner: int) -> int:

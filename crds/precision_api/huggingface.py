@@ -15,17 +15,12 @@ from precision_api.architectures import FAMILIES, dimensions
 from precision_api.config_json import Config, Json, shown
 from precision_api.workload import MAX_CONFIG_BYTES, ModelSpec
 
-_MLA = "multi-head latent attention (MLA) has no fused QKV projection"
+_MLA = "this family has no multi-head latent attention (MLA)"
 
 REFUSED: Mapping[str, str] = {
-    "deepseek_v2": _MLA,
-    "deepseek_v3": _MLA,
-    "deepseek_v32": _MLA,
-    "kimi_k2": _MLA,
-    "minicpm3": _MLA,
-    "llama4": "its chunked attention and interleaved experts are not expressed yet",
-    "llama4_text": "its chunked attention and interleaved experts are not expressed yet",
-    "gpt_oss": "its experts and router have biases, which are not expressed yet",
+    "deepseek_v32": "its sparse attention is not expressed yet",
+    "minicpm3": "its latent attention has scales of its own, which are not expressed yet",
+    "nemotron_h": "its Mamba-2 layers are not expressed yet",
     "mamba": "it has no attention",
     "mamba2": "it has no attention",
     "jamba": "its state-space layers are not expressed yet",
@@ -42,9 +37,15 @@ UNKNOWN_FEATURES: Mapping[str, str] = {
     "add_cross_attention": "cross attention is not expressed",
     "use_bidirectional_attention": "windows that look both ways are not expressed",
     "attention_chunk_size": "chunked attention is not expressed",
-    "vision_config": "only the text model of Gemma 3 is taken out of a multimodal config",
+    "vision_config": "only the text models of Gemma 3 and Llama 4 are taken out of a multimodal config",
 }
 """Keys that, when set, mean other layers than the family's own."""
+
+OWN_FEATURES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), ("kv_lora_rank", "q_lora_rank")),
+    "llama4_text": ("attention_chunk_size",),
+}
+"""Of these, what a family has by itself."""
 
 _INSTEAD = "if its layers are those of a plain transformer, describe it with model, otherwise give its GEMMs as shapes"
 
@@ -61,7 +62,7 @@ def model_from_config(text: str) -> ModelSpec:
 
 
 def model_from_mapping(config: Json) -> ModelSpec:
-    """As `model_from_config`, from parsed JSON. Of a multimodal Gemma 3 it takes the text model."""
+    """As `model_from_config`, from parsed JSON. Of a multimodal Gemma 3 or Llama 4 it takes the text model."""
     model_type, layers = _text_model(config)
     _refuse_features(layers, model_type)
     family = FAMILIES[model_type]
@@ -86,8 +87,8 @@ def _text_model(config: Json) -> tuple[str, Json]:
     model_type, architecture = config.get("model_type"), _architecture(config)
     if model_type is None:
         model_type = next((name for name, row in FAMILIES.items() if architecture in row.architectures), None)
-    if model_type == "gemma3":
-        model_type, config = "gemma3_text", _gemma3_text(config)
+    if model_type in ("gemma3", "llama4"):
+        model_type, config = f"{model_type}_text", _nested_text(config, model_type)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         _refuse_family(config, model_type, architecture)
     known = FAMILIES[model_type].architectures
@@ -99,8 +100,8 @@ def _text_model(config: Json) -> tuple[str, Json]:
     return model_type, config
 
 
-def _gemma3_text(config: Json) -> Json:
-    nested = _object(config.get("text_config"), "text_config, where gemma3 keeps its language model,")
+def _nested_text(config: Json, model_type: str) -> Json:
+    nested = _object(config.get("text_config"), f"text_config, where {model_type} keeps its language model,")
     # Whether the head is tied is said outside.
     outside = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return {**nested, **outside}
@@ -128,13 +129,13 @@ def _refuse_family(config: Json, model_type: object, architecture: str | None) -
     reason = REFUSED.get(str(model_type)) or next(iter(features), None)
     raise ValueError(
         f"config.json: {named} is not supported{f' ({reason})' if reason else ''}; {_INSTEAD}. "
-        f"Supported: {', '.join(FAMILIES)}, and the text model of gemma3"
+        f"Supported: {', '.join(FAMILIES)}, and the text models of gemma3 and llama4"
     )
 
 
 def _refuse_features(config: Json, model_type: str) -> None:
     for key, why in UNKNOWN_FEATURES.items():
-        if config.get(key):
+        if config.get(key) and key not in OWN_FEATURES.get(model_type, ()):
             raise ValueError(
                 f"config.json: {key} is {shown(config[key])}, so this is no plain {model_type}: {why}; {_INSTEAD}"
             )

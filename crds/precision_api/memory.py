@@ -16,7 +16,7 @@ from typing import Literal
 from precision_api.flops import weights_of_one_gpu
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
-from precision_api.shapes import Split
+from precision_api.shapes import Split, attention_projections
 from precision_api.workload import ModelSpec
 
 WEIGHT_BYTES = 2
@@ -182,10 +182,15 @@ def _weights(model: ModelSpec, layers: int, split: Split, part: ModelPart) -> in
 
 def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     """Bytes for each token: the layer's input, the norm's output as an operand, queries, keys and values, attention's
-    output, and the same as an operand where that is another format."""
+    output, and the same as an operand where that is another format. Of latent attention also its ranks, before and
+    after their norms, and queries and keys put together with their rotary parts."""
     width, quantized = model.attention_width / split.tensor, _OPERAND_BYTES[recipe]
     own_copy = 0 if recipe == "bf16" else quantized * width
-    return 2 * model.hidden_size + quantized * model.hidden_size + 2 * _qkv(model, split) + 2 * width + own_copy
+    latent = model.latent_attention
+    ranks = (latent.query_rank or 0) + latent.key_value_rank if latent else 0
+    together = 2 * 2 * model.query_width / split.tensor if latent else 0
+    inputs = 2 * model.hidden_size + quantized * (model.hidden_size + ranks)
+    return inputs + 2 * _projected(model, split) + together + 2 * width + own_copy
 
 
 def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
@@ -209,7 +214,7 @@ def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe) -> float:
 
 def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
     """Bytes that one layer keeps of its matrices in the recipe's format; BF16 keeps none."""
-    qkv_and_out = model.hidden_size * (_qkv(model, split) + model.attention_width / split.tensor)
+    qkv_and_out = sum(one.k * one.n for one in attention_projections(model, split.tensor))
     per_inner = (3 if model.gated_mlp else 2) * model.hidden_size / split.tensor
     dense = model.num_hidden_layers - model.moe_layers
     inner: float = dense * model.intermediate_size
@@ -227,5 +232,6 @@ def _backward(model: ModelSpec, split: Split) -> float:
     return 2 * ((gates + 1) * model.intermediate_size / split.tensor + 2 * model.hidden_size)
 
 
-def _qkv(model: ModelSpec, split: Split) -> float:
-    return (model.num_attention_heads + 2 * model.kv_heads) * model.head_width / split.tensor
+def _projected(model: ModelSpec, split: Split) -> int:
+    """Features that attention's projections give for a token, but for the output's."""
+    return sum(one.n for one in attention_projections(model, split.tensor)[:-1])

@@ -100,17 +100,27 @@ def workload_hash(workload: Workload) -> str:
         mode="json", by_alias=True, exclude={"name", "model"}, exclude_none=True, exclude_defaults=True
     )
     if plain.model is not None:
-        content["model"] = _written_out(plain.model)
+        content["model"] = written_out(plain.model)
     if plain.shapes is not None:
         content["shapes"] = sorted((shape.m, shape.k, shape.n) for shape in plain.shapes)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _written_out(model: ModelSpec) -> dict[str, object]:
-    # Values that are left out are written as what they mean, so that they hash as if they had been given.
+def written_out(model: ModelSpec) -> dict[str, Any]:
+    """The model as JSON to be hashed: values that are left out are written as what they mean.
+
+    Fields that came later are left out where they have their default: hashes of models without them stay the same.
+    """
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     content |= {"numKeyValueHeads": model.kv_heads, "headDim": model.head_width}
     if model.moe is not None:
         content["moe"]["expertIntermediateSize"] = model.expert_width
+    for place, name in LATER_FIELDS:
+        part = content.get(place, {}) if place else content
+        if part.get(name) is False:
+            del part[name]
     return content
+
+
+LATER_FIELDS = (("", "attentionSinks"), ("moe", "routerBias"), ("moe", "expertBias"), ("slidingWindow", "chunked"))

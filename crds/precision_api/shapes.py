@@ -84,11 +84,11 @@ WHOLE = Split()
 def model_gemms(model: ModelSpec, tokens: int, split: Split = WHOLE) -> tuple[Gemm, ...]:
     """All GEMMs of one GPU for a micro batch of `tokens`: all forward ones, then dgrad, then wgrad.
 
-    Tensor parallelism divides N of qkv, the MLP's first GEMM and the head, and K of the two that lead back to the
-    residual stream; the GPUs of such a group share the tokens. Expert parallelism leaves each GPU its own tokens and
-    gives it a share of the experts, which then see the tokens of the whole group. What does not divide is refused with
-    ValueError. Left out: attention itself, the embedding's lookup, and routers and scalar gates of experts, which run
-    in high precision and are too narrow to be bound by arithmetic.
+    Tensor parallelism divides N of qkv (of the projections up from latent ranks), of the MLP's first GEMM and of the
+    head, and K of the two that lead back to the residual stream; the GPUs of such a group share the tokens. Expert
+    parallelism leaves each GPU its own tokens and gives it a share of the experts, which then see the tokens of the
+    whole group. What does not divide is refused with ValueError. Left out: attention itself, the embedding's lookup,
+    and routers and scalar gates of experts, which run in high precision and are too narrow to be bound by arithmetic.
     """
     for problem in split_problems(model, split):
         raise ValueError(problem)
@@ -179,15 +179,48 @@ def _in_passes(forward: Iterable[Gemm]) -> tuple[Gemm, ...]:
 
 def _forward(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
     hidden, layers, parts = model.hidden_size, model.num_hidden_layers, split.tensor
-    qkv = (model.num_attention_heads + 2 * model.kv_heads) * model.head_width
-    yield Gemm("qkv", "fprop", tokens, hidden, qkv // parts, layers)
-    yield Gemm("attn_out", "fprop", tokens, model.attention_width // parts, hidden, layers)
+    for projection in attention_projections(model, parts):
+        yield Gemm(projection.name, "fprop", tokens, projection.k, projection.n, layers)
     if layers > model.moe_layers:
         inner = model.intermediate_size // parts
         yield from _mlp(model, "mlp", tokens, inner, layers - model.moe_layers)
     yield from _experts(model, tokens, split)
     if model.vocab_size:
         yield Gemm("lm_head", "fprop", tokens, hidden, model.vocab_size // parts, quantized=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A linear layer of attention: `k` wide input, `n` wide output."""
+
+    name: str
+    k: int
+    n: int
+
+
+def attention_projections(model: ModelSpec, parts: int = 1) -> tuple[Projection, ...]:
+    """The linear layers of one layer's attention, as one of `parts` tensor-parallel GPUs has them.
+
+    The projections down to the ranks of latent attention are whole on every GPU, as in Megatron Core.
+    """
+    hidden, heads = model.hidden_size, model.num_attention_heads
+    out = Projection("attn_out", model.attention_width // parts, hidden)
+    latent = model.latent_attention
+    if latent is None:
+        return Projection("qkv", hidden, (heads + 2 * model.kv_heads) * model.head_width // parts), out
+    queries = model.query_width // parts
+    unrotated = model.head_width - latent.rope_head_dim
+    down_and_up = (
+        (Projection("q_down", hidden, latent.query_rank), Projection("q_up", latent.query_rank, queries))
+        if latent.query_rank
+        else (Projection("q_proj", hidden, queries),)
+    )
+    return (
+        *down_and_up,
+        Projection("kv_down", hidden, latent.key_value_rank + latent.rope_head_dim),
+        Projection("kv_up", latent.key_value_rank, heads * (unrotated + latent.value_head_dim) // parts),
+        out,
+    )
 
 
 def _mlp(model: ModelSpec, name: str, tokens: int, inner: int, count: int, groups: int = 1) -> Iterator[Gemm]:

@@ -75,6 +75,10 @@ class MoE(Document):
     )
     shared_expert_gate: StrictBool = Field(False, description="Whether the shared expert has a learned scalar gate.")
     dense_layers: LayersOrNone = Field(0, description="Layers that have one dense MLP in place of experts.")
+    router_bias: StrictBool = Field(
+        False, description="Whether the router has a number for each expert beside its matrix: a bias or a correction."
+    )
+    expert_bias: StrictBool = Field(False, description="Whether the experts' projections have biases (GPT-OSS).")
 
     @model_validator(mode="after")
     def _top_k_fits(self) -> Self:
@@ -90,6 +94,23 @@ class SlidingWindow(Document):
 
     size: Sequence = Field(description="Tokens that one token attends to, itself included.")
     windowed_layers: Layers = Field(description="Layers that have the window; the others attend to everything.")
+    chunked: StrictBool = Field(
+        False, description="Whether the sequence is cut into chunks of this size that don't see each other (Llama 4)."
+    )
+
+
+class LatentAttention(Document):
+    """Multi-head latent attention (MLA, DeepSeek-V2, arXiv 2405.04434): queries, keys and values through narrow ranks.
+
+    A head's query and key are as wide as `headDim` of the model: the part without rotary positions and `ropeHeadDim`.
+    """
+
+    query_rank: Width | None = Field(
+        None, description="Rank of the queries; left out, they are projected from the residual stream at once."
+    )
+    key_value_rank: Width = Field(description="Rank that keys and values share.")
+    rope_head_dim: HeadWidth = Field(description="Part of headDim with rotary positions; one such key for all heads.")
+    value_head_dim: HeadWidth = Field(description="Width of a head's values.")
 
 
 class ModelSpec(Document):
@@ -124,6 +145,20 @@ class ModelSpec(Document):
             "!(has(self.tiedEmbedding) && self.tiedEmbedding) || has(self.vocabSize)",
             "tiedEmbedding needs vocabSize",
         ),
+        (
+            "!has(self.latentAttention) || (has(self.headDim) && self.headDim > self.latentAttention.ropeHeadDim)",
+            "latentAttention needs headDim: a head's width without rotary positions plus latentAttention.ropeHeadDim",
+        ),
+        (
+            "!has(self.latentAttention) || !has(self.numKeyValueHeads) || "
+            "self.numKeyValueHeads == self.numAttentionHeads",
+            "latentAttention gives each query head a key and a value of its own: leave numKeyValueHeads out",
+        ),
+        (
+            "!has(self.latentAttention) || (!(has(self.qkvBias) && self.qkvBias) && "
+            "(!has(self.qkNorm) || self.qkNorm == 'None'))",
+            "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
+        ),
     )
 
     hidden_size: Width = Field(description="Width of the residual stream (H).")
@@ -147,6 +182,12 @@ class ModelSpec(Document):
         description="Whether the MLP is gated (SwiGLU, GeGLU): its first GEMM is twice as wide.",
     )
     moe: MoE | None = Field(None, description="Mixture of experts; left out, every layer has one dense MLP.")
+    latent_attention: LatentAttention | None = Field(
+        None, description="Multi-head latent attention (MLA); left out, one projection makes query, key and value."
+    )
+    attention_sinks: StrictBool = Field(
+        False, description="Whether each head has a learned sink that takes a part of its attention (GPT-OSS)."
+    )
     sliding_window: SlidingWindow | None = Field(
         None, description="Layers with windowed attention; left out, every layer attends to the whole sequence."
     )
@@ -187,9 +228,30 @@ class ModelSpec(Document):
         return self.num_key_value_heads or self.num_attention_heads
 
     @property
-    def attention_width(self) -> int:
-        """heads x headDim, which is not always hiddenSize."""
+    def query_width(self) -> int:
+        """heads x headDim, which is not always hiddenSize: what the scores sum over."""
         return self.num_attention_heads * self.head_width
+
+    @property
+    def attention_width(self) -> int:
+        """heads x width of a head's value: what attention gives to its output projection."""
+        latent = self.latent_attention
+        return self.num_attention_heads * (latent.value_head_dim if latent else self.head_width)
+
+    @property
+    def no_training_step(self) -> str | None:
+        """The field whose part no backend has in a training step yet; None where all parts are there.
+
+        The GEMMs of such a model are measured; there is no training figure.
+        """
+        window = self.sliding_window
+        parts = {
+            "moe": self.moe is not None,
+            "latentAttention": self.latent_attention is not None,
+            "attentionSinks": self.attention_sinks,
+            "slidingWindow.chunked": window is not None and window.chunked,
+        }
+        return next((name for name, there in parts.items() if there), None)
 
     @property
     def moe_layers(self) -> int:
@@ -204,7 +266,7 @@ class ModelSpec(Document):
 
 def _model_problems(model: ModelSpec) -> list[str]:
     hidden, heads, layers = model.hidden_size, model.num_attention_heads, model.num_hidden_layers
-    window = model.sliding_window
+    window, latent = model.sliding_window, model.latent_attention
     checks = (
         (
             model.head_dim is None and hidden % heads != 0,
@@ -227,6 +289,18 @@ def _model_problems(model: ModelSpec) -> list[str]:
             "slidingWindow is only known with causal attention: leave slidingWindow out or set causal to true",
         ),
         (model.tied_embedding and model.vocab_size is None, "tiedEmbedding needs vocabSize: give it"),
+        (
+            latent is not None and (model.head_dim is None or latent.rope_head_dim >= model.head_dim),
+            "latentAttention needs headDim: a head's width without rotary positions plus latentAttention.ropeHeadDim",
+        ),
+        (
+            latent is not None and model.kv_heads != heads,
+            "latentAttention gives each query head a key and a value of its own: leave numKeyValueHeads out",
+        ),
+        (
+            latent is not None and (model.qkv_bias or model.qk_norm != "None"),
+            "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
+        ),
     )
     return [message for wrong, message in checks if wrong]
 

@@ -195,10 +195,10 @@ def test_a_profile_that_cannot_be_read_is_refused(text: str, words: str) -> None
 
 
 def test_an_architecture_that_cannot_be_expressed_is_named_on_stderr() -> None:
-    result = run("--hf-config", "-", *SIZES, stdin=json.dumps({"model_type": "deepseek_v3"}))
+    result = run("--hf-config", "-", *SIZES, stdin=json.dumps({"model_type": "deepseek_v32"}))
     assert result.exit_code == 2
-    assert "deepseek_v3" in result.stderr
-    assert "MLA" in result.stderr
+    assert "deepseek_v32" in result.stderr
+    assert "sparse attention" in result.stderr
 
 
 def test_shapes_starts_without_cluster_client_or_yaml() -> None:

@@ -217,8 +217,9 @@ class TorchGemm:
         model = self._workload.model
         if variant.recipe not in PLAIN_RECIPES:
             return Failure(reason="unsupported", message=f"plain torch has no {variant.recipe}")
-        if model is not None and model.moe:
-            return Failure(reason="not_available", message="moe: plain torch has no training step with experts")
+        if model is not None and model.no_training_step:
+            message = f"{model.no_training_step}: plain torch has no training step with this; the GEMMs are measured"
+            return Failure(reason="not_available", message=message)
         wrong = [one for one in step_shape_problems(self._workload.gemms, variant.recipe) if one.severity == "error"]
         return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None
 

@@ -93,9 +93,9 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
 
 
 def _without_what_can_not_run(request: MeasurementRequest) -> MeasurementRequest:
-    """No backend trains experts yet: their GEMMs are measured, and a plan has no time for steps and loss runs."""
+    """Of a model that no backend trains yet the GEMMs are measured: a plan has no time for steps and loss runs."""
     model = resolve(request.workload).model
-    if model is None or model.moe is None:
+    if model is None or model.no_training_step is None:
         return request
     return request.model_copy(update={"training": False, "loss": None})
 

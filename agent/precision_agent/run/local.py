@@ -226,7 +226,7 @@ def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedW
 
 def _loss(asked: Asked, workload: Workload) -> LossRuns | None:
     model = resolve(workload).model
-    vocabulary = asked.training and model is not None and bool(model.vocab_size) and model.moe is None
+    vocabulary = asked.training and model is not None and bool(model.vocab_size) and not model.no_training_step
     enabled = True if asked.loss is None and asked.loss_steps is not None else asked.loss
     return loss_runs(asked.timing, vocabulary, enabled, asked.loss_steps, asked.loss_seeds)
 

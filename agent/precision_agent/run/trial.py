@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
-from precision_api.workload import ModelSpec, Workload
+from precision_api.workload import LatentAttention, ModelSpec, Workload
 
 MOST_LAYER_FLOPS = 4e9
 """Forward and backward of one layer and micro batch: about a tenth of a second on one core."""
@@ -59,6 +59,15 @@ def narrowed(model: ModelSpec) -> ModelSpec:
         "learned_positions": min(TOKENS, model.learned_positions),
         "sliding_window": None,
     }
+    if model.latent_attention is not None:
+        latent = model.latent_attention
+        changes["num_key_value_heads"] = None
+        changes["latent_attention"] = LatentAttention(
+            query_rank=HIDDEN // 2 if latent.query_rank else None,
+            key_value_rank=HIDDEN // 4,
+            rope_head_dim=HIDDEN // HEADS // 2,
+            value_head_dim=HIDDEN // HEADS,
+        )
     if model.moe is not None:
         expert = _rounded(HIDDEN * model.expert_width / model.hidden_size)
         shared = model.moe.shared_expert_intermediate_size

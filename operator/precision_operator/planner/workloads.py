@@ -6,7 +6,7 @@ import hashlib
 import json
 from functools import lru_cache
 
-from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.resolution import ResolvedWorkload, resolve, written_out
 from precision_api.workload import ModelSpec, Workload
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.predict import Target
@@ -15,10 +15,7 @@ from precision_operator.planner.quantities import Problem, Unusable, count
 
 def model_key(model: ModelSpec, sequence_length: int) -> str:
     """Sixteen hex digits over model and sequence length; equal for a preset and the model that it stands for."""
-    content = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    content |= {"numKeyValueHeads": model.kv_heads, "headDim": model.head_width, "sequenceLength": sequence_length}
-    if model.moe is not None:
-        content["moe"]["expertIntermediateSize"] = model.expert_width
+    content = written_out(model) | {"sequenceLength": sequence_length}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -38,9 +38,10 @@ def problem_of(request: MeasurementRequest) -> Problem | Failure | None:
     plain, model = workload.workload, workload.model
     if model is None:
         return None
-    if model.moe is not None:
-        told = "not_available(moe): Transformer Engine's layer has no experts; their GEMMs are measured"
-        return Failure(reason="not_available", message=told)
+    part = model.no_training_step
+    if part is not None:
+        message = f"not_available({part}): no training step of Transformer Engine's has this; the GEMMs are measured"
+        return Failure(reason="not_available", message=message)
     assert plain.micro_batch_size is not None
     assert plain.sequence_length is not None
     return Problem(

@@ -196,6 +196,9 @@ def _notes(resolved: ResolvedWorkload) -> list[str]:
         notes.append("tokens do not spread evenly over the experts: their m is rounded up")
     high = sorted({gemm.name for gemm in resolved.gemms if not gemm.quantized})
     notes += [f"{name}: stays in bf16 with every recipe" for name in high]
+    part = resolved.model.no_training_step if resolved.model else None
+    if part:
+        notes.append(f"{part}: no backend has it in a training step yet; the GEMMs are measured, training is not")
     if resolved.parameters is not None and not resolved.parameters.with_embedding:
         notes.append("no vocabSize: no lm_head; parameters and FLOPs are without embedding and head")
     if resolved.parameters is None:

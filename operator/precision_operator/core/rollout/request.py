@@ -128,7 +128,9 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
 def _loss(asked: ResolvedProfile) -> LossRuns | None:
     benchmarks, model = asked.profile.spec.benchmarks, asked.resolved.model
     loss = benchmarks.loss
-    vocabulary = benchmarks.training.enabled and model is not None and bool(model.vocab_size) and model.moe is None
+    vocabulary = (
+        benchmarks.training.enabled and model is not None and bool(model.vocab_size) and not model.no_training_step
+    )
     return loss_runs(benchmarks.preset, vocabulary, loss.enabled, loss.steps, loss.seeds)
 
 

@@ -1,0 +1,122 @@
+"""What a config.json of a mixture of experts says of its experts and attention, for the families that differ there.
+
+Each reader gives fields of a ModelSpec, camelCase. Sources: the models' own code on Hugging Face and transformers 4.57.
+Modules for multi-token prediction (`num_nextn_predict_layers`, `num_mtp_modules`) are left out: parameters, FLOPs and
+GEMMs are those of the model without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from precision_api.config_json import Config, shown
+
+Facts = dict[str, Any]
+
+
+def latent_attention(config: Config) -> Facts:
+    """MLA of DeepSeek-V2, DeepSeek-V3 and Kimi-K2: `head_dim` of a config is the rotary part alone, and not read."""
+    if config.flag("attention_bias"):
+        raise ValueError("config.json: attention_bias is true: biases of latent attention are not expressed; set false")
+    rope = config.integer("qk_rope_head_dim")
+    return {
+        "numKeyValueHeads": None,
+        "headDim": config.integer("qk_nope_head_dim") + rope,
+        "latentAttention": {
+            "queryRank": config.optional("q_lora_rank"),
+            "keyValueRank": config.integer("kv_lora_rank"),
+            "ropeHeadDim": rope,
+            "valueHeadDim": config.integer("v_head_dim"),
+        },
+    }
+
+
+def deepseek_experts(config: Config) -> Facts:
+    """Experts from layer `first_k_dense_replace` on, in every `moe_layer_freq`-th one; shared ones side by side."""
+    layers, first = config.integer("num_hidden_layers"), config.optional("first_k_dense_replace", least=0) or 0
+    every, experts = config.optional("moe_layer_freq") or 1, config.optional("n_routed_experts")
+    sparse = sum(index >= first and index % every == 0 for index in range(layers))
+    if not sparse or experts is None:
+        return {}
+    width, shared = config.integer("moe_intermediate_size"), config.optional("n_shared_experts", least=0) or 0
+    return {
+        "moe": {
+            "numExperts": experts,
+            "topK": config.integer("num_experts_per_tok"),
+            "expertIntermediateSize": width,
+            "sharedExpertIntermediateSize": shared * width,
+            "denseLayers": layers - sparse,
+            "routerBias": config.value("topk_method") == "noaux_tc",
+        }
+    }
+
+
+def gpt_oss(config: Config) -> Facts:
+    """Sinks, and biases everywhere."""
+    return {
+        "attentionSinks": True,
+        "moe": {
+            "numExperts": config.integer("num_local_experts"),
+            "topK": config.integer("num_experts_per_tok"),
+            "routerBias": True,
+            "expertBias": True,
+        },
+    }
+
+
+def minimax_m2(config: Config) -> Facts:
+    """One norm over all query heads, one over all key heads; every layer attends to everything and has experts."""
+    kinds = config.items("attn_type_list") or []
+    if any(kind != 1 for kind in kinds):
+        raise ValueError("config.json: attn_type_list names linear attention, which is not expressed yet")
+    if config.flag("use_qk_norm") and config.value("qk_norm_type") != "per_layer":
+        raise ValueError(
+            f"config.json: qk_norm_type {shown(config.value('qk_norm_type'))} is not known, only per_layer"
+        )
+    return {
+        "qkNorm": "Full" if config.flag("use_qk_norm") else "None",
+        "moe": {
+            "numExperts": config.integer("num_local_experts"),
+            "topK": config.integer("num_experts_per_tok"),
+            "routerBias": config.flag("use_routing_bias"),
+        },
+    }
+
+
+def llama4(config: Config) -> Facts:
+    """A shared expert beside the routed ones; the other layers have an MLP of `intermediate_size_mlp`.
+
+    Layers with rotary positions attend within chunks. The norms of query and key have no weights.
+    """
+    layers, step = config.integer("num_hidden_layers"), config.integer("interleave_moe_layer_step")
+    sparse = config.items("moe_layers")
+    count = len(range(step - 1, layers, step)) if sparse is None else len(sparse)
+    width = config.integer("intermediate_size")
+    moe = {
+        "numExperts": config.integer("num_local_experts"),
+        "topK": config.integer("num_experts_per_tok"),
+        "expertIntermediateSize": width,
+        "sharedExpertIntermediateSize": width,
+        "denseLayers": layers - count,
+    }
+    return {
+        "intermediateSize": config.integer("intermediate_size_mlp"),
+        "moe": moe if count else None,
+        "slidingWindow": _chunks(config, layers),
+    }
+
+
+def _chunks(config: Config, layers: int) -> Facts | None:
+    size = config.optional("attention_chunk_size")
+    kinds, rotary = config.items("layer_types"), config.items("no_rope_layers")
+    if kinds is not None:
+        known = ("full_attention", "chunked_attention")
+        for kind in kinds:
+            if kind not in known:
+                raise ValueError(f"config.json: layer_types names {shown(kind)}, which is not supported")
+        chunked = kinds.count("chunked_attention")
+    elif rotary:  # 1 where a layer has rotary positions
+        chunked = sum(bool(one) for one in rotary)
+    else:
+        chunked = layers - layers // config.integer("no_rope_layer_interval")
+    return {"size": size, "windowedLayers": chunked, "chunked": True} if size and chunked else None

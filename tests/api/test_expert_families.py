@@ -1,0 +1,266 @@
+"""Mixtures of experts and latent attention as people train them in 2026: parameters, FLOPs and GEMMs of their configs.
+
+Configs, counts and GEMM lists stand in tests/golden/models_2026.json with their sources. Totals here are those of the
+models' hubs, without modules for multi-token prediction and vision towers.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_api.flops import parameters, training_flops_per_token, weights_of_one_gpu
+from precision_api.huggingface import model_from_mapping
+from precision_api.memory import memory_of
+from precision_api.recipes import RECIPE_NAMES
+from precision_api.resolution import resolve, written_out
+from precision_api.shapes import Gemm, Split, model_gemms, split_problems
+from precision_api.workload import LatentAttention, ModelSpec, MoE, SlidingWindow, Workload
+
+Json = dict[str, Any]
+GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"
+KNOWN = ("Kimi-K2", "GPT-OSS-120B", "Qwen3-Coder-480B-A35B", "Llama-4-Scout")
+TOKENS = 384 * 160 * 128
+"""Spread evenly over the experts of each of them."""
+
+
+@cache
+def golden() -> dict[str, Json]:
+    """The models by name."""
+    return {row["name"]: row for row in json.loads(GOLDEN.read_text())["models"]}
+
+
+def read(name: str) -> ModelSpec:
+    return model_from_mapping(golden()[name]["config"])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_parameters_are_the_counted_ones_exactly(name: str) -> None:
+    counted, expected = parameters(read(name)), golden()[name]["counted"]
+    assert (counted.total, counted.active) == (expected["total"], expected["active"])
+    assert counted.active - counted.embedding == expected["active_without_input_embedding"]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_flops_are_the_published_ones_within_half_a_per_cent(name: str) -> None:
+    for row in golden()[name]["training_flops"]["checked"]:
+        ours = training_flops_per_token(read(name), row["sequence_length"])
+        assert ours == pytest.approx(row["flops_per_token"], rel=0.005)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_gemms_are_the_listed_ones_without_the_router(name: str) -> None:
+    """Routers run in high precision and are no GEMMs of ours (`model_gemms`)."""
+    ours = {
+        (gemm.name, gemm.m, gemm.k, gemm.n, gemm.count)
+        for gemm in model_gemms(read(name), TOKENS)
+        if gemm.pass_ == "fprop"
+    }
+    listed = {
+        (row["name"], rows(row["m"]), row["k"], row["n"], row["count"])
+        for row in golden()[name]["forward_gemms"]
+        if row["name"] != "router"
+    }
+    assert ours == listed
+
+
+def rows(formula: str) -> int:
+    """`T` or `T*8/384` for TOKENS tokens."""
+    _, _, factor = formula.partition("*")
+    top, _, experts = (factor or "1/1").partition("/")
+    return TOKENS * int(top) // int(experts)
+
+
+V2_LITE: Json = {
+    "model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "num_hidden_layers": 27, "vocab_size": 102400, "kv_lora_rank": 512, "q_lora_rank": None,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
+    "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+    "topk_method": "greedy",
+}  # fmt: skip
+V2 = V2_LITE | {
+    "hidden_size": 5120, "intermediate_size": 12288, "num_attention_heads": 128, "num_hidden_layers": 60,
+    "q_lora_rank": 1536, "n_routed_experts": 160, "moe_intermediate_size": 1536, "topk_method": "group_limited_greedy",
+}  # fmt: skip
+V3 = V2 | {
+    "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,
+    "vocab_size": 129280, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "topk_method": "noaux_tc", "num_nextn_predict_layers": 1,
+}  # fmt: skip
+GLM_4_5_AIR: Json = {
+    "model_type": "glm4_moe", "hidden_size": 4096, "intermediate_size": 10944, "num_attention_heads": 96,
+    "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 46, "vocab_size": 151552, "n_routed_experts": 128,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "first_k_dense_replace": 1,
+    "attention_bias": True, "use_qk_norm": False,
+}  # fmt: skip
+MINIMAX_M2: Json = {
+    "model_type": "minimax_m2", "hidden_size": 3072, "intermediate_size": 1536, "num_attention_heads": 48,
+    "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 62, "vocab_size": 200064, "num_local_experts": 256,
+    "num_experts_per_tok": 8, "use_qk_norm": True, "qk_norm_type": "per_layer", "use_routing_bias": True,
+    "attn_type_list": [1] * 62,
+}  # fmt: skip
+MAVERICK: Json = {
+    "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+    "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 48, "vocab_size": 202048,
+    "num_local_experts": 128, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("document", "total"),
+    [
+        pytest.param(V2_LITE, 15_706_484_224, id="DeepSeek-V2-Lite"),
+        pytest.param(V2, 235_741_434_880, id="DeepSeek-V2"),
+        pytest.param(V3, 671_026_419_200, id="DeepSeek-V3"),
+        pytest.param(GLM_4_5_AIR, 106_852_251_264, id="GLM-4.5-Air"),
+        pytest.param(MINIMAX_M2, 228_689_764_864, id="MiniMax-M2"),
+        pytest.param(MAVERICK, 401_583_781_376 - 871_932_416, id="Llama-4-Maverick"),
+    ],
+)
+def test_totals_are_those_of_the_hub(document: Json, total: int) -> None:
+    assert parameters(model_from_mapping(document)).total == total
+
+
+def test_a_multimodal_llama_4_is_read_as_its_text_model() -> None:
+    whole = {"model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"], "text_config": MAVERICK}
+    assert model_from_mapping(whole) == model_from_mapping(MAVERICK)
+
+
+def test_three_of_four_layers_of_llama_4_attend_within_chunks() -> None:
+    window = read("Llama-4-Scout").sliding_window
+    assert window == SlidingWindow(size=8192, windowed_layers=36, chunked=True)
+    model = read("Llama-4-Scout").model_copy(update={"sliding_window": None})
+    whole, cut = (training_flops_per_token(one, 16_384) for one in (model, read("Llama-4-Scout")))
+    assert whole - cut == 12 * 40 * 128 * 36 * (8192 - 4096)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (V3 | {"attention_bias": True}, ("attention_bias",)),
+        ({key: value for key, value in V3.items() if key != "v_head_dim"}, ("v_head_dim is missing",)),
+        (V3 | {"kv_lora_rank": 0}, ("kv_lora_rank", "not 0")),
+        (V3 | {"num_experts_per_tok": 300}, ("topK", "256 experts")),
+        (MINIMAX_M2 | {"attn_type_list": [0, 1]}, ("attn_type_list",)),
+        (MINIMAX_M2 | {"qk_norm_type": "other"}, ("qk_norm_type", '"other"')),
+        (MAVERICK | {"layer_types": ["linear_attention"] * 48}, ("linear_attention",)),
+        ({"model_type": "llama4"}, ("text_config",)),
+        (golden()["Nemotron-H-56B"]["config"], ("nemotron_h", "Mamba-2", "deepseek_v3")),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused_with_the_field(document: Json, words: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError) as error:
+        model_from_mapping(document)
+    assert str(error.value).startswith("config.json")
+    for word in words:
+        assert word in str(error.value)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelSpec:
+    """Any model with latent attention, experts, or both."""
+    heads, width = draw(st.sampled_from([1, 4, 24, 128])), draw(st.sampled_from([16, 48, 192]))
+    latent = LatentAttention(
+        query_rank=draw(st.none() | st.integers(1, 2048)),
+        key_value_rank=draw(st.integers(1, 1024)),
+        rope_head_dim=draw(st.integers(1, width - 1)),
+        value_head_dim=draw(st.integers(1, 256)),
+    )
+    is_latent, is_mixture = draw(st.sampled_from([(True, True), (True, False), (False, True)]))
+    experts, layers = draw(st.integers(2, 512)), draw(st.integers(1, 80))
+    moe = MoE(
+        num_experts=experts,
+        top_k=draw(st.integers(1, experts)),
+        expert_intermediate_size=draw(st.integers(1, 4096)),
+        shared_expert_intermediate_size=draw(st.sampled_from([0, 1408, 8192])),
+        dense_layers=draw(st.integers(0, layers - 1)),
+        router_bias=draw(st.booleans()),
+        expert_bias=draw(st.booleans()),
+    )
+    return ModelSpec(
+        hidden_size=draw(st.integers(1, 8192)),
+        intermediate_size=draw(st.integers(1, 32768)),
+        num_attention_heads=heads,
+        head_dim=width,
+        num_hidden_layers=layers,
+        vocab_size=draw(st.integers(1, 200_000)),
+        gated_mlp=draw(st.booleans()),
+        latent_attention=latent if is_latent else None,
+        attention_sinks=draw(st.booleans()),
+        moe=moe if is_mixture else None,
+    )
+
+
+@given(models())
+def test_the_gemms_of_any_such_model_and_what_is_in_none_are_its_parameters(model: ModelSpec) -> None:
+    weights = sum(gemm.k * gemm.n * gemm.count for gemm in forward(model))
+    assert weights + in_no_gemm(model) == parameters(model).total
+
+
+@given(models(), st.sampled_from([1, 64, 4096]))
+def test_flops_are_six_a_weight_that_a_token_meets_and_attentions_own(model: ModelSpec, sequence: int) -> None:
+    """The share of experts that a token meets is topK / numExperts; norms, biases and routers count as weights."""
+    share = Fraction(model.moe.top_k, model.moe.num_experts) if model.moe else Fraction(1)
+    met = sum(gemm.k * gemm.n * gemm.count * (share if gemm.groups > 1 else 1) for gemm in forward(model))
+    rest = in_no_gemm(model, model.moe.top_k if model.moe else 0) - parameters(model).embedding
+    core = model.num_hidden_layers * (model.query_width + model.attention_width) * Fraction(sequence, 2)
+    assert training_flops_per_token(model, sequence) == round(6 * (met + rest + core))
+
+
+def forward(model: ModelSpec) -> list[Gemm]:
+    return [gemm for gemm in model_gemms(model, TOKENS) if gemm.pass_ == "fprop"]
+
+
+def in_no_gemm(model: ModelSpec, experts: int | None = None) -> int:
+    """Weights of embedding, norms, sinks, routers, and of the biases of so many of a layer's experts (None: all)."""
+    layers, hidden, moe, latent = model.num_hidden_layers, model.hidden_size, model.moe, model.latent_attention
+    a_layer = 2 * hidden + (model.num_attention_heads if model.attention_sinks else 0)
+    a_layer += (latent.query_rank or 0) + latent.key_value_rank if latent else 0
+    weights = (model.vocab_size or 0) * hidden + hidden + layers * a_layer
+    if moe is not None:
+        biases = (1 + model.gated_mlp) * model.expert_width + hidden if moe.expert_bias else 0
+        router = moe.num_experts * (hidden + moe.router_bias)
+        weights += model.moe_layers * (router + biases * (moe.num_experts if experts is None else experts))
+    return weights
+
+
+@given(models(), st.sampled_from([1, 2, 8]), st.sampled_from([1, 4, 64]), st.sampled_from(RECIPE_NAMES))
+def test_the_gpus_of_a_group_hold_such_a_model_between_them(
+    model: ModelSpec, tensor: int, expert: int, recipe: Any
+) -> None:
+    split = Split(tensor, expert)
+    if split_problems(model, split):
+        return
+    one, layers = weights_of_one_gpu(model, model.num_hidden_layers, split), model.num_hidden_layers
+    whole = weights_of_one_gpu(model, layers)
+    assert whole <= one * tensor * expert + layers
+    assert one <= whole
+    memory = memory_of(model, 4096, split, recipe)
+    table = -(-(model.vocab_size or 0) * model.hidden_size // tensor)
+    assert memory.weights == 2 * (one + table)
+    assert memory.activations > 0
+
+
+def test_fields_that_came_later_leave_the_hash_of_older_models_as_it_was() -> None:
+    preset = resolve(Workload(preset="qwen3-30b-a3b")).model
+    assert preset is not None
+    written = written_out(preset)
+    assert not {"latentAttention", "attentionSinks"} & written.keys()
+    assert not {"routerBias", "expertBias"} & written["moe"].keys()
+    assert written_out(read("GPT-OSS-120B"))["moe"]["expertBias"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("Kimi-K2", "moe"), ("GPT-OSS-120B", "moe"), ("Qwen3-Coder-480B-A35B", "moe")]
+)
+def test_such_a_model_has_no_training_step_and_the_part_is_named(name: str, part: str) -> None:
+    assert read(name).no_training_step == part
+    dense = read("Kimi-K2").model_copy(update={"moe": None})
+    assert dense.no_training_step == "latentAttention"
