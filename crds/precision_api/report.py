@@ -49,6 +49,9 @@ class ReportHardware(StatusDocument):
 
     product: ShortText = Field(description="Product class, e.g. GB200.")
     gpus: int = Field(ge=0, description="Number of GPUs measured together.")
+    gpus_by: Literal["claim"] | None = Field(
+        None, description="claim: the agent got them by resource claim (DRA); absent: from the device plugin."
+    )
     pool: ShortText = Field(description="Pool of the node when it was measured.")
     nvlink_domain: ShortText | None = Field(
         None, description="NVLink domain and clique by the node's labels, a rack's as a rule; absent outside of any."

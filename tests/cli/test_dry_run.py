@@ -147,7 +147,7 @@ def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -
     assert table[0].split() == ["NODE", "DECISION", "REASON", "MESSAGE"]
     assert (table[2][-3:], table[-1]) == ("...", "2 nodes: 1 run, 1 wait")
     wide = run("-f", profile_file(tmp_path), "--nodes", fleet, "-o", "wide").stdout.splitlines()
-    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "POOL", "DUE", "DECISION", "REASON", "MESSAGE"]
+    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "BY", "POOL", "DUE", "DECISION", "REASON", "MESSAGE"]
     assert not wide[2].endswith("...")
 
 

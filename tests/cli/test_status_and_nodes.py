@@ -106,7 +106,7 @@ def test_a_table_tells_reasons_and_counts(api: Api) -> None:
     assert table.rstrip().splitlines()[-1] == "10 nodes: 8 Measured, 1 Failed, 1 Stale"
     wide = api.run("nodes", "-o", "wide").stdout.splitlines()[0]
     shown = "NAMESPACE PROFILE NODE POOL STATE BEST TOKENS/S OF MEDIAN NOTES TOKENS/J"
-    assert wide.split() == f"{shown} 95 % INTERVAL WATTS DRIVER FINISHED REPORT".split()
+    assert wide.split() == f"{shown} 95 % INTERVAL WATTS GPUS BY DRIVER FINISHED REPORT".split()
 
 
 def test_json_yaml_and_csv_hold_the_same(api: Api) -> None:

@@ -93,7 +93,7 @@ def test_each_agent_has_the_gpus_that_its_request_names_and_no_others(
         node = request["node"]["name"]
         if node == fleet["mig-off"]:
             assert pod["metadata"]["name"] not in held
-            assert "gpuUuids" not in request["node"]
+            assert "gpu_uuids" not in request["node"]
             continue
         devices = held[pod["metadata"]["name"]]
         assert {(driver, pool) for driver, pool, _ in devices} == {("gpu.nvidia.com", node)}

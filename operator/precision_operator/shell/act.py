@@ -308,7 +308,8 @@ class Actor:
             return
         report = action.report or await self._new_report(job)
         found = await self._with_detail(found, job, report)
-        status = ingest.read_status(found, job, report, action.pool, _now(), action.keeping, action.nvlink_domain)
+        place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
+        status = ingest.read_status(found, job, report, place, _now(), action.keeping)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
 

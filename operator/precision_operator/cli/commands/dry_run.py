@@ -20,7 +20,7 @@ from precision_operator.cli.failure import fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
 from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed, say
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
-from precision_operator.core.observe.nodes import NodeFacts, node_facts
+from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind, sentence
@@ -108,7 +108,7 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
     starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == uid}
     closings = {a.job.node_uid: a for a in decided.actions if isinstance(a, Close) and a.job.profile_uid == uid}
     node_states = {node_state.facts.uid: node_state for node_state in own.node_states}
-    facts = [node_facts(node, spec.pool_label, seen.slices) for node in seen.nodes.values()]
+    facts = seen.facts_of(spec.pool_label).values()
     acts = [(each, starts.get(each.uid) or closings.get(each.uid)) for each in facts]
     found = [(each, *_decided(each, node_states.get(each.uid), act, spec)) for each, act in acts]
     there = [
@@ -119,6 +119,7 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
             "message": message,
             "product": each.gpu or "",
             "gpus": each.gpus,
+            "by": each.way if each.gpus else "",
             "pool": each.pool,
             "due": _due(node_states.get(each.uid)) or "",
         }
@@ -138,7 +139,7 @@ def _gone_nodes(own: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[s
 
 def _gone(answer: NodeAnswer, node: str) -> dict[str, Any]:
     row = {"node": node, "decision": GONE, "reason": answer.reason, "message": answer.message}
-    return row | {"product": "", "gpus": 0, "pool": "", "due": ""}
+    return row | {"product": "", "gpus": 0, "by": "", "pool": "", "due": ""}
 
 
 def _decided(
@@ -247,7 +248,7 @@ def _table(found: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]
         return "There are no nodes."
     left = max(_LEAST, WIDTH - _width([{**row, "message": ""} for row in plain]))
     short = [{**row, "message": _cut(row["message"], left)} for row in plain]
-    more = [{**{key: row[key] for key in ("node", "product", "gpus", "pool", "due")}, **row} for row in found]
+    more = [{**{key: row[key] for key in ("node", "product", "gpus", "by", "pool", "due")}, **row} for row in found]
     return as_columns(more if wide else short) + "\n\n" + _counted(plain)
 
 

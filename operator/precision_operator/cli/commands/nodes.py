@@ -98,6 +98,7 @@ COLUMNS = (
     "flags",
     "stale",
     "attempt",
+    "gpusBy",
     "driver",
     "data",
     "finishedAt",
@@ -176,6 +177,7 @@ def row(report: ReportView, like: Judged | None) -> dict[str, Any]:
         "flags": list(_flags(status, reading, like)),
         "stale": reading.stale or None,
         "attempt": status.attempt.reason if status.attempt else None,
+        "gpusBy": (status.hardware.gpus_by or "plugin") if status.hardware else None,
         "driver": status.software.driver if status.software else None,
         "data": reading.data,
         "finishedAt": finished(report) or None,
@@ -234,7 +236,12 @@ def _columns(each: Mapping[str, Any], wide: bool, more: Container[str]) -> dict[
         bounds = (each["speedupLower"], each["speedupUpper"])
         interval = "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
         cells |= {"95 % interval": interval, "watts": _told(each["watts"], ",.0f")}
-        cells |= {"driver": each["driver"], "finished": each["finishedAt"], "report": each["report"]}
+        cells |= {
+            "GPUs by": each["gpusBy"],
+            "driver": each["driver"],
+            "finished": each["finishedAt"],
+            "report": each["report"],
+        }
     return cells
 
 

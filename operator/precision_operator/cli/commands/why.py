@@ -104,6 +104,8 @@ def _paragraph(answer: NodeAnswer) -> Iterator[str]:
 
 def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     """(title, words) of what led to where the node stands."""
+    if answer.way == "claim":
+        yield "GPUs", f"{answer.gpus} by resource claim (DRA)"
     if answer.blocked_by:
         yield "blocked by", ", ".join(answer.blocked_by)
     if answer.job is not None:
@@ -189,6 +191,8 @@ def row(node: str, answer: NodeAnswer) -> dict[str, Any]:
         "state": answer.kind,
         "reason": answer.reason,
         "message": answer.message,
+        "gpus": answer.gpus or None,
+        "gpusBy": answer.way,
         "blockedBy": list(answer.blocked_by),
         "job": answer.job,
         "due": {"reason": answer.due, "message": answer.due_message} if answer.due else None,

@@ -54,6 +54,16 @@ CONDITION_LIMIT = 128
 
 
 @dataclass(frozen=True)
+class Place:
+    """What the operator knows of the measured node beside what the agent says."""
+
+    pool: str
+    nvlink_domain: str | None = None
+    by_claim: bool = False
+    """Whether the agent got its GPUs by resource claim."""
+
+
+@dataclass(frozen=True)
 class NoResult:
     """Why an attempt gave no result; `disrupted` attempts do not count against the node."""
 
@@ -190,14 +200,13 @@ def read_status(
     found: Finding,
     job: JobView,
     report: ReportView,
-    pool: str,
+    place: Place | str,
     now: datetime,
     keeping: Keeping = DEFAULT_KEEPING,
-    nvlink_domain: str | None = None,
 ) -> ReportStatus:
     """The report after a summary was read: succeeded, or failed when it holds what no report can (1e300 watts)."""
     try:
-        hardware = _hardware(found, pool, nvlink_domain)
+        hardware = _hardware(found, place if isinstance(place, Place) else Place(place))
         return _succeeded_status(found, job, report, hardware, now, keeping)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -206,13 +215,14 @@ def read_status(
         return failed_status(problem, job, report, now, keeping)
 
 
-def _hardware(found: Finding, pool: str, nvlink_domain: str | None) -> ReportHardware:
+def _hardware(found: Finding, place: Place) -> ReportHardware:
     summary = found.summary
     return ReportHardware(
         product=summary.product,
         gpus=summary.gpus,
-        pool=pool[:253] or summary.product,
-        nvlink_domain=nvlink_domain,
+        gpus_by="claim" if place.by_claim else None,
+        pool=place.pool[:253] or summary.product,
+        nvlink_domain=place.nvlink_domain,
         limit_watts=_limit_watts(found.result),
         slowest_gpu=summary.slowest_gpu,
         sensor_accuracy=summary.sensor_accuracy,

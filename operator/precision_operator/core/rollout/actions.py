@@ -48,6 +48,8 @@ class Collect:
     pool: str
     keeping: Keeping = DEFAULT_KEEPING
     nvlink_domain: str | None = None
+    by_claim: bool = False
+    """Whether the agent got its GPUs by resource claim."""
     drained: bool = False
     """Whether the node takes no pods just now."""
     reason: str = "AgentFinished"

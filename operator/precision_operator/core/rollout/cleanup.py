@@ -94,7 +94,8 @@ def _of_job(
     facts = owner.nodes.get(job.node_uid)
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
-        return Collect(job, pod, report, pool, keeping, domain, _is_drained(facts, owner))
+        by_claim = pod is not None and pod.claims
+        return Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(facts, owner))
     if job.node_uid not in observed.nodes:
         return Close(job, report, "disrupted", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
     if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from precision_api import names
 from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportAttempt
-from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.nodes import Way, node_facts
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.results.outliers import Judged
@@ -75,6 +75,10 @@ class NodeAnswer:
     """None where the node has no figure of this run, or too few of its peers have one."""
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
+    gpus: int = 0
+    """GPUs that an agent can ask for."""
+    way: Way | None = None
+    """How it asks for them; None where the node is gone, is not matched, or offers none."""
 
     @property
     def kind(self) -> Kind:
@@ -122,6 +126,8 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
         blocked_by=_blockers(plan, decided, observed, node_state),
         past=_past(node_state.report),
         standing=_standing(plan, node_state),
+        gpus=node_state.facts.gpus,
+        way=node_state.facts.way if node_state.facts.gpus else None,
     )
 
 
