@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from precision_operator.core.observe.quantities import quantity
@@ -109,7 +110,7 @@ def slice_view(raw: Mapping[str, Any]) -> SliceView | None:
         generation=_count(pool.get("generation"), 0),
         slices=_count(pool.get("resourceSliceCount"), 1),
         gpus=tuple(_gpu(name, body) for name, kind, body in read if kind == "gpu"),
-        others=tuple(name for name, kind, _ in read if kind != "gpu"),
+        others=_once(tuple(name for name, kind, _ in read if kind != "gpu")),
         partitions=sum(kind == "mig" and not body.get("consumesCounters") for _, kind, body in read),
         passed_through=sum(kind == "vfio" for _, kind, _ in read),
     )
@@ -187,6 +188,12 @@ def _text(attributes: Mapping[str, Any], name: str) -> str | None:
     value = _mapping(attributes.get(name))
     found = value.get("string") or value.get("version")
     return str(found) if found else None
+
+
+@lru_cache(maxsize=4096)
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for the same names: the nodes of a fleet have the same MIG slices."""
+    return names
 
 
 def _interned(text: str | None) -> str | None:
