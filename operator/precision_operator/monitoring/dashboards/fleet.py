@@ -116,8 +116,29 @@ def _counts() -> tuple[Panel, ...]:
     )
 
 
-def _nodes() -> tuple[Panel, ...]:
+def _slowest() -> Panel:
     relative = one("precision_node_relative_performance_ratio")
+    return Panel(
+        "table",
+        "The 20 slowest nodes of their pools",
+        "What the operator judges by: the node's rate, at its slowest GPU, over the median of its kind, in its "
+        "best recipe. Equal nodes differ by 1 to 2 %.",
+        "percent",
+        NO_RESULT,
+        (Query(f"bottomk (20, min by (cluster, node, pool) ({relative}))", "Of the median"),),
+        width=8,
+        height=9,
+        columns=(
+            TableColumn("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
+            TableColumn("node", "Node", link=NODE_UID),
+            TableColumn("pool", "Pool"),
+            TableColumn("cluster", "Cluster"),
+        ),
+        level="node",
+    )
+
+
+def _nodes() -> tuple[Panel, ...]:
     return (
         Panel(
             "table",
@@ -158,48 +179,31 @@ def _nodes() -> tuple[Panel, ...]:
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
         ),
-        Panel(
-            "table",
-            "The 20 slowest nodes of their pools",
-            "What the operator judges by: the node's rate, at its slowest GPU, over the median of its kind, in its "
-            "best recipe. Equal nodes differ by 1 to 2 %.",
-            "percent",
-            NO_RESULT,
-            (Query(f"bottomk (20, min by (cluster, node, pool) ({relative}))", "Of the median"),),
-            width=8,
-            height=9,
-            columns=(
-                TableColumn("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
-                TableColumn("node", "Node", link=NODE_UID),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
-            ),
-            level="node",
-        ),
+        _slowest(),
+    )
+
+
+def _degradation() -> Panel:
+    return Panel(
+        "timeseries",
+        "Pool's median rate, behind its best of seven days",
+        "How far the median training rate of each pool is behind its best median of the last seven days. A step "
+        "up of a whole pool is a change that all its nodes share: a driver, a firmware, a clock limit. From 3 % "
+        "on the pool counts as degraded.",
+        "percent",
+        "no pool has been measured for long enough",
+        (Query(f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND),),
+        width=12,
+        height=9,
+        steps=(Step(None, "green"), Step(0.03, "red")),
+        minimum=0,
     )
 
 
 def _pools() -> tuple[Panel, ...]:
     speedup = recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE)
     return (
-        Panel(
-            "timeseries",
-            "Pool's median rate, behind its best of seven days",
-            "How far the median training rate of each pool is behind its best median of the last seven days. A step "
-            "up of a whole pool is a change that all its nodes share: a driver, a firmware, a clock limit. From 3 % "
-            "on the pool counts as degraded.",
-            "percent",
-            "no pool has been measured for long enough",
-            (
-                Query(
-                    f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND
-                ),
-            ),
-            width=12,
-            height=9,
-            steps=(Step(None, "green"), Step(0.03, "red")),
-            minimum=0,
-        ),
+        _degradation(),
         Panel(
             "timeseries",
             "Training speedup over the baseline, by pool and recipe",

@@ -78,41 +78,45 @@ def _now() -> tuple[Panel, ...]:
     )
 
 
-def _recipes() -> tuple[Panel, ...]:
+def _recipe_table() -> Panel:
     by = "max by (recipe)"
     rate = f"{by} ({one('precision_node_training_tokens_per_second', ONE_NODE)})"
     speedup = [
         f"{by} ({one(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
     ]
-    return (
-        Panel(
-            "table",
-            "All recipes against the pool's median",
-            "Training rate of the whole node, and against its pool's median; the speedup over the baseline with its "
-            "95 % interval; tokens per joule where power is valid.",
-            "tokens_per_second",
-            NO_RESULT,
-            (
-                Query(rate, "Tokens/s"),
-                Query(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median"),
-                Query(speedup[0], "Speedup"),
-                Query(speedup[1], "at least"),
-                Query(speedup[2], "at most"),
-                Query(f"{by} ({one('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J"),
-            ),
-            width=24,
-            height=8,
-            columns=(
-                TableColumn("recipe", "Recipe", sort="asc"),
-                TableColumn("value 1", "Tokens/s", unit="tokens_per_second"),
-                TableColumn("value 2", "Of the pool's median", unit="percent", steps=BELOW_MEDIAN),
-                TableColumn("value 3", "Speedup", unit="speedup"),
-                TableColumn("value 4", "at least", unit="speedup"),
-                TableColumn("value 5", "at most", unit="speedup"),
-                TableColumn("value 6", "Tokens/J", unit="tokens_per_joule"),
-            ),
-            level="node",
+    return Panel(
+        "table",
+        "All recipes against the pool's median",
+        "Training rate of the whole node, and against its pool's median; the speedup over the baseline with its "
+        "95 % interval; tokens per joule where power is valid.",
+        "tokens_per_second",
+        NO_RESULT,
+        (
+            Query(rate, "Tokens/s"),
+            Query(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median"),
+            Query(speedup[0], "Speedup"),
+            Query(speedup[1], "at least"),
+            Query(speedup[2], "at most"),
+            Query(f"{by} ({one('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J"),
         ),
+        width=24,
+        height=8,
+        columns=(
+            TableColumn("recipe", "Recipe", sort="asc"),
+            TableColumn("value 1", "Tokens/s", unit="tokens_per_second"),
+            TableColumn("value 2", "Of the pool's median", unit="percent", steps=BELOW_MEDIAN),
+            TableColumn("value 3", "Speedup", unit="speedup"),
+            TableColumn("value 4", "at least", unit="speedup"),
+            TableColumn("value 5", "at most", unit="speedup"),
+            TableColumn("value 6", "Tokens/J", unit="tokens_per_joule"),
+        ),
+        level="node",
+    )
+
+
+def _recipes() -> tuple[Panel, ...]:
+    return (
+        _recipe_table(),
         Panel(
             "bars",
             "Rate over the pool's median, by recipe",
@@ -199,6 +203,39 @@ def _faults() -> tuple[Panel, ...]:
     )
 
 
+def _measured_on() -> Panel:
+    return Panel(
+        "table",
+        "Measured on and with",
+        "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
+        "count",
+        NO_RESULT,
+        (
+            Query(
+                "max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
+                f"data, backend) ({one('precision_node_info', ONE_NODE)})"
+            ),
+        ),
+        width=24,
+        height=6,
+        columns=(
+            TableColumn("cluster", "Cluster"),
+            TableColumn("profile", "Profile"),
+            TableColumn("workload", "Workload"),
+            TableColumn("pool", "Pool"),
+            TableColumn("gpu_product", "GPU"),
+            TableColumn("gpus", "GPUs"),
+            TableColumn("nvlink_domain", "NVLink domain"),
+            TableColumn("driver", "Driver"),
+            TableColumn("cuda", "CUDA"),
+            TableColumn("te", "Transformer Engine"),
+            TableColumn("data", "Data"),
+            TableColumn("backend", "Backend"),
+        ),
+        level="node",
+    )
+
+
 def _history() -> tuple[Panel, ...]:
     return (
         Panel(
@@ -229,36 +266,7 @@ def _history() -> tuple[Panel, ...]:
             empty="the node's power readings are not valid",
             level="node",
         ),
-        Panel(
-            "table",
-            "Measured on and with",
-            "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
-            "count",
-            NO_RESULT,
-            (
-                Query(
-                    "max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
-                    f"data, backend) ({one('precision_node_info', ONE_NODE)})"
-                ),
-            ),
-            width=24,
-            height=6,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("profile", "Profile"),
-                TableColumn("workload", "Workload"),
-                TableColumn("pool", "Pool"),
-                TableColumn("gpu_product", "GPU"),
-                TableColumn("gpus", "GPUs"),
-                TableColumn("nvlink_domain", "NVLink domain"),
-                TableColumn("driver", "Driver"),
-                TableColumn("cuda", "CUDA"),
-                TableColumn("te", "Transformer Engine"),
-                TableColumn("data", "Data"),
-                TableColumn("backend", "Backend"),
-            ),
-            level="node",
-        ),
+        _measured_on(),
     )
 
 

@@ -117,37 +117,41 @@ def _money_and_energy() -> tuple[Panel, ...]:
     )
 
 
-def _pools() -> tuple[Panel, ...]:
+def _pool_table() -> Panel:
     share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
+    return Panel(
+        "table",
+        "Pools in the plans",
+        "GPUs that a plan could use, the most that it uses at one time, their share, and the slow and throttled "
+        "nodes, which a synchronous job would wait for.",
+        "count",
+        NO_PLAN,
+        (
+            Query(_of_pool("gpus"), "GPUs"),
+            Query(_of_pool("peak_gpus"), "In use at most"),
+            Query(share, "Share"),
+            Query(_of_pool("slow_nodes"), "Slow nodes"),
+        ),
+        width=12,
+        columns=(
+            TableColumn("cluster", "Cluster"),
+            TableColumn("plan_namespace", "Namespace"),
+            TableColumn("plan", "Plan", sort="asc"),
+            TableColumn("pool", "Pool"),
+            TableColumn("value 1", "GPUs", unit="count"),
+            TableColumn("value 2", "In use at most", unit="count"),
+            TableColumn("value 3", "Share", unit="percent"),
+            TableColumn("value 4", "Slow nodes", unit="nodes"),
+        ),
+        empty=NONE_HERE,
+    )
+
+
+def _pools() -> tuple[Panel, ...]:
     jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({one('precision_plan_jobs', ANY)})"
     deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)}) > 0"
     return (
-        Panel(
-            "table",
-            "Pools in the plans",
-            "GPUs that a plan could use, the most that it uses at one time, their share, and the slow and throttled "
-            "nodes, which a synchronous job would wait for.",
-            "count",
-            NO_PLAN,
-            (
-                Query(_of_pool("gpus"), "GPUs"),
-                Query(_of_pool("peak_gpus"), "In use at most"),
-                Query(share, "Share"),
-                Query(_of_pool("slow_nodes"), "Slow nodes"),
-            ),
-            width=12,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("plan_namespace", "Namespace"),
-                TableColumn("plan", "Plan", sort="asc"),
-                TableColumn("pool", "Pool"),
-                TableColumn("value 1", "GPUs", unit="count"),
-                TableColumn("value 2", "In use at most", unit="count"),
-                TableColumn("value 3", "Share", unit="percent"),
-                TableColumn("value 4", "Slow nodes", unit="nodes"),
-            ),
-            empty=NONE_HERE,
-        ),
+        _pool_table(),
         Panel(
             "table",
             "Jobs by pool and recipe",

@@ -96,8 +96,62 @@ def _now() -> tuple[Panel, ...]:
     )
 
 
-def _energy() -> tuple[Panel, ...]:
+def _driver_table() -> Panel:
+    return Panel(
+        "table",
+        "Tokens per joule of each driver",
+        "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
+        "tokens_per_joule",
+        "no driver has 5 nodes with valid power",
+        (
+            Query(
+                "max by (cluster, pool, recipe, driver, power_scope) "
+                f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
+                "Tokens/J",
+            ),
+        ),
+        width=12,
+        height=9,
+        columns=(
+            TableColumn("pool", "Pool", sort="asc"),
+            TableColumn("recipe", "Recipe"),
+            TableColumn("driver", "Driver"),
+            TableColumn("cluster", "Cluster"),
+            TableColumn("power_scope", "Power of"),
+            TableColumn("value 1", "Tokens/J", unit="tokens_per_joule"),
+        ),
+    )
+
+
+def _driver_comparison() -> Panel:
     ratio = recorded("pool_driver_energy_ratio", CHOSEN_RECIPE)
+    return Panel(
+        "table",
+        "New driver against the best older one, in tokens per joule",
+        "Below 97 % the alert PrecisionEnergyRegression fires.",
+        "percent",
+        "no pool has had two drivers in 14 days",
+        (Query(f"bottomk (20, min by (cluster, pool, recipe, driver) ({ratio}))", "Of the older driver"),),
+        width=12,
+        height=9,
+        columns=(
+            TableColumn("pool", "Pool"),
+            TableColumn("recipe", "Recipe"),
+            TableColumn("driver", "New driver"),
+            TableColumn("cluster", "Cluster"),
+            TableColumn(
+                "value 1",
+                "Of the older driver",
+                unit="percent",
+                steps=(Step(None, "red"), Step(0.97, "yellow"), Step(0.99, "green")),
+                sort="asc",
+            ),
+        ),
+        empty="no pool has changed its driver in 14 days",
+    )
+
+
+def _energy() -> tuple[Panel, ...]:
     return (
         _series(
             "Tokens per joule",
@@ -113,54 +167,8 @@ def _energy() -> tuple[Panel, ...]:
             PER_MEGAWATT,
             NO_POWER,
         ),
-        Panel(
-            "table",
-            "Tokens per joule of each driver",
-            "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
-            "tokens_per_joule",
-            "no driver has 5 nodes with valid power",
-            (
-                Query(
-                    "max by (cluster, pool, recipe, driver, power_scope) "
-                    f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
-                    "Tokens/J",
-                ),
-            ),
-            width=12,
-            height=9,
-            columns=(
-                TableColumn("pool", "Pool", sort="asc"),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("driver", "Driver"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn("power_scope", "Power of"),
-                TableColumn("value 1", "Tokens/J", unit="tokens_per_joule"),
-            ),
-        ),
-        Panel(
-            "table",
-            "New driver against the best older one, in tokens per joule",
-            "Below 97 % the alert PrecisionEnergyRegression fires.",
-            "percent",
-            "no pool has had two drivers in 14 days",
-            (Query(f"bottomk (20, min by (cluster, pool, recipe, driver) ({ratio}))", "Of the older driver"),),
-            width=12,
-            height=9,
-            columns=(
-                TableColumn("pool", "Pool"),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("driver", "New driver"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn(
-                    "value 1",
-                    "Of the older driver",
-                    unit="percent",
-                    steps=(Step(None, "red"), Step(0.97, "yellow"), Step(0.99, "green")),
-                    sort="asc",
-                ),
-            ),
-            empty="no pool has changed its driver in 14 days",
-        ),
+        _driver_table(),
+        _driver_comparison(),
     )
 
 

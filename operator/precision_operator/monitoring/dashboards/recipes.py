@@ -28,14 +28,39 @@ def _bar(expr: str) -> str:
     return f'label_join({expr}, "bar", " ", "recipe", "pool", "profile", "cluster")'
 
 
+BY_RECIPE = f"max by ({PROFILE}, pool, recipe)"
+AUTOCAST, PREQUANTIZED = (
+    f"{BY_RECIPE} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE, mode)})"
+    for mode in ('mode="autocast"', 'mode="prequantized"')
+)
+
+
+def _from_gemms_to_training() -> Panel:
+    training = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
+    return Panel(
+        "table",
+        "From the matrix multiplication to training",
+        "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
+        "speedup",
+        NO_RESULT,
+        (Query(PREQUANTIZED, "Prequantized"), Query(AUTOCAST, "Autocast"), Query(training, "Training")),
+        width=12,
+        height=9,
+        columns=(
+            TableColumn("pool", "Pool", sort="asc"),
+            TableColumn("recipe", "Recipe"),
+            TableColumn("profile", "Profile"),
+            TableColumn("profile_namespace", "Namespace"),
+            TableColumn("cluster", "Cluster"),
+            TableColumn("value 1", "Prequantized", unit="speedup"),
+            TableColumn("value 2", "Autocast", unit="speedup"),
+            TableColumn("value 3", "Training", unit="speedup"),
+        ),
+    )
+
+
 def _gemms() -> tuple[Panel, ...]:
-    by = f"max by ({PROFILE}, pool, recipe)"
-    modes = [
-        f"{by} ({recorded('pool_gemm_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE, mode)})"
-        for mode in ('mode="autocast"', 'mode="prequantized"')
-    ]
-    tax = f"{by} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
-    training = f"{by} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
+    tax = f"{BY_RECIPE} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
     return (
         Panel(
             "bars",
@@ -45,8 +70,8 @@ def _gemms() -> tuple[Panel, ...]:
             "speedup",
             NO_RESULT,
             (
-                Query(_bar(modes[0]), "autocast"),
-                Query(_bar(modes[1]), "prequantized"),
+                Query(_bar(AUTOCAST), "autocast"),
+                Query(_bar(PREQUANTIZED), "prequantized"),
             ),
             width=16,
             height=12,
@@ -63,26 +88,7 @@ def _gemms() -> tuple[Panel, ...]:
             height=12,
             bar="bar",
         ),
-        Panel(
-            "table",
-            "From the matrix multiplication to training",
-            "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
-            "speedup",
-            NO_RESULT,
-            (Query(modes[1], "Prequantized"), Query(modes[0], "Autocast"), Query(training, "Training")),
-            width=12,
-            height=9,
-            columns=(
-                TableColumn("pool", "Pool", sort="asc"),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("profile", "Profile"),
-                TableColumn("profile_namespace", "Namespace"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn("value 1", "Prequantized", unit="speedup"),
-                TableColumn("value 2", "Autocast", unit="speedup"),
-                TableColumn("value 3", "Training", unit="speedup"),
-            ),
-        ),
+        _from_gemms_to_training(),
         Panel(
             "timeseries",
             "Quantisation tax over time",
