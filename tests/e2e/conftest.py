@@ -16,6 +16,7 @@ from tests.support.history import History
 from tests.support.loss import Loss, lose_a_node
 from tests.support.refusing import PLACES
 from tests.support.site import Scene, Site
+from tests.support.tenant import TENANT
 
 NAMESPACE = "e2e"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
@@ -44,7 +45,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("audit")
     settings = LabSettings(agent_seconds=0.3, apiserver_flags=audit_flags(folder))
     with start_lab(settings=settings) as lab:
-        installed = install(lab, watch=(NAMESPACE, *PLACES), start=False)
+        installed = install(lab, watch=(NAMESPACE, *PLACES, TENANT), start=False)
         lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)
         operator = installed.programs["operator"]
         operator = replace(operator, argv=(*operator.argv, *ARGUMENTS))

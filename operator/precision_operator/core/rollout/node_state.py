@@ -106,7 +106,10 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
     if profile.spec is None:
         return ProfilePlan(profile, asked)
     facts = observed.facts_of(profile.spec.pool_label)
-    matched = sorted((f for f in facts.values() if matches(profile.spec.target, f)), key=lambda f: f.name)
+    target = profile.spec.target
+    named = frozenset(target.node_names)  # of as many names as a target may have, each node would be compared with all
+    meant = (f for f in facts.values() if not named or f.name in named)
+    matched = sorted((f for f in meant if matches(target, f)), key=lambda f: f.name)
     found = _Found(
         jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
         pods={pod.job_uid: pod for pod in observed.pods},

@@ -1,0 +1,107 @@
+"""What one tenant's fleet costs another: the same event of a small profile, alone and beside a large neighbour.
+
+    python -m benchmarks.tenants [--reports 10000] [--huge 20]
+
+A small tenant has a profile over twenty nodes. Its event (a report that has changed) is taken in by the operator's own
+loop on an API server in memory, and the time until the pass has written its status is measured: alone, and beside a
+tenant with a report for each of 10,000 nodes and profiles as long as their definition allows. Both worlds have the same
+nodes. Each runs in a process of its own; of nine passes the median counts. Seconds are wall seconds; the ratio is what
+counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from statistics import median
+from typing import Any
+
+from benchmarks.exporter import peak_mib
+from benchmarks.reconcile import Server, apart, fleet, profile, report
+from precision_operator.cluster import paths
+from precision_operator.shell.act import Actor
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
+from precision_operator.shell.telemetry import Telemetry
+from tests.support.world import SETTINGS
+
+SMALL, LARGE = "small", "large"
+OWN_NODES = 20
+PASSES = 9
+LONG_NAMES = [f"{'n' * 240}-{i}" for i in range(1024)]
+"""As many names as `spec.target.nodeNames` takes, nearly as long as they may be."""
+
+
+def put(server: Server, cache: Cache, namespace: str, name: str, **spec: Any) -> None:
+    """A profile, in the API server and in the cache."""
+    raw = profile(name, {"suspend": True} | spec)
+    raw["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+    path = f"{paths.profiles(namespace)}/{name}"
+    server._store(path, raw)
+    cache.put("profiles", server.objects[path])
+
+
+def put_report(cache: Cache, namespace: str, node: dict[str, Any], owner: str, index: int, version: int) -> None:
+    """A node's report, in the cache."""
+    raw = report(node["metadata"], owner, index, version)
+    raw["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{owner}-{index}"}
+    raw["metadata"]["ownerReferences"][0]["uid"] = f"uid-{namespace}-{owner}"
+    cache.put("reports", raw)
+
+
+async def _measured(count: int, reports: int, huge: int) -> tuple[float, float]:
+    """Wall seconds from an event of the small tenant to its status, and the process's peak in MiB."""
+    cache, server = Cache(), Server()
+    nodes = list(fleet(count))
+    for node in nodes:
+        cache.put("nodes", node)
+    names = [node["metadata"]["name"] for node in nodes[:OWN_NODES]]
+    put(server, cache, SMALL, "own", target={"nodeNames": names})
+    for index in range(OWN_NODES):
+        put_report(cache, SMALL, nodes[index], "own", index, 100)
+    if reports:
+        put(server, cache, LARGE, "nightly")
+    for index in range(reports):
+        put_report(cache, LARGE, nodes[index], "nightly", index, 100)
+    for number in range(huge):
+        put(server, cache, LARGE, f"huge-{number}", target={"nodeNames": LONG_NAMES})
+    cluster: Any = server
+    gatherer = Gatherer(cluster, cache, SETTINGS, [SMALL, LARGE])
+    reconciler = Reconciler(cache, gatherer, Actor(cluster, cache), Telemetry())
+    await reconciler.once()
+    spare_collections()
+    taken = []
+    for version in range(1000, 1000 + PASSES):
+        await asyncio.sleep(STATUS_SECONDS + 0.01)  # two statuses of a profile are so far apart
+        put_report(cache, SMALL, nodes[version % OWN_NODES], "own", version % OWN_NODES, version)
+        began = time.perf_counter()
+        await reconciler.once()
+        taken.append(time.perf_counter() - began)
+    return median(taken), peak_mib()
+
+
+def measured(count: int, reports: int, huge: int) -> tuple[float, float]:
+    """As `_measured`, to be run in a process of its own."""
+    return asyncio.run(_measured(count, reports, huge))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reports", type=int, default=10_000, help="of the large tenant, and nodes: %(default)s")
+    parser.add_argument("--huge", type=int, default=20, help="profiles of the largest size: %(default)s")
+    options = parser.parse_args()
+    rows = {
+        "alone": apart(measured, options.reports, 0, 0),
+        f"beside {options.reports} reports": apart(measured, options.reports, options.reports, 0),
+        f"and {options.huge} huge profiles": apart(measured, options.reports, options.reports, options.huge),
+    }
+    alone, _ = rows["alone"]
+    print(f"{'THE SMALL TENANT':<28}{'EVENT TO STATUS':>18}{'RATIO':>8}{'PEAK MIB':>10}")
+    for name, (seconds, peak) in rows.items():
+        print(f"{name:<28}{seconds:>16.3f} s{seconds / alone:>8.2f}{peak:>10.0f}")
+
+
+if __name__ == "__main__":
+    main()

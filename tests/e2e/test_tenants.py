@@ -1,0 +1,243 @@
+"""Two tenants on one control plane: nothing that one writes, loses or is denied changes anything for the other.
+
+The other tenant's namespace has the chart's rights like ours. What it writes are limits, suspensions, objects as large
+as the API server takes, and Jobs, pods and reports that bear our labels. Then its rights are taken, and it is deleted.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_api import names
+from precision_lab.builds.binaries import binaries
+from precision_lab.lab import KubectlError, Lab
+from precision_operator.cluster import paths
+from tests.monitoring.cases import Case, world
+from tests.monitoring.replay import PROMTOOLS, check
+from tests.support.eventually import eventually
+from tests.support.history import most_agents
+from tests.support.lagging_proxy import Trouble, lagging_proxy
+from tests.support.site import Profile, Scene, Site, profile_manifest, specs
+from tests.support.tenant import TENANT
+
+pytestmark = pytest.mark.cluster
+
+NODES, LIMIT = 6, 3
+HUGE_LABELS = {f"tenant.example/{'k' * 50}{i:04d}": "v" * 60 for i in range(4600)}
+"""With what the server keeps of who wrote them, they fill most of a megabyte and a half."""
+RIGHTS = "role,rolebinding,serviceaccount,networkpolicy"
+WATCHED = ("precisionprofiles", "nodeprecisionreports", "jobs", "pods", "capacityplans")
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """The other tenant's namespace."""
+
+    site: Site
+
+    @property
+    def lab(self) -> Lab:
+        return self.site.lab
+
+    def post(self, collection: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        status, answer = self.site.api.call("POST", collection, dict(body))
+        assert status == 201, answer
+        return answer
+
+    def profile(self, name: str, labels: Mapping[str, str] | None = None, **spec: Any) -> Profile:
+        body = profile_manifest(TENANT, name, **spec)
+        body["metadata"]["labels"] = dict(labels or {})
+        uid = self.post(paths.profiles(TENANT), body)["metadata"]["uid"]
+        return Profile(replace(self.site, namespace=TENANT), name, uid)
+
+    def empty(self) -> None:
+        for kind in ("pp", "npr", "jobs", "pods"):
+            self.lab.kubectl("delete", kind, "--all", "-n", TENANT, "--wait=false")
+
+    def rights(self) -> list[dict[str, Any]]:
+        """What the chart has put there, to be applied again."""
+        items = self.lab.get(RIGHTS, "-n", TENANT)["items"]
+        fresh = [item for item in items if item["metadata"]["name"] != "default"]
+        kept = ("name", "namespace", "labels", "annotations")
+        return [item | {"metadata": {k: v for k, v in item["metadata"].items() if k in kept}} for item in fresh]
+
+
+@pytest.fixture(scope="module")
+def neighbour(site: Site) -> Iterator[Neighbour]:
+    found = Neighbour(site)
+    yield found
+    found.empty()
+
+
+def limits_everywhere(neighbour: Neighbour, mark: Mapping[str, str]) -> None:
+    """Limits that would leave nobody a place, budgets that no node keeps, and suspended profiles with all of them."""
+    product = "nvidia.com/gpu.product"
+    products = ("NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-H100-80GB-HBM3")
+    rollout = {
+        "perTopology": [{"key": product, "max": 1}, {"key": "kubernetes.io/hostname", "max": 1}],
+        "powerBudgetWatts": 20_000,
+        "pools": [{"name": name, "maxConcurrent": 1, "powerBudgetWatts": 1} for name in products],
+        "rampSeconds": 86_400,
+    }
+    neighbour.profile("suspended", suspend=True, target={"nodeSelector": dict(mark)}, rollout=rollout)
+    neighbour.profile("never", target={"nodeSelector": dict(mark)}, rollout=rollout | {"powerBudgetWatts": 1})
+
+
+def huge(neighbour: Neighbour) -> None:
+    """Objects as large as the API server takes, and a spec as long as the definition allows."""
+    long_names = [f"{'n' * 200}-{i}" for i in range(1024)]
+    for number in range(4):
+        neighbour.profile(f"huge-{number}", HUGE_LABELS, suspend=True, target={"nodeNames": long_names})
+
+
+def tricks(neighbour: Neighbour, ours: Profile, nodes: Mapping[str, str]) -> list[str]:
+    """Jobs, pods and reports in the other namespace that bear our profile's labels, and its ownership."""
+    made = []
+    for number, (node, uid) in enumerate(nodes.items()):
+        labels = {
+            names.LABEL_APP: names.AGENT_APP,
+            names.LABEL_MANAGED_BY: names.MANAGED_BY,
+            names.LABEL_PROFILE_UID: ours.uid,
+            names.LABEL_NODE_UID: uid,
+            names.LABEL_RUN: "r1",
+            names.LABEL_ATTEMPT: "1",
+        }
+        notes = {names.ANNOTATION_PROFILE: ours.name, names.ANNOTATION_NODE: node}
+        meta = {"name": f"forged-{number}", "namespace": TENANT, "labels": labels, "annotations": notes}
+        container = {"name": names.AGENT_CONTAINER, "image": "registry.example.com/none"}
+        template = {"metadata": {"labels": labels, "annotations": notes}}
+        pod = {"restartPolicy": "Never", "containers": [container]}
+        job = {"suspend": True, "template": template | {"spec": pod}}
+        neighbour.post(paths.jobs(TENANT), {"metadata": meta, "spec": job})
+        mine = {**labels, "batch.kubernetes.io/job-name": f"forged-{number}"}
+        waits = pod | {"nodeSelector": {"nowhere": "at-all"}}
+        neighbour.post(paths.pods(TENANT), {"metadata": meta | {"labels": mine}, "spec": waits})
+        owner = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND, "name": ours.name, "uid": ours.uid}
+        report = {"profile": ours.name, "nodeName": node, "nodeUID": uid}
+        body = {"apiVersion": names.API_VERSION, "kind": "NodePrecisionReport", "spec": report}
+        neighbour.post(paths.reports(TENANT), body | {"metadata": meta | {"ownerReferences": [owner]}})
+        made.append(f"forged-{number}")
+    return made
+
+
+def told(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without its times."""
+    conditions = {row["type"]: (row["status"], row["reason"], row.get("message")) for row in status["conditions"]}
+    return {"phase": status["phase"], "nodes": status["nodes"], "progress": status["progress"], **conditions}
+
+
+def test_limits_huge_objects_and_forged_ones_of_one_tenant_change_neither_starts_nor_status_of_the_other(
+    scene: Scene, neighbour: Neighbour
+) -> None:
+    added = scene.add_nodes(*specs(NODES))
+    alone = scene.apply("alone", rollout={"maxConcurrent": LIMIT})
+    expected = told(alone.completes())
+    alone.delete()
+    limits_everywhere(neighbour, scene.manifest()["spec"]["target"]["nodeSelector"])
+    huge(neighbour)
+    beside = scene.apply("beside", suspend=True, rollout={"maxConcurrent": LIMIT})
+    uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in scene.nodes()}
+    forged = tricks(neighbour, beside, {name: uids[name] for name in added})
+    scene.site.operator_has_looked()
+    beside.patch(suspend=False)
+    eventually(lambda: beside.counts().get("succeeded") == NODES)
+    assert told(beside.completes()) == expected
+    assert len(beside.reports()) == NODES
+    assert most_agents(beside.history()) == LIMIT
+    there = {job["metadata"]["name"] for job in scene.site.get(paths.jobs(TENANT))["items"]}
+    assert set(forged) <= there, "what is nobody's is left alone"
+    neighbour.empty()
+
+
+@pytest.fixture(scope="module")
+def short_watches(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The operator, whose watches of the other namespace live for a second: rights are asked for when one begins."""
+    troubles = [Trouble("cut", "WATCH", 1, f"namespaces/{TENANT}/{plural}") for plural in WATCHED]
+    operator = site.operator
+    with lagging_proxy(operator.kubeconfig, troubles=troubles) as road:
+        path = tmp_path_factory.mktemp("road") / "kubeconfig"
+        with site.operated_by(replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, path))):
+            yield
+
+
+def answer(site: Site, path: str) -> str:
+    with urllib.request.urlopen(f"{site.operator.url}{path}", timeout=5) as found:
+        return str(found.read().decode())
+
+
+def forbidden(site: Site) -> set[str]:
+    """The series of what may not be listed."""
+    rows = [line for line in answer(site, "/metrics").splitlines() if line.startswith("precision_operator_forbidden{")]
+    return {line.rpartition(" ")[0] for line in rows if line.endswith(" 1.0")}
+
+
+def kinds_of(series: set[str]) -> set[str]:
+    assert all(f'namespace="{TENANT}"' in each for each in series), series
+    return {each.split('kind="')[1].split('"')[0] for each in series}
+
+
+@pytest.mark.usefixtures("short_watches")
+def test_a_kind_that_may_not_be_listed_is_a_condition_and_a_metric_until_it_may(
+    scene: Scene, neighbour: Neighbour
+) -> None:
+    site, lab = scene.site, scene.lab
+    rights = neighbour.rights()
+    theirs = neighbour.profile("theirs", suspend=True)
+    eventually(lambda: theirs.condition(names.PROGRESSING).get("reason") == "Suspended")
+    role = next(item for item in rights if item["kind"] == "Role" and item["metadata"]["name"].endswith("operator"))
+    lab.apply(role | {"rules": [rule for rule in role["rules"] if rule["resources"] != ["jobs"]]})
+    eventually(lambda: theirs.condition(names.DEGRADED).get("reason") == "NamespaceForbidden")
+    assert "jobs: jobs.batch is forbidden" in theirs.condition(names.PROGRESSING)["message"]
+    assert kinds_of(forbidden(site)) == {"jobs"}
+    scene.add_nodes(*specs(2))
+    scene.apply("meanwhile").completes()
+    lab.apply(role)
+    eventually(lambda: theirs.condition(names.PROGRESSING).get("reason") == "Suspended")
+    assert theirs.condition(names.DEGRADED)["status"] == "False"
+    assert forbidden(site) == set()
+    theirs.delete()
+
+
+@pytest.mark.usefixtures("short_watches")
+def test_a_namespace_that_is_deleted_and_made_anew_costs_the_others_nothing_also_across_a_restart(
+    scene: Scene, neighbour: Neighbour, tmp_path: Path
+) -> None:
+    site, lab = scene.site, scene.lab
+    rights = neighbour.rights()
+    neighbour.profile("before", suspend=True)
+    scene.add_nodes(*specs(2))
+    lab.kubectl("delete", "namespace", TENANT, "--wait=false")
+    eventually(lambda: kinds_of(forbidden(site)) >= {"profiles", "reports", "jobs"})
+    lost = forbidden(site)
+    assert f"namespace {TENANT} is not served: may not list" in answer(site, "/readyz")
+    scene.apply("while-it-runs").completes()
+    with site.without_operator():
+        pass
+    eventually(lambda: forbidden(site) >= {each for each in lost if "plans" not in each})
+    scene.apply("after-a-restart").completes()
+    site.lab.processes.stop(site.exporter.name, 9)
+    site.exporter.start()
+    eventually(lambda: not is_there(lab))
+    lab.create_namespace(TENANT)
+    lab.apply(*rights)
+    eventually(lambda: forbidden(site) == set())
+    after = neighbour.profile("after", suspend=True)
+    eventually(lambda: after.condition(names.PROGRESSING).get("reason") == "Suspended")
+    assert "not served" not in answer(site, "/readyz")
+    alert = Case("lost", "PrecisionNamespaceForbidden", dict.fromkeys(lost, "0x29 1x59 0x60"), (20, 101), (45, 85))
+    code, said = check(binaries([PROMTOOLS[0]])[PROMTOOLS[0]], tmp_path, [world((alert,))])
+    assert code == 0, said
+
+
+def is_there(lab: Lab) -> bool:
+    try:
+        lab.kubectl("get", "namespace", TENANT)
+    except KubectlError:
+        return False
+    return True
