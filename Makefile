@@ -87,6 +87,7 @@ screenshots: setup browser ## Draw the dashboards of a simulated fleet of 200 no
 benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.exporter
 	$(BIN)/python -m benchmarks.reconcile
+	$(BIN)/python -m benchmarks.tenants
 	$(BIN)/python -m benchmarks.dashboards
 	$(BIN)/python -m benchmarks.plan
 	$(BIN)/python -m benchmarks.spread simulate

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -165,6 +165,61 @@ async def test_a_spec_that_can_not_be_read_is_refused_once(scene: tuple[Planning
     assert "spec.jobs" in status["problems"][0]
     await loop.look()
     assert len(written.statuses) == 1
+
+
+class Hostile(Mapping[str, Any]):
+    """A spec that raises whatever it is asked."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError("poison")
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("poison")
+
+    def __len__(self) -> int:
+        raise RuntimeError("poison")
+
+
+async def test_a_poisoned_plan_costs_the_others_nothing_and_is_logged_once(
+    scene: tuple[Planning, Cache, Written], caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, _, written = scene
+    bad, good = plan_object(), plan_object()
+    good["metadata"] |= {"name": "q2", "uid": "u2"}
+    await loop.see({"type": "ADDED", "object": bad | {"spec": Hostile()}})
+    await loop.see({"type": "ADDED", "object": good})
+    assert (await next_status(written))["phase"] == "Solved"
+    await loop.look()
+    assert len(written.statuses) == 1
+    traces = [record for record in caplog.records if record.exc_info and "capacityplan ml/q1" in record.getMessage()]
+    assert len(traces) == 1, "it is left alone for a while"
+    await loop.see({"type": "MODIFIED", "object": bad | {"metadata": bad["metadata"] | {"generation": 2}}})
+    assert (await next_status(written))["phase"] == "Solved", "once it is well, it is solved"
+
+
+async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan_is_told(
+    scene: tuple[Planning, Cache, Written],
+) -> None:
+    loop, _, written = scene
+    await loop.see({"type": "ADDED", "object": plan_object()})
+    solved = await next_status(written)
+    kept: Any = written
+    lost = {"ml": "reports: forbidden"}
+    restarted = Planning(kept, Cache(), ("ml",), unserved=lambda: lost)
+    await restarted.see({"type": "ADDED", "object": plan_object(status=solved)})
+    await restarted.look()
+    assert len(written.statuses) == 1, "without its nodes the answer would be another one"
+    new = plan_object()
+    new["metadata"] |= {"name": "q2", "uid": "u2"}
+    await restarted.see({"type": "ADDED", "object": new})
+    await restarted.look()
+    await restarted.look()
+    assert len(written.statuses) == 2
+    assert (written.statuses[-1]["phase"], written.statuses[-1]["problems"]) == (
+        "Refused",
+        ["namespace ml can't be read now: the operator may not list reports: forbidden"],
+    )
+    restarted.end()
 
 
 async def test_a_plan_that_is_gone_is_forgotten(scene: tuple[Planning, Cache, Written]) -> None:

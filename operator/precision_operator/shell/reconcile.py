@@ -226,13 +226,14 @@ class Reconciler:
         return observed, decided
 
     async def _tell_all(self, decided: Plan, observed: Observed) -> float:
-        """Write the statuses that changed. Returns the seconds until the next pass is due.
+        """Write the statuses that changed, those of few nodes first: what is worked out of thousands takes its time.
 
+        Returns the seconds until the next pass is due.
         What can't be worked out or written for one profile is tried again; the others have theirs.
         """
         due, faults, refused = LIST_AGAIN_SECONDS, [*self._gatherer.faults, *decided.faults], False
         self._gatherer.faults.clear()
-        for item in decided.profiles:
+        for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
             await asyncio.sleep(0)
             try:
                 due = min(due, await self._tell(item, observed, faults))
