@@ -120,6 +120,23 @@ def test_a_plus_minus_without_its_figure_is_refused() -> None:
     ]
 
 
+POINTS = [{"gpus": 64, "efficiency": "0.9"}]
+PLACES: dict[str, Any] = {
+    "spec.goodputPlusMinus": lambda text: {"goodput": "0.9", "goodputPlusMinus": text},
+    "spec.pools[0].jobRates[0].plusMinus": lambda text: {"pools": [declared(plusMinus=text)]},
+    "spec.pools[0].scaling[0].plusMinus": lambda text: {
+        "pools": [declared() | {"scaling": [POINTS[0] | {"plusMinus": text}]}]
+    },
+}
+
+
+@pytest.mark.parametrize("text", ["1", "0.95", "0"])
+@pytest.mark.parametrize("field", PLACES)
+def test_a_plus_minus_that_says_nothing_is_refused_with_its_field(field: str, text: str) -> None:
+    made = plan(spec(job(), **PLACES[field](text)), fleet(), NOW)
+    assert [problem.field for problem in made.problems] == [field]
+
+
 def test_a_deadline_is_planned_with_what_is_reached_nine_times_in_ten() -> None:
     free = option(declared())
     assert free.days < free.deadline_days < free.days_high

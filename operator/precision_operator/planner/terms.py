@@ -27,6 +27,7 @@ FIRST_YEAR = 2000
 MOST_FLOPS_OF_A_GPU = 1e17
 """Five times the fastest dense rate that any product of precision_api.products has."""
 MOST_GAP_PERCENT = 50.0
+MOST_PLUS_MINUS = 0.9
 MOST_FACTOR = 5.0
 """Of PUE and overhead: nothing that computes is built worse."""
 
@@ -320,17 +321,25 @@ def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
         per_gpu=per_gpu,
         watts_per_gpu=_or_none(rate.watts_per_gpu, positive, f"{at}.wattsPerGPU"),
         source=rate.source,
-        plus_minus=_or_none(rate.plus_minus, share, f"{at}.plusMinus"),
+        plus_minus=_or_none(rate.plus_minus, _half_width, f"{at}.plusMinus"),
     )
 
 
+def _half_width(text: str, at: str) -> float:
+    value = share(text, at)
+    if value > MOST_PLUS_MINUS:
+        text = f"{text} is above {MOST_PLUS_MINUS:g}: a figure that may be so far off is none; measure it"
+        raise Unusable(Problem(at, text))
+    return value
+
+
 def _widest(pool: PlanPool, at: str) -> float | None:
-    given = [_or_none(p.plus_minus, share, f"{at}[{i}].plusMinus") for i, p in enumerate(pool.scaling)]
+    given = [_or_none(p.plus_minus, _half_width, f"{at}[{i}].plusMinus") for i, p in enumerate(pool.scaling)]
     return max((value for value in given if value is not None), default=None)
 
 
 def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
-    half = _or_none(said.goodput_plus_minus, share, f"{at}.goodputPlusMinus")
+    half = _or_none(said.goodput_plus_minus, _half_width, f"{at}.goodputPlusMinus")
     if said.goodput is not None:
         return Goodput(share(said.goodput, f"{at}.goodput"), half)
     if half is not None:
