@@ -346,6 +346,13 @@ def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
     assert [each.poll_seconds for each in (busy, suspended, refused)] == [POLL_SECONDS, None, POLL_SECONDS]
 
 
+def test_an_agent_goes_on_while_the_slices_of_its_node_are_gone() -> None:
+    seen = observed([profile()], nodes("n1", labels={}, gpus=None), slices=(), jobs=(job(),), pods=(pod(job()),))
+    decided = plan(replace(seen, profiles=(profile(target={"nodeNames": ["n1"]}),)))
+    assert [state.reason for state in decided.profiles[0].node_states] == ["AgentRunning"]
+    assert decided.actions == ()
+
+
 def test_reasons_whose_end_no_watch_shows() -> None:
     assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
         *("AgentStarting", "AgentUnreachable", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),

@@ -145,6 +145,17 @@ async def test_the_template_of_a_claim_is_there_before_the_job_and_is_asked_for_
     assert scene.asked("POST") == [report, template, job, report, job]
 
 
+async def test_who_leads_after_a_crash_between_template_and_job_goes_on_with_that_template(scene: Scene) -> None:
+    action = start_by_claim()
+    scene.cluster.fail("POST", JOBS, ApiError(500, "InternalError", "the operator is killed here"))
+    await scene.actor.act([action])
+    assert scene.held("jobs") == []
+    again = Actor(scene.cluster, Cache())  # type: ignore[arg-type]
+    assert await again.act([action]) == 0
+    there = [path for path in scene.cluster.objects if path.startswith((TEMPLATES, JOBS))]
+    assert len(there) == 2
+
+
 async def test_a_template_that_is_there_is_taken_if_it_asks_for_the_same(scene: Scene) -> None:
     action = start_by_claim()
     assert action.template is not None

@@ -34,7 +34,7 @@ from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.refusal import RULES
 from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.gather import Gatherer, Reader, list_into, wanted_texts
+from precision_operator.shell.gather import ClaimProblems, Gatherer, Reader, list_into, wanted_texts
 from precision_operator.shell.settings import Configured, configured_in
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
@@ -156,7 +156,12 @@ class _Lists:
         try:
             await list_into(self.cache, self.cluster, kind, None if at_once else self.own)
         except ApiError as error:
-            if kind == "slices" and error.status in (403, 404):  # the user may not, or it is before Kubernetes 1.34
+            if kind == "slices" and error.status == 404:  # before Kubernetes 1.34
+                return
+            if kind == "slices" and error.status == 403:
+                self.notes.append(
+                    "GPUs that come by resource claim are not seen, since you may not list resourceslices"
+                )
                 return
             if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise
@@ -201,7 +206,7 @@ class _PermittedReader(Reader):
         """Whether there is such a queue; one that may not be looked at counts as there."""
         return await _or_if_forbidden(super().has_queue(namespace, name), True)
 
-    async def claim_problems(self, namespace: str) -> Mapping[str, str]:
+    async def claim_problems(self, namespace: str) -> ClaimProblems:
         """Not read, as `creation_problems`."""
         return {}
 

@@ -33,8 +33,9 @@ BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
 PROBLEMS_SECONDS = 3.0
 """How long a look at such events serves."""
-CLAIM_EVENTS = ("FailedResourceClaimCreation", "FailedPrepareDynamicResources")
+NOT_CREATED, NOT_PREPARED = "FailedResourceClaimCreation", "FailedPrepareDynamicResources"
 """Reasons of a pod's events: of the controller that creates its claim, and of its kubelet."""
+ClaimProblems = Mapping[tuple[str, str], str]
 BUSY_SECONDS = 20.0
 """How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
 LOOKS_AT_ONCE = 8
@@ -87,11 +88,12 @@ class Reader:
                 raise
             return DeviceClass()
 
-    async def claim_problems(self, namespace: str) -> Mapping[str, str]:
-        """The newest event that tells why a pod's claim is not created or not prepared, by the pod's UID."""
-        found: dict[str, str] = {}
-        for reason in CLAIM_EVENTS:
-            found |= await self._events(namespace, f"involvedObject.kind=Pod,reason={reason}")
+    async def claim_problems(self, namespace: str) -> ClaimProblems:
+        """The newest event on why a pod's claim is not created, or not prepared, by its reason and the pod's UID."""
+        found: dict[tuple[str, str], str] = {}
+        for reason in (NOT_CREATED, NOT_PREPARED):
+            told = await self._events(namespace, f"involvedObject.kind=Pod,reason={reason}")
+            found |= {(reason, uid): text for uid, text in told.items()}
         return found
 
     async def creation_problems(self, namespace: str) -> Mapping[str, str]:
@@ -171,8 +173,8 @@ class Gatherer:
         self._refusals = refusals or RefusedCreations()
         self._problems: dict[str, tuple[float, Mapping[str, str]]] = {}
         """Why Jobs have no pod, by Job UID, and when it was read, by namespace."""
-        self._claim_problems: dict[str, tuple[float, Mapping[str, str]]] = {}
-        """Why pods wait for their claim, by pod UID, and when it was read, by namespace."""
+        self._claim_problems: dict[str, tuple[float, ClaimProblems]] = {}
+        """Why pods wait for their claim, by event and pod UID, and when it was read, by namespace."""
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
         self._device_class: tuple[float, DeviceClass] = (-FRESH_SECONDS, DeviceClass())
@@ -406,7 +408,8 @@ class Gatherer:
                     missing["Events", namespace, ""] = error
                     continue
                 self._claim_problems[namespace] = (now, problems)
-            told |= {pod.uid: problems[pod.uid] for pod in waiting if pod.uid in problems}
+            keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
+            told |= {uid: problems[key] for uid, key in keys.items() if key in problems}
         return tuple(replace(pod, claim_problem=told[pod.uid]) if pod.uid in told else pod for pod in pods)
 
     async def _with_problems(
