@@ -43,7 +43,7 @@ def device_classes() -> list[NodeManifest]:
 
 def slices_of(node: NodeManifest) -> list[NodeManifest]:
     """The ResourceSlices of a node that has been created; none of one whose GPUs no DRA driver publishes."""
-    notes = node["metadata"]["annotations"]
+    notes = node["metadata"].get("annotations") or {}
     publish = WAYS.get(notes.get(names.PUBLISHED, ""))
     found = publish(node, _hardware(node)) if publish is not None else []
     if notes.get(names.CLAIMANT) == "nic":

@@ -7,11 +7,13 @@ one needs. Data goes to stdout, everything else to stderr; how a command ends is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from typing import Any
+from importlib import import_module, metadata
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from precision_operator.cli.examples import epilog
 
 COMMANDS: Mapping[str, str] = {
     "status": "precision_operator.cli.commands.status:status",
@@ -31,7 +33,40 @@ COMMANDS: Mapping[str, str] = {
 """Name of the command -> module:function."""
 
 
+_HELP = {"help_option_names": ["-h", "--help"]}
+_FLAGS = ("-A", "--all-namespaces")
+_WITH_VALUE = (
+    "-n",
+    "--namespace",
+    "--context",
+    "--kubeconfig",
+    "--request-timeout",
+    "-l",
+    "--selector",
+    "-o",
+    "--output",
+)
+
+
+def command_first(arguments: list[str]) -> list[str]:
+    """`arguments` with options of kubectl that stand before the command moved behind it, as kubectl takes them."""
+    before: list[str] = []
+    rest = list(arguments)
+    while rest:
+        if rest[0] in _FLAGS or (rest[0].partition("=")[0] in _WITH_VALUE and "=" in rest[0]):
+            before.append(rest.pop(0))
+        elif rest[0] in _WITH_VALUE and len(rest) > 1:
+            before += [rest.pop(0), rest.pop(0)]
+        else:
+            break
+    return [*rest[:1], *before, *rest[1:]]
+
+
 class _LazyCommands(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As click's, with the command first."""
+        return super().parse_args(ctx, command_first(args))
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of COMMANDS, in its order."""
         return list(COMMANDS)
@@ -48,7 +83,8 @@ class _LazyCommands(TyperGroup):
         module_name, function = COMMANDS[cmd_name].split(":")
         module = import_module(module_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(getattr(module, function))
+        settings = _HELP | getattr(module, "CONTEXT_SETTINGS", {})
+        alone.command(cmd_name, context_settings=settings, epilog=epilog(cmd_name))(getattr(module, function))
         return typer.main.get_command(alone)
 
 
@@ -57,13 +93,24 @@ app = typer.Typer(
     name="kubectl-precision",
     add_completion=False,
     no_args_is_help=True,
+    context_settings=_HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kubectl-precision {metadata.version('precision-profiler')}")
+        raise typer.Exit()
+
+
 @app.callback()
-def _precision() -> None:
+def _precision(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Low-precision training profiles of GPU nodes."""
 
 

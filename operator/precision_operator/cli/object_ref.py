@@ -17,8 +17,15 @@ KINDS: Mapping[str, str] = {
     "run": "run",
 }
 """What may stand before a slash, as kubectl users write it -> what it means."""
+NODE_KINDS = ("node/", "nodes/", "no/")
 SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "run": "run"}
 """What we write before the slash."""
+
+
+def bare_node(given: str) -> str:
+    """The name of a node that is written as NAME or node/NAME."""
+    prefix = next((kind for kind in NODE_KINDS if given.lower().startswith(kind)), "")
+    return given[len(prefix) :]
 
 
 def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:

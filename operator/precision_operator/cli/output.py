@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from precision_api.names import GROUP
 from precision_api.plain_text import one_line, plain
 
 
@@ -27,6 +28,7 @@ class OutputFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
+    NAME = "name"
 
 
 WIDTH = 120
@@ -48,12 +50,33 @@ def printed(
         return as_yaml(document)
     if form is OutputFormat.CSV:
         return as_csv(rows) if rows else ",".join(columns)
+    if form is OutputFormat.NAME:
+        return as_names(rows)
     return people(form is OutputFormat.WIDE)
 
 
 def say(text: str, err: bool = False) -> None:
     """Prints `text`, whoever wrote what stands in it: only printable characters and line ends reach the terminal."""
     typer.echo(plain(text), err=err)
+
+
+def as_names(rows: Sequence[OutputRow]) -> str:
+    """The object of each row as kubectl writes it, TYPE/NAME, each once. Ends the command where rows are of none."""
+    names = [name for row in rows if (name := _object_name(row))]
+    if rows and not names:
+        from precision_operator.cli.failure import fail  # only here: it prints by `say`
+
+        fail("-o name: this command lists no objects; use table, wide, json, yaml or csv")
+    return "\n".join(dict.fromkeys(names))
+
+
+def _object_name(row: OutputRow) -> str:
+    if row.get("node"):
+        return f"node/{row['node']}"
+    if row.get("kind") == "node":
+        return f"node/{row['name']}"
+    profile = row.get("profile") or (row.get("name") if row.get("kind") == "profile" else "")
+    return f"precisionprofile.{GROUP}/{profile}" if profile else ""
 
 
 def as_json(document: Any) -> str:

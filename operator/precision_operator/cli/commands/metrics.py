@@ -12,6 +12,7 @@ from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.failure import did_you_mean, end, fail
+from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -35,7 +36,7 @@ COLUMNS = ("metric", "value", "labels")
 
 
 def metrics(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    node: Annotated[str, typer.Argument(help="A node: NAME or node/NAME.", callback=bare_node)],
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     profile: OfProfile = None,

@@ -54,7 +54,7 @@ def status(
 ) -> None:
     """Print how far each profile has come, what it found, and what it waits for."""
     pause = seconds_of(interval, "--interval")
-    if watch and output in (OutputFormat.YAML, OutputFormat.CSV):
+    if watch and output in (OutputFormat.YAML, OutputFormat.CSV, OutputFormat.NAME):
         fail("--watch prints a table, or with -o json one document a change: leave -o yaml or csv out")
 
     async def work(cluster: Cluster) -> None:

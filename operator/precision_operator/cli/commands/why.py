@@ -12,6 +12,7 @@ from precision_api.report import ReportAttempt
 from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import did_you_mean, fail, note
 from precision_operator.cli.gathering import Seen, gathered
+from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -27,7 +28,7 @@ from precision_operator.core.status.why import NodeAnswer, PeerComparison, why
 
 
 def why_node(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    node: Annotated[str, typer.Argument(help="A node: NAME or node/NAME.", callback=bare_node)],
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = True,
     profile: OfProfile = None,
