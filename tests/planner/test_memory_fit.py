@@ -72,7 +72,7 @@ def test_memory_that_is_given_replaces_the_products() -> None:
 
 
 def test_a_product_that_nobody_knows_is_not_checked_and_that_is_told() -> None:
-    found = asked("Other", 4, maxGPUs=4)
+    found = asked("Other", 4, maxGPUs=4, globalBatch=2)
     assert option(found).gpus == 4
     assert any("memory of the GPUs of Other is not known" in note for note in found.notes)
 

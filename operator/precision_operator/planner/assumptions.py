@@ -50,8 +50,8 @@ def _memory(slots: Sequence[Slot]) -> Iterator[str]:
     unknown = {slot.option.pool.name for slot in slots if memory_bytes(slot.option.pool) is None}
     if unknown:
         yield (
-            f"memory of the GPUs of {', '.join(sorted(unknown))} is not known: whether models fit is not checked; give "
-            "the pool's memoryGiBPerGPU"
+            f"memory of the GPUs of {', '.join(sorted(unknown))} is not known: whether models fit is not checked, nor "
+            "a globalBatch without gpusPerReplica; give the pool's memoryGiBPerGPU"
         )
     for slot in slots:
         option = slot.option
