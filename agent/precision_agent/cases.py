@@ -155,11 +155,19 @@ def _case(gemm: Gemm, mode: Mode, request: MeasurementRequest) -> GemmCase:
     )
 
 
+NO_SCAN = (
+    "hybrid: the convolution and scan of Mamba-2 are in no backend, and a step is not put together without them; the "
+    "GEMMs are measured"
+)
+
+
 def _training(request: MeasurementRequest, workload: ResolvedWorkload) -> TrainingCase | Failure:
     if not request.training:
         return Failure(reason="not_requested", message="the request asks for no training figure")
     if workload.training_flops_per_token is None or workload.tokens_per_micro_batch is None:
         return Failure(reason="no_model", message="a workload of bare shapes has no training step")
+    if workload.model is not None and workload.model.hybrid is not None:
+        return Failure(reason="not_available", message=NO_SCAN)
     assert workload.model is not None, "what has tokens has a model"
     split = workload.workload
     return TrainingCase(

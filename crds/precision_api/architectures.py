@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precision_api.config_json import Config, Json, shown
-from precision_api.expert_families import deepseek_experts, gpt_oss, latent_attention, llama4, minimax_m2
+from precision_api.expert_families import deepseek_experts, gpt_oss, latent_attention, llama4, minimax_m2, nemotron_h
 
 Facts = dict[str, Any]
 """Fields of a ModelSpec, camelCase."""
@@ -260,6 +260,16 @@ FAMILIES: Mapping[str, Family] = {
         (_flags(qkvBias="attention_bias"), _per_head_norm, deepseek_experts),
     ),
     "minimax_m2": Family(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (minimax_m2,)),
+    "nemotron_h": Family(
+        ("NemotronHForCausalLM",),
+        {"vocab_size": 131072, "conv_kernel": 4, "n_groups": 8},
+        {},
+        (nemotron_h,),
+        required=(
+            *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "mamba_num_heads"),
+            *("hybrid_override_pattern", "mamba_head_dim", "ssm_state_size"),
+        ),
+    ),
     "gpt_oss": Family(
         ("GptOssForCausalLM",),
         {"vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},

@@ -83,6 +83,52 @@ def minimax_m2(config: Config) -> Facts:
     }
 
 
+PATTERN = {"M": "Mamba-2", "*": "attention", "-": "MLP", "E": "experts"}
+"""Letters of `hybrid_override_pattern`, one a layer."""
+
+
+def nemotron_h(config: Config) -> Facts:
+    """Layers of one block and one norm each; squared ReLU without a gate; the experts' correction bias is a buffer."""
+    pattern, layers = config.value("hybrid_override_pattern"), config.integer("num_hidden_layers")
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set(PATTERN):
+        raise ValueError(
+            f"config.json: hybrid_override_pattern must be letters of {''.join(PATTERN)}, not {shown(pattern)}"
+        )
+    if len(pattern) != layers:
+        raise ValueError(
+            f"config.json: hybrid_override_pattern has {len(pattern)} letters, but there are {layers} layers"
+        )
+    for key in ("use_bias", "mamba_proj_bias", "mlp_bias", "attention_bias"):
+        if config.flag(key):
+            raise ValueError(f"config.json: {key} is true: biases of this family are not expressed; set false")
+    if config.optional("moe_latent_size"):
+        raise ValueError("config.json: moe_latent_size: experts of a latent width are not expressed yet")
+    counts = {kind: pattern.count(letter) for letter, kind in PATTERN.items()}
+    if not counts["Mamba-2"]:
+        raise ValueError("config.json: hybrid_override_pattern has no M: describe the model with model")
+    hybrid = {
+        "mambaLayers": counts["Mamba-2"],
+        "attentionLayers": counts["attention"],
+        "mambaHeads": config.integer("mamba_num_heads"),
+        "mambaHeadDim": config.integer("mamba_head_dim"),
+        "groups": config.integer("n_groups"),
+        "stateSize": config.integer("ssm_state_size"),
+        "convKernel": config.integer("conv_kernel"),
+    }
+    head = config.optional("head_dim") or config.optional("attention_head_dim")
+    facts: Facts = {"hybrid": hybrid, "normsPerLayer": 1, "headDim": head}
+    if counts["experts"]:
+        shared = config.optional("moe_shared_expert_intermediate_size", least=0) or 0
+        facts["moe"] = {
+            "numExperts": config.integer("n_routed_experts"),
+            "topK": config.integer("num_experts_per_tok"),
+            "expertIntermediateSize": config.integer("moe_intermediate_size"),
+            "sharedExpertIntermediateSize": shared * (config.optional("n_shared_experts", least=0) or 0),
+            "denseLayers": counts["MLP"],
+        }
+    return facts
+
+
 def llama4(config: Config) -> Facts:
     """A shared expert beside the routed ones; the other layers have an MLP of `intermediate_size_mlp`.
 

@@ -25,7 +25,8 @@ class Formula:
 TRAINING_FLOPS = Formula(
     name="active_parameters_and_attention",
     version=1,
-    text="6 (N - V h) + 12 heads headDim sum over layers of c; N: active parameters; V h: the embedding, subtracted "
+    text="6 (N - V h) + 6 heads (headDim of keys + of values) sum over layers of c + 21 d n for each Mamba-2 mixer of "
+    "width d and state n; N: active parameters; V h: the embedding, subtracted "
     "only where the head has weights of its own; c: s/2 with a causal mask, s without, w - w^2/2s in layers with a "
     "window w < s",
 )
@@ -51,9 +52,9 @@ def parameters(model: ModelSpec) -> Parameters:
     """Total and active parameters of `model`."""
     embedding = (model.vocab_size or 0) * model.hidden_size
     outside = embedding * (1 if model.tied_embedding else 2) + model.learned_positions * model.hidden_size
-    attention = _attention(model) + model.norms_per_layer * _norm(model)
-    dense_layers = model.num_hidden_layers - model.moe_layers
-    everywhere = outside + _norm(model) + model.num_hidden_layers * attention + dense_layers * _dense_mlp(model)
+    norms = (1 + model.num_hidden_layers * model.norms_per_layer) * _norm(model)
+    mixers = model.attention_layers * _attention(model) + model.mamba_layers * _mamba(model)
+    everywhere = outside + norms + mixers + model.dense_layers * _dense_mlp(model)
     total = everywhere + model.moe_layers * _moe_mlp(model, model.moe.num_experts if model.moe else 0)
     active = everywhere + model.moe_layers * _moe_mlp(model, model.moe.top_k if model.moe else 0)
     return Parameters(total=total, active=active, embedding=embedding)
@@ -66,16 +67,17 @@ def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> i
     parallelism too; norms and routers are on every GPU. The embedding's table is left out: its lookup is no part of the
     timed regions; a head that shares it is counted once.
     """
-    dense, moe = model.num_hidden_layers - model.moe_layers, model.moe
+    moe = model.moe
     matrices = _attention(model) if model.latent_attention is None else _latent_share(model, split.tensor)
-    attention = _divided(matrices, split.tensor) + model.norms_per_layer * _norm(model)
-    mlp = dense * _divided(_dense_mlp(model), split.tensor)
+    attention, norms = _divided(matrices, split.tensor), layers * model.norms_per_layer * _norm(model)
+    rest = model.dense_layers * _divided(_dense_mlp(model), split.tensor)
     if moe is not None:
         experts = moe.num_experts * _expert(model)
         everywhere = _moe_mlp(model, 0)
-        mlp += model.moe_layers * (_divided(experts, split.tensor * split.expert) + everywhere)
+        rest += model.moe_layers * (_divided(experts, split.tensor * split.expert) + everywhere)
     head = _divided((model.vocab_size or 0) * model.hidden_size, split.tensor)
-    return round(Fraction(layers * mlp, model.num_hidden_layers)) + layers * attention + _norm(model) + head
+    rest += model.attention_layers * attention + model.mamba_layers * _divided(_mamba(model), split.tensor)
+    return round(Fraction(layers * rest, model.num_hidden_layers)) + norms + _norm(model) + head
 
 
 def _latent_share(model: ModelSpec, parts: int) -> int:
@@ -98,7 +100,7 @@ def training_flops_per_token(model: ModelSpec, sequence_length: int) -> int:
     counted = parameters(model)
     lookup_only = 0 if model.tied_embedding else counted.embedding
     core = 6 * (model.query_width + model.attention_width) * _contexts(model, sequence_length)
-    return round(6 * (counted.active - lookup_only) + core)
+    return round(6 * (counted.active - lookup_only) + core + 6 * model.mamba_layers * _scan(model))
 
 
 def _contexts(model: ModelSpec, sequence: int) -> Fraction:
@@ -106,7 +108,7 @@ def _contexts(model: ModelSpec, sequence: int) -> Fraction:
     full = Fraction(sequence, 2) if model.causal else Fraction(sequence)
     window = model.sliding_window
     if window is None or window.size >= sequence:
-        return model.num_hidden_layers * full
+        return model.attention_layers * full
     windowed = (
         _chunked(window.size, sequence) if window.chunked else window.size - Fraction(window.size**2, 2 * sequence)
     )
@@ -132,6 +134,22 @@ def _attention(model: ModelSpec) -> int:
     latent = model.latent_attention
     of_ranks = (latent.query_rank or 0) + latent.key_value_rank if latent else 0
     return weights + biases + sinks + norms + of_ranks
+
+
+def _mamba(model: ModelSpec) -> int:
+    """Weights of a Mamba-2 mixer: projections, convolution with its bias, A, D and the step's bias, the norm."""
+    hybrid = model.hybrid
+    if hybrid is None:
+        return 0
+    inner, convolved = hybrid.inner_width, hybrid.convolved_width
+    projections = model.hidden_size * (inner + convolved + hybrid.mamba_heads) + inner * model.hidden_size
+    return projections + convolved * (hybrid.conv_kernel + 1) + 3 * hybrid.mamba_heads + inner
+
+
+def _scan(model: ModelSpec) -> Fraction:
+    """Multiply-adds of a mixer's scan for one token, by Megatron-Bridge's flop_utils.py, at the mixer's own width."""
+    hybrid = model.hybrid
+    return Fraction(7, 2) * hybrid.inner_width * hybrid.state_size if hybrid else Fraction(0)
 
 
 def _dense_mlp(model: ModelSpec) -> int:

@@ -20,7 +20,6 @@ _MLA = "this family has no multi-head latent attention (MLA)"
 REFUSED: Mapping[str, str] = {
     "deepseek_v32": "its sparse attention is not expressed yet",
     "minicpm3": "its latent attention has scales of its own, which are not expressed yet",
-    "nemotron_h": "its Mamba-2 layers are not expressed yet",
     "mamba": "it has no attention",
     "mamba2": "it has no attention",
     "jamba": "its state-space layers are not expressed yet",

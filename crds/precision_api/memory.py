@@ -141,8 +141,8 @@ def memory_of(
     layers = model.num_hidden_layers if part.layers is None else part.layers
     attention: Recipe = "bf16" if scope == "mlp" else recipe
     weights = _weights(model, layers, split, part)
-    a_layer = _kept_by_attention(model, split, attention) + _kept_by_mlp(model, split, recipe)
-    higher = _kept_by_attention(model, split, "bf16") + _kept_by_mlp(model, split, "bf16")
+    a_layer = _kept_by_mixers(model, split, attention) + _kept_by_mlp(model, split, recipe)
+    higher = _kept_by_mixers(model, split, "bf16") + _kept_by_mlp(model, split, "bf16")
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
     whole = (layers - kept_higher) * a_layer + kept_higher * higher
     kept = layers * entered + max(a_layer, higher if kept_higher else 0) - entered
@@ -180,6 +180,18 @@ def _weights(model: ModelSpec, layers: int, split: Split, part: ModelPart) -> in
     return weights
 
 
+def _kept_by_mixers(model: ModelSpec, split: Split, recipe: Recipe) -> float:
+    """Bytes for each token, mean of the model's layers: of attention, and of Mamba-2's projections. What the scan keeps
+    is not known and not in it: no training figure is made of such a model."""
+    kept = model.attention_layers * _kept_by_attention(model, split, recipe)
+    if model.hybrid is not None:
+        inner = model.hybrid.inner_width / split.tensor
+        outputs = 2 * (inner + model.hybrid.convolved_width / split.tensor + model.hybrid.mamba_heads / split.tensor)
+        operands = _OPERAND_BYTES[recipe] * (model.hidden_size + inner)
+        kept += model.mamba_layers * (2 * model.hidden_size + operands + outputs)
+    return kept / model.num_hidden_layers
+
+
 def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     """Bytes for each token: the layer's input, the norm's output as an operand, queries, keys and values, attention's
     output, and the same as an operand where that is another format. Of latent attention also its ranks, before and
@@ -197,8 +209,7 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     """Bytes for each token, mean of the model's layers: the MLP's input, the norm's output as an operand, the first
     GEMM's output, the activation's output as an operand. A token passes as many experts as the router chooses; each of
     them has its own copy of the token."""
-    dense = model.num_hidden_layers - model.moe_layers
-    kept = dense * _kept_by_expert(model, model.intermediate_size / split.tensor, recipe)
+    kept = model.dense_layers * _kept_by_expert(model, model.intermediate_size / split.tensor, recipe)
     if model.moe is not None:
         routed = model.moe.top_k * _kept_by_expert(model, model.expert_width / split.tensor, recipe)
         shared = model.moe.shared_expert_intermediate_size
@@ -214,14 +225,16 @@ def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe) -> float:
 
 def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
     """Bytes that one layer keeps of its matrices in the recipe's format; BF16 keeps none."""
-    qkv_and_out = sum(one.k * one.n for one in attention_projections(model, split.tensor))
+    projections = model.attention_layers * sum(one.k * one.n for one in attention_projections(model, split.tensor))
+    if model.hybrid is not None:
+        features = 2 * model.hybrid.inner_width + model.hybrid.convolved_width + model.hybrid.mamba_heads
+        projections += model.mamba_layers * model.hidden_size * features // split.tensor
     per_inner = (3 if model.gated_mlp else 2) * model.hidden_size / split.tensor
-    dense = model.num_hidden_layers - model.moe_layers
-    inner: float = dense * model.intermediate_size
+    inner: float = model.dense_layers * model.intermediate_size
     if model.moe is not None:
         each = model.moe.num_experts * model.expert_width / split.expert + model.moe.shared_expert_intermediate_size
         inner += model.moe_layers * each
-    parts = ((attention, qkv_and_out), (mlp, per_inner * inner / model.num_hidden_layers))
+    parts = ((attention, projections / model.num_hidden_layers), (mlp, per_inner * inner / model.num_hidden_layers))
     return sum(_DIRECTIONS * _OPERAND_BYTES[recipe] * weights for recipe, weights in parts if recipe != "bf16")
 
 

@@ -87,8 +87,9 @@ def model_gemms(model: ModelSpec, tokens: int, split: Split = WHOLE) -> tuple[Ge
     Tensor parallelism divides N of qkv (of the projections up from latent ranks), of the MLP's first GEMM and of the
     head, and K of the two that lead back to the residual stream; the GPUs of such a group share the tokens. Expert
     parallelism leaves each GPU its own tokens and gives it a share of the experts, which then see the tokens of the
-    whole group. What does not divide is refused with ValueError. Left out: attention itself, the embedding's lookup,
-    and routers and scalar gates of experts, which run in high precision and are too narrow to be bound by arithmetic.
+    whole group. What does not divide is refused with ValueError. Left out: attention itself, the convolution and the
+    scan of Mamba-2, the embedding's lookup, and routers and scalar gates of experts, which run in high precision and
+    are too narrow to be bound by arithmetic.
     """
     for problem in split_problems(model, split):
         raise ValueError(problem)
@@ -102,7 +103,9 @@ def split_problems(model: ModelSpec, split: Split) -> tuple[str, ...]:
     rows = (
         ("numAttentionHeads", model.num_attention_heads),
         ("numKeyValueHeads", model.kv_heads),
-        ("intermediateSize", model.intermediate_size if model.num_hidden_layers > model.moe_layers else 0),
+        ("intermediateSize", model.intermediate_size if model.dense_layers else 0),
+        ("hybrid.mambaHeads", model.hybrid.mamba_heads if model.hybrid else 0),
+        ("hybrid.groups", model.hybrid.groups if model.hybrid else 0),
         ("moe.expertIntermediateSize", model.expert_width if model.moe else 0),
         ("moe.sharedExpertIntermediateSize", shared),
         ("vocabSize", model.vocab_size or 0),
@@ -178,12 +181,16 @@ def _in_passes(forward: Iterable[Gemm]) -> tuple[Gemm, ...]:
 
 
 def _forward(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
-    hidden, layers, parts = model.hidden_size, model.num_hidden_layers, split.tensor
-    for projection in attention_projections(model, parts):
-        yield Gemm(projection.name, "fprop", tokens, projection.k, projection.n, layers)
-    if layers > model.moe_layers:
-        inner = model.intermediate_size // parts
-        yield from _mlp(model, "mlp", tokens, inner, layers - model.moe_layers)
+    hidden, parts = model.hidden_size, split.tensor
+    if model.attention_layers:
+        for projection in attention_projections(model, parts):
+            yield Gemm(projection.name, "fprop", tokens, projection.k, projection.n, model.attention_layers)
+    if model.hybrid:
+        into = model.hybrid.inner_width + model.hybrid.convolved_width + model.hybrid.mamba_heads
+        yield Gemm("mamba_in", "fprop", tokens, hidden, into // parts, model.mamba_layers)
+        yield Gemm("mamba_out", "fprop", tokens, model.hybrid.inner_width // parts, hidden, model.mamba_layers)
+    if model.dense_layers:
+        yield from _mlp(model, "mlp", tokens, model.intermediate_size // parts, model.dense_layers)
     yield from _experts(model, tokens, split)
     if model.vocab_size:
         yield Gemm("lm_head", "fprop", tokens, hidden, model.vocab_size // parts, quantized=False)

@@ -113,6 +113,31 @@ class LatentAttention(Document):
     value_head_dim: HeadWidth = Field(description="Width of a head's values.")
 
 
+class Hybrid(Document):
+    """A model whose layers are one block each: a Mamba-2 mixer, attention, or an MLP or experts (Nemotron-H).
+
+    Layers that are neither mixers nor attention have experts where the model has `moe`, but for `moe.denseLayers`.
+    """
+
+    mamba_layers: Layers = Field(description="Layers that are a Mamba-2 mixer.")
+    attention_layers: LayersOrNone = Field(description="Layers that are attention.")
+    mamba_heads: Heads = Field(description="Heads of a mixer.")
+    mamba_head_dim: HeadWidth = Field(description="Width of one of them.")
+    groups: Heads = Field(description="Groups of heads that share their B and C.")
+    state_size: Width = Field(description="Numbers in the state of each feature of a head.")
+    conv_kernel: Annotated[int, _strict(1, 64)] = Field(4, description="Tokens that the convolution looks back over.")
+
+    @property
+    def inner_width(self) -> int:
+        """Features of the mixer: heads x width."""
+        return self.mamba_heads * self.mamba_head_dim
+
+    @property
+    def convolved_width(self) -> int:
+        """Features that are convolved: the mixer's own, and B and C of each group."""
+        return self.inner_width + 2 * self.groups * self.state_size
+
+
 class ModelSpec(Document):
     """A decoder or encoder transformer, as far as its matrix shapes, parameters and FLOPs need it.
 
@@ -144,6 +169,18 @@ class ModelSpec(Document):
         (
             "!(has(self.tiedEmbedding) && self.tiedEmbedding) || has(self.vocabSize)",
             "tiedEmbedding needs vocabSize",
+        ),
+        (
+            "!has(self.hybrid) || self.hybrid.mambaLayers + self.hybrid.attentionLayers <= self.numHiddenLayers",
+            "hybrid.mambaLayers and hybrid.attentionLayers together must be at most numHiddenLayers",
+        ),
+        (
+            "!has(self.hybrid) || self.hybrid.mambaHeads % self.hybrid.groups == 0",
+            "hybrid.mambaHeads must be a multiple of hybrid.groups",
+        ),
+        (
+            "!has(self.hybrid) || !(has(self.slidingWindow) || has(self.latentAttention))",
+            "hybrid models are known with plain attention alone: leave slidingWindow and latentAttention out",
         ),
         (
             "!has(self.latentAttention) || (has(self.headDim) && self.headDim > self.latentAttention.ropeHeadDim)",
@@ -182,6 +219,9 @@ class ModelSpec(Document):
         description="Whether the MLP is gated (SwiGLU, GeGLU): its first GEMM is twice as wide.",
     )
     moe: MoE | None = Field(None, description="Mixture of experts; left out, every layer has one dense MLP.")
+    hybrid: Hybrid | None = Field(
+        None, description="Layers of one block each, Mamba-2 among them; left out, each layer is attention and MLP."
+    )
     latent_attention: LatentAttention | None = Field(
         None, description="Multi-head latent attention (MLA); left out, one projection makes query, key and value."
     )
@@ -246,6 +286,7 @@ class ModelSpec(Document):
         """
         window = self.sliding_window
         parts = {
+            "hybrid": self.hybrid is not None,
             "moe": self.moe is not None,
             "latentAttention": self.latent_attention is not None,
             "attentionSinks": self.attention_sinks,
@@ -254,9 +295,30 @@ class ModelSpec(Document):
         return next((name for name, there in parts.items() if there), None)
 
     @property
+    def attention_layers(self) -> int:
+        """Layers that have attention."""
+        return self.hybrid.attention_layers if self.hybrid else self.num_hidden_layers
+
+    @property
+    def mamba_layers(self) -> int:
+        """Layers that are a Mamba-2 mixer."""
+        return self.hybrid.mamba_layers if self.hybrid else 0
+
+    @property
     def moe_layers(self) -> int:
         """Layers that have experts."""
-        return self.num_hidden_layers - self.moe.dense_layers if self.moe else 0
+        return self._mlp_layers - self.moe.dense_layers if self.moe else 0
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers that have one dense MLP."""
+        return self._mlp_layers - self.moe_layers
+
+    @property
+    def _mlp_layers(self) -> int:
+        """Layers that have an MLP or experts."""
+        mixers = self.hybrid.mamba_layers + self.hybrid.attention_layers if self.hybrid else 0
+        return self.num_hidden_layers - mixers
 
     @property
     def expert_width(self) -> int:
@@ -266,8 +328,20 @@ class ModelSpec(Document):
 
 def _model_problems(model: ModelSpec) -> list[str]:
     hidden, heads, layers = model.hidden_size, model.num_attention_heads, model.num_hidden_layers
-    window, latent = model.sliding_window, model.latent_attention
+    window, latent, hybrid = model.sliding_window, model.latent_attention, model.hybrid
     checks = (
+        (
+            hybrid is not None and hybrid.mamba_layers + hybrid.attention_layers > layers,
+            f"hybrid.mambaLayers and hybrid.attentionLayers together must be at most numHiddenLayers {layers}",
+        ),
+        (
+            hybrid is not None and hybrid.mamba_heads % hybrid.groups != 0,
+            "hybrid.mambaHeads must be a multiple of hybrid.groups",
+        ),
+        (
+            hybrid is not None and (window is not None or latent is not None),
+            "hybrid models are known with plain attention alone: leave slidingWindow and latentAttention out",
+        ),
         (
             model.head_dim is None and hidden % heads != 0,
             f"hiddenSize {hidden} is not a multiple of numAttentionHeads {heads}: correct one of them or give headDim",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from precision_agent.run.trial import MOST_LAYER_FLOPS, fitted, on_cpu
+from precision_api.huggingface import model_from_mapping
 from precision_api.resolution import resolve
 from precision_api.shapes import step_shape_problems
-from precision_api.workload import PresetName, Workload
+from precision_api.workload import ModelSpec, PresetName, Workload
 from tests.support.result_objects import request
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"
 
 
 @pytest.mark.parametrize("preset", get_args(PresetName))
@@ -25,6 +30,19 @@ def test_every_preset_becomes_a_model_that_a_cpu_gets_through_and_every_recipe_t
     assert found.name == f"{preset} (reduced width)"
     assert notes[0].endswith(f"no figure here is {preset}'s")
     assert not step_shape_problems(found.gemms, "mxfp8")
+
+
+@pytest.mark.parametrize("name", ["Kimi-K2", "GPT-OSS-120B", "Nemotron-3-Nano-30B-A3B", "Llama-4-Scout"])
+def test_latent_attention_experts_and_hybrids_are_narrowed_too(name: str) -> None:
+    row = next(row for row in json.loads(GOLDEN.read_text())["models"] if row["name"] == name)
+    workload = Workload(name=name, model=model_from_mapping(row["config"]), micro_batch_size=1, sequence_length=4096)
+    small, _ = fitted(request(workload=workload, product="CPU"))
+    narrow = small.workload.model
+    assert narrow is not None
+    again = ModelSpec.model_validate(narrow.model_dump())
+    assert again.no_training_step == workload.model.no_training_step if workload.model else None
+    assert {gemm.name for gemm in resolve(small.workload).gemms} == {gemm.name for gemm in resolve(workload).gemms}
+    assert not step_shape_problems(resolve(small.workload).gemms, "mxfp8")
 
 
 def test_a_model_that_fits_is_measured_as_it_is() -> None:

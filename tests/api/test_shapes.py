@@ -30,6 +30,9 @@ from precision_api.workload import ModelSpec, PresetName, Workload, parse_shape
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
 LATENT = {"headDim": 192, "latentAttention": {"keyValueRank": 512, "ropeHeadDim": 64, "valueHeadDim": 128}}
+HYBRID = {
+    "mambaLayers": 8, "attentionLayers": 8, "mambaHeads": 8, "mambaHeadDim": 64, "groups": 8, "stateSize": 128,
+}  # fmt: skip
 SIZES = {"microBatchSize": 31, "sequenceLength": 512}
 
 NVIDIA_TWELVE = {
@@ -357,6 +360,12 @@ def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_clust
         ({"preset": "llama3-8b", "tensorParallel": 0}, "tensorParallel"),
         ({"name": "w", "huggingFaceConfig": {}, **SIZES}, "exactly one of text and configMapKeyRef"),
         ({"name": "w", "model": PLAIN | {"numAttentionHeads": 33}, **SIZES}, "give headDim"),
+        (
+            {"name": "w", "model": PLAIN | {"hybrid": HYBRID | {"mambaLayers": 20}}, **SIZES},
+            "at most numHiddenLayers 24",
+        ),
+        ({"name": "w", "model": PLAIN | {"hybrid": HYBRID | {"groups": 3}}, **SIZES}, "multiple of hybrid.groups"),
+        ({"name": "w", "model": PLAIN | LATENT | {"hybrid": HYBRID}, **SIZES}, "plain attention alone"),
         ({"name": "w", "model": PLAIN | LATENT | {"headDim": None}, **SIZES}, "latentAttention needs headDim"),
         ({"name": "w", "model": PLAIN | LATENT | {"headDim": 64}, **SIZES}, "latentAttention needs headDim"),
         ({"name": "w", "model": PLAIN | LATENT | {"numKeyValueHeads": 8}, **SIZES}, "leave numKeyValueHeads out"),
@@ -394,7 +403,7 @@ def test_the_resource_schema_holds_the_same_rules_as_the_validators() -> None:
     assert "give exactly one of model, preset, huggingFaceConfig and shapes" in rules
     assert schema["properties"]["preset"]["enum"] == list(get_args(PresetName))
     assert schema["properties"]["model"]["properties"]["gatedMLP"]["default"] is False
-    assert len(schema["properties"]["model"]["x-kubernetes-validations"]) == 9
+    assert len(schema["properties"]["model"]["x-kubernetes-validations"]) == 12
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,16 @@ def narrowed(model: ModelSpec) -> ModelSpec:
             rope_head_dim=HIDDEN // HEADS // 2,
             value_head_dim=HIDDEN // HEADS,
         )
+    if model.hybrid is not None:
+        width = {"mamba_heads": MULTIPLE, "mamba_head_dim": 16, "groups": 1, "state_size": HIDDEN // HEADS}
+        changes["hybrid"] = model.hybrid.model_copy(update=width)
     if model.moe is not None:
         expert = _rounded(HIDDEN * model.expert_width / model.hidden_size)
-        shared = model.moe.shared_expert_intermediate_size
+        shared, top_k = model.moe.shared_expert_intermediate_size, min(2, model.moe.top_k)
         changes["moe"] = model.moe.model_copy(
             update={
-                "num_experts": min(8, model.moe.num_experts),
-                "top_k": min(2, model.moe.top_k),
+                "num_experts": min(4 * top_k, model.moe.num_experts),  # then an expert has 32 of 128 tokens
+                "top_k": top_k,
                 "expert_intermediate_size": expert,
                 "shared_expert_intermediate_size": _rounded(HIDDEN * shared / model.hidden_size) if shared else 0,
             }
