@@ -77,13 +77,14 @@ def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
         "reasons": [{"reason": "Cordoned", "count": 1, "example": "b", "message": "Uncordon it."}],
         "pools": [{"name": "p", "nodes": 1, "slowNodes": ["a"]}],
     }
-    nodes = [node("a", "scale:0.8"), node("b", "cordoned"), node("c", "mig-single")]
+    nodes = [node("a", "scale:0.8"), node("b", "cordoned"), node("c", "mig-single"), node("d", "dra")]
     reports = [report("a", state="Measured", best="fp8_delayed 1.38x", tokensPerJoule="25.1")]
     assert rows(fleet_table(DemoSnapshot([profile(**status)], reports, nodes))) == [
         ["Node", "Product", "Staged", "State", "Best", "Tokens/J"],
         ["a", "H100-80GB-HBM3", "scale 0.8", "Measured, slow", "fp8_delayed 1.38x", "25.1"],
         ["b", "H100-80GB-HBM3", "cordoned", "Cordoned", "", ""],
         ["c", "H100-80GB-HBM3-MIG-1g.10gb", "MIG", "-", "", ""],
+        ["d", "H100", "GPUs by claim", "-", "", ""],
     ]
 
 

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from precision_lab.cluster.objects import Object
-from precision_lab.names import PREFIX
+from precision_lab.names import PREFIX, PRODUCT, PUBLISHED
 
 STATES = ("succeeded", "running", "queued", "waiting", "failed", "skipped")
 
@@ -50,7 +50,7 @@ def fleet_table(snapshot: DemoSnapshot) -> Table:
     columns = ("Node", "Product", "Staged", *(["Profile"] if several else []), "State", "Best", "Tokens/J")
     table = _table("The fleet (simulated)", columns, folded=("Product", "Staged"))
     for node in snapshot.nodes:
-        product = node["metadata"]["labels"]["nvidia.com/gpu.product"].removeprefix("NVIDIA-")
+        product = _product(node).removeprefix("NVIDIA-")
         for profile in snapshot.profiles:
             who = [_name(profile)] if several else []
             table.add_row(_name(node), product, _staged(node), *who, *_found(snapshot, profile, node))
@@ -77,17 +77,25 @@ def _table(title: str, columns: Sequence[str], folded: Sequence[str]) -> Table:
     return table
 
 
+def _product(node: Object) -> str:
+    """The GPU's name as labelled; where no label names it (GPUs by claim), the class that the lab made it of."""
+    meta = node["metadata"]
+    return str(meta["labels"].get("nvidia.com/gpu.product") or meta.get("annotations", {}).get(PRODUCT, ""))
+
+
 def _staged(node: Object) -> str:
     """What the lab did to this node on purpose."""
-    annotations = node["metadata"].get("annotations", {})
+    annotations = {key: text for key, text in node["metadata"].get("annotations", {}).items() if key != PRODUCT}
     told = [
         f"{key.removeprefix(f'{PREFIX}/')} {value}".replace(" true", "")
         for key, value in sorted(annotations.items())
         if key.startswith(f"{PREFIX}/")
     ]
+    if PUBLISHED in annotations:
+        told = [*(text for text in told if not text.startswith("published ")), "GPUs by claim"]
     if node["spec"].get("unschedulable"):
         told.append("cordoned")
-    if "-MIG-" in node["metadata"]["labels"]["nvidia.com/gpu.product"]:
+    if "-MIG-" in _product(node):
         told.append("MIG")
     return ", ".join(told)
 
