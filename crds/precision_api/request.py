@@ -28,6 +28,8 @@ Baseline = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block"]
 """Recipes that speedups may be held against."""
 
 
+MOST_GPUS = 16
+"""Of one node; no machine has more."""
 GpuUuid = Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
 """As NVML prints it."""
 
@@ -38,11 +40,11 @@ class RequestNode(Record):
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=PLAIN)]
     uid: str
     product: str = Field(description="Product class, e.g. GB200; the name of a GPU of no known class.")
-    gpus: int = Field(ge=1, le=16, description="GPUs that the agent's container was given.")
+    gpus: int = Field(ge=1, le=MOST_GPUS, description="GPUs that the agent's container was given.")
     gpu_uuids: tuple[GpuUuid, ...] | None = Field(
         None,
         min_length=1,
-        max_length=16,
+        max_length=MOST_GPUS,
         description="GPUs that a resource claim on this node can get; left out where the device plugin hands them out.",
     )
 

@@ -245,6 +245,12 @@ BY_CLAIM: dict[str, tuple[dict[str, Any], list[SliceView], str, int]] = {
         0,
     ),
     "a device that is named twice": (NO_PLUGIN, [view(gpu_device(0), gpu_device(0))], "GPUsNotReady", 0),
+    "more GPUs than any machine has": (
+        NO_PLUGIN,
+        [resource_slice("NVIDIA GB200", count=64)],
+        "GPUsNotReady",
+        0,
+    ),
     "an empty slice": (NO_PLUGIN, [view()], "GPUsNotReady", 0),
     "slices that are gone": (node_object(gpus=None), [], "GPUsNotReady", 0),
     "slices that are gone, and no label that names the GPU": (

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from precision_api.request import MOST_GPUS
 from precision_operator.core.observe.quantities import quantity
 
 DRA_DRIVER = "gpu.nvidia.com"
@@ -126,6 +127,9 @@ def published(slices: Iterable[SliceView]) -> PublishedGpus | None:
     newest = [_newest(items) for _, items in sorted(pools.items())]
     problems = [problem for items in newest if (problem := _incomplete(items)) is not None]
     every = [item for items in newest for item in items]
+    number = sum(len(item.gpus) for item in every)
+    if number > MOST_GPUS:
+        problems.append(f"its ResourceSlices name {number} GPUs, and no machine has more than {MOST_GPUS}")
     return PublishedGpus(
         gpus=tuple(sorted((gpu for item in every for gpu in item.gpus), key=lambda gpu: (len(gpu.name), gpu.name))),
         incomplete=problems[0] if problems else None,
