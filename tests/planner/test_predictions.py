@@ -14,12 +14,12 @@ from benchmarks.predictions import APART, Tried, no_gains, tried
 from precision_api.flops import training_flops_per_token
 from precision_api.presets import PRESETS
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.workload import Workload
+from precision_api.workload import Hybrid, Workload
 from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.laws import Predicted, published, published_recipes, tolerance
+from precision_operator.planner.laws import Predicted, model_band, published, published_recipes, tolerance
 from precision_operator.planner.planning import Answer, plan
 from precision_operator.planner.predict import Target, Transfer, recipe_transfer, transfer
-from precision_operator.planner.published import PublishedModel
+from precision_operator.planner.published import PublishedModel, described
 from precision_operator.planner.workloads import target
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, workload
 from tests.support.published_rows import MODULE, module_text, read, with_partners
@@ -163,6 +163,24 @@ def test_what_is_too_far_is_refused_with_the_reason(measured: str, preset: str, 
     found = transfer(workload(measured), wanted(preset, sequence))
     assert isinstance(found, str)
     assert why in found
+
+
+def test_hybrids_are_classes_of_their_own() -> None:
+    """Mamba layers beside attention: nothing is published of those without experts."""
+    mixers = Hybrid(mamba_layers=16, attention_layers=4, mamba_heads=64, mamba_head_dim=64, groups=8, state_size=128)
+    plain = PRESETS["llama3-8b"].model
+    hybrid = plain.model_copy(update={"hybrid": mixers})
+    one = PublishedModel("hybrid", plain.hidden_size, plain.intermediate_size)
+    assert described(hybrid) == one
+    for refusal in (
+        model_band(one, one),
+        model_band(one, described(plain)),
+        published_recipes().predicted(one, ("bf16", "mxfp8")),
+    ):
+        assert isinstance(refusal, str)
+    experts = described(PRESETS["qwen3-30b-a3b"].model.model_copy(update={"hybrid": mixers}))
+    assert experts.kind == "hybrid mixture of experts"
+    assert isinstance(model_band(experts, experts), Predicted)
 
 
 @pytest.mark.parametrize(

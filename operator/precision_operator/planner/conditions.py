@@ -70,9 +70,13 @@ def _promised(answer: PlanStatus) -> tuple[bool, str, str]:
     if not wanted:
         return True, "NoDeadlines", "No job has a deadline."
     if not missed:
-        return True, "AllPromised", f"All {len(wanted)} deadlines hold at the high end of the bands."
+        return True, "AllPromised", f"All {len(wanted)} deadlines are kept nine times in ten."
     bound = any(job.upper_bound for job in missed)
-    why = "their rates are upper bounds: give scaling or jobRates" if bound else "the high end of their bands is later"
+    why = (
+        "their rates are upper bounds: give scaling or jobRates"
+        if bound
+        else "they are kept less than nine times in ten"
+    )
     shown = ", ".join(job.name for job in missed[:8])
     return False, "NotPromised", f"{len(missed)} of {len(wanted)} deadlines are not promised ({shown}): {why}."
 

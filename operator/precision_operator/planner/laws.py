@@ -130,6 +130,8 @@ class RecipeBook:
 
     def predicted(self, model: PublishedModel, recipes: tuple[Recipe, Recipe]) -> Predicted | str:
         """The second recipe's rate over the first one's, or why it can't be told."""
+        if model.kind not in MOST_RECIPE_FACTOR:
+            return f"no pair of recipes is published for a model of this class ({model.kind})"
         for recipe in recipes:
             problem = self._unknown(model, recipe)
             if problem:
@@ -219,6 +221,8 @@ def model_band(one: PublishedModel, other: PublishedModel) -> Predicted | str:
             f"one is {_article(one.kind)} and the other {_article(other.kind)}: published pairs of two classes lie "
             "up to seven times apart"
         )
+    if one.kind not in MODEL_FACTOR:
+        return f"no pair of two models of this class ({one.kind}) is published"
     steps = [step for step in published().models if published().described[step.models[0]].kind == one.kind]
     return _banded(0.0, math.log(MODEL_FACTOR[one.kind]), len({step.pairs for step in steps}))
 

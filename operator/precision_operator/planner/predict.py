@@ -90,7 +90,8 @@ def _too_far(measured: WorkloadFacts, wanted: Target) -> str:
     """Why a step within the class is larger than any published one; empty where it is not."""
     ratio = wanted.flops_per_token / (measured.flops_per_token or 1.0)
     known = measured.model or wanted.model
-    most = FARTHEST_RATIO[described(known).kind if known is not None else UNKNOWN_CLASS]
+    kind = UNKNOWN_CLASS if known is None else described(known).kind
+    most = FARTHEST_RATIO.get(kind, FARTHEST_RATIO[UNKNOWN_CLASS])
     if max(ratio, 1 / ratio) > most:
         return (
             f"{wanted.name} takes {ratio:.3g} x the FLOPs per token of {measured.name}: too far to predict "

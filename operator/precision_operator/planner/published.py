@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.workload import ModelSpec
 
-Kind = Literal["dense", "mixture of experts", "hybrid mixture of experts"]
-"""Class of a model; hybrid: Mamba layers beside attention."""
+Kind = Literal["dense", "mixture of experts", "hybrid mixture of experts", "hybrid"]
+"""Class of a model; hybrid: Mamba layers beside attention. Of hybrids without experts no pair is published."""
 LONGEST_SEQUENCE = 8192
 """Of rows that are held against other models: attention takes another share of longer ones."""
 
@@ -37,8 +37,9 @@ class PublishedModel(NamedTuple):
 def described(model: ModelSpec) -> PublishedModel:
     """The same of a model by its dimensions."""
     if model.moe is None:
-        return PublishedModel("dense", model.hidden_size, model.intermediate_size)
-    return PublishedModel("mixture of experts", model.hidden_size, model.expert_width)
+        return PublishedModel("hybrid" if model.hybrid else "dense", model.hidden_size, model.intermediate_size)
+    kind: Kind = "hybrid mixture of experts" if model.hybrid else "mixture of experts"
+    return PublishedModel(kind, model.hidden_size, model.expert_width)
 
 
 class PublishedRow(NamedTuple):
