@@ -197,7 +197,7 @@ def test_gpus_that_are_idle_on_a_node_without_cpus_are_told_with_figures(crowded
     crowded.the_others_are_measured()
     told = crowded.shows("InsufficientCPU", plugin)
     assert told.startswith("The agent requests 4 CPUs, and the pods on the node already request ")
-    assert f"{HARDWARE['H100'].cpus - 1} of its {HARDWARE['H100'].cpus}." in told
+    assert f"{HARDWARE['H100'].cpus - 1} of {HARDWARE['H100'].cpus}." in told
     assert crowded.attempts() == []
 
 
