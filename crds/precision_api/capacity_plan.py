@@ -113,6 +113,16 @@ class PlanPool(Document):
         alias="memoryGiBPerGPU",
         description="Memory of a GPU in GiB. Default: the product's, as its vendor prints it.",
     )
+    limit_scope: Literal["gpu", "module"] = Field(
+        "gpu",
+        description="What the enforced limit is of: the GPU, or the module around it. Power is reserved by the limit "
+        "and its overhead, and never less than what was measured.",
+    )
+    idle_watts_per_gpu: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None,
+        alias="idleWattsPerGPU",
+        description="Draw of a GPU that no job uses, in the scope of the limit. Default: 0, and told so.",
+    )
     power_scope: Literal["gpu", "module"] = Field(
         "gpu", description="What watts are of in a pool that has no reports: the GPU, or the module around it."
     )
@@ -164,6 +174,18 @@ class PlanBudget(Document):
     megawatt_hours: Positive | None = Field(None, description="Most energy of the facility.")
 
 
+class RunningJob(Document):
+    """A job that runs already: it keeps its pool, its recipe and its GPUs."""
+
+    pool: ShortText = Field(description="Pool that it runs in.")
+    recipe: Recipe = Field(description="Recipe that it runs with.")
+    gpus: Gpus = Field(description="GPUs that it runs on.")
+    tokens_done: CountWithUnit | None = Field(None, description="Tokens that it has trained on, e.g. 3.2T.")
+    started_at: Time | None = Field(
+        None, description="When it was started; the answer then holds the days that were told against the actual ones."
+    )
+
+
 class PlanJob(Document):
     """One training job."""
 
@@ -208,9 +230,9 @@ class PlanJob(Document):
         "says so.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(0, description="Higher goes first when jobs queue.")
-    after: tuple[Label, ...] = Field(
-        (), max_length=16, description="Jobs that must have ended before; all others run at once from the start."
-    )
+    after: tuple[Label, ...] = Field((), max_length=16, description="Jobs that must have ended before it starts.")
+    not_before: Time | None = Field(None, description="Earliest start. Default: the plan's start.")
+    running: RunningJob | None = Field(None, description="Where it runs already; left out: it is still to be started.")
     goodput: Share | None = Field(None, description="Share of time that it makes progress. Default: the pool's.")
     goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
 

@@ -19,10 +19,12 @@ from tests.support.fleets import fleet, job, node, pool, rate
 AT = "--at=2026-12-01T00:00:00Z"
 
 
-NOT_FOUND = [job("a", tokens="10B")] + [
-    job(name, after=["a"], minGPUs=72, maxGPUs=72, deadlineDays="2.2") for name in ("b", "c")
+NOT_FOUND = [
+    job("a", tokens="10B"),
+    job("long", after=["a"], tokens="200B", minGPUs=128, priority=9),
+    job("short", after=["a"], minGPUs=128, deadlineDays="1"),
 ]
-"""Two jobs that do not fit side by side, and one after the other come too late: not found, and not proved."""
+"""The job of higher priority goes first, and the other one is late: not found, and not proved."""
 
 
 def run(folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", **changes: Any) -> Result:
@@ -113,10 +115,10 @@ def test_doubt_stands_in_a_box_at_the_top_of_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "said"),
     [
-        ({"jobs": [job(minGPUs=64), job("b", minGPUs=72)]}, 5, "8 more GPUs in pool H100"),
+        ({"jobs": [job(deadlineDays="0.5")]}, 5, "more days for job train"),
         ({"jobs": [job(pools=["B300"])]}, 2, "no such pool"),
         ({"jobs": [job(tokens="15")]}, 2, "spec.jobs.0.tokens"),
-        ({"jobs": NOT_FOUND}, 8, "spec.jobs: no plan was found in "),
+        ({"jobs": NOT_FOUND}, 8, "spec.jobs: no plan was found, "),
         ({"jbos": 1}, 2, "spec.jbos is no field here"),
     ],
     ids=["clash", "pool", "unit", "not known", "spelling"],

@@ -252,7 +252,7 @@ def test_what_the_other_process_runs_imports_nothing_that_talks_to_a_cluster() -
 
 
 def test_the_operators_own_process_loads_no_solver() -> None:
-    assert {"numpy", "scipy"} & loaded("precision_operator.__main__") == set()
+    assert {"numpy", "highspy"} & loaded("precision_operator.__main__") == set()
 
 
 class Refusing(Written):

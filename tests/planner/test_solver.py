@@ -1,12 +1,10 @@
-"""The solver against brute force on small random problems; whatever it says holds all limits."""
+"""The solver against every plan of small random problems; whatever it says holds all limits."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -21,19 +19,14 @@ from precision_operator.planner.conditions import finished
 from precision_operator.planner.conflict import conflict
 from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
-from precision_operator.planner.highs import NoneFound, OutOfTime
-from precision_operator.planner.options import Offer, offers
+from precision_operator.planner.options import offers
 from precision_operator.planner.planning import Answer, answer, plan
-from precision_operator.planner.schedule import Slot, schedule
-from precision_operator.planner.solution import value
-from precision_operator.planner.solve import objectives_of, solve
-from precision_operator.planner.terms import Terms, terms
+from precision_operator.planner.solve import solve
+from precision_operator.planner.terms import terms
 from precision_operator.planner.what_if import what_ifs
+from tests.planner.exhaustive import verdict
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
-from tests.support.plan_checker import broken, in_every_order
-
-FEW = 4
-"""Options of a job that are kept, so that brute force ends."""
+from tests.support.plan_checker import broken
 
 
 @st.composite
@@ -75,62 +68,7 @@ def problems(draw: st.DrawFn) -> tuple[Any, Any]:
     return fleet(*found), made
 
 
-def few(found: Sequence[Offer]) -> tuple[Offer, ...]:
-    """The offers with a few options each, spread over all of them."""
-    return tuple(replace(o, options=o.options[:: max(1, math.ceil(len(o.options) / FEW))][:FEW]) for o in found)
-
-
-def best(found: Sequence[Offer], read: Terms) -> float | None:
-    """The least first objective over all choices that hold, by trying every one."""
-    name = objectives_of(found, read)[0]
-    values = [
-        value(name, slots)
-        for chosen in itertools.product(*(offer.options for offer in found))
-        if (slots := held(chosen, read)) is not None
-    ]
-    return min(values, default=None)
-
-
-def any_plan(found: Sequence[Offer], read: Terms) -> bool:
-    """Whether any choice holds all limits in any order of the jobs. All rates are upper bounds: only days count."""
-    choices = itertools.product(*(offer.options for offer in found))
-    return any(not broken(slots, read) for chosen in choices for slots in in_every_order(chosen, read))
-
-
-def held(chosen: Sequence[Any], read: Terms) -> tuple[Slot, ...] | None:
-    slots = schedule(chosen, read.limits)
-    careful = schedule(chosen, read.limits, lambda option: option.deadline_days)
-    if slots is None or careful is None or broken(slots, read):
-        return None
-    late = [s for s in careful if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + 1e-6)]
-    return None if late else slots
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(problems())
-def test_no_choice_is_better_than_the_solvers_by_more_than_the_stated_gap(problem: tuple[Any, Any]) -> None:
-    known, made = problem
-    read = terms(made, NOW)
-    found = few(offers(pools(known, read, NOW), read))
-    if not all(offer.options for offer in found):
-        return
-    wanted = best(found, read)
-    try:
-        solution = solve(found, read)
-    except NoneFound:
-        assert any(offer.job.after for offer in found)
-        return
-    if solution is None:
-        assert not any_plan(found, read)
-        return
-    assert broken(solution.slots, read) == []
-    assert wanted is not None
-    assert wanted >= solution.values[0] * (1 - solution.gap) * (1 - 1e-5)
-    if not any(offer.job.after for offer in found):
-        assert solution.values[0] <= wanted * (1 + read.gap) * (1 + 1e-5)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems())
 def test_a_plan_never_breaks_a_limit(problem: tuple[Any, Any]) -> None:
     found = plan(problem[1], problem[0], NOW)
@@ -140,7 +78,7 @@ def test_a_plan_never_breaks_a_limit(problem: tuple[Any, Any]) -> None:
         assert all(math.isfinite(figure) for figure in found.solution.values)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems())
 def test_the_same_question_has_the_same_answer_in_any_order(problem: tuple[Any, Any]) -> None:
     known, made = problem
@@ -187,10 +125,105 @@ def test_blocks_of_an_nvlink_domain_lie_within_one_rack() -> None:
     assert found.solution.slots[0].option.gpus == 3 * 72
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_no_plan_at_all_is_better_than_the_printed_gap_allows(seed: int) -> None:
+    wrong, gap, _ = verdict(seed)
+    assert wrong == ""
+    assert gap is None or gap < 0.25
+
+
+def test_jobs_that_do_not_fit_side_by_side_run_one_after_the_other() -> None:
+    known = fleet(pool("H100", node("n", count=250)))
+    jobs = [job(name, tokens="10T", minGPUs=1024, deadlineDays="90") for name in "ab"]
+    found = plan(spec(*jobs), known, NOW)
+    assert found.solution is not None
+    first, second = sorted(found.solution.slots, key=lambda slot: slot.start)
+    assert second.start >= first.end
+    assert second.end <= 90
+
+
+def test_three_racks_hold_three_blocks_of_64_and_24_more_only_later() -> None:
+    racks = [node(f"r{r}-{i}", gpus=8, rack=f"rack{r}", rates=[rate("bf16")]) for r in range(3) for i in range(9)]
+    jobs = [job(f"big{n}", blockGPUs=64, minGPUs=64, maxGPUs=64) for n in range(3)]
+    small = job("small", blockGPUs=24, minGPUs=24, maxGPUs=24, tokens="1B")
+    found = plan(spec(*jobs, small), fleet(pool("GB200", *racks)), NOW)
+    assert found.solution is not None
+    slots = {slot.option.job.name: slot for slot in found.solution.slots}
+    beside = [s for s in slots.values() if s.start < slots["small"].end and s.end > slots["small"].start]
+    assert sum(slot.option.job.name.startswith("big") for slot in beside) < 3
+
+
+def test_the_fast_nodes_are_given_to_one_job_at_a_time() -> None:
+    nodes = [node("ok", count=8), node("slow", [rate("bf16", 64_000.0)], count=8)]
+    jobs = [job(name, minGPUs=64, maxGPUs=64) for name in "ab"]
+    found = plan(spec(*jobs, fleet={"placement": "fastest"}), fleet(pool("H100", *nodes)), NOW)
+    assert found.solution is not None
+    first, second = found.solution.slots
+    together = first.start < second.end and second.start < first.end
+    paces = sorted(round(slot.option.speed.straggler, 6) for slot in (first, second))
+    assert (paces[0] < paces[1]) == together
+
+
+def test_under_a_power_cap_the_largest_size_that_it_allows_is_taken() -> None:
+    known = fleet(pool("H100", node("n", count=250)))
+    electric = {"budget": "2MW", "pue": "1.25", "overhead": {"gpu": "1.3"}}
+    found = plan(spec(job(tokens="10T"), power=electric), known, NOW)
+    assert found.solution is not None
+    per_gpu = 700 * 1.25 * 1.3
+    best = int(2e6 // per_gpu // 8 * 8)
+    assert found.solution.slots[0].option.gpus >= best * (1 - found.solution.gap)
+
+
+@pytest.mark.parametrize(
+    ("own", "reserved"),
+    [
+        ({"limitScope": "gpu"}, max(1200 * 1.3, 1275 * 1.15)),
+        ({"limitScope": "module"}, max(1200 * 1.15, 1275 * 1.15)),
+    ],
+)
+def test_sensor_and_limit_have_each_their_scope_and_no_less_is_reserved_than_was_measured(
+    own: dict[str, Any], reserved: float
+) -> None:
+    grace = rate("bf16", watts=1275.0 * 4, power_scope="module")
+    made = node("g", [grace], gpus=4, count=4).model_copy(update={"limit_watts": 1200.0 * 4})
+    electric = {"budget": "1MW", "pue": "1.2", "overhead": {"gpu": "1.3", "module": "1.15"}}
+    found = plan(spec(job(), pools=[{"name": "GB200", **own}], power=electric), fleet(pool("GB200", made)), NOW)
+    assert found.solution is not None
+    option = found.solution.slots[0].option
+    assert option.limit_watts == pytest.approx(reserved * 1.2 * option.gpus)
+
+
+def test_idle_gpus_draw_what_the_user_says() -> None:
+    electric = {"budget": "60kW", "pue": "1", "overhead": {"gpu": "1"}}
+    awake, idle = (
+        plan(spec(job(), pools=[{"name": "H100", **own}], power=electric), fleet(), NOW)
+        for own in ({}, {"idleWattsPerGPU": 100})
+    )
+    assert awake.solution is not None
+    assert idle.solution is not None
+    assert awake.solution.slots[0].option.gpus == (60_000 // 700 // 8 * 8)
+    assert idle.solution.slots[0].option.gpus == ((60_000 - 128 * 100) // 600 // 8 * 8)
+
+
+def test_a_job_that_runs_keeps_its_place_and_the_others_go_around_it() -> None:
+    running = job("old", tokens="1T", running={"pool": "H100", "recipe": "bf16", "gpus": 64, "tokensDone": "400B"})
+    found = plan(spec(running, job("new", minGPUs=128, priority=9)), fleet(), NOW)
+    assert found.solution is not None
+    slots = {slot.option.job.name: slot for slot in found.solution.slots}
+    assert (slots["old"].option.gpus, slots["old"].start) == (64, 0.0)
+    assert slots["old"].end == pytest.approx(600e9 / (8 * 80_000) / 86_400)
+    assert slots["new"].start >= slots["old"].end
+
+
+def test_a_job_does_not_start_before_its_day() -> None:
+    found = plan(spec(job(notBefore="2026-12-11T00:00:00Z")), fleet(), NOW)
+    assert found.solution is not None
+    assert found.solution.slots[0].start == 10
+
+
 @pytest.mark.parametrize(
     ("changes", "clash", "remedy"),
     [
-        ({"jobs": [job("a", minGPUs=64), job("b", minGPUs=72)]}, "the 128 GPUs of pool H100", "8 more GPUs"),
         ({"jobs": [job("a", deadlineDays="0.5")]}, "the deadline of job a", "0.404 more days"),
         (
             {
@@ -206,7 +239,7 @@ def test_blocks_of_an_nvlink_domain_lie_within_one_rack() -> None:
             "1,778 dollars more",
         ),
     ],
-    ids=["gpus", "deadline", "power", "money"],
+    ids=["deadline", "power", "money"],
 )
 def test_limits_that_clash_are_named_with_the_smallest_way_out(changes: Any, clash: str, remedy: str) -> None:
     made = spec(**({"jobs": [job()]} | changes))
@@ -241,12 +274,15 @@ def test_an_answer_can_be_made_from_pools_that_are_known_already() -> None:
     assert answer(read, pools(fleet(), read, NOW)).solution is not None
 
 
-@pytest.mark.parametrize("objective", [["cost"], ["energy"]])
-def test_the_time_limit_covers_what_was_done_before_the_search(objective: list[str]) -> None:
+@pytest.mark.parametrize("objective", [["cost"], ["energy"], ["time"]])
+def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(objective: list[str]) -> None:
     read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
     found = offers(pools(fleet(), read, NOW), read)
-    with pytest.raises(OutOfTime, match="no answer within 10 s: raise it, or narrow the choice"):
-        solve(found, read, began=time.monotonic() - read.seconds)
+    hurried, whole = (solve(found, read, began=time.monotonic() - seconds) for seconds in (read.seconds, 0.0))
+    assert hurried is not None
+    assert whole is not None
+    assert hurried.timed_out or hurried.values[0] == pytest.approx(whole.values[0])
+    assert hurried.values[0] * (1 - hurried.gap) <= whole.values[0] * (1 + 1e-9)
 
 
 def without_time(made: PlanSpec) -> tuple[Answer, PlanStatus]:
@@ -257,7 +293,7 @@ def without_time(made: PlanSpec) -> tuple[Answer, PlanStatus]:
 
 
 def test_that_time_ran_out_is_no_fault_of_the_inputs_and_no_clash() -> None:
-    found, told = without_time(spec(job("a"), job("b"), objective=["energy"]))
+    found, told = without_time(spec(job("a", deadlineDays="0.5"), job("b"), objective=["energy"]))
     assert (told.phase, told.summary, found.conflict) == ("TimedOut", "0/2", None)
     assert told.problems[0].startswith("spec.solver.timeLimitSeconds: no answer within 0 s: raise it")
     assert (told.recommendation or "").startswith("It is not known whether there is a plan.")
@@ -276,29 +312,20 @@ def test_every_phase_has_its_exit_code() -> None:
 
 
 def test_a_question_for_which_time_runs_out_is_not_called_impossible() -> None:
-    made = spec(job(), objective=["energy"], whatIfs=[{"name": "less", "denyRecipes": ["nvfp4"]}])
+    electric = {"pue": "1.2", "overhead": {"gpu": "1.3"}}
+    asked = [{"name": "less", "powerPercent": -50}]
+    made = spec(job(deadlineDays="1"), objective=["energy"], power=electric, whatIfs=asked)
     base = plan(made, fleet(), NOW)
     assert base.terms is not None
     hurried = replace(base, terms=replace(base.terms, seconds=0.0))
     (told,) = status(base, what_ifs(made, fleet(), hurried, NOW)).what_ifs
     assert told.feasible is None
-    assert told.answer.startswith("without nvfp4: not known: spec.solver.timeLimitSeconds: no answer within 0 s")
+    assert "not known: spec.solver.timeLimitSeconds: no answer within 0 s" in told.answer
 
 
 def test_a_clash_that_is_not_found_in_time_is_not_explained_by_something_else() -> None:
-    made = spec(job(minGPUs=64), job("b", minGPUs=72))
+    made = spec(job(deadlineDays="0.5"))
     found = plan(made, fleet(), NOW)
     assert found.terms is not None
     hurried = replace(found, conflict=conflict(found.offers, replace(found.terms, seconds=0.0)))
     assert "which of them clash was not found in time" in status(hurried).problems[0]
-
-
-def test_the_earliest_end_has_an_answer_even_without_time_and_tells_no_better_gap_than_is_proved() -> None:
-    read = terms(spec(job("a"), job("b"), objective=["time"]), NOW)
-    found = offers(pools(fleet(), read, NOW), read)
-    hurried = solve(found, read, began=time.monotonic() - read.seconds)
-    whole = solve(found, read)
-    assert hurried is not None
-    assert whole is not None
-    assert hurried.timed_out
-    assert hurried.values[0] * (1 - hurried.gap) <= whole.values[0] * (1 + 1e-9)

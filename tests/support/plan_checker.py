@@ -61,8 +61,8 @@ def _jobs(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
             yield f"{job.name} runs in {option.pool.name}"
         if abs(slot.end - slot.start - option.days) > TOLERANCE * option.days:
             yield f"{job.name} takes other than its days"
-        if not job.after and slot.start != 0:
-            yield f"{job.name} does not start at once"
+        if slot.start < job.not_before * (1 - TOLERANCE):
+            yield f"{job.name} starts before its day"
         for name in job.after:
             if slot.start < by_name[name].end * (1 - TOLERANCE):
                 yield f"{job.name} starts before {name} has ended"

@@ -6,7 +6,6 @@ relaxation alone makes a plan possible is part of every contradiction; where the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from precision_operator.planner.highs import NotKnown, run
+from precision_operator.planner.highs import NotKnown, OutOfTime, run
 from precision_operator.planner.options import Offer
 from precision_operator.planner.program import Constraint, Program, RelaxableLimit
 from precision_operator.planner.terms import Terms
@@ -65,17 +64,26 @@ class _Elastic(Program):
 
 def _eased(row: Constraint, columns: Mapping[RelaxableLimit, int]) -> Constraint:
     loose = [(columns[group], -gain) for group, gain in row.eases if group in columns]
+    if not loose:
+        return row
     return replace(
-        row, columns=(*row.columns, *(c for c, _ in loose)), values=(*row.values, *(value for _, value in loose))
+        row,
+        columns=np.concatenate([row.columns, [c for c, _ in loose]]).astype(np.int64),
+        values=np.concatenate([row.values, [value for _, value in loose]]),
     )
 
 
 def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
     """What keeps these jobs from being placed. Every offer has an option."""
-    program = Program(tuple(offers), terms)
+    found = _conflict(Program(tuple(offers), terms, rounded=False), terms)
+    # What only the rows of rounded sizes refute is told by these; then relaxations are no longer the smallest.
+    return found if found.clashing or found.out_of_time else _conflict(Program(tuple(offers), terms), terms)
+
+
+def _conflict(program: Program, terms: Terms) -> Conflict:
     groups = tuple(dict.fromkeys(group for row in program.rows for group, _ in row.eases))
     # Where jobs wait, relaxations are bounds in any case: those of the linear program are bounds too, and quick.
-    whole = not program.waiting
+    whole = len(program.offers) == 1
     try:
         together = _relaxed(program, groups, terms, whole)
         if not whole and together is not None and not together.parts:
@@ -93,7 +101,7 @@ def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
         clashing=clashing or tuple(group for group, _ in together.parts),
         smallest=min(every, key=lambda relaxation: (round(relaxation.share, 9), len(relaxation.parts))),
         others=tuple(alone[:4]),
-        queued=bool(program.waiting),
+        queued=len(program.offers) > 1,
     )
 
 
@@ -112,12 +120,17 @@ def _relaxed(
 
     Raises NotKnown.
     """
-    elastic = _Elastic(program.offers, program.terms, program.all_at_once, loose, program.rows)
+    elastic = _Elastic(program.offers, program.terms, rounded=program.rounded, loose=loose, rigid=program.rows)
     wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
-    found = run(elastic, wanted, 0.01, time.monotonic() + terms.seconds / MOST_TESTS, whole=whole)
-    if found is None:
+    seconds = terms.seconds / MOST_TESTS
+    if seconds <= 0:
+        raise OutOfTime(terms.seconds)
+    found = run(elastic.model(wanted, 0.01, seconds, whole=whole))
+    if found.state == "infeasible":
         return None
-    shares = found[0][elastic.width :]
+    if found.x is None:
+        raise OutOfTime(terms.seconds)
+    shares = found.x[elastic.width :]
     parts = [(group, float(s) * group.limit) for group, s in zip(loose, shares, strict=True) if s > NEGLIGIBLE]
     return Relaxation(tuple(parts))
 
@@ -125,6 +138,7 @@ def _relaxed(
 _UNITS = {
     "gpus": "{amount:.0f} more GPUs in pool {of}",
     "blocks": "{amount:.0f} more whole blocks in pool {of}",
+    "fast nodes": "{amount:.0f} more GPUs of fast nodes in pool {of}",
     "power": "{amount:.3g} MW more power{where}",
     "dollars": "{amount:,.0f} dollars more",
     "gpuHours": "{amount:,.0f} GPU hours more",
@@ -134,6 +148,7 @@ _UNITS = {
 _NAMES = {
     "gpus": "the {limit:.0f} GPUs of pool {of}",
     "blocks": "the {limit:.0f} whole blocks of pool {of}",
+    "fast nodes": "the {limit:.0f} GPUs of the fastest nodes of pool {of}",
     "power": "the power budget of {limit:.3g} MW{where}",
     "dollars": "budget.dollars of {limit:,.0f}",
     "gpuHours": "budget.gpuHours of {limit:,.0f}",
@@ -152,7 +167,7 @@ def told(relaxation: Relaxation) -> str:
     """A relaxation in words."""
     words = []
     for group, amount in relaxation.parts:
-        more = float(np.ceil(amount - NEGLIGIBLE)) if group.kind in ("gpus", "blocks") else amount
+        more = float(np.ceil(amount - NEGLIGIBLE)) if group.kind in ("gpus", "blocks", "fast nodes") else amount
         where = f" for pool {group.of}" if group.of else ""
         words.append(_UNITS[group.kind].format(amount=more, of=group.of, where=where))
     return " and ".join(words)

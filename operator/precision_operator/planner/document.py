@@ -17,8 +17,8 @@ from precision_api.schema import decimal
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.conflict import Conflict, clash_words, told, words
 from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.money import paid_dollars, paid_shares
 from precision_operator.planner.planning import Answer, binding, greedy_text
-from precision_operator.planner.program import paid_dollars, paid_shares
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.schedule import SLACK, Slot, ends, peak, schedule, watts
 from precision_operator.planner.what_if import Difference, in_words
@@ -185,7 +185,9 @@ def _deadline(answer: Answer, slot: Slot) -> str:
             waiting += by_name[name].option.job.after
     if any(by_name[name].option.source.upper_bound for name in chain):
         return "notPromised"
-    careful = schedule(answer.solution.chosen, answer.terms.limits, lambda option: option.deadline_days)
+    careful = schedule(
+        answer.solution.chosen, answer.terms.limits, lambda option: option.deadline_days, answer.solution.ranks
+    )
     late = careful is None or ends(careful)[job.name] > job.deadline_days * (1 + SLACK)
     return "notPromised" if late else "promised"
 

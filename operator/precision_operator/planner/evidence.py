@@ -26,11 +26,15 @@ from precision_operator.core.results.pool import median, of_one_scope, steady
 from precision_operator.core.results.reading import Reading, RecipeRow
 from precision_operator.planner.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.quantities import Problem, Unusable
-from precision_operator.planner.straggler import Rates, Straggler, quiet
+from precision_operator.planner.straggler import Rates, Straggler, quiet, stretched
 from precision_operator.planner.terms import PoolTerms, Terms
 
 ALLOWABLE: tuple[Doubt, ...] = get_args(Doubt)
 """Why a result is refused, where a plan may ask for it all the same."""
+STEP = 0.002
+"""Rates that differ by less are of one tier,"""
+MOST_TIERS = 5
+"""and of more tiers an even choice is offered."""
 Key = tuple[str, Recipe]
 """Workload key and recipe."""
 
@@ -71,7 +75,7 @@ class Sample:
         return quiet(self.rates, self.noise)
 
     @cached_property
-    def factors(self) -> dict[tuple[int, int, bool], Straggler]:
+    def factors(self) -> dict[tuple[int, int, int], Straggler]:
         """Stragglers that were worked out, by nodes of the pool, nodes of the job, and placement."""
         return {}
 
@@ -79,6 +83,17 @@ class Sample:
     def slow(self) -> frozenset[str]:
         """Nodes that are slow or throttled."""
         return self.throttled | self.judged_slow
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """GPUs of a pool that stand together: a rack, or nodes of about the same speed."""
+
+    name: str
+    gpus: int
+    fastest: int = 0
+    """They are among so many fastest nodes of the pool; 0 where nobody places jobs by speed."""
+    rack: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,8 @@ class CandidatePool:
     limit_watts_per_gpu: float | None
     samples: Mapping[Key, Sample]
     terms: PoolTerms
+    fastest: bool = False
+    """Whether somebody places jobs on the fastest nodes."""
     counted: int = 0
     """Nodes with a usable figure of any recipe; of `nodes` the others are assumed to be like them."""
     racks: Mapping[str, int] = field(default_factory=dict)
@@ -106,6 +123,27 @@ class CandidatePool:
     def gpus(self) -> int:
         """GPUs to plan with."""
         return self.nodes * self.gpus_per_node
+
+    @cached_property
+    def tiers(self) -> tuple[int, ...]:
+        """Numbers of fastest nodes that jobs may be placed on: at each step in the rates."""
+        steps = {self.nodes}
+        for sample in self.samples.values():
+            ordered = stretched(sample.quiet, max(self.nodes, len(sample.quiet)))[::-1][: self.nodes]
+            steps |= {int(place) + 1 for place in np.flatnonzero(ordered[1:] < ordered[:-1] * (1 - STEP))}
+        found = sorted(steps)
+        return (*found[: -1 : max(1, -(-(len(found) - 1) // MOST_TIERS))], self.nodes)
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """How the pool is divided for the schedule: by speed, by rack, or not at all."""
+        node = self.gpus_per_node
+        if self.fastest:
+            before = (0, *self.tiers[:-1])
+            return tuple(Cell(f"fastest {n}", (n - b) * node, n) for b, n in zip(before, self.tiers, strict=True))
+        racks = [Cell(name, nodes * node, rack=True) for name, nodes in sorted(self.racks.items())]
+        others = self.nodes - sum(self.racks.values())
+        return (*racks, *([Cell("no rack", others * node)] if racks and others > 0 else []))
 
     def usable(self, sample: Sample) -> int:
         """Nodes with a usable figure of this recipe; nodes that are only planned count in the share that has one."""
@@ -234,6 +272,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         gpus_per_node=gpus,
         nodes=planned,
         counted=counted,
+        fastest=terms.fastest,
         limit_watts_per_gpu=max(limits, default=own.limit_watts_per_gpu),
         samples=samples,
         terms=own,

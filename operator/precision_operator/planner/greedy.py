@@ -7,27 +7,26 @@ from collections.abc import Sequence
 
 from precision_api.capacity_plan import Objective
 from precision_operator.planner.options import Offer, Option
-from precision_operator.planner.schedule import SLACK, Slot, fits, schedule
+from precision_operator.planner.schedule import SLACK, Slot, schedule
 from precision_operator.planner.terms import Limits
 
 
 def greedy(offers: Sequence[Offer], limits: Limits, name: Objective) -> tuple[Slot, ...] | None:
-    """By priority, each job gets the pool and recipe with the highest rate of a GPU that still has room.
+    """The greedy choice in time; None where a job finds no place: the greedy answer is no answer then."""
+    chosen = greedy_choice(offers, name)
+    return None if chosen is None else schedule(chosen, limits)
+
+
+def greedy_choice(offers: Sequence[Offer], name: Objective) -> tuple[Option, ...] | None:
+    """Each job gets the pool and recipe with the highest rate of a GPU.
 
     Of its sizes the smallest that meets the deadline. Without a deadline the smallest, or, where time counts, the
-    largest within an equal share of all GPUs. None where a job finds no place: the greedy answer is no answer then.
+    largest within an equal share of all GPUs. None where no choice meets a job's deadline.
     """
     gpus = {option.pool.name: option.pool.gpus for offer in offers for option in offer.options}
     share = sum(gpus.values()) / len(offers) if name == "time" else 0.0
-    chosen: dict[str, Option] = {}
-    for offer in sorted(offers, key=lambda offer: (-offer.job.priority, offer.job.name)):
-        at_once = [option for option in chosen.values() if not option.job.after]
-        ranked = _ranked(offer, share)
-        taken = next((o for o in ranked if offer.job.after or fits([*at_once, o], limits)), None)
-        if taken is None:
-            return None
-        chosen[offer.job.name] = taken
-    return schedule([chosen[offer.job.name] for offer in offers], limits)
+    ranked = [_ranked(offer, share) for offer in offers]
+    return tuple(options[0] for options in ranked) if all(ranked) else None
 
 
 def _ranked(offer: Offer, share: float) -> list[Option]:

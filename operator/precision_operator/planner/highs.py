@@ -1,19 +1,25 @@
-"""One run of HiGHS over a program, within the time that is left."""
+"""One run of HiGHS within the time that is left, by a process that can be ended at any moment."""
 
 from __future__ import annotations
 
-import math
+import atexit
+import threading
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import ClassVar, Literal
 
-import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
-
-from precision_operator.planner.program import Constraint, Program, Vector
+from precision_operator.planner.highs_process import Model, Solved, serve
 from precision_operator.planner.quantities import Problem, Unusable
 
 NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs and maxGPUs"
+GRACE = 0.1
+"""Part of its time by which HiGHS may pass it, since it looks at its clock now and then; then its process is ended."""
+LEAST_GRACE_SECONDS = 0.3
+START_SECONDS = 30.0
+"""For so long the process may take to start."""
 
 
 class NotKnown(Unusable):
@@ -39,42 +45,73 @@ class OutOfTime(NotKnown):
         super().__init__(Problem("spec.solver.timeLimitSeconds", text))
 
 
-def run(
-    program: Program, wanted: Vector, gap: float, until: float, further: Sequence[Constraint] = (), whole: bool = True
-) -> tuple[Vector, float, bool] | None:
-    """(columns, lower bound, whether time ran out) of one run of HiGHS; None where it is proved that nothing holds.
+@dataclass
+class _Worker:
+    """The process and our end of its pipe; started when it is first needed, and again after it was ended."""
 
-    Not `whole`: the linear relaxation.
+    process: SpawnProcess | None = None
+    pipe: Connection | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    `wanted` may be longer than the program is wide: further rows bring continuous columns of their own. The
-    program is built and solved before `until` (time.monotonic()), or it raises OutOfTime; NoneFound where HiGHS fails.
+    def ready(self) -> Connection:
+        if self.process is None or not self.process.is_alive() or self.pipe is None:
+            self.end()
+            context = get_context("spawn")
+            self.pipe, other = context.Pipe()
+            self.process = context.Process(target=serve, args=(other, self.pipe), daemon=True)
+            self.process.start()
+            other.close()
+        return self.pipe
+
+    def end(self) -> None:
+        """End the process, whatever it is at."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+        if self.pipe is not None:
+            self.pipe.close()
+        self.process = self.pipe = None
+
+
+_WORKER = _Worker()
+atexit.register(_WORKER.end)
+
+
+def process_id() -> int | None:
+    """The process that solves; None where there is none now."""
+    return _WORKER.process.pid if _WORKER.process is not None else None
+
+
+def run(model: Model) -> Solved:
+    """The last word of HiGHS on a model, or, where its time is over or its process ended, the best solution until then.
+
+    `state` is `limit` where a solution was found and its optimality is not proved, and where none was found in time.
     """
-    matrix, low, high = program.matrix(further)
-    width = max(matrix.shape[1], len(wanted))
-    if matrix.shape[1] < width:
-        matrix.resize((matrix.shape[0], width))
-    integrality = np.concatenate([program.integrality, np.zeros(width - program.width)])
-    left = until - time.monotonic()
-    if left <= 0:
-        raise OutOfTime(program.terms.seconds)
-    answer = milp(
-        np.concatenate([wanted, np.zeros(width - len(wanted))]),
-        integrality=integrality if whole else np.zeros(width),
-        bounds=Bounds(np.zeros(width), np.where(integrality > 0, 1.0, np.inf)),
-        constraints=LinearConstraint(matrix, low, high),
-        options={"time_limit": left, "mip_rel_gap": gap, "presolve": True},
-    )
-    if answer.x is None and answer.status == 1:
-        raise OutOfTime(program.terms.seconds)
-    # Status 2 is told of programs that HiGHS can't read, too.
-    if answer.x is None and answer.status == 2 and "infeasible" in answer.message:
-        return None
-    if answer.x is None:
-        text = f"the solver failed, so whether there is a plan is not known ({answer.message}): {NARROW}"
-        raise NoneFound(Problem("spec", text))
-    bound = answer.mip_dual_bound
-    known = bound is not None and math.isfinite(bound)
-    return np.asarray(answer.x), float(bound) if known else -math.inf, answer.status == 1
+    with _WORKER.lock:
+        return _run(model)
+
+
+def _run(model: Model) -> Solved:
+    pipe = _WORKER.ready()
+    best = Solved("limit")
+    try:
+        pipe.send(model)
+        until = time.monotonic() + model.seconds + max(LEAST_GRACE_SECONDS, GRACE * model.seconds)
+        while pipe.poll(max(0.0, until - time.monotonic())):
+            answer: Solved = pipe.recv()
+            if answer.state != "better":
+                return answer if answer.x is not None or best.x is None else _with(best, answer)
+            best = Solved("limit", answer.x, answer.bound)
+    except (EOFError, OSError):
+        _WORKER.end()
+        return best if best.x is not None else Solved("failed", text="the solver's process ended")
+    _WORKER.end()
+    return best
+
+
+def _with(best: Solved, last: Solved) -> Solved:
+    """The best solution with the last bound."""
+    return Solved("limit", best.x, max(best.bound, last.bound))
 
 
 def share(until: float, parts: int) -> float:

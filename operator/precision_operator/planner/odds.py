@@ -75,6 +75,7 @@ def _ends(slots: Sequence[Slot], across_pools: bool) -> Mapping[str, Values]:
             )
         ]
         starts = np.maximum.reduce(before) if before else np.full(DRAWS, slot.start)
+        starts = np.maximum(starts, option.job.not_before)
         found[option.job.name] = starts + option.days / factors[option.job.name]
     return found
 

@@ -11,19 +11,19 @@ from typing import Literal
 from precision_api.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.assumptions import assumptions
 from precision_operator.planner.conflict import Conflict, conflict
-from precision_operator.planner.every_size import with_every_size
 from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.highs import NotKnown
+from precision_operator.planner.money import cost, energy
 from precision_operator.planner.odds import Odds, odds
-from precision_operator.planner.options import BLOCKS_SPLIT_NODES, Offer, Option, blocks, offers
-from precision_operator.planner.program import cost, energy
+from precision_operator.planner.options import BLOCKS_SPLIT_NODES, Offer, Option, blocks, idle_watts
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
 from precision_operator.planner.rates import goodput_of, speed
 from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
-from precision_operator.planner.solution import Solution, value
-from precision_operator.planner.solve import solve
+from precision_operator.planner.search import value
+from precision_operator.planner.sizes import solve_sizes
+from precision_operator.planner.solve import Solution
 from precision_operator.planner.terms import Terms, terms
 
 NAMED = 4
@@ -61,7 +61,9 @@ class Answer:
     @property
     def totals(self) -> Totals | None:
         """What the plan comes to."""
-        return None if self.solution is None else totals(self.solution.slots)
+        if self.solution is None or self.terms is None:
+            return None
+        return totals(self.solution.slots, sum(idle_watts(pool, self.terms) for pool in self.pools))
 
 
 def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = None) -> Answer:
@@ -84,28 +86,49 @@ def _with_odds(made: Answer) -> Answer:
 def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:
     """The answer for these pools. Raises Unusable where the inputs make no plan."""
     began = time.monotonic()
-    problems = list(_empty(found, read))
-    made = offers(found, read) if not problems else ()
-    problems += _nowhere([offer for offer in made if not offer.options])
+    read, found = awake(read, found)
+    problems = tuple(_empty(found, read))
     if problems:
-        return Answer(read, tuple(found), made, problems=tuple(problems))
-    none = Answer(read, tuple(found), made, notes=tuple(_notes(read, found, None)))
-    refuted: tuple[Offer, ...] = ()
+        return Answer(read, tuple(found), problems=problems)
+    none = Answer(read, tuple(found), notes=tuple(_notes(read, found, None)))
     try:
-        solution = solve(made, read, began)
-        if solution is None:
-            refuted = made
-            made = with_every_size(found, read, refuted)
-            solution = solve(made, read, began) if made else None
+        made, solution, unproved = solve_sizes(found, read, began)
     except NotKnown as error:
-        clash = conflict(refuted, read) if refuted else None
-        return replace(none, conflict=clash, problems=error.problems, not_known=error.phase)
+        return replace(none, problems=error.problems, not_known=error.phase)
+    none = replace(none, offers=made)
+    lost = [offer for offer in made if not offer.options]
+    if lost:
+        return replace(none, problems=tuple(_nowhere(lost)), notes=())
     if solution is None:
-        return replace(none, conflict=conflict(made or refuted, read))
+        clash = conflict(made, read)
+        return replace(none, conflict=clash, problems=unproved, not_known="NotFound" if unproved else None)
     notes = (*_notes(read, found, solution), *_left_out(made))
     return Answer(
         read, tuple(found), made, solution, notes=notes, greedy=greedy(made, read.limits, solution.objectives[0])
     )
+
+
+def awake(read: Terms, found: Sequence[CandidatePool]) -> tuple[Terms, Sequence[CandidatePool]]:
+    """Power limits less what idle GPUs draw in any case: jobs add to it what they draw beyond that.
+
+    Raises Unusable where idle GPUs alone draw more than a limit.
+    """
+    draws = {pool.name: idle_watts(pool, read) for pool in found}
+    total = sum(draws.values())
+    if not total:
+        return read, found
+    limit = read.limits.watts
+    if limit is not None and limit <= total:
+        text = f"idle GPUs alone draw {total / WATTS_PER_MEGAWATT:.3g} MW: raise it, or correct pools[].idleWattsPerGPU"
+        raise Unusable(Problem("spec.power.budget", text))
+    made = [
+        pool
+        if pool.terms.power_watts is None
+        else replace(pool, terms=replace(pool.terms, power_watts=max(1.0, pool.terms.power_watts - draws[pool.name])))
+        for pool in found
+    ]
+    limits = read.limits if limit is None else replace(read.limits, watts=limit - total)
+    return replace(read, limits=limits), made
 
 
 def _nowhere(lost: Sequence[Offer]) -> Iterator[Problem]:
@@ -137,15 +160,15 @@ def _empty(found: Sequence[CandidatePool], read: Terms) -> Iterator[Problem]:
         yield Problem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
 
 
-def totals(slots: Sequence[Slot]) -> Totals:
-    """What these slots come to."""
+def totals(slots: Sequence[Slot], idle: float = 0.0) -> Totals:
+    """What these slots come to; `idle` watts are drawn by GPUs that no job uses."""
     chosen = [slot.option for slot in slots]
     known = all(option.limit_watts is not None for option in chosen)
     return Totals(
         days=max(slot.end for slot in slots),
         dollars=cost(chosen),
         megawatt_hours=energy(chosen),
-        peak_megawatts=peak(slots, watts) / WATTS_PER_MEGAWATT if known else None,
+        peak_megawatts=(peak(slots, watts) + idle) / WATTS_PER_MEGAWATT if known else None,
         gpu_hours=sum(option.gpu_hours for option in chosen),
     )
 
@@ -176,6 +199,8 @@ def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | Non
     yield from assumptions(slots, read)
     if slots and not any(read.overhead.values()):
         yield "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone"
+    if slots and any(not slot.option.pool.terms.idle_watts_per_gpu for slot in slots):
+        yield "pools[].idleWattsPerGPU is not given: GPUs that no job uses are taken to draw nothing"
     if slots and read.pue is None:
         yield "power.pue is not given: power and energy are without cooling and losses"
     if any(s.option.dollars and not s.option.pool.terms.price_includes_power for s in slots) and not (
@@ -255,7 +280,7 @@ def _end_of_sizes(option: Option, read: Terms) -> str:
     known = option.source.sample
     if known is not None and more > pool.usable(known) * pool.gpus_per_node:
         return f"nodes of pool {pool.name} with a usable figure for {option.recipe}"
-    made = speed(option.source, more, goodput_of(job, pool, read), read.fastest)
+    made = speed(option.source, more, goodput_of(job, pool, read), option.tier and pool.nodes)
     return made if isinstance(made, str) else ""
 
 

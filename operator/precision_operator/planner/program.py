@@ -1,37 +1,46 @@
-"""The assignment as a mixed-integer program: one option for each job, under limits that may be relaxed.
+"""The assignment as a mixed-integer program: one choice for each job, under limits that may be relaxed.
 
-Columns: one binary for each option; for jobs that wait for others their start, by the middle of the bands and by what
-deadlines are held against; the end of the last job; for each pool with GPU hours that are paid for, the hours beyond
-them. Jobs without `after` run at once, so their GPUs and watts add up. Jobs that wait are bound here by what they wait
-for, and by what holds in whatever order they run: each needs room by itself, and the work that must be done by a day
-needs the GPUs and the power up to that day. Whether they find room is seen by the schedule afterwards. So where this
-program has no solution, there is no plan.
+There is no index of time. Columns: one binary for each choice (pool, recipe, size); for jobs that wait for others, or
+are waited for, their start, by the middle of the bands and by what deadlines are held against; for each pool with GPU
+hours that are paid for, the hours beyond them. Rows: what must be done between two days needs the GPUs, the blocks and
+the power between them; starts come after ends; budgets. All this holds in whatever order jobs queue, so the program is
+a relaxation: where it has no solution there is no plan, and its optimum bounds every plan's. Whether the jobs find room
+one beside the other is seen by the schedule.
+
+Large jobs can't run side by side although their work fits. So rows of work are also written with sizes rounded by dual
+feasible functions (Fekete and Schepers 2001, u^(k)): sizes whose sum is at most 1 keep a sum of at most 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from precision_api.capacity_plan import Objective
+from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.highs_process import Model, Vector
+from precision_operator.planner.money import dollars_beside_committed, is_committed
 from precision_operator.planner.options import Offer, Option, blocks
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.schedule import latest_ends, watts
-from precision_operator.planner.terms import Terms
+from precision_operator.planner.terms import JobTerms, Terms
 
-Vector = NDArray[np.float64]
+Places = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Relative, on limits: a limit that is met exactly counts as held."""
-MOST_ENDS = 16
-"""Days up to which all work is held against the room: of more deadlines an even choice, with the last one."""
-HELD = 1e-6
-"""Relative slack by which a later objective may spoil an earlier one."""
+MOST_ENDS = 12
+"""Deadlines up to which all work is held against the room: of more an even choice, with the last one."""
+MOST_STARTS = 3
+"""Days from which on work is held against the room, beside the plan's start."""
+ROUNDED = (1, 2, 3)
+"""Dual feasible functions u^(k) that are tried,"""
+MOST_ROUNDED = 40_000
+"""and the choices up to which they are."""
 PREFER_SHORT = 1e-7
 """Weight of days beside an objective's own, both scaled to 1: of equal choices the shorter one, so none is chance."""
 
@@ -41,7 +50,7 @@ class RelaxableLimit:
     """One limit that a user could relax: what it is, of what, and how much it is."""
 
     kind: str
-    """gpus, blocks, power, dollars, gpuHours, megawattHours, deadline."""
+    """gpus, blocks, fast nodes, power, dollars, gpuHours, megawattHours, deadline."""
     of: str
     limit: float
 
@@ -50,21 +59,34 @@ class RelaxableLimit:
 class Constraint:
     """low <= sum of values x columns <= high."""
 
-    columns: tuple[int, ...]
-    values: tuple[float, ...]
+    columns: Places
+    values: Vector
     low: float
     high: float
     eases: tuple[tuple[RelaxableLimit, float], ...] = ()
     """Limits that it comes from, and what `high` gains where one is passed by its own amount."""
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """All that these jobs do is done between two days; `end` is None for the end of the last job, a column."""
+
+    jobs: tuple[str, ...]
+    begin: float
+    end: float
+
+
 @dataclass(frozen=True)
 class Program:
-    """All of it; `all_at_once` counts jobs that wait as if they ran at once too: then any schedule holds."""
+    """All of it. With `last_end`, all must have ended by that day, by the middle of the bands."""
 
     offers: tuple[Offer, ...]
     terms: Terms
-    all_at_once: bool = False
+    last_end: float | None = None
+    room: float = 1.0
+    """Part of the room that is used, so that the schedule has some to spare; below 1 this is no relaxation."""
+    rounded: bool = True
+    """With rows of rounded sizes; they say nothing of what a limit would have to give."""
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -81,231 +103,329 @@ class Program:
         return found
 
     @cached_property
-    def waiting(self) -> Mapping[str, int]:
-        """By job that waits, the column of its start; that of its start for deadlines is the next one."""
-        jobs = [offer.job.name for offer in self.offers if offer.job.after]
-        return {name: len(self.options) + 2 * i for i, name in enumerate(jobs)}
+    def jobs(self) -> Mapping[str, JobTerms]:
+        """By name."""
+        return {offer.job.name: offer.job for offer in self.offers}
 
-    @property
-    def last_end(self) -> int:
-        """The column of the end of the last job."""
-        return len(self.options) + 2 * len(self.waiting)
+    def figures(self, figure: Callable[[Option], float]) -> Vector:
+        """One figure of every choice."""
+        return np.fromiter(map(figure, self.options), dtype=np.float64, count=len(self.options))
+
+    @cached_property
+    def days(self) -> Vector:
+        return self.figures(lambda option: option.days)
+
+    @cached_property
+    def deadline_days(self) -> Vector:
+        return self.figures(lambda option: option.deadline_days)
+
+    @cached_property
+    def gpus(self) -> Vector:
+        return self.figures(lambda option: float(option.gpus))
+
+    @cached_property
+    def megawatts(self) -> Vector:
+        return self.figures(lambda option: watts(option) / WATTS_PER_MEGAWATT)
+
+    @cached_property
+    def _by_pool(self) -> Mapping[str, Places]:
+        found: dict[str, list[int]] = {}
+        for place, option in enumerate(self.options):
+            found.setdefault(option.pool.name, []).append(place)
+        return {name: np.array(places, dtype=np.int64) for name, places in sorted(found.items())}
+
+    @cached_property
+    def _pools(self) -> Mapping[str, CandidatePool]:
+        return {option.pool.name: option.pool for option in self.options}
+
+    @cached_property
+    def _job_of(self) -> Places:
+        return np.repeat(np.arange(len(self.offers)), [len(offer.options) for offer in self.offers])
+
+    @cached_property
+    def chained(self) -> Mapping[str, int]:
+        """By job that waits or is waited for, the column of its start; that of its start for deadlines is the next."""
+        named = {name for job in self.jobs.values() for name in (*job.after, *((job.name,) if job.after else ()))}
+        return {name: len(self.options) + 2 * i for i, name in enumerate(sorted(named))}
 
     @cached_property
     def paid(self) -> Mapping[str, int]:
         """By pool whose GPU hours are partly paid for, the column of the hours beyond."""
-        names = sorted({o.pool.name for o in self.options if _committed(o)})
-        return {name: self.last_end + 1 + i for i, name in enumerate(names)}
+        names = sorted({option.pool.name for option in self.options if is_committed(option)})
+        at = len(self.options) + 2 * len(self.chained)
+        return {name: at + i for i, name in enumerate(names)}
 
     @property
     def width(self) -> int:
         """Number of columns."""
-        return self.last_end + 1 + len(self.paid)
-
-    @property
-    def integrality(self) -> Vector:
-        """1 for binaries."""
-        return np.concatenate([np.ones(len(self.options)), np.zeros(self.width - len(self.options))])
+        return len(self.options) + 2 * len(self.chained) + len(self.paid)
 
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
         """All rows."""
-        return (*self._choices(), *self._order(), *self._paid_hours(), *self._limits())
+        return (*self._choices(), *self._order(), *self._paid_hours(), *self._work(), *self._limits())
 
     def objective(self, name: Objective) -> Vector:
-        """Coefficients of dollars, days until the last end, or megawatt hours. Unknown figures cost nothing here."""
+        """Coefficients of dollars or megawatt hours; of time, the GPU days. Unknown figures cost nothing here."""
         made = np.zeros(self.width)
+        count = len(self.options)
         if name == "time":
-            made[self.last_end] = 1.0
-            return made
-        for i, option in enumerate(self.options):
-            made[i] = _dollars(option) if name == "cost" else (option.megawatt_hours or 0.0)
-        if name == "cost":
+            made[:count] = self.gpus * self.days
+        elif name == "energy":
+            made[:count] = self.figures(lambda option: option.megawatt_hours or 0.0)
+        else:
+            made[:count] = self.figures(dollars_beside_committed)
             for pool, column in self.paid.items():
-                price = next(o.gpu_dollars_per_hour for o in self.options if o.pool.name == pool)
-                made[column] = price or 0.0
+                made[column] = next(o.gpu_dollars_per_hour or 0.0 for o in self.options if o.pool.name == pool)
         return made
 
     def short(self) -> Vector:
         """Coefficients that make days small, but only among choices that are equal otherwise."""
-        days = np.array([option.days for option in self.options])
-        return np.concatenate([PREFER_SHORT * days / days.max(), np.zeros(self.width - len(days))])
+        return np.concatenate([PREFER_SHORT * self.days / self.days.max(), np.zeros(self.width - len(self.days))])
 
     def taken(self, x: Vector) -> tuple[Option, ...]:
-        """The options that a solution chooses."""
-        return tuple(self.options[i] for i in self.places(x))
+        """The options that a solution chooses: of each job the one with the largest share."""
+        return tuple(self.options[span[int(np.argmax(x[span.start : span.stop]))]] for span in self.spans.values())
 
-    def places(self, x: Vector) -> tuple[int, ...]:
-        """Their columns."""
-        return tuple(int(i) for i in np.flatnonzero(x[: len(self.options)] > 0.5))
+    def places(self, chosen: Sequence[Option]) -> Places:
+        """The columns of these options."""
+        place = {id(option): i for i, option in enumerate(self.options)}
+        return np.array([place[id(option)] for option in chosen], dtype=np.int64)
 
-    def matrix(self, further: Sequence[Constraint] = ()) -> tuple[csr_array, Vector, Vector]:
-        """All rows as a sparse matrix with their bounds."""
+    def model(
+        self, cost: Vector, gap: float, seconds: float, further: Sequence[Constraint] = (), whole: bool = True
+    ) -> Model:
+        """What HiGHS is given; further rows may bring continuous columns of their own."""
         rows = [*self.rows, *further]
-        counts = [len(row.columns) for row in rows]
-        values = np.fromiter((v for row in rows for v in row.values), dtype=np.float64)
-        columns = np.fromiter((c for row in rows for c in row.columns), dtype=np.int64)
-        places = np.repeat(np.arange(len(rows)), counts)
-        width = max(self.width, int(columns.max(initial=-1)) + 1)
-        made = csr_array((values, (places, columns)), shape=(len(rows), width))
-        return made, np.array([row.low for row in rows]), np.array([row.high for row in rows])
+        columns = np.concatenate([row.columns for row in rows]).astype(np.int32)
+        width = max(self.width, int(columns.max(initial=-1)) + 1, len(cost))
+        binaries = np.arange(len(self.options), dtype=np.int32)
+        upper = np.full(width, np.inf)
+        upper[: len(self.options)] = 1.0
+        return Model(
+            cost=np.concatenate([cost, np.zeros(width - len(cost))]),
+            upper=upper,
+            whole=binaries if whole else binaries[:0],
+            low=np.array([row.low for row in rows]),
+            high=np.array([row.high for row in rows]),
+            starts=np.concatenate([[0], np.cumsum([len(row.columns) for row in rows])]).astype(np.int32),
+            columns=columns,
+            values=np.concatenate([row.values for row in rows]),
+            gap=gap,
+            seconds=seconds,
+        )
 
     def _choices(self) -> Iterator[Constraint]:
         for span in self.spans.values():
-            yield Constraint(tuple(span), (1.0,) * len(span), 1.0, 1.0)
+            yield Constraint(_places(span), np.ones(len(span)), 1.0, 1.0)
 
     def _order(self) -> Iterator[Constraint]:
-        """Starts after ends, and the last end after all."""
-        for offer in self.offers:
-            job, own = offer.job, self.waiting.get(offer.job.name)
-            for before in job.after:
-                assert own is not None
-                for shift in (0, 1):
-                    yield self._later(own + shift, before, shift)
-            columns, values = self._length(job.name, 0)
-            if own is not None:
-                columns, values = (*columns, own), (*values, 1.0)
-            yield Constraint((*columns, self.last_end), (*(-v for v in values), 1.0), 0.0, np.inf)
+        """Starts after ends, after the first day, and early enough."""
+        for name, own in self.chained.items():
+            job = self.jobs[name]
+            for shift in (0, 1):
+                if job.not_before:
+                    yield Constraint(np.array([own + shift]), np.ones(1), job.not_before, np.inf)
+                for before in job.after:
+                    lengths = self._lengths(before, shift)
+                    columns = np.concatenate([[own + shift, self.chained[before] + shift], _places(self.spans[before])])
+                    yield Constraint(columns, np.concatenate([[1.0, -1.0], -lengths]), 0.0, np.inf)
+            if job.running:
+                yield Constraint(np.array([own, own + 1]), np.ones(2), 0.0, 0.0)
+            if self.last_end is not None:
+                columns = np.concatenate([_places(self.spans[name]), [own]])
+                values = np.concatenate([self._lengths(name, 0), [1.0]])
+                yield Constraint(columns, values, -np.inf, self.last_end * (1 + TOLERANCE))
 
-    def _later(self, column: int, before: str, shift: int) -> Constraint:
-        columns, values = self._length(before, shift)
-        row = [(column, 1.0), *((c, -v) for c, v in zip(columns, values, strict=True))]
-        if before in self.waiting:
-            row.append((self.waiting[before] + shift, -1.0))
-        return Constraint(tuple(c for c, _ in row), tuple(v for _, v in row), 0.0, np.inf)
-
-    def _length(self, job: str, shift: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def _lengths(self, job: str, shift: int) -> Vector:
         """A job's days by its options: the middle (0), or what deadlines are held against (1)."""
         span = self.spans[job]
-        return tuple(span), tuple(self.options[i].deadline_days if shift else self.options[i].days for i in span)
+        return (self.deadline_days if shift else self.days)[span.start : span.stop]
 
     def _paid_hours(self) -> Iterator[Constraint]:
         for pool, column in self.paid.items():
-            mine = [i for i, option in enumerate(self.options) if option.pool.name == pool]
-            hours = self.options[mine[0]].pool.terms.committed_gpu_hours
-            yield Constraint((*mine, column), (*(-self.options[i].gpu_hours for i in mine), 1.0), -hours, np.inf)
+            mine = self._by_pool[pool]
+            hours = self.gpus[mine] * self.days[mine] * 24
+            committed = self._pools[pool].terms.committed_gpu_hours
+            yield Constraint(np.append(mine, column), np.append(-hours, 1.0), -committed, np.inf)
+
+    def _work(self) -> Iterator[Constraint]:
+        """What must be done between two days needs the room between them."""
+        for window in windows(self.offers, True):
+            deadlines = [_deadline(job) for job in self.jobs.values() if job.deadline_days is not None]
+            part = 1 / (window.end - window.begin)
+            related = self._followers(window.jobs)
+            easing = tuple((group, group.limit * part) for group in deadlines if group.of in related)
+            yield from self._room(window, self.deadline_days * part, easing)
+        if self.last_end is not None:
+            for window in windows(self.offers, False, self.last_end):
+                yield from self._room(window, self.days / (window.end - window.begin), ())
+
+    def _followers(self, names: Sequence[str]) -> set[str]:
+        """These jobs and all that wait for them."""
+        found, moved = {*names}, True
+        while moved:
+            more = {name for name, job in self.jobs.items() if found & {*job.after}} - found
+            found, moved = found | more, bool(more)
+        return found
+
+    def _room(
+        self, window: Window, part: Vector, easing: tuple[tuple[RelaxableLimit, float], ...]
+    ) -> Iterator[Constraint]:
+        """GPUs, blocks, fast nodes and power of these jobs, each for its part of the time."""
+        inside = np.zeros(len(self.options), dtype=bool)
+        for name in window.jobs:
+            span = self.spans[name]
+            inside[span.start : span.stop] = True
+        for name, of_pool in self._by_pool.items():
+            mine = of_pool[inside[of_pool]]
+            if len(mine):
+                yield from self._room_in(self._pools[name], mine, part, easing)
+        if self.terms.limits.watts is not None:
+            limit = RelaxableLimit("power", "", self.terms.limits.watts / WATTS_PER_MEGAWATT)
+            yield from self._held(limit, np.flatnonzero(inside), self.megawatts, part, easing)
+
+    def _room_in(
+        self, pool: CandidatePool, mine: Places, part: Vector, easing: tuple[tuple[RelaxableLimit, float], ...]
+    ) -> Iterator[Constraint]:
+        yield from self._held(RelaxableLimit("gpus", pool.name, float(pool.gpus)), mine, self.gpus, part, easing)
+        block = np.array([self.options[i].block_gpus for i in mine])
+        for size in sorted({*block.tolist()}):
+            if size > pool.gpus_per_node:
+                big = mine[block >= size]
+                group = RelaxableLimit("blocks", f"{pool.name} ({size} GPUs)", float(blocks(pool, size)))
+                yield from self._held(group, big, self.gpus // size, part, easing)
+        tiers = np.array([self.options[i].tier for i in mine])
+        for nodes in sorted({*tiers.tolist()} - {0, pool.nodes}):
+            group = RelaxableLimit("fast nodes", pool.name, float(nodes * pool.gpus_per_node))
+            yield from self._held(group, mine[tiers <= nodes], self.gpus, part, easing)
+        if pool.terms.power_watts is not None:
+            group = RelaxableLimit("power", pool.name, pool.terms.power_watts / WATTS_PER_MEGAWATT)
+            yield from self._held(group, mine, self.megawatts, part, easing)
+
+    def _held(
+        self,
+        limit: RelaxableLimit,
+        mine: Places,
+        amount: Vector,
+        part: Vector,
+        easing: tuple[tuple[RelaxableLimit, float], ...],
+    ) -> Iterator[Constraint]:
+        """The work of a capacity, and with rounded sizes."""
+        high = limit.limit * self.room * (1 + TOLERANCE)
+        share = amount[mine] / limit.limit
+        eases = ((limit, limit.limit), *((group, limit.limit * more) for group, more in easing))
+        yield Constraint(mine, amount[mine] * part[mine], -np.inf, high, eases)
+        if not self.rounded or len(self.options) > MOST_ROUNDED:
+            return
+        for k in ROUNDED:
+            if share.max() > 1 / (k + 1):
+                rounded = rounded_share(share, k) * limit.limit
+                useful = rounded > 0
+                yield Constraint(mine[useful], (rounded * part[mine])[useful], -np.inf, high, eases)
+
+    def _alone(self) -> Iterator[Constraint]:
+        """Each job needs the power by itself."""
+        for span in self.spans.values():
+            mine = _places(span)
+            limits = [(RelaxableLimit("power", "", (self.terms.limits.watts or 0.0) / WATTS_PER_MEGAWATT), mine)]
+            for name, of_pool in self._by_pool.items():
+                own = (self._pools[name].terms.power_watts or 0.0) / WATTS_PER_MEGAWATT
+                limits.append((RelaxableLimit("power", name, own), np.intersect1d(mine, of_pool)))
+            for group, columns in limits:
+                if group.limit and len(columns) and self.megawatts[columns].max() > group.limit:
+                    yield self._limit(group, columns, self.megawatts[columns])
 
     def _limits(self) -> Iterator[Constraint]:
-        yield from self._room([i for i, o in enumerate(self.options) if self.all_at_once or not o.job.after])
-        if self.waiting and not self.all_at_once:
-            yield from self._queues()
+        yield from self._alone()
         limits = self.terms.limits
-        everything = range(len(self.options))
         if limits.dollars is not None:
             cost = self.objective("cost")
-            priced = [int(c) for c in np.flatnonzero(cost)]
-            yield self._limit(RelaxableLimit("dollars", "", limits.dollars), priced, [float(cost[c]) for c in priced])
+            priced = np.flatnonzero(cost)
+            yield self._limit(RelaxableLimit("dollars", "", limits.dollars), priced, cost[priced])
+        everything = _places(range(len(self.options)))
         if limits.gpu_hours is not None:
             group = RelaxableLimit("gpuHours", "", limits.gpu_hours)
-            yield self._limit(group, everything, [option.gpu_hours for option in self.options])
+            yield self._limit(group, everything, self.gpus * self.days * 24)
         if limits.megawatt_hours is not None:
             group = RelaxableLimit("megawattHours", "", limits.megawatt_hours)
-            yield self._limit(group, everything, [option.megawatt_hours or 0.0 for option in self.options])
-        for offer in self.offers:
-            if offer.job.deadline_days is not None:
-                columns, values = self._length(offer.job.name, 1)
-                own = self.waiting.get(offer.job.name)
+            yield self._limit(group, everything, self.figures(lambda option: option.megawatt_hours or 0.0))
+        for name, job in self.jobs.items():
+            if job.deadline_days is not None:
+                own = self.chained.get(name)
+                columns, values = _places(self.spans[name]), self._lengths(name, 1)
                 if own is not None:
-                    columns, values = (*columns, own + 1), (*values, 1.0)
-                yield self._limit(_deadline(offer), columns, values)
-
-    def _queues(self) -> Iterator[Constraint]:
-        """What holds in whatever order jobs run."""
-        for name in self.waiting:
-            yield from self._room(self.spans[name])
-        latest = latest_ends(offer.job for offer in self.offers)
-        days = sorted({latest[name] for name in latest if latest[name] < math.inf}, reverse=True)
-        for day in days[:: math.ceil(len(days) / MOST_ENDS)] if days else ():
-            yield from self._work_before(day, [name for name in latest if latest[name] <= day])
-        for row in self._room(range(len(self.options)), lambda option: option.days):
-            values = (*(value / row.high for value in row.values), -1.0)
-            yield Constraint((*row.columns, self.last_end), values, -np.inf, 0.0)
-
-    def _work_before(self, day: float, names: Sequence[str]) -> Iterator[Constraint]:
-        """All that these jobs need until `day`, by the lengths that deadlines are held against."""
-        if not self.waiting.keys() & {*names}:
-            return
-        mine = [i for name in names for i in self.spans[name]]
-        deadlines = [(group.limit / day, group) for group in map(_deadline, self.offers) if group.limit <= day]
-        for row in self._room(mine, lambda option: option.deadline_days / day):
-            ((_, limit),) = row.eases
-            yield replace(row, eases=(*row.eases, *((group, limit * part) for part, group in deadlines)))
-
-    def _room(self, mine: Sequence[int], part: Callable[[Option], float] = lambda option: 1.0) -> Iterator[Constraint]:
-        """GPUs, blocks and power of these, each for its part of the time."""
-        by_pool: dict[str, list[int]] = {}
-        for i in mine:
-            by_pool.setdefault(self.options[i].pool.name, []).append(i)
-        for name, columns in sorted(by_pool.items()):
-            pool = self.options[columns[0]].pool
-            parts = {i: part(self.options[i]) for i in columns}
-            gpus = [self.options[i].gpus * parts[i] for i in columns]
-            yield self._limit(RelaxableLimit("gpus", name, float(pool.gpus)), columns, gpus)
-            sizes = sorted({o.block_gpus for o in (self.options[i] for i in columns)})
-            for size in (size for size in sizes if size > pool.gpus_per_node):
-                big = [i for i in columns if self.options[i].block_gpus >= size]
-                group = RelaxableLimit("blocks", f"{name} ({size} GPUs)", float(blocks(pool, size)))
-                yield self._limit(group, big, [self.options[i].gpus // size * parts[i] for i in big])
-            if pool.terms.power_watts is not None:
-                group = RelaxableLimit("power", name, pool.terms.power_watts / WATTS_PER_MEGAWATT)
-                yield self._limit(group, columns, [self._megawatts(i) * parts[i] for i in columns])
-        if self.terms.limits.watts is not None:
-            group = RelaxableLimit("power", "", self.terms.limits.watts / WATTS_PER_MEGAWATT)
-            yield self._limit(group, mine, [self._megawatts(i) * part(self.options[i]) for i in mine])
-
-    def _megawatts(self, column: int) -> float:
-        return watts(self.options[column]) / WATTS_PER_MEGAWATT
+                    columns, values = np.append(columns, own + 1), np.append(values, 1.0)
+                begin = 0.0 if own is not None or job.running else job.not_before
+                group = _deadline(job)
+                high = (group.limit - begin) + group.limit * TOLERANCE
+                yield Constraint(columns, values, -np.inf, high, ((group, group.limit),))
 
     @staticmethod
-    def _limit(group: RelaxableLimit, columns: Sequence[int], values: Sequence[float]) -> Constraint:
-        return Constraint(
-            tuple(columns), tuple(values), -np.inf, group.limit * (1 + TOLERANCE), ((group, group.limit),)
-        )
+    def _limit(group: RelaxableLimit, columns: Places, values: Vector) -> Constraint:
+        return Constraint(columns, values, -np.inf, group.limit * (1 + TOLERANCE), ((group, group.limit),))
 
 
-def _deadline(offer: Offer) -> RelaxableLimit:
-    return RelaxableLimit("deadline", offer.job.name, offer.job.deadline_days or math.inf)
+def rounded_share(share: Vector, k: int) -> Vector:
+    """u^(k) of shares of a capacity: whole multiples of 1 / (k + 1) stay, others become floor((k + 1) x) / k."""
+    steps = share * (k + 1)
+    near = np.round(steps)
+    exact = np.abs(steps - near) < 1e-9
+    return np.where(exact, share, np.floor(steps) / k)
 
 
-def _committed(option: Option) -> bool:
-    return option.pool.terms.committed_gpu_hours > 0 and option.gpu_dollars_per_hour is not None
+def windows(offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf) -> Iterator[Window]:
+    """Spans of days in which some jobs must do all their work: for deadlines, or for a given end of the last job."""
+    ready, latest = spans_of(offers, deadlines, last_end)
+    days = sorted({day for day in latest.values() if day < math.inf}, reverse=True)
+    begins = sorted({day for day in ready.values() if day > 0})
+    begins = [0.0, *begins[:: math.ceil(len(begins) / MOST_STARTS)]] if begins else [0.0]
+    ends = days[:: math.ceil(len(days) / MOST_ENDS)] if days else []
+    seen: set[tuple[str, ...]] = set()
+    for end in ends:
+        for begin in begins:
+            names = tuple(name for name in latest if latest[name] <= end and ready[name] >= begin)
+            if names and end > begin:
+                # The same jobs with the latest begin and the earliest end are the tightest; ends come last first.
+                tight = Window(names, min(ready[name] for name in names), max(latest[name] for name in names))
+                if (names not in seen or begin > 0) and tight.end > tight.begin:
+                    seen.add(names)
+                    yield tight
 
 
-def _dollars(option: Option) -> float:
-    """An option's own money; GPU hours of a pool that is partly paid for are counted for the whole pool."""
-    gpu = 0.0 if _committed(option) else option.gpu_hours * (option.gpu_dollars_per_hour or 0.0)
-    return gpu + (option.power_dollars or 0.0)
+def spans_of(
+    offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """By job the first day on which it can start, and the last on which it must have ended.
+
+    With `deadlines` by what these are held against, else by the middle of the bands and the end of the last job.
+    """
+    least = {
+        offer.job.name: min((o.deadline_days if deadlines else o.days for o in offer.options), default=0.0)
+        for offer in offers
+    }
+    jobs = {offer.job.name: offer.job for offer in offers}
+    ready = {name: 0.0 if job.running else job.not_before for name, job in jobs.items()}
+    latest = {name: ((job.deadline_days or math.inf) if deadlines else last_end) for name, job in jobs.items()}
+    for _ in jobs:  # as often as the longest chain is long
+        moved = False
+        for name, job in jobs.items():
+            for before in job.after:
+                if ready[name] < ready[before] + least[before]:
+                    ready[name], moved = ready[before] + least[before], True
+                if latest[before] > latest[name] - least[name]:
+                    latest[before], moved = latest[name] - least[name], True
+        if not moved:
+            break
+    return ready, latest
 
 
-def paid_shares(chosen: Sequence[Option]) -> Mapping[str, float]:
-    """By pool with GPU hours that are paid for already, the share of its jobs' hours that has to be paid still."""
-    hours: dict[str, float] = {}
-    for option in chosen:
-        if _committed(option):
-            hours[option.pool.name] = hours.get(option.pool.name, 0.0) + option.gpu_hours
-    committed = {option.pool.name: option.pool.terms.committed_gpu_hours for option in chosen}
-    return {name: max(0.0, used - committed[name]) / used for name, used in hours.items()}
+def _places(span: range) -> Places:
+    return np.arange(span.start, span.stop, dtype=np.int64)
 
 
-def paid_dollars(option: Option, shares: Mapping[str, float]) -> float | None:
-    """An option's money with its part of the hours that are paid for; None where it has no price."""
-    if option.dollars is None:
-        return None
-    if option.pool.name not in shares:
-        return option.dollars
-    gpu = option.gpu_hours * (option.gpu_dollars_per_hour or 0.0)
-    return gpu * shares[option.pool.name] + (option.power_dollars or 0.0)
+def _deadline(job: JobTerms) -> RelaxableLimit:
+    return RelaxableLimit("deadline", job.name, job.deadline_days or math.inf)
 
 
-def cost(chosen: Sequence[Option]) -> float | None:
-    """Dollars of these options together, after the hours that are paid for; None where one has no price."""
-    shares = paid_shares(chosen)
-    rows = [paid_dollars(option, shares) for option in chosen]
-    known = [row for row in rows if row is not None]
-    return sum(known) if len(known) == len(rows) else None
-
-
-def energy(chosen: Sequence[Option]) -> float | None:
-    """Megawatt hours of these options together; None where one is not known."""
-    known = [option.megawatt_hours for option in chosen if option.megawatt_hours is not None]
-    return sum(known) if len(known) == len(chosen) else None
+__all__ = ["Constraint", "Program", "RelaxableLimit", "Window", "latest_ends", "rounded_share", "spans_of", "windows"]

@@ -84,7 +84,7 @@ class Source:
     text: str
     sample: Sample | None = None
     job_rate: JobRateTerms | None = None
-    speeds: dict[tuple[int, Goodput | None, bool], Speed | str] = field(default_factory=dict, compare=False, repr=False)
+    speeds: dict[tuple[int, Goodput | None, int], Speed | str] = field(default_factory=dict, compare=False, repr=False)
     """Rates that were worked out, by GPUs, goodput and placement: jobs of one workload share them."""
 
     @property
@@ -240,19 +240,22 @@ def _of_sample(pool: CandidatePool, sample: Sample, step: Transfer, basis: Basis
     )
 
 
-def speed(source: Source, gpus: int, goodput: Goodput | None, place_fastest: bool) -> Speed | str:
-    """The rate of a job on `gpus` GPUs, or why it can't have that size."""
-    asked = gpus, goodput, place_fastest
+def speed(source: Source, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
+    """The rate of a job on `gpus` GPUs, or why it can't have that size.
+
+    `fastest_of`: it is placed within so many fastest nodes of the pool; 0: on nodes drawn at random.
+    """
+    asked = gpus, goodput, fastest_of
     if asked not in source.speeds:
-        source.speeds[asked] = _speed(source, gpus, goodput, place_fastest)
+        source.speeds[asked] = _speed(source, gpus, goodput, fastest_of)
     return source.speeds[asked]
 
 
-def _speed(source: Source, gpus: int, goodput: Goodput | None, place_fastest: bool) -> Speed | str:
+def _speed(source: Source, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
     kept = _scaling(source, gpus)
     if isinstance(kept, str):
         return kept
-    slow = _slowest(source, gpus, place_fastest)
+    slow = _slowest(source, gpus, fastest_of)
     progress = 1.0 if goodput is None else goodput.share
     middle = gpus * source.per_gpu * kept * slow.days * progress
     parts = tuple(_parts(source, gpus, goodput, slow))
@@ -319,23 +322,25 @@ def _between(points: Sequence[tuple[int, float]], gpus: int, node: int) -> float
     raise AssertionError("a point at or above gpus was found above")
 
 
-def _slowest(source: Source, gpus: int, place_fastest: bool) -> Straggler:
+def _slowest(source: Source, gpus: int, fastest_of: int) -> Straggler:
     """A job rate holds its own slowest node already."""
     sample = source.sample
     if sample is None:
         return ALONE
     nodes = -(-gpus // source.pool.gpus_per_node)
-    asked = max(source.pool.nodes, len(sample.quiet)), nodes, place_fastest
+    asked = max(source.pool.nodes, len(sample.quiet)), nodes, fastest_of
     if asked not in sample.factors:
         sample.factors[asked] = _drawn(sample, *asked, source.pool.unmeasured(sample) > 0)
     return sample.factors[asked]
 
 
-def _drawn(sample: Sample, nodes: int, chosen: int, place_fastest: bool, unmeasured: bool) -> Straggler:
-    if unmeasured and not place_fastest:
+def _drawn(sample: Sample, nodes: int, chosen: int, fastest_of: int, unmeasured: bool) -> Straggler:
+    if unmeasured and not fastest_of:
         return sampled(sample.quiet, sample.reference, nodes, chosen)
     ordered = stretched(sample.quiet, nodes)
-    return (fastest if place_fastest else straggler)(ordered, sample.reference, chosen)
+    if fastest_of:
+        return fastest(ordered, sample.reference, fastest_of)
+    return straggler(ordered, sample.reference, chosen)
 
 
 def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:

@@ -1,63 +1,69 @@
-"""The best assignment by HiGHS, objective after objective.
+"""The best plan that a program, a schedule and a search find, and the bound that is proved for all plans.
 
-Without `after` all jobs run at once. The end of the last job is then found by halving: for a given end each job keeps
-the smallest size that meets it in each pool, and whether those fit together is a small program of its own. Other
-objectives are one program each, in which a choice that another one of the same pool beats in everything is left out.
+Objective after objective: the program (HiGHS) chooses pool, recipe and size of each job and bounds what any plan can
+reach; the schedule puts the choice into time; where that breaks a limit, choices are forbidden or the room is made
+smaller and the program solved again; the search changes single jobs. For the end of the last job the program is asked
+whether all can have ended by a day, and the day is halved.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import le
 
 import numpy as np
 
 from precision_api.capacity_plan import Objective
-from precision_operator.planner.greedy import greedy
-from precision_operator.planner.highs import NoneFound, OutOfTime, run, share
+from precision_operator.planner.greedy import greedy_choice
+from precision_operator.planner.highs import NARROW, NoneFound, OutOfTime, run, share
+from precision_operator.planner.highs_process import Solved, Vector
 from precision_operator.planner.options import Offer, Option
-from precision_operator.planner.program import HELD, PREFER_SHORT, Constraint, Program, Vector, cost, energy
+from precision_operator.planner.program import PREFER_SHORT, Constraint, Program, spans_of
 from precision_operator.planner.quantities import Problem
-from precision_operator.planner.queues import queued
-from precision_operator.planner.schedule import SLACK
-from precision_operator.planner.solution import Solution, scheduled
+from precision_operator.planner.schedule import SLACK, Slot
+from precision_operator.planner.search import Candidate, Search
 from precision_operator.planner.terms import Terms
 
-STEPS = 6
-"""One end of the last job is given this part of the time that is left."""
-ANY = 10.0
+HELD = 1e-6
+"""Relative slack by which a later objective may spoil an earlier one."""
+TRIES = 24
+"""How often a choice that does not hold, or is not good enough in time, is forbidden."""
+SMALL = 8
+"""Jobs up to which choices are forbidden: of more, one among very many."""
+TIGHTER = (0.97, 0.92, 0.85, 0.75, 0.6)
+"""Parts of the room with which the program is solved again where the schedule does not hold its choice."""
+LATER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0)
+"""Ends of the last job that are tried, as multiples of the bound."""
+HALVINGS = 12
+ROUGH = 10.0
 """A gap that the first solution meets: where only the question is whether there is one."""
+NAMED = 3
+"""Late jobs that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """What earlier objectives have reached: (objective, most)."""
+class Solution:
+    """One slot for each job, in the jobs' order. `gap` is of the first objective, relative to its value."""
 
-    values: tuple[tuple[Objective, float], ...] = ()
-    end: float = math.inf
-    """Days in which the last job must have ended."""
-
-    def rows(self, program: Program) -> Iterator[Constraint]:
-        for name, most in self.values:
-            wanted = program.objective(name)
-            columns = np.flatnonzero(wanted)
-            scale = float(np.abs(wanted).max()) or 1.0
-            yield Constraint(
-                tuple(map(int, columns)), tuple(map(float, wanted[columns] / scale)), -np.inf, most / scale
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What one objective came to."""
-
-    chosen: tuple[Option, ...]
-    bound: float
+    slots: tuple[Slot, ...]
+    objectives: tuple[Objective, ...]
+    values: tuple[float, ...]
+    gap: float
     timed_out: bool
+    rank: tuple[str, ...] = ()
+    """Jobs in the order in which they were placed, within one priority."""
+
+    @property
+    def chosen(self) -> tuple[Option, ...]:
+        """The options."""
+        return tuple(slot.option for slot in self.slots)
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The order as `schedule` takes it."""
+        return {name: place for place, name in enumerate(self.rank)}
 
 
 def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...]:
@@ -69,185 +75,268 @@ def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...
     return ("cost",) if priced and all(offer.job.deadline_days for offer in offers) else ("time",)
 
 
-def solve(offers: Sequence[Offer], terms: Terms, began: float | None = None) -> Solution | None:
-    """The best plan; None where it is proved that none holds all limits. Every offer has an option. Raises NotKnown.
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What is proved of one objective, and whether time ended the proof."""
 
-    The time limit counts from `began` (time.monotonic(), else now) and covers the building of programs.
+    value: float
+    timed_out: bool
+
+
+class _Infeasible(Exception):
+    """It is proved that these choices hold no plan."""
+
+
+def solve(
+    offers: Sequence[Offer],
+    terms: Terms,
+    began: float | None = None,
+    first: Sequence[Option] = (),
+    objectives: tuple[Objective, ...] = (),
+) -> Solution | None:
+    """The best plan of these choices; None where it is proved that none of them holds all limits. Raises NotKnown.
+
+    The time limit counts from `began` (time.monotonic(), else now) and covers the building of programs. `first` is a
+    choice to begin with.
     """
     until = (time.monotonic() if began is None else began) + terms.seconds
-    objectives = objectives_of(offers, terms)
-    if any(offer.job.after for offer in offers):
-        return queued(offers, terms, objectives, until)
-    found = _flat(tuple(offers), terms, objectives, until)
-    if found is None:
-        return None
-    made = scheduled(found.chosen, objectives, terms, found.bound, found.timed_out)
-    if made is None:
-        text = "the solver's choice passes a limit by a rounding error, so no plan is known: change that limit a little"
+    names = objectives or objectives_of(offers, terms)
+    search = Search(offers, terms, names, until)
+    if first:
+        search.try_choice(first, 0)
+    bound, late = 0.0, False
+    try:
+        for number, name in enumerate(names):
+            mine = share(until, len(names) - number)
+            reached = _time(search, number, mine) if name == "time" else _least(search, number, mine)
+            late = late or reached.timed_out
+            bound = reached.value if number == 0 else bound
+            if search.best is None:
+                break
+            most = max(search.best.values[number] * (1 + HELD), reached.value * (1 + terms.gap))
+            search.held[number] = most if math.isfinite(most) else search.best.values[number] * (1 + HELD)
+    except _Infeasible:
+        if search.best is None:
+            return None
+    if search.best is None:
+        raise OutOfTime(terms.seconds) if time.monotonic() >= until else NoneFound(_nothing_proved(search))
+    best = search.best
+    first_value = best.values[0]
+    gap = max(0.0, first_value - bound) / abs(first_value) if first_value else 0.0
+    ranked = tuple(sorted(best.rank, key=lambda name: best.rank[name]))
+    return Solution(best.slots, names, best.values, gap, late, ranked)
+
+
+def _asked(
+    program: Program, wanted: Vector, gap: float, until: float, further: Sequence[Constraint] = (), whole: bool = True
+) -> Solved:
+    """One run of HiGHS. Raises _Infeasible, OutOfTime where nothing was found, NoneFound where HiGHS fails."""
+    if not all(offer.options for offer in program.offers):
+        raise _Infeasible
+    model = program.model(wanted, gap, 0.0, further, whole)
+    left = until - time.monotonic()
+    if left <= 0:
+        raise OutOfTime(program.terms.seconds)
+    found = run(replace(model, seconds=left))
+    if found.state == "infeasible":
+        raise _Infeasible
+    if found.x is None and found.state == "limit":
+        raise OutOfTime(program.terms.seconds)
+    if found.x is None:
+        text = f"the solver failed, so whether there is a plan is not known ({found.text}): {NARROW}"
         raise NoneFound(Problem("spec", text))
-    return made
+    return found
 
 
-def _flat(offers: tuple[Offer, ...], terms: Terms, objectives: tuple[Objective, ...], until: float) -> _Answer | None:
-    """All jobs at once: one objective after the other, each with an equal share of the time that is left."""
-    held, bound, late = _Held(), 0.0, False
-    found: _Answer | None = None
-    for number, name in enumerate(objectives):
-        mine = share(until, len(objectives) - number)
-        try:
-            made = _shortest(offers, terms, held, mine) if name == "time" else _least(offers, terms, name, held, mine)
-        except OutOfTime:
-            if found is None:
-                raise
-            return replace(found, bound=bound, timed_out=True)
-        if made is None:
-            return replace(found, bound=bound, timed_out=True) if found else None
-        found, late = made, late or made.timed_out
-        bound = made.bound if number == 0 else bound
-        held = _hold(held, name, made, terms.gap)
-    return None if found is None else replace(found, bound=bound, timed_out=late)
-
-
-def _hold(held: _Held, name: Objective, made: _Answer, gap: float) -> _Held:
-    """What later objectives must hold: what was reached, or, where that is more, the bound and the gap."""
-    if name == "time":
-        reached = max(option.days for option in made.chosen)
-        return replace(held, end=max(reached * (1 + HELD), made.bound * (1 + gap)))
-    reached = (cost(made.chosen) if name == "cost" else energy(made.chosen)) or 0.0
-    return replace(held, values=(*held.values, (name, max(reached * (1 + HELD), made.bound * (1 + gap)))))
-
-
-def _least(offers: tuple[Offer, ...], terms: Terms, name: Objective, held: _Held, until: float) -> _Answer | None:
-    """The least cost or energy."""
-    kept = tuple(useful(offer, held.end) for offer in offers)
-    if not all(offer.options for offer in kept):
-        return None
-    program = Program(kept, terms)
+def _least(search: Search, number: int, until: float) -> _Bound:
+    """The least cost or energy, with what earlier objectives hold."""
+    terms, name = search.terms, search.objectives[number]
+    program = Program(tuple(search.offers), terms, _held_end(search))
     wanted = program.objective(name)
     scale = float(np.abs(wanted).max()) or 1.0
-    found = run(program, wanted / scale + program.short(), terms.gap / 2, until, tuple(held.rows(program)))
-    if found is None:
-        return None
-    x, low, late = found
-    return _Answer(program.taken(x), (low - PREFER_SHORT * len(kept)) * scale, late)
+    cuts: list[Constraint] = []
+    bound = -math.inf
+    held = _held_rows(search, program)
+    for attempt in range(TRIES):
+        try:
+            found = _asked(program, wanted / scale + program.short(), terms.gap / 2, until, (*held, *cuts))
+        except OutOfTime:
+            if attempt == 0 and search.best is None:
+                _roomier(search, number, wanted, until)
+            return _Bound(bound, True)
+        except _Infeasible:
+            # All that is left was forbidden: each of these choices was put into every order.
+            if attempt == 0:
+                raise
+            return _Bound(search.best.values[number] if search.best else bound, False)
+        assert found.x is not None
+        proved = (found.bound - PREFER_SHORT * len(search.offers)) * scale
+        bound = max(bound, proved) if attempt == 0 or len(search.offers) <= SMALL else bound
+        chosen = program.taken(found.x)
+        candidate = search.try_choice(chosen, number)
+        best = search.best
+        if best is not None and best.values[number] <= bound + terms.gap * abs(bound) + HELD * abs(bound):
+            return _Bound(bound, found.state == "limit")
+        if attempt == 0:
+            search.improve(candidate, number, 0.3 if len(search.offers) <= SMALL else 1.0)
+        if len(search.offers) > SMALL or time.monotonic() >= until:
+            break
+        places = program.places(chosen)
+        cuts.append(Constraint(places, np.ones(len(places)), 0.0, len(places) - 1.0))
+    if search.best is None or len(search.offers) > SMALL:
+        _roomier(search, number, wanted, until)
+    return _Bound(bound, time.monotonic() >= until)
 
 
-def _shortest(offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float) -> _Answer | None:
-    """The earliest end of the last job, by halving.
+def _roomier(search: Search, number: int, wanted: Vector, until: float) -> None:
+    """The same with less room, so that the schedule has some to spare; then as short as jobs can be, then greedy."""
+    scale = float(np.abs(wanted).max()) or 1.0
+    for room in TIGHTER:
+        program = Program(tuple(search.offers), search.terms, _held_end(search), room)
+        try:
+            found = _asked(program, wanted / scale + program.short(), search.terms.gap, share(until, 3))
+        except (_Infeasible, OutOfTime):
+            break
+        assert found.x is not None
+        before = search.best
+        candidate = search.try_choice(program.taken(found.x), number)
+        if candidate is not None and candidate.holds:
+            search.improve(candidate, number, 0.5)
+            if before is not None or search.best is not None:
+                break
+        else:
+            search.improve(candidate, number, 0.2)
+    if search.best is None:
+        _simple(search, number)
 
-    First over linear relaxations, which are quick: before the first end that fits there, nothing does. From there on
-    over whole choices, where an end that HiGHS neither meets nor refutes in its share of the time counts as unknown.
-    """
-    lengths = sorted({option.days for offer in offers for option in offer.options if option.days <= held.end})
-    low = _first_fractional(offers, terms, held, lengths, share(until, 2))
-    if low is None:
-        return None
-    best, late, tried = _simple(offers, terms, held), False, low
-    high = len(lengths) if best is None else _place(lengths, best)
-    rough = best is not None
-    while tried < high:
+
+def _simple(search: Search, number: int) -> None:
+    """Choices that need no program: the greedy one, and the shortest of every job."""
+    for chosen in (greedy_choice(search.offers, search.objectives[number]), _shortest_of_each(search.offers)):
+        if chosen is not None:
+            search.improve(search.try_choice(chosen, number), number, 0.3)
+
+
+def _shortest_of_each(offers: Sequence[Offer]) -> tuple[Option, ...]:
+    return tuple(min(offer.options, key=lambda option: (option.deadline_days, option.gpus)) for offer in offers)
+
+
+def _time(search: Search, number: int, until: float) -> _Bound:
+    """The earliest end of the last job: the first day by which the program can end, and schedules of its choices."""
+    offers, terms = tuple(search.offers), search.terms
+    if not all(offer.options for offer in offers):
+        raise _Infeasible
+    ready, latest = spans_of(offers, False, 0.0)
+    least = {offer.job.name: min(option.days for option in offer.options) for offer in offers}
+    # Each job with what it waits for, and what waits for it.
+    low = max(ready[name] + least[name] - latest[name] for name in ready)
+    late = False
+    for chosen in (greedy_choice(offers, "time"), _shortest_of_each(offers)):
+        if chosen is not None:
+            search.try_choice(chosen, number)
+    if search.best is None:
+        try:
+            _within(search, number, _far(search), share(until, 2), True, 1.0)
+        except OutOfTime:
+            late = True
+    search.improve(search.best or search.nearest, number, 0.3)
+    high = search.best.values[number] if search.best else _far(search)
+    for whole in (False, True):
+        if whole and len(Program(offers, terms).options) > 8_000:
+            break
+        low, late = _halved(search, number, low, high, whole, share(until, 2))
+        high = search.best.values[number] if search.best else high
+    for factor in LATER:
+        if search.best is not None and search.best.values[number] <= low * max(factor, 1 + terms.gap):
+            break
         if time.monotonic() >= until:
             late = True
             break
-        # Until something fits, ends are tried further and further out; then between it and what does not.
-        middle = _further(lengths, low, tried, terms.gap) if best is None or rough else (tried + high) // 2
-        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), share(until, STEPS))
-        if found is not None:
-            best, rough = found, False
-            high = _place(lengths, found)
-        else:
-            low = middle + 1 if proved else low
-            late, tried = late or not proved, middle + 1
-        if best is not None and (tried >= high or lengths[tried] >= lengths[high] * (1 - terms.gap)):
+        try:
+            _within(search, number, low * factor, share(until, 3), True, 0.25)
+        except _Infeasible:
+            continue
+        except OutOfTime:
+            late = True
+    return _Bound(low, late)
+
+
+def _halved(search: Search, number: int, low: float, high: float, whole: bool, until: float) -> tuple[float, bool]:
+    """(day before which no plan has ended, whether time ended the search for it)."""
+    gap = search.terms.gap / 4
+    for _ in range(HALVINGS):
+        best = search.best
+        high = min(high, best.values[number]) if best is not None else high
+        if high <= low * (1 + gap):
             break
-    if best is None and late:
-        raise OutOfTime(terms.seconds)
-    return None if best is None else _Answer(best, lengths[min(low, high)], late)
+        middle = math.sqrt(low * high)
+        try:
+            _within(search, number, middle, share(until, 2), whole, 0.05)
+            high = middle
+        except _Infeasible:
+            low = middle
+        except OutOfTime:
+            return low, True
+    return low, False
 
 
-def _place(lengths: Sequence[float], chosen: Sequence[Option]) -> int:
-    """Where the end of the longest stands among the ends."""
-    return bisect_left(lengths, max(option.days for option in chosen))
+def _far(search: Search) -> float:
+    """A day by which all have ended if there is any plan: one job after the other, the longest of each."""
+    last = max(offer.job.not_before for offer in search.offers)
+    return last + sum(max(option.days for option in offer.options) for offer in search.offers)
 
 
-def _simple(offers: tuple[Offer, ...], terms: Terms, held: _Held) -> tuple[Option, ...] | None:
-    """The greedy answer, to have one when time runs out; None where it might break a budget or what is held."""
-    limits = terms.limits
-    if held.values or any(limit is not None for limit in (limits.dollars, limits.gpu_hours, limits.megawatt_hours)):
-        return None
-    slots = greedy(offers, limits, "time")
-    return None if slots is None else tuple(slot.option for slot in slots)
-
-
-def _further(lengths: Sequence[float], low: int, tried: int, gap: float) -> int:
-    """An end beyond `tried`, twice as far from the bound as the one before, and at least half the gap."""
-    reach = max(lengths[tried] - lengths[low], lengths[low] * gap / 4) * 2
-    return min(bisect_left(lengths, lengths[low] + reach, tried), len(lengths) - 1)
-
-
-def _first_fractional(
-    offers: tuple[Offer, ...], terms: Terms, held: _Held, lengths: Sequence[float], until: float
-) -> int | None:
-    """The first of the ends that could be met if jobs could be split; None where none can."""
-    low, high = 0, len(lengths)
-    while low < high and (high == len(lengths) or lengths[low] < lengths[high] * (1 - terms.gap / 4)):
-        middle = (low + high) // 2
-        found, proved = _fitting(offers, terms, replace(held, end=lengths[middle]), until, whole=False)
-        if found is None and not proved:
-            break
-        low, high = (low, middle) if found is not None else (middle + 1, high)
-    return low if low < len(lengths) else None
-
-
-def _fitting(
-    offers: tuple[Offer, ...], terms: Terms, held: _Held, until: float, whole: bool = True
-) -> tuple[tuple[Option, ...] | None, bool]:
-    """Choices that all end in time, or None; and whether None is proved. Not `whole`: jobs may be split."""
-    kept = tuple(useful(offer, held.end) for offer in offers)
+def _within(search: Search, number: int, end: float, until: float, whole: bool, part: float) -> None:
+    """Choices with the least work that end by a day, put into time. Raises _Infeasible where there are none."""
+    ready, latest = spans_of(search.offers, False, end)
+    kept = tuple(_in_time(offer, ready[offer.job.name], latest[offer.job.name]) for offer in search.offers)
+    program = Program(kept, search.terms, end)
     if not all(offer.options for offer in kept):
-        return None, True
-    program = Program(kept, terms)
-    try:
-        found = _any(program, held, until, whole=False)
-        if found is not None and whole:
-            # The relaxation splits a few jobs only: with the others as they are, those are a small program.
-            fixed = Program(tuple(_fixed(program, offer, found) for offer in kept), terms)
-            rounded = _any(fixed, held, until)
-            if rounded is not None:
-                return fixed.taken(rounded), True
-            found = _any(program, held, until)
-    except OutOfTime:
-        return None, False
-    return (None, True) if found is None else (program.taken(found), True)
+        raise _Infeasible
+    wanted = program.objective("time")
+    found = _asked(
+        program,
+        wanted / (wanted.max() or 1.0) + program.short(),
+        ROUGH if whole else 0.0,
+        until,
+        _held_rows(search, program),
+        whole,
+    )
+    assert found.x is not None
+    candidate = search.try_choice(program.taken(found.x), number)
+    if candidate is not None and candidate.values[number] > end * (1 + SLACK):
+        search.improve(candidate, number, part)
 
 
-def _any(program: Program, held: _Held, until: float, whole: bool = True) -> Vector | None:
-    """Any solution, few GPUs preferred."""
-    gpus = np.array([float(option.gpus) for option in program.options])
-    wanted = np.concatenate([gpus / gpus.max(), np.zeros(program.width - len(gpus))]) + program.short()
-    found = run(program, wanted, ANY, until, tuple(held.rows(program)), whole)
-    return None if found is None else found[0]
+def _in_time(offer: Offer, ready: float, latest: float) -> Offer:
+    """The options that leave room for what comes before and after."""
+    return replace(offer, options=tuple(o for o in offer.options if ready + o.days <= latest * (1 + SLACK)))
 
 
-def _fixed(program: Program, offer: Offer, x: Vector) -> Offer:
-    """The offer with the only choice that the relaxation made, or with all where it split the job."""
-    span = program.spans[offer.job.name]
-    sure = [i for i in span if x[i] > 1 - SLACK]
-    return replace(offer, options=(program.options[sure[0]],)) if sure else offer
+def _held_end(search: Search) -> float | None:
+    return next((most for place, most in search.held.items() if search.objectives[place] == "time"), None)
 
 
-def useful(offer: Offer, end: float) -> Offer:
-    """The options that end in time, without those that a smaller one of the same pool beats in everything."""
-    deadline = (offer.job.deadline_days or math.inf) * (1 + SLACK)
-    kept: list[Option] = []
-    for ladder in offer.ladders:
-        mine: list[Option] = []
-        before = False
-        for option, worse in ladder:
-            in_time = option.days <= end and option.deadline_days <= deadline
-            # What is worse than its neighbour is worse than whatever made that one superfluous.
-            if in_time and not (worse and before) and not any(all(map(le, o.burden, option.burden)) for o in mine):
-                mine.append(option)
-            before = in_time
-        kept += mine
-    return replace(offer, options=tuple(kept))
+def _held_rows(search: Search, program: Program) -> tuple[Constraint, ...]:
+    found = []
+    for place, most in search.held.items():
+        name = search.objectives[place]
+        if name != "time":
+            wanted = program.objective(name)
+            columns = np.flatnonzero(wanted)
+            scale = float(np.abs(wanted).max()) or 1.0
+            found.append(Constraint(columns, wanted[columns] / scale, -np.inf, most / scale))
+    return tuple(found)
+
+
+def _nothing_proved(search: Search) -> Problem:
+    """How near it came, and what to do."""
+    near = ""
+    nearest: Candidate | None = search.nearest
+    if nearest is not None and nearest.late > 0:
+        near = f"; the nearest came {nearest.late:.3g} days late"
+    text = (
+        f"no plan was found, which proves nothing: another order or choice may hold{near}. Give late jobs a higher "
+        f"priority or a later deadline, or {NARROW}"
+    )
+    return Problem("spec.jobs", text)

@@ -132,6 +132,9 @@ def straggler(ordered: Rates, reference: float, chosen: int) -> Straggler:
 
 def _of_law(slowest: Rates, weights: Rates) -> Straggler:
     """`slowest` ascending, with the chance of each."""
+    if slowest[0] == slowest[-1]:
+        alike = float(slowest[0])
+        return Straggler(alike, alike, alike, alike, alike, (alike,) * VALUES)
     places = np.minimum(np.searchsorted(np.cumsum(weights), _ENDS), len(slowest) - 1)
     low, promised, high, *values = slowest[places].tolist()
     return Straggler(

@@ -64,6 +64,8 @@ class PoolTerms:
     gpus_per_node: int | None = None
     limit_watts_per_gpu: float | None = None
     power_scope: str = "gpu"
+    limit_scope: str = "gpu"
+    idle_watts_per_gpu: float = 0.0
     block_gpus: int | None = None
     scaling: tuple[tuple[int, float], ...] = ()
     """Of all recipes that have none of their own."""
@@ -97,8 +99,20 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningTerms:
+    """Where a job runs already."""
+
+    pool: str
+    recipe: Recipe
+    gpus: int
+    tokens_done: float
+    days: float | None
+    """For how long it has been running, until the plan's start."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobTerms:
-    """One job."""
+    """One job. `tokens` are those that are left to do."""
 
     name: str
     target: Target
@@ -117,6 +131,9 @@ class JobTerms:
     fit: Fit = Fit()
     recipes_named: bool = False
     """Whether the job names its recipes: then those that nobody measured may be predicted."""
+    not_before: float = 0.0
+    """Days from the plan's start."""
+    running: RunningTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +289,8 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
         gpus_per_node=pool.gpus_per_node,
         limit_watts_per_gpu=None if pool.limit_watts_per_gpu is None else float(pool.limit_watts_per_gpu),
         power_scope=pool.power_scope,
+        limit_scope=pool.limit_scope,
+        idle_watts_per_gpu=float(pool.idle_watts_per_gpu or 0),
         block_gpus=pool.block_gpus,
         scaling=_scaling(pool, None, f"{at}.scaling"),
         recipe_scaling={
@@ -355,6 +374,9 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
     if not allowed:
         text = "no recipe is left: allow one in recipes that denyRecipes does not name"
         raise Unusable(Problem(f"{at}.denyRecipes", text))
+    running = _running(job, f"{at}.running", tokens, start)
+    if running is not None:
+        tokens, allowed = tokens - running.tokens_done, frozenset({running.recipe})
     return JobTerms(
         name=job.name,
         target=target(job.workload, job.parameters, at),
@@ -370,7 +392,35 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
         goodput=_goodput(job, at),
         recipes_named=bool(job.recipes),
         fit=Fit(job.global_batch, job.gpus_per_replica, job.memory_check == "Ignore"),
+        not_before=_not_before(job, f"{at}.notBefore", start),
+        running=running,
     )
+
+
+def _running(job: PlanJob, at: str, tokens: float, start: datetime) -> RunningTerms | None:
+    told = job.running
+    if told is None:
+        return None
+    if job.after or job.not_before:
+        raise Unusable(Problem(at, "a job that runs already waits for nothing: take after and notBefore out"))
+    done = count(told.tokens_done, f"{at}.tokensDone") if told.tokens_done is not None else 0.0
+    if done >= tokens:
+        raise Unusable(Problem(f"{at}.tokensDone", f"{told.tokens_done} of {job.tokens} are all: take the job out"))
+    days = None
+    if told.started_at is not None:
+        days = (start - moment(told.started_at, f"{at}.startedAt")).total_seconds() / 86_400
+        if days <= 0:
+            raise Unusable(Problem(f"{at}.startedAt", f"{told.started_at} is after the plan's start: correct one"))
+    return RunningTerms(told.pool, told.recipe, told.gpus, done, days)
+
+
+def _not_before(job: PlanJob, at: str, start: datetime) -> float:
+    if job.not_before is None:
+        return 0.0
+    days = (moment(job.not_before, at) - start).total_seconds() / 86_400
+    if days > MOST_DAYS:
+        raise Unusable(Problem(at, f"{job.not_before} is over ten years after the start: is that right?"))
+    return max(0.0, days)
 
 
 def _deadline(job: PlanJob, at: str, start: datetime, now: datetime) -> float | None:

@@ -46,6 +46,8 @@ PATIENCE_SECONDS = 60.0
 """unless its last answer is older than this."""
 RETRY_SECONDS = 30.0
 """For so long a plan is left alone after it could not be solved or written, unless it is changed itself."""
+AT_ONCE = 4
+"""Plans that are solved at one time, each in a process of its own."""
 CHUNK = 50
 """Reports that are read in one go (20 microseconds each): the loop goes on in between."""
 
@@ -85,6 +87,7 @@ class Planning:
         self._looked: dict[str, int] = {}
         """By plan, what the world looked like when its answer was last found to be up to date."""
         self._moved = asyncio.Event()
+        self._busy: dict[str, asyncio.Task[None]] = {}
         self._pool: ProcessPoolExecutor | None = None
 
     async def see(self, event: Any, **_: Any) -> None:
@@ -116,7 +119,7 @@ class Planning:
             while True:
                 self._moved.clear()
                 try:
-                    await self.look()
+                    self._ended(await self._begin())
                 except LeaseLost:
                     raise
                 except Exception as error:
@@ -130,14 +133,26 @@ class Planning:
             self.end()
 
     async def look(self) -> None:
-        """One pass over all plans."""
+        """One pass over all plans, to its end."""
+        await asyncio.gather(*await self._begin())
+
+    async def _begin(self) -> list[asyncio.Task[None]]:
+        """Start all plans that are due, each by itself: none waits for another one. What is still at work stays so."""
         if not self._plans:
-            return
+            return []
         await self._read_reports()
-        for uid in [*self._plans]:
-            raw = self._plans.get(uid)
-            if raw is not None and not self._waiting(uid, raw):
-                await self._try(uid, raw)
+        for uid, raw in [*self._plans.items()]:
+            busy = self._busy.get(uid)
+            if (busy is None or busy.done()) and not self._waiting(uid, raw):
+                self._busy[uid] = asyncio.create_task(self._try(uid, raw))
+        return [*self._busy.values()]
+
+    def _ended(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Forget what has ended. Raises LeaseLost where one of them did."""
+        for task in tasks:
+            if task.done():
+                task.result()
+        self._busy = {uid: task for uid, task in self._busy.items() if not task.done()}
 
     async def _try(self, uid: str, raw: Raw) -> None:
         """Bring one plan up to date; what fails is logged and tried again later, and never ends the operator."""
@@ -154,7 +169,7 @@ class Planning:
             _log.warning("plan %s: %s", raw["metadata"]["name"], error)
         except BrokenProcessPool:
             _log.warning("the planner's process ended at plan %s; it is started anew", raw["metadata"]["name"])
-            self.end()
+            self._end_processes()
         except Exception as error:
             self._log_fault("capacityplan", raw, error)
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
@@ -262,7 +277,7 @@ class Planning:
     async def _solve(self, work: Work) -> str:
         if self._pool is None:
             # Not forked: a fork of a process with sockets and threads inherits their locks.
-            self._pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+            self._pool = ProcessPoolExecutor(max_workers=AT_ONCE, mp_context=get_context("spawn"))
         return await asyncio.get_running_loop().run_in_executor(self._pool, solved, work)
 
     def process_ids(self) -> set[int]:
@@ -270,7 +285,13 @@ class Planning:
         return {*(self._pool._processes or {})} if self._pool is not None else set()
 
     def end(self) -> None:
-        """End the process that solves, whatever it is at."""
+        """End the processes that solve, whatever they are at."""
+        for task in self._busy.values():
+            task.cancel()
+        self._busy = {}
+        self._end_processes()
+
+    def _end_processes(self) -> None:
         if self._pool is not None:
             processes = [*(self._pool._processes or {}).values()]
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,190 @@
+"""Choices put into time, and made better by small changes: what a job gets, and which of equal priority goes first.
+
+The steps are counted and drawn from a fixed seed, so the same inputs give the same plan unless the time limit ends the
+search.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from precision_api.capacity_plan import Objective
+from precision_operator.planner.money import cost, energy
+from precision_operator.planner.options import Offer, Option
+from precision_operator.planner.schedule import SLACK, Slot, in_turn, schedule
+from precision_operator.planner.terms import Terms
+
+STEPS = 60_000
+"""Placements of a job that one search may try: 3 s on one core."""
+ALL_ORDERS = 5
+"""Jobs up to which every order is tried."""
+Rank = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Choices with their places in time. `late` are days behind deadlines, `over` shares above budgets and what is
+    held: both are 0 where the plan holds."""
+
+    chosen: tuple[Option, ...]
+    rank: Rank
+    slots: tuple[Slot, ...]
+    late: float
+    over: float
+    values: tuple[float, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all limits and deadlines hold."""
+        return self.late <= 0 and self.over <= 0
+
+    def score(self, name: int) -> tuple[float, ...]:
+        """Less is better: first what breaks a limit, then the objective of this number, then the others."""
+        return (self.late + self.over, self.values[name], *self.values)
+
+
+def value(name: Objective, slots: Sequence[Slot]) -> float:
+    """What an objective comes to."""
+    chosen = [slot.option for slot in slots]
+    if name == "time":
+        return max((slot.end for slot in slots), default=0.0)
+    found = cost(chosen) if name == "cost" else energy(chosen)
+    assert found is not None, "options without this figure are left out"
+    return found
+
+
+@dataclass
+class Search:
+    """The best plan so far."""
+
+    offers: Sequence[Offer]
+    terms: Terms
+    objectives: tuple[Objective, ...]
+    until: float
+    held: dict[int, float] = field(default_factory=dict)
+    """By number of an objective that is done, the most that it may come to."""
+    best: Candidate | None = None
+    nearest: Candidate | None = None
+    """The least late of those that do not hold."""
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(0)
+        names = sorted(offer.job.name for offer in self.offers)
+        self._plain: Rank = {name: place for place, name in enumerate(names)}
+
+    def placed(self, chosen: Sequence[Option], rank: Rank) -> Candidate | None:
+        """These choices in time; None where one never finds room."""
+        limits = self.terms.limits
+        slots = schedule(chosen, limits, rank=rank)
+        careful = schedule(chosen, limits, lambda option: option.deadline_days, rank)
+        if slots is None or careful is None:
+            return None
+        late = sum(_late(slot) for slot in careful)
+        values = tuple(value(name, slots) for name in self.objectives)
+        over = sum(max(0.0, values[place] / most - 1 - SLACK) for place, most in self.held.items() if most > 0)
+        return Candidate(tuple(chosen), rank, slots, late, over + self._budgets(chosen), values)
+
+    def _budgets(self, chosen: Sequence[Option]) -> float:
+        limits = self.terms.limits
+        sums = (
+            (limits.dollars, lambda: cost(chosen)),
+            (limits.gpu_hours, lambda: sum(option.gpu_hours for option in chosen)),
+            (limits.megawatt_hours, lambda: energy(chosen)),
+        )
+        over = 0.0
+        for limit, total in sums:
+            if limit is not None:
+                reached = total()
+                over += math.inf if reached is None else max(0.0, reached / limit - 1 - SLACK)
+        return over
+
+    def ranks(self, chosen: Sequence[Option]) -> Iterator[Rank]:
+        """Orders worth a try: what must end first, the longest, the largest; of a few jobs all."""
+        if len(chosen) <= ALL_ORDERS:
+            for names in itertools.permutations([option.job.name for option in chosen]):
+                yield {name: place for place, name in enumerate(names)}
+            return
+        yield {option.job.name: place for place, option in enumerate(in_turn(chosen))}
+        figures = ([o.days for o in chosen], [o.gpu_hours for o in chosen], [float(o.gpus) for o in chosen])
+        for figure in figures:
+            most = {o.job.name: amount for o, amount in zip(chosen, figure, strict=True)}
+            ordered = sorted(chosen, key=lambda o: (-most[o.job.name], o.job.name))
+            yield {option.job.name: place for place, option in enumerate(ordered)}
+
+    def take(self, found: Candidate | None, number: int) -> bool:
+        """Keep a candidate if it is the best; whether it was."""
+        if found is None:
+            return False
+        if not found.holds:
+            if self.nearest is None or found.late + found.over < self.nearest.late + self.nearest.over:
+                self.nearest = found
+            return False
+        if self.best is None or found.score(number) < self.best.score(number):
+            self.best = found
+            return True
+        return False
+
+    def try_choice(self, chosen: Sequence[Option], number: int) -> Candidate | None:
+        """The best order of these choices."""
+        best: Candidate | None = None
+        for rank in self.ranks(chosen):
+            found = self.placed(chosen, rank)
+            if found is not None and (best is None or found.score(number) < best.score(number)):
+                best = found
+            if time.monotonic() >= self.until:
+                break
+        self.take(best, number)
+        return best
+
+    def improve(self, start: Candidate | None, number: int, part: float = 1.0) -> None:
+        """Change one job or the order of two, as long as it helps and steps are left."""
+        if start is None:
+            return
+        now, jobs = start, len(self.offers)
+        tries = int(STEPS * part / max(jobs, 4) / (1 + jobs / 40))
+        for _ in range(tries):
+            if time.monotonic() >= self.until:
+                return
+            changed = self._changed(now)
+            if changed is None:
+                continue
+            found = self.placed(*changed)
+            if found is not None and found.score(number) <= now.score(number):
+                now = found
+                self.take(found, number)
+
+    def _changed(self, now: Candidate) -> tuple[Sequence[Option], Rank] | None:
+        chosen, rank = list(now.chosen), now.rank
+        kind = self._random.random()
+        if kind < 0.35 and len(chosen) > 1:
+            one, other = self._random.sample(sorted(rank), 2)
+            return chosen, {**rank, one: rank[other], other: rank[one]}
+        for _ in range(2 if kind > 0.8 else 1):
+            place = self._picked(now)
+            options = self.offers[place].options
+            if len(options) < 2:
+                return None
+            if self._random.random() < 0.5:
+                at = options.index(chosen[place]) if chosen[place] in options else 0
+                step = self._random.choice((-3, -2, -1, 1, 2, 3))
+                chosen[place] = options[min(max(at + step, 0), len(options) - 1)]
+            else:
+                chosen[place] = self._random.choice(options)
+        return chosen, rank
+
+    def _picked(self, now: Candidate) -> int:
+        """Half of the time a job that ends last or late."""
+        if self._random.random() < 0.5:
+            return self._random.randrange(len(self.offers))
+        worst = sorted(range(len(now.slots)), key=lambda place: (-_late(now.slots[place]), -now.slots[place].end))
+        return worst[min(int(self._random.expovariate(1.0)), len(worst) - 1)]
+
+
+def _late(slot: Slot) -> float:
+    day = slot.option.job.deadline_days
+    return 0.0 if day is None or slot.end <= day * (1 + SLACK) else slot.end - day
