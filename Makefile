@@ -15,7 +15,7 @@ ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 REGISTRY ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help setup demo demo-down test test-fast test-alerts test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check clean
 
 help: ## Show this list.
@@ -36,6 +36,9 @@ test: setup browser lint check-generated ## All tests: fast ones, those on a rea
 
 test-fast: $(STAMP) browser ## Tests that need no cluster (two to three minutes on 2 cores).
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
+
+fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 20 minutes on 2 cores).
+	$(PYTEST) tests/fuzz --hypothesis-profile=fuzz -n $(WORKERS) -q
 
 test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool: a healthy month, planted faults, every alert.
 	EVERY_PROMTOOL=1 $(PYTEST) tests/monitoring -q --durations=5 $(ALLOW)

@@ -20,6 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes is the machine's affair.
 settings.register_profile("here", deadline=None)
+settings.register_profile("fuzz", deadline=None, max_examples=10_000)
 settings.load_profile("here")
 
 pytest_plugins = ["pytester", "tests.support.cluster", "tests.support.only_skip"]
