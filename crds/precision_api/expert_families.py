@@ -101,8 +101,6 @@ def nemotron_h(config: Config) -> Facts:
     for key in ("use_bias", "mamba_proj_bias", "mlp_bias", "attention_bias"):
         if config.flag(key):
             raise ValueError(f"config.json: {key} is true: biases of this family are not expressed; set false")
-    if config.optional("moe_latent_size"):
-        raise ValueError("config.json: moe_latent_size: experts of a latent width are not expressed yet")
     counts = {kind: pattern.count(letter) for letter, kind in PATTERN.items()}
     if not counts["Mamba-2"]:
         raise ValueError("config.json: hybrid_override_pattern has no M: describe the model with model")
@@ -125,6 +123,7 @@ def nemotron_h(config: Config) -> Facts:
             "expertIntermediateSize": config.integer("moe_intermediate_size"),
             "sharedExpertIntermediateSize": shared * (config.optional("n_shared_experts", least=0) or 0),
             "denseLayers": counts["MLP"],
+            "latentSize": config.optional("moe_latent_size"),
         }
     return facts
 

@@ -163,12 +163,14 @@ def _moe_mlp(model: ModelSpec, experts: int) -> int:
         return 0
     shared = _mlp(model, model.moe.shared_expert_intermediate_size) + model.moe.shared_expert_gate * model.hidden_size
     router = (model.hidden_size + model.moe.router_bias) * model.moe.num_experts
-    return experts * _expert(model) + shared + router
+    latent = 2 * model.hidden_size * (model.moe.latent_size or 0)
+    return experts * _expert(model) + shared + router + latent
 
 
 def _expert(model: ModelSpec) -> int:
     biased = model.moe is not None and model.moe.expert_bias
-    return _mlp(model, model.expert_width) + biased * ((1 + model.gated_mlp) * model.expert_width + model.hidden_size)
+    weights = (3 if model.gated_mlp else 2) * model.expert_input_width * model.expert_width
+    return weights + biased * ((1 + model.gated_mlp) * model.expert_width + model.expert_input_width)
 
 
 def _mlp(model: ModelSpec, inner: int) -> int:

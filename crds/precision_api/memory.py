@@ -211,16 +211,19 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     them has its own copy of the token."""
     kept = model.dense_layers * _kept_by_expert(model, model.intermediate_size / split.tensor, recipe)
     if model.moe is not None:
-        routed = model.moe.top_k * _kept_by_expert(model, model.expert_width / split.tensor, recipe)
+        inner, width = model.expert_width / split.tensor, model.expert_input_width
+        routed = model.moe.top_k * _kept_by_expert(model, inner, recipe, width)
+        if model.moe.latent_size:  # what enters and leaves the routed experts
+            routed += _OPERAND_BYTES[recipe] * (model.hidden_size + width) + 2 * 2 * width
         shared = model.moe.shared_expert_intermediate_size
         everywhere = _kept_by_expert(model, shared / split.tensor, recipe) if shared else 0
         kept += model.moe_layers * (routed + everywhere + 4 * model.moe.num_experts)
     return 2 * model.hidden_size + kept / model.num_hidden_layers
 
 
-def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe) -> float:
+def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe, width: int | None = None) -> float:
     gates = 2 if model.gated_mlp else 1
-    return _OPERAND_BYTES[recipe] * (model.hidden_size + inner) + 2 * gates * inner
+    return _OPERAND_BYTES[recipe] * ((width or model.hidden_size) + inner) + 2 * gates * inner
 
 
 def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
@@ -230,11 +233,14 @@ def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: R
         features = 2 * model.hybrid.inner_width + model.hybrid.convolved_width + model.hybrid.mamba_heads
         projections += model.mamba_layers * model.hidden_size * features // split.tensor
     per_inner = (3 if model.gated_mlp else 2) * model.hidden_size / split.tensor
-    inner: float = model.dense_layers * model.intermediate_size
+    inner, latent = float(model.dense_layers * model.intermediate_size), 0
     if model.moe is not None:
-        each = model.moe.num_experts * model.expert_width / split.expert + model.moe.shared_expert_intermediate_size
-        inner += model.moe_layers * each
-    parts = ((attention, projections / model.num_hidden_layers), (mlp, per_inner * inner / model.num_hidden_layers))
+        narrower = model.expert_input_width / model.hidden_size
+        routed = narrower * model.moe.num_experts * model.expert_width / split.expert
+        inner += model.moe_layers * (routed + model.moe.shared_expert_intermediate_size)
+        latent = model.moe_layers * 2 * model.hidden_size * (model.moe.latent_size or 0)
+    layers = model.num_hidden_layers
+    parts = ((attention, projections / layers), (mlp, (per_inner * inner + latent) / layers))
     return sum(_DIRECTIONS * _OPERAND_BYTES[recipe] * weights for recipe, weights in parts if recipe != "bf16")
 
 

@@ -230,10 +230,13 @@ def attention_projections(model: ModelSpec, parts: int = 1) -> tuple[Projection,
     )
 
 
-def _mlp(model: ModelSpec, name: str, tokens: int, inner: int, count: int, groups: int = 1) -> Iterator[Gemm]:
-    up = 2 * inner if model.gated_mlp else inner
-    yield Gemm(f"{name}_up", "fprop", tokens, model.hidden_size, up, count, groups)
-    yield Gemm(f"{name}_down", "fprop", tokens, inner, model.hidden_size, count, groups)
+def _mlp(
+    model: ModelSpec, name: str, tokens: int, inner: int, count: int, groups: int = 1, width: int | None = None
+) -> Iterator[Gemm]:
+    """The two GEMMs of an MLP; `width` is that of its input and output, hiddenSize where it is left out."""
+    up, width = 2 * inner if model.gated_mlp else inner, width or model.hidden_size
+    yield Gemm(f"{name}_up", "fprop", tokens, width, up, count, groups)
+    yield Gemm(f"{name}_down", "fprop", tokens, inner, width, count, groups)
 
 
 def _experts(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
@@ -242,6 +245,10 @@ def _experts(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
         return
     # Rounded up: where tokens x topK does not divide, the fuller experts of an even spread set the pace.
     each, local = -(-split.expert * tokens * moe.top_k // moe.num_experts), moe.num_experts // split.expert
-    yield from _mlp(model, "experts", each, model.expert_width // split.tensor, layers * local, local)
+    if moe.latent_size:  # whole on each GPU of a tensor-parallel group
+        yield Gemm("latent_down", "fprop", tokens, model.hidden_size, moe.latent_size, layers)
+        yield Gemm("latent_up", "fprop", tokens, moe.latent_size, model.hidden_size, layers)
+    inner, width = model.expert_width // split.tensor, model.expert_input_width
+    yield from _mlp(model, "experts", each, inner, layers * local, local, width)
     if moe.shared_expert_intermediate_size:
         yield from _mlp(model, "shared", tokens, moe.shared_expert_intermediate_size // split.tensor, layers)

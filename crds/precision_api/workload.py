@@ -75,6 +75,11 @@ class MoE(Document):
     )
     shared_expert_gate: StrictBool = Field(False, description="Whether the shared expert has a learned scalar gate.")
     dense_layers: LayersOrNone = Field(0, description="Layers that have one dense MLP in place of experts.")
+    latent_size: Width | None = Field(
+        None,
+        description="Width that tokens are projected to before the routed experts and back from behind them; left out, "
+        "experts take the model's hiddenSize. Router and shared expert always do.",
+    )
     router_bias: StrictBool = Field(
         False, description="Whether the router has a number for each expert beside its matrix: a bias or a correction."
     )
@@ -319,6 +324,11 @@ class ModelSpec(Document):
         """Layers that have an MLP or experts."""
         mixers = self.hybrid.mamba_layers + self.hybrid.attention_layers if self.hybrid else 0
         return self.num_hidden_layers - mixers
+
+    @property
+    def expert_input_width(self) -> int:
+        """Features of a token that a routed expert takes."""
+        return (self.moe.latent_size if self.moe else None) or self.hidden_size
 
     @property
     def expert_width(self) -> int:

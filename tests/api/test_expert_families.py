@@ -140,6 +140,17 @@ def test_a_multimodal_llama_4_is_read_as_its_text_model() -> None:
     assert model_from_mapping(whole) == model_from_mapping(MAVERICK)
 
 
+def test_latent_experts_are_narrower_and_have_a_way_in_and_out() -> None:
+    config = golden()["Nemotron-3-Nano-30B-A3B"]["config"]
+    plain, latent = model_from_mapping(config), model_from_mapping(config | {"moe_latent_size": 1024})
+    fewer = 23 * 128 * 2 * 1856 * (2688 - 1024) - 23 * 2 * 2688 * 1024
+    assert parameters(plain).total - parameters(latent).total == fewer
+    by_name = {gemm.name: gemm for gemm in model_gemms(latent, TOKENS) if gemm.pass_ == "fprop"}
+    assert (by_name["experts_up"].k, by_name["experts_down"].n) == (1024, 1024)
+    assert (by_name["latent_down"].n, by_name["latent_up"].k, by_name["latent_up"].count) == (1024, 1024, 23)
+    assert (by_name["shared_up"].k, by_name["shared_down"].n) == (2688, 2688)
+
+
 def test_three_of_four_layers_of_llama_4_attend_within_chunks() -> None:
     window = read("Llama-4-Scout").sliding_window
     assert window == SlidingWindow(size=8192, windowed_layers=36, chunked=True)
@@ -162,7 +173,7 @@ def test_three_of_four_layers_of_llama_4_attend_within_chunks() -> None:
         (golden()["Nemotron-H-56B"]["config"] | {"hybrid_override_pattern": "M-X"}, ("hybrid_override_pattern", "M-X")),
         (golden()["Nemotron-H-56B"]["config"] | {"num_hidden_layers": 3}, ("118 letters", "3 layers")),
         (golden()["Nemotron-H-56B"]["config"] | {"mamba_proj_bias": True}, ("mamba_proj_bias",)),
-        (golden()["Nemotron-3-Nano-30B-A3B"]["config"] | {"moe_latent_size": 512}, ("moe_latent_size",)),
+        (golden()["Nemotron-3-Nano-30B-A3B"]["config"] | {"moe_latent_size": -1}, ("moe_latent_size", "not -1")),
         ({"model_type": "mamba2"}, ("mamba2", "no attention", "deepseek_v3", "nemotron_h")),
     ],
 )
@@ -194,6 +205,7 @@ def models(draw: st.DrawFn) -> ModelSpec:
         expert_intermediate_size=draw(st.integers(1, 4096)),
         shared_expert_intermediate_size=draw(st.sampled_from([0, 1408, 8192])),
         dense_layers=draw(st.integers(0, layers - 1)),
+        latent_size=draw(st.none() | st.integers(1, 2048)),
         router_bias=draw(st.booleans()),
         expert_bias=draw(st.booleans()),
     )
@@ -259,7 +271,7 @@ def in_no_gemm(model: ModelSpec, experts: int | None = None) -> int:
         beside = model.hybrid.convolved_width * (model.hybrid.conv_kernel + 1) + model.hybrid.inner_width
         weights += model.mamba_layers * (beside + 3 * model.hybrid.mamba_heads)
     if moe is not None:
-        biases = (1 + model.gated_mlp) * model.expert_width + hidden if moe.expert_bias else 0
+        biases = (1 + model.gated_mlp) * model.expert_width + model.expert_input_width if moe.expert_bias else 0
         router = moe.num_experts * (hidden + moe.router_bias)
         weights += model.moe_layers * (router + biases * (moe.num_experts if experts is None else experts))
     return weights

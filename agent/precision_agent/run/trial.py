@@ -78,6 +78,7 @@ def narrowed(model: ModelSpec) -> ModelSpec:
             update={
                 "num_experts": min(4 * top_k, model.moe.num_experts),  # then an expert has 32 of 128 tokens
                 "top_k": top_k,
+                "latent_size": HIDDEN // 2 if model.moe.latent_size else None,
                 "expert_intermediate_size": expert,
                 "shared_expert_intermediate_size": _rounded(HIDDEN * shared / model.hidden_size) if shared else 0,
             }
