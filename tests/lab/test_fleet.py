@@ -105,6 +105,7 @@ def published(trait: str) -> NodeFacts:
         ("dra-nic-holder", 8, "Eligible"),
         ("dra-mapped", 8, "Eligible"),
         ("dra-half", 0, "GPUsNotReady"),
+        ("dra-shared", 8, "GPUsShared"),
         ("dra-double", 8, "GPUsOfferedTwice"),
     ],
 )

@@ -189,10 +189,17 @@ def _partition(hardware: Hardware, number: int, piece: int, counter_set: str) ->
     }
 
 
+def _shared(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
+    """Several claims can have each GPU at the same time."""
+    gpus = [_gpu(node, hardware, number, allowMultipleAllocations=True) for number in range(hardware.gpus)]
+    return [_slice(node, "0", gpus)]
+
+
 WAYS: dict[str, Callable[[NodeManifest, Hardware], list[NodeManifest]]] = {
     "whole": _whole,
     "half": _half,
     "tainted": _tainted,
     "dynmig": _dynmig,
+    "shared": _shared,
 }
 """How a node's GPUs are published, by the value of its annotation."""

@@ -152,6 +152,7 @@ TRAITS: dict[str, ApplyTrait] = {
     "dra-half": _dra_way("half"),
     "dra-tainted": _dra_way("tainted"),
     "dra-dynmig": _dra_way("dynmig"),
+    "dra-shared": _dra_way("shared"),
     "dra-double": _dra_double,
     "dra-nic-holder": _dra_claimant("nic"),
     "dra-mapped": _dra_claimant("mapped"),

@@ -1,0 +1,187 @@
+"""What the real scheduler does with claims of GPUs, as a table: the facts that the operator's way of asking rests on.
+
+Pods of a training job ask here, not agents: `All` is what an agent never asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+from precision_api.names import GPU_RESOURCE
+from precision_lab.fleet.fleet import NodeSpec
+from precision_lab.fleet.slices import GPU_DRIVER, NIC_DRIVER
+from tests.support.eventually import eventually
+from tests.support.history import Object
+from tests.support.site import Scene, Site
+
+pytestmark = pytest.mark.cluster
+
+RESOURCE, CORE = "/apis/resource.k8s.io/v1", "/api/v1/namespaces/default/pods"
+TEMPLATES = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
+PRIORITIES, TRAINING = "/apis/scheduling.k8s.io/v1/priorityclasses", "dra-training"
+ALL: Object = {"allocationMode": "All"}
+NO_ROOM, UPDATED, RUNS = "cannot allocate all claims", "currently being updated", "Running"
+XID = {"key": "gpu.nvidia.com/xid", "operator": "Exists"}
+_numbers = count(1)
+
+
+def gpus(number: int, **more: Any) -> Object:
+    return {"allocationMode": "ExactCount", "count": number} | more
+
+
+@dataclass(frozen=True)
+class Case:
+    """What becomes of a pod that asks so on such a node, when pods that asked for `before` run there."""
+
+    trait: str
+    asks: Object | int
+    """A device request; or a number of nvidia.com/gpu, without a claim."""
+    outcome: str
+    """Running, or what the scheduler says."""
+    before: tuple[Object | int, ...] = ()
+    nics: int = 0
+    """How many slices a NIC driver's pool says that it has, of which one is there; 0: no such driver."""
+
+
+CASES: dict[str, Case] = {
+    "all of eight": Case("dra", ALL, RUNS),
+    "eight of eight": Case("dra", gpus(8), RUNS),
+    "nine of eight": Case("dra", gpus(9), NO_ROOM),
+    "eight while one is in use": Case("dra", gpus(8), NO_ROOM, before=(gpus(1),)),
+    "all while one is in use": Case("dra", ALL, NO_ROOM, before=(gpus(1),)),
+    "seven while one is in use": Case("dra", gpus(7), RUNS, before=(gpus(1),)),
+    "all of half a pool": Case("dra-half", ALL, UPDATED),
+    "four of half a pool": Case("dra-half", gpus(4), NO_ROOM),
+    "all beside half a pool of NICs": Case("dra", ALL, UPDATED, nics=2),
+    "eight beside half a pool of NICs": Case("dra", gpus(8), RUNS, nics=2),
+    "eight of which one has a taint": Case("dra-tainted", gpus(8), NO_ROOM),
+    "all of which one has a taint": Case("dra-tainted", ALL, NO_ROOM),
+    "seven beside one with a taint": Case("dra-tainted", gpus(7), RUNS),
+    "eight with a toleration": Case("dra-tainted", gpus(8, tolerations=[XID]), RUNS),
+    "the mapped extended resource": Case("dra", 8, RUNS),
+    "device plugin and claim on one node": Case("dra-double", gpus(8), RUNS, before=(8,)),
+    "eight beside a NIC that is held": Case("dra-nic-holder", gpus(8), RUNS),
+    "eight that somebody watches": Case("dra", gpus(8), RUNS, before=(ALL | {"adminAccess": True},)),
+    "eight of which one is cut": Case(
+        "dra-dynmig", gpus(8), NO_ROOM, before=(gpus(1, deviceClassName="mig.nvidia.com"),)
+    ),
+    "seven beside one that is cut": Case(
+        "dra-dynmig", gpus(7), RUNS, before=(gpus(1, deviceClassName="mig.nvidia.com"),)
+    ),
+}
+"""On 1.36 with its default gates. Outcomes as they were first found by hand."""
+
+
+@pytest.fixture(scope="module")
+def nodes(stage: Scene) -> Iterator[dict[str, str]]:
+    """A node for each case, by the case's name, on which `before` runs."""
+    site = stage.site
+    stage.lab.kubectl("label", "namespace", "default", "resource.kubernetes.io/admin-access=true", "--overwrite")
+    added = stage.add_nodes(*(NodeSpec("H100", traits=(case.trait,)) for case in CASES.values()))
+    found = dict(zip(CASES, added, strict=True))
+    made: list[str] = []
+    for name, case in CASES.items():
+        node = found[name]
+        if case.nics:
+            made_of(site, f"{RESOURCE}/resourceslices", nic_slice(node, case.nics))
+        for asks in case.before:
+            pod = asked(site, node, asks)
+            eventually(partial(runs, site, pod))
+            made.append(pod)
+    yield found
+    for name in made:
+        site.api.call("DELETE", f"{CORE}/{name}")
+    stage.lab.kubectl("label", "namespace", "default", "resource.kubernetes.io/admin-access-")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_scheduler_gives_gpus_by_claim_as_was_found(name: str, nodes: dict[str, str], site: Site) -> None:
+    case = CASES[name]
+    pod = asked(site, nodes[name], case.asks)
+    try:
+        eventually(lambda: said_of(site, pod))
+        if case.outcome == RUNS:
+            eventually(partial(runs, site, pod))
+        else:
+            eventually(lambda: case.outcome in said_of(site, pod))
+            assert not runs(site, pod)
+    finally:
+        site.api.call("DELETE", f"{CORE}/{pod}")
+
+
+def test_a_pod_of_high_priority_is_helped_by_no_preemption_of_a_pod_with_a_claim(stage: Scene) -> None:
+    site = stage.site
+    (node,) = stage.add_nodes(NodeSpec("H100", traits=("dra",)))
+    holder = asked(site, node, gpus(8))
+    eventually(partial(runs, site, holder))
+    made_of(site, PRIORITIES, {"metadata": {"name": TRAINING}, "value": 1000})
+    waiting = asked(site, node, gpus(8), priority=TRAINING)
+    eventually(lambda: "Preemption is not helpful for scheduling" in said_of(site, waiting))
+    assert runs(site, holder)
+    site.api.call("DELETE", f"{CORE}/{holder}")
+    eventually(partial(runs, site, waiting))
+    site.api.call("DELETE", f"{CORE}/{waiting}")
+    site.api.call("DELETE", f"{PRIORITIES}/{TRAINING}")
+
+
+def asked(site: Site, node: str, asks: Object | int, priority: str = "") -> str:
+    """Creates a pod on `node` that asks so; returns its name."""
+    name = f"asks-{next(_numbers)}"
+    container: Object = {"name": "work", "image": "registry.example/work:1"}
+    spec: Object = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "tolerations": [{"operator": "Exists"}],
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        **({"priorityClassName": priority} if priority else {}),
+    }
+    if isinstance(asks, int):
+        container["resources"] = {"limits": {GPU_RESOURCE: str(asks)}}
+    else:
+        exactly = {"deviceClassName": GPU_DRIVER} | asks
+        wanted = {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+        made_of(site, TEMPLATES, {**kind, "metadata": {"name": name}, "spec": wanted})
+        container["resources"] = {"claims": [{"name": "gpus"}]}
+        spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
+    made_of(site, CORE, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    return name
+
+
+def nic_slice(node: str, slices: int) -> Object:
+    """One slice of a NIC driver's pool that says that it has so many."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-half-nics"},
+        "spec": {
+            "driver": NIC_DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": slices},
+            "devices": [{"name": "nic-0"}],
+        },
+    }
+
+
+def made_of(site: Site, collection: str, body: Object) -> None:
+    status, answer = site.api.call("POST", collection, body)
+    assert status == 201, answer
+
+
+def said_of(site: Site, pod: str) -> str:
+    """The message of a pod's condition PodScheduled; Running where it runs."""
+    status = site.get(f"{CORE}/{pod}").get("status", {})
+    if status.get("phase") == RUNS:
+        return RUNS
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    return str(conditions.get("PodScheduled", {}).get("message", ""))
+
+
+def runs(site: Site, pod: str) -> bool:
+    return bool(site.get(f"{CORE}/{pod}").get("status", {}).get("phase") == RUNS)
