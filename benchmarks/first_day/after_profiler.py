@@ -30,12 +30,12 @@ WHY = "the method holds if nothing changes; what differs shows why the agent pro
 
 def run(context: Context) -> None:
     """Measures every layer before the process' first profile, then after it: graphs, and kernel by kernel."""
-    made = bench()
-    with made.engine.stream(), clock() as told:
-        units = {name: made.unit(*shape, recipe) for name, (recipe, shape) in UNITS.items()}
-        before = {name: _windows(unit, told) for name, unit in units.items()}
-        made.profile(list(units.values()), 0.5)
-        after = {name: _windows(unit, told) for name, unit in units.items()}
+    gpu = bench()
+    with gpu.engine.stream(), clock() as sm_clock:
+        units = {name: gpu.unit(*shape, recipe) for name, (recipe, shape) in UNITS.items()}
+        before = {name: _windows(unit, sm_clock) for name, unit in units.items()}
+        gpu.profile(list(units.values()), 0.5)
+        after = {name: _windows(unit, sm_clock) for name, unit in units.items()}
     for name in units:
         for way in ("graph", "eager"):
             _compare(context, f"{name}, {way}", before[name][way], after[name][way])
@@ -48,27 +48,27 @@ def eager(unit: Any) -> None:
     unit.program.cycle_seconds = 0.0
 
 
-def _windows(unit: Any, told: Any) -> dict[str, dict[str, Any]]:
+def _windows(unit: Any, sm_clock: Any) -> dict[str, dict[str, Any]]:
     graphs, pace = dict(unit.program._run), unit.program.cycle_seconds
     unit.measure(WARM_UP_SECONDS)
-    found = {"graph": _seconds(unit, told)}
+    windows = {"graph": _seconds(unit, sm_clock)}
     eager(unit)
     unit.measure(WINDOW_SECONDS)
-    found["eager"] = _seconds(unit, told)
+    windows["eager"] = _seconds(unit, sm_clock)
     unit.program._run, unit.program.cycle_seconds = graphs, pace
-    return found
+    return windows
 
 
-def _seconds(unit: Any, told: Any) -> dict[str, Any]:
+def _seconds(unit: Any, sm_clock: Any) -> dict[str, Any]:
     loops = [unit.measure(WINDOW_SECONDS) for _ in range(WINDOWS)]
     seconds = [sum(one.seconds[key] * one.runs[key] for key in one.seconds) for one in loops]
-    return {"seconds": seconds, "sm_mhz": told.mhz(loops[0].start, loops[-1].end)}
+    return {"seconds": seconds, "sm_mhz": sm_clock.mhz(loops[0].start, loops[-1].end)}
 
 
 def _compare(context: Context, name: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-    found = compared(before["seconds"], after["seconds"])
-    context.book.fact(name, {"before": before, "after": after, **found})
-    context.book.check(verdict(name, found))
+    comparison = compared(before["seconds"], after["seconds"])
+    context.book.fact(name, {"before": before, "after": after, **comparison})
+    context.book.check(verdict(name, comparison))
 
 
 def compared(before: Sequence[float], after: Sequence[float]) -> dict[str, float]:
@@ -80,10 +80,10 @@ def compared(before: Sequence[float], after: Sequence[float]) -> dict[str, float
     return {"ratio": median(after) / median(before), "control_ratio": control, "tolerance": tolerance}
 
 
-def verdict(name: str, found: Mapping[str, float]) -> Check:
+def verdict(name: str, comparison: Mapping[str, float]) -> Check:
     """Windows that differ among themselves by more than the effect that is looked for show nothing."""
-    tolerance = found["tolerance"]
+    tolerance = comparison["tolerance"]
     if tolerance > MOST_TOLERANCE:
-        told = f"windows differ by {tolerance:.1%} among themselves"
-        return Check(f"after over before, {name}", "1", told, "not measured", WHY)
-    return between(f"after over before, {name}", found["ratio"], 1 - tolerance, 1 + tolerance, "", WHY)
+        spread = f"windows differ by {tolerance:.1%} among themselves"
+        return Check(f"after over before, {name}", "1", spread, "not measured", WHY)
+    return between(f"after over before, {name}", comparison["ratio"], 1 - tolerance, 1 + tolerance, "", WHY)

@@ -40,39 +40,44 @@ def too_high(cold: float, hot: float) -> float:
 
 def run(context: Context) -> None:
     """Each recipe that quantises, in turn: at rest, profiles; under load, profiles again."""
-    made = bench()
-    recipes = [recipe for recipe in made.recipes if recipe != "bf16"]
+    gpu = bench()
+    recipes = [recipe for recipe in gpu.recipes if recipe != "bf16"]
     began = time.monotonic()
-    with made.engine.stream(), clock() as told:
-        if told.why:
-            context.book.fact("no SM clock", told.why)
+    with gpu.engine.stream(), clock() as sm_clock:
+        if sm_clock.why:
+            context.book.fact("no SM clock", sm_clock.why)
         for place, recipe in enumerate(recipes):
             spent = time.monotonic() - began
             if place and spent / place > context.seconds - spent:
                 context.book.fact("no time for", list(recipes[place:]))
                 return
-            _recipe(context, made, told, recipe)
+            _recipe(context, gpu, sm_clock, recipe)
 
 
-def _recipe(context: Context, made: Bench, told: Clock, recipe: Recipe) -> None:
-    unit = made.unit(M, K, N, recipe)
+def _recipe(context: Context, gpu: Bench, sm_clock: Clock, recipe: Recipe) -> None:
+    unit = gpu.unit(M, K, N, recipe)
     time.sleep(REST_SECONDS)
-    cold = [_share(made, told, unit, 0.0)]
+    cold = [_share(gpu, sm_clock, unit, 0.0)]
     for _ in range(PROFILES - 1):
         time.sleep(1.0)
-        cold.append(_share(made, told, unit, 0.0))
+        cold.append(_share(gpu, sm_clock, unit, 0.0))
     unit.measure(LOAD_SECONDS)
-    hot = [_share(made, told, unit, LEAD_SECONDS) for _ in range(PROFILES)]
+    hot = [_share(gpu, sm_clock, unit, LEAD_SECONDS) for _ in range(PROFILES)]
     del unit
-    made.engine.release()
+    gpu.engine.release()
     _compare(context, recipe, cold, hot)
 
 
-def _share(made: Bench, told: Clock, unit: Any, lead: float) -> dict[str, float | None]:
-    profile, (by_pass,) = made.profile([unit], lead)
+def _share(gpu: Bench, sm_clock: Clock, unit: Any, lead: float) -> dict[str, float | None]:
+    profile, (by_pass,) = gpu.profile([unit], lead)
     gemm = sum(one.gemm for one in by_pass.values())
     other = sum(one.other for one in by_pass.values())
-    return {"gemm": gemm, "other": other, "share": gemm / (gemm + other), "mhz": told.mhz(profile.start, profile.end)}
+    return {
+        "gemm": gemm,
+        "other": other,
+        "share": gemm / (gemm + other),
+        "mhz": sm_clock.mhz(profile.start, profile.end),
+    }
 
 
 def _mean(rows: Sequence[Mapping[str, float | None]], name: str) -> float | None:

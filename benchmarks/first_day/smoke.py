@@ -63,8 +63,8 @@ def _driver(context: Context) -> None:
     if shutil.which(NVIDIA_SMI[0]) is None:
         context.book.fact("nvidia-smi", "not installed")
         return
-    told = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, check=False, timeout=60)
-    context.book.fact("nvidia-smi", (told.stdout or told.stderr)[:12000])
+    output = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, check=False, timeout=60)
+    context.book.fact("nvidia-smi", (output.stdout or output.stderr)[:12000])
 
 
 def _calls(context: Context) -> None:
@@ -72,15 +72,17 @@ def _calls(context: Context) -> None:
     from precision_agent.backends.te.api import live_signatures, load, missing
 
     te = load()
-    lacking = missing(live_signatures(te.pytorch, te.recipe, te.manager))
-    context.book.check(holds("Transformer Engine has what the agent calls", "all", not lacking, str(lacking or "all")))
+    missing_names = missing(live_signatures(te.pytorch, te.recipe, te.manager))
+    context.book.check(
+        holds("Transformer Engine has what the agent calls", "all", not missing_names, str(missing_names or "all"))
+    )
 
 
 def _gemm(context: Context, peak: float | None, compute: tuple[int, int] | None) -> None:
-    made = bench()
-    context.book.fact("native_recipes", list(made.recipes))
-    with made.engine.stream():
-        unit = made.unit(M, K, N, "fp8_current")
+    gpu = bench()
+    context.book.fact("native_recipes", list(gpu.recipes))
+    with gpu.engine.stream():
+        unit = gpu.unit(M, K, N, "fp8_current")
         unit.measure(2.0)
         timings = unit.measure(1.0)
     errors, band = unit.errors, ERROR_BANDS["fp8_current"]

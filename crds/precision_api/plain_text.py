@@ -1,4 +1,4 @@
-"""Text that strangers wrote, as plain words: nothing in it moves a terminal's cursor, hides, or runs backwards. Pure.
+"""Untrusted text as plain words: nothing in it moves a terminal's cursor, hides, or runs backwards. Pure.
 
 Whoever can run code on a node writes the agent's message and its log; they end in reports, events, logs and terminals.
 """

@@ -1,4 +1,4 @@
-"""Text that whoever can run code on a node may write: in messages, reports, logs, terminals, pages and metrics.
+"""Untrusted text in messages, reports, logs, terminals, pages and metrics: whoever runs code on a node may write it.
 
 An attacker's text is drawn with control sequences, tags and label ends in it; positive controls show that the same text
 does harm where nothing is done about it.
