@@ -56,7 +56,7 @@ def _memory(slots: Sequence[Slot]) -> Iterator[str]:
     for slot in slots:
         option = slot.option
         why = true_limits(option.job, option.pool, option.recipe).problem(option.gpus)
-        if why:
+        if why and option.job.running is None:
             yield (
                 f"OVERRIDDEN by memoryCheck Ignore: {option.job.name} gets {option.gpus} GPUs of {option.pool.name}, "
                 f"but {why}"

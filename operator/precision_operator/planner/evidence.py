@@ -308,7 +308,7 @@ def _notes(
     if 0 < labelled < counted:
         yield f"{counted - labelled} nodes have no rack label: blocks of several nodes are not placed there"
     if counted == 1:
-        yield "only one node was measured: how nodes differ is not known, so no straggler is counted"
+        yield "only one node was measured: how nodes differ is not known"
 
 
 def _take(

@@ -39,7 +39,7 @@ SLOW_NODE_PRIOR = (0.05, 0.35)
 """A slow node that nobody has seen is slower by a share between these, all equally likely."""
 _ENDS = np.array([LOW, PROMISED, HIGH, *((np.arange(VALUES) + 0.5) / VALUES)])
 _LEVELS = 30
-_SHARES = np.geomspace(1e-6, 0.999, 150)
+_SHARES = np.geomspace(1e-6, 0.999, 60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,8 @@ def sampled(ordered: Rates, reference: float, nodes: int, chosen: int) -> Stragg
 def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: int) -> Rates:
     """By level, the chance that no node at or below it is among the `chosen` ones; falling."""
     seen = np.searchsorted(np.sort(slow), levels, side="right")
-    escaped = np.array([_escape(nodes, chosen, int(number)) for number in seen])
+    numbers, places = np.unique(seen, return_inverse=True)
+    escaped = np.array([_escape(nodes, chosen, int(number)) for number in numbers])[places]
     least, most = 1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0]
     prior = np.clip((levels - least) / (most - least), 0.0, 1.0)
     prior[-1] = 1.0
