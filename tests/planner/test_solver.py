@@ -22,6 +22,7 @@ from precision_operator.planner.evidence import pools
 from precision_operator.planner.options import offers
 from precision_operator.planner.planning import Answer, answer, plan
 from precision_operator.planner.solve import solve
+from precision_operator.planner.table import lines
 from precision_operator.planner.terms import terms
 from precision_operator.planner.what_if import what_ifs
 from tests.planner.exhaustive import verdict
@@ -213,6 +214,18 @@ def test_a_job_that_runs_keeps_its_place_and_the_others_go_around_it() -> None:
     assert (slots["old"].option.gpus, slots["old"].start) == (64, 0.0)
     assert slots["old"].end == pytest.approx(600e9 / (8 * 80_000) / 86_400)
     assert slots["new"].start >= slots["old"].end
+
+
+def test_what_a_running_job_has_done_is_held_against_its_rate() -> None:
+    started = {"tokensDone": "400B", "startedAt": "2026-11-21T00:00:00Z"}
+    running = job(tokens="1T", running={"pool": "H100", "recipe": "bf16", "gpus": 64, **started})
+    notes = plan(spec(running), fleet(), NOW).notes
+    assert any("train has run at 462,963 tokens/s for 10 days, 27.7% below" in note for note in notes)
+
+
+def test_the_answer_stands_in_five_lines() -> None:
+    shown = [*lines(status(plan(spec(), fleet(), NOW)))]
+    assert [line.partition(":")[0] for line in shown[1:5]] == ["costs", "sure", "bound", "instead"]
 
 
 def test_a_job_does_not_start_before_its_day() -> None:

@@ -18,7 +18,7 @@ from precision_operator.planner.highs import NotKnown
 from precision_operator.planner.money import cost, energy
 from precision_operator.planner.odds import Odds, odds
 from precision_operator.planner.options import BLOCKS_SPLIT_NODES, Offer, Option, blocks, idle_watts
-from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
+from precision_operator.planner.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT, Problem, Unusable
 from precision_operator.planner.rates import goodput_of, speed
 from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
 from precision_operator.planner.search import value
@@ -212,6 +212,15 @@ def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | Non
     for pool in mine:
         for note in pool.notes:
             yield f"pool {pool.name}: {note}"
+    for slot in slots:
+        running = slot.option.job.running
+        if running is not None and running.days and running.tokens_done:
+            actual = running.tokens_done / running.days / SECONDS_PER_DAY
+            told = slot.option.speed.tokens_per_second
+            yield (
+                f"{slot.option.job.name} has run at {actual:,.0f} tokens/s for {running.days:.3g} days, "
+                f"{abs(actual / told - 1):.1%} {'above' if actual >= told else 'below'} the rate it is planned with"
+            )
     if solution and solution.timed_out:
         yield "the time limit ended the search: another run may find another plan within the gap"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from precision_api.capacity_plan import JobPlan, PlanStatus
+from precision_api.capacity_plan import JobPlan, PlanStatus, PlanTotals
 
 ABSENT = "-"
 """A figure that is not known."""
@@ -54,22 +54,40 @@ def _short(text: str | None) -> str:
 
 
 def lines(status: PlanStatus) -> Iterator[str]:
-    """What stands below the table: recommendation, comparison, questions, provenance, and what was assumed."""
+    """What stands below the table: the answer in five lines, questions, provenance, and all that was assumed."""
     if status.recommendation:
         yield status.recommendation
     for problem in status.problems:
         yield f"problem: {problem}"
     if status.totals is not None:
-        gap = status.totals.gap_percent
-        together = status.totals.joint_probability
-        if together is not None:
-            yield f"deadlines: the chance that all of them are kept is {float(together) * 100:.3g} %"
-        yield f"gap to the optimum: {f'at most {float(gap):.3g} %' if gap is not None else 'not known'}"
-        if status.totals.greedy:
-            yield f"compare: {status.totals.greedy}"
+        yield from _answer(status, status.totals)
     for answer in status.what_ifs:
         yield f"what if: {answer.answer}"
     for pool in status.pools:
         yield f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {pool.data}; {pool.provenance}"
     for note in status.notes:
-        yield f"note: {note}"
+        yield f"assumed: {note}"
+
+
+def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
+    """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
+    figures = (
+        (None if totals.dollars is None else f"${float(totals.dollars):,.0f}", ""),
+        (totals.gpu_hours and f"{float(totals.gpu_hours):,.0f}", " GPU hours"),
+        (totals.megawatt_hours and _short(totals.megawatt_hours), " MWh"),
+        (totals.peak_megawatts and _short(totals.peak_megawatts), " MW at most"),
+    )
+    yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
+    gap = totals.gap_percent
+    sure = [
+        f"at most {float(gap):.3g} % from the optimum" if gap is not None else "how far from the optimum: not known"
+    ]
+    if status.deadlines:
+        sure.append(f"{status.deadlines} deadlines promised")
+    if totals.joint_probability is not None:
+        sure.append(f"all are kept with a chance of {float(totals.joint_probability) * 100:.3g} %")
+    yield f"sure: {', '.join([*sure, f'data: {status.data}'])}"
+    largest = max(status.jobs, key=lambda job: float(job.days.mid) * job.gpus)
+    yield f"bound: {largest.name} by {largest.binding or 'nothing'}"
+    if totals.greedy:
+        yield f"instead: {totals.greedy}"
