@@ -95,8 +95,15 @@ async def run(options: argparse.Namespace) -> None:
         refusals = RefusedCreations()
         own = options.lease_namespace or cluster.namespace
         switch = Switch(cluster, own, options.stop_config_map, cache.changed.set)
+        actor = Actor(cluster, cache, refusals)
         gatherer = Gatherer(
-            cluster, cache, configured.settings, configured.namespaces, refusals=refusals, stop=lambda: switch.stop
+            cluster,
+            cache,
+            configured.settings,
+            configured.namespaces,
+            refusals=refusals,
+            stop=lambda: switch.stop,
+            creating=actor.creations.jobs,
         )
         plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault), lambda: gatherer.unserved)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
@@ -109,7 +116,7 @@ async def run(options: argparse.Namespace) -> None:
         )
         telemetry.follow_stop(lambda: strictest(configured.settings.stop, switch.stop))
         telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
-        reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, refusals), telemetry, watches.listed)
+        reconciler = Reconciler(cache, gatherer, actor, telemetry, watches.listed)
         answers = application(lambda: reconciler.ready, telemetry.text, lambda: gatherer.unserved)
         probes = await serve(answers, options.host, options.port)
         planning = asyncio.create_task(plans.run(elector))

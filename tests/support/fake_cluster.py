@@ -31,6 +31,8 @@ class FakeCluster:
         self.logs: dict[str, bytes] = {}
         self.hanging: dict[str, asyncio.Event] = {}
         """By pod, until when its log does not come."""
+        self.held_up: dict[str, asyncio.Event] = {}
+        """By part of the path, until when a creation gets no answer."""
         self.requests: list[tuple[str, str]] = []
         self.patches: list[tuple[str, Any]] = []
         """Path and body of each."""
@@ -104,6 +106,9 @@ class FakeCluster:
     async def create(self, path: str, body: Json, query: object = None) -> Json:
         where = f"{path}/{body['metadata']['name']}"
         self._asked("POST", where)
+        for part, event in self.held_up.items():
+            if part in where:
+                await event.wait()
         if where in self.objects:
             raise ApiError(409, "AlreadyExists", f"{where} already exists")
         created = self._store(where, body)

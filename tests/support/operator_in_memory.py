@@ -39,10 +39,16 @@ class OperatorInMemory:
         self.cache, self.telemetry = Cache(SETTINGS.allowed_images), Telemetry()
         refusals = RefusedCreations()
         self.switch = Switch(self.cluster, SYSTEM, STOP, self.cache.changed.set)
-        self.gatherer = Gatherer(
-            self.cluster, self.cache, SETTINGS, namespaces, refusals=refusals, stop=lambda: self.switch.stop
-        )
         self.actor = Actor(self.cluster, self.cache, refusals)
+        self.gatherer = Gatherer(
+            self.cluster,
+            self.cache,
+            SETTINGS,
+            namespaces,
+            refusals=refusals,
+            stop=lambda: self.switch.stop,
+            creating=self.actor.creations.jobs,
+        )
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)
         self.telemetry.follow_stop(lambda: self.switch.stop)
 

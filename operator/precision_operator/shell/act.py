@@ -36,6 +36,7 @@ from precision_operator.core.rollout.refusal import Answer, classify, cleaned
 from precision_operator.core.status.events import Note, event
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.collecting import LOG_PATIENCE, Collector, Requeue, StillReading
+from precision_operator.shell.creating import Creations
 from precision_operator.shell.events import write_event
 from precision_operator.shell.refusals import RefusedCreations, agents_of
 
@@ -71,6 +72,7 @@ class Actor:
         self.unconfirmed: dict[str, Unanswered] = {}
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
         self._collector = Collector(cluster, cache.changed.set)
+        self.creations = Creations(cache.changed.set)
         self._templates: set[tuple[str, str]] = set()
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
         self.closed = False
@@ -91,39 +93,40 @@ class Actor:
         self.refused = False
         ending = [a for a in actions if not isinstance(a, Start)]
         starting = [a for a in actions if isinstance(a, Start)]
-        return await self._all(ending) + await self._all(starting)
-
-    async def _all(self, actions: Sequence[Action]) -> int:
         limit = asyncio.Semaphore(ACTIONS_AT_ONCE)
+        ended = await asyncio.gather(*(self._limited(action, limit) for action in ending))
+        return sum(ended) + await self.creations.run(starting, self._guarded)
 
-        async def guarded(action: Action) -> int:
-            async with limit:
-                if self.closed or (isinstance(action, Start) and action.profile.uid in self._held):
-                    return 0
-                try:
-                    await self._one(action)
-                except StillReading as reason:
-                    _log.debug("%s: %s", _subject(action), reason)
-                    return 0
-                except NotCreated as refusal:
-                    _log.warning("%s: the %s is refused: %s", _subject(action), refusal.stage, refusal)
-                    return 0
-                except Requeue as reason:
-                    _log.info("%s: later: %s", _subject(action), reason)
-                    return 1
-                except ApiError as error:
-                    _log.warning("%s: %s", _subject(action), error)
-                    return 1
-                except Exception as error:
-                    # One hostile object must not end the operator: the others go on, this one is tried again later.
-                    _log.exception("%s: unexpected", _subject(action))
-                    if isinstance(action, Start):
-                        self._refused(action, Answer(f"the operator itself: {type(error).__name__}: {error}"), "Job")
-                    return 1
-            _log.info("%s: %s: %s", _subject(action), action.reason, action.message)
+    async def _limited(self, action: Action, limit: asyncio.Semaphore) -> int:
+        async with limit:
+            return await self._guarded(action)
+
+    async def _guarded(self, action: Action) -> int:
+        """Do one action. Returns 1 where it must be tried again; what goes wrong is logged, and stops no other one."""
+        if self.closed or (isinstance(action, Start) and action.profile.uid in self._held):
             return 0
-
-        return sum(await asyncio.gather(*(guarded(action) for action in actions)))
+        try:
+            await self._one(action)
+        except StillReading as reason:
+            _log.debug("%s: %s", _subject(action), reason)
+            return 0
+        except NotCreated as refusal:
+            _log.warning("%s: the %s is refused: %s", _subject(action), refusal.stage, refusal)
+            return 0
+        except Requeue as reason:
+            _log.info("%s: later: %s", _subject(action), reason)
+            return 1
+        except ApiError as error:
+            _log.warning("%s: %s", _subject(action), error)
+            return 1
+        except Exception as error:
+            # One hostile object must not end the operator: the others go on, this one is tried again later.
+            _log.exception("%s: unexpected", _subject(action))
+            if isinstance(action, Start):
+                self._refused(action, Answer(f"the operator itself: {type(error).__name__}: {error}"), "Job")
+            return 1
+        _log.info("%s: %s: %s", _subject(action), action.reason, action.message)
+        return 0
 
     async def _one(self, action: Action) -> None:
         match action:
@@ -145,8 +148,9 @@ class Actor:
                 await self._write_status(action.report, status)
 
     def end(self) -> None:
-        """Read nothing any more; what has been read and not written is read again by who leads next."""
+        """Read and await nothing any more; what has been read and not written is read again by who leads next."""
         self._collector.end()
+        self.creations.end()
 
     async def confirm_creates(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""

@@ -160,8 +160,10 @@ class Gatherer:
         reader: Reader | None = None,
         refusals: RefusedCreations | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
+        creating: Callable[[], Sequence[JobView]] = tuple,
     ) -> None:
-        """`stop` is what the switch in the cluster says of all agents."""
+        """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now."""
+        self._creating = creating
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -248,6 +250,7 @@ class Gatherer:
         served = tuple(profile for profile in profiles if profile.namespace not in unserved)
         homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
         everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
+        creating = tuple(self._not_yet_seen(everywhere))  # at the same moment, or one would be in neither
         jobs = within_namespace(everywhere, homes)
         job_homes = {job.uid: job.namespace for job in everywhere}
         # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
@@ -264,7 +267,7 @@ class Gatherer:
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
-            jobs=await self._with_problems(jobs, pods, now, missing),
+            jobs=(*await self._with_problems(jobs, pods, now, missing), *creating),
             pods=pods,
             reports=within_namespace(
                 (report for report in self._views("reports", report_view) if report.namespace not in unserved), homes
@@ -280,6 +283,11 @@ class Gatherer:
             device_class=await self._seen_class(now) if slices else DeviceClass(),
         )
         return replace(seen, refusals=self._refusals.standing(seen))
+
+    def _not_yet_seen(self, jobs: Sequence[JobView]) -> Iterator[JobView]:
+        """Jobs whose creation has no answer yet, and that no watch has shown either."""
+        there = {(job.namespace, job.name) for job in jobs}
+        return (job for job in self._creating() if (job.namespace, job.name) not in there)
 
     async def _each(
         self,

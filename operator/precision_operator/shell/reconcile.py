@@ -120,6 +120,7 @@ class Reconciler:
         """Begin nothing any more. Returns when the actions in flight have ended; no pass follows."""
         self._actor.closed = True
         await self._turn.acquire()
+        await self._actor.creations.settled()
 
     async def _list_until_done(self) -> None:
         done = await self._listed()
