@@ -6,7 +6,7 @@ ends the process, not the operator.
 
 from __future__ import annotations
 
-import resource
+import sys
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Literal
@@ -53,7 +53,10 @@ class Solved:
 def serve(pipe: Connection, parent: Connection) -> None:
     """Answer models until the other end is closed."""
     parent.close()  # a copy of the parent's end would keep this process alive when the parent dies
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    if sys.platform == "linux":  # elsewhere this limit is refused or means something else
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     import highspy
 
     while True:
