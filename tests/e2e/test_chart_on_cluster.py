@@ -7,7 +7,6 @@ One story in steps; each test looks at what one step left behind.
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,12 +21,13 @@ from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
 from precision_lab.monitoring import prometheus_crds
 from precision_lab.release.helm import HelmError, Release, notes_of
-from precision_lab.release.install import CHART, REPOSITORY
+from precision_lab.release.install import CHART
 from precision_operator.core import rbac
 from precision_operator.core.rollout.owner import owner
 from tests.chart.json_schemas import LOCATION, write_schemas
 from tests.support.eventually import eventually
 from tests.support.golden import FOLDER
+from tests.support.helm import command_in_docs
 from tests.support.site import profile_manifest
 
 pytestmark = pytest.mark.cluster
@@ -93,7 +93,10 @@ def first(release: Release) -> Step:
 @pytest.fixture(scope="module")
 def upgraded(release: Release, first: Step) -> Step:
     """The working tree's chart over it, without prometheus-operator; its operator has looked at the profile."""
-    lab, notes = release.lab, notes_of(release.helm(*in_docs("helm upgrade"), "--values=-", stdin=json.dumps(AUTO)))
+    lab, notes = (
+        release.lab,
+        notes_of(release.helm(*command_in_docs("helm upgrade"), "--values=-", stdin=json.dumps(AUTO))),
+    )
     lab.processes.stop("operator")
     operate(release)
     lab.kubectl("patch", "pp/story", "-n", WATCHED, "--type=merge", '-p={"spec":{"rollout":{"maxConcurrent":40}}}')
@@ -116,7 +119,7 @@ def monitored(release: Release, upgraded: Step) -> Step:
 def uninstalled(release: Release, monitored: Step) -> Step:
     """Uninstalled as the defaults have it; an agent runs meanwhile."""
     release.lab.processes.stop("operator")
-    notes = release.helm(*in_docs("helm uninstall"), "--wait")
+    notes = release.helm(*command_in_docs("helm uninstall"), "--wait")
     return Step(notes, monitored.objects, present(release.lab), gone(release.lab, monitored.objects))
 
 
@@ -124,19 +127,12 @@ def uninstalled(release: Release, monitored: Step) -> Step:
 def removed(release: Release, uninstalled: Step) -> Step:
     """Installed once more over what was kept, now not to keep it, and uninstalled again."""
     notes = notes_of(
-        release.helm(*in_docs("helm install"), "--values=-", stdin=json.dumps(AUTO | {"crds": {"keep": False}}))
+        release.helm(*command_in_docs("helm install"), "--values=-", stdin=json.dumps(AUTO | {"crds": {"keep": False}}))
     )
     found = step(release, notes)
     collector_knows_profiles(release.lab)
     release.uninstall()
     return replace(found, gone=gone(release.lab, found.objects))
-
-
-def in_docs(begin: str) -> list[str]:
-    """The command of docs/install.md that begins so, without its program."""
-    text = (REPOSITORY / "docs" / "install.md").read_text().replace("\\\n", " ")
-    [line] = [line for line in text.splitlines() if line.startswith(begin)]
-    return shlex.split(line, comments=True)[1:]
 
 
 def operate(release: Release) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +47,13 @@ def _rendered(program: Path, values: str, chart: Path) -> subprocess.CompletedPr
 
 
 _rendered_once = cache(_rendered)
+
+
+def command_in_docs(begin: str) -> list[str]:
+    """The command of docs/install.md that begins so, without its program."""
+    text = (CHART.parents[1] / "docs" / "install.md").read_text().replace("\\\n", " ")
+    [line] = [line for line in text.splitlines() if line.startswith(begin)]
+    return shlex.split(line, comments=True)[1:]
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:

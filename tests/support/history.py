@@ -7,7 +7,7 @@ put together afterwards as it was. A watch that lost its place would leave a gap
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -46,9 +46,10 @@ class Change:
 class History:
     """Watches one namespace from now on, until `close`."""
 
-    def __init__(self, api: ApiServer, namespace: str) -> None:
+    def __init__(self, api: ApiServer, namespace: str, kinds: Collection[Kind] = tuple(PATHS)) -> None:
+        """`kinds`: those to watch; a definition that is changed meanwhile breaks the watches of its kind."""
         self._api = api
-        self._paths = {kind: path(namespace) for kind, path in PATHS.items()}
+        self._paths = {kind: path(namespace) for kind, path in PATHS.items() if kind in kinds}
         self._seen: list[Change] = []
         self._ending = threading.Event()
         self._broken = False

@@ -1,0 +1,168 @@
+"""An upgrade by Helm while agents run, and the way back: nothing is lost, and nothing is run twice.
+
+From the chart of before the agents' new PriorityClass and the policies to the working tree's, and back
+by `helm rollback`. One story in steps; each test looks at what the steps left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from precision_api.names import AGENT_APP, ANNOTATION_NODE, LABEL_APP
+from precision_lab.fleet.fleet import NodeSpec
+from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.release.helm import Release
+from precision_lab.release.install import Program
+from tests.support.api_server import ApiServer
+from tests.support.eventually import eventually
+from tests.support.golden import FOLDER
+from tests.support.helm import command_in_docs
+from tests.support.history import Change, History, Object, created
+from tests.support.site import profile_manifest
+
+pytestmark = pytest.mark.cluster
+
+BEFORE = FOLDER / "precision-profiler-0.2.0.tgz"
+"""Packaged from c19b0ea, without its README, tests and dashboards."""
+BEFORE_TREE = os.environ.get("UPGRADE_FROM", "")
+"""A folder with the repository as it was at that commit: then its operator runs with that chart. Else, as in every run
+of the tests, the working tree's operator runs with either chart's arguments and rights."""
+WATCHED = "training"
+MEASURED, SOON, LATE = "measured-before", "ends-after-upgrade", "ends-after-rollback"
+FLEET = [
+    NodeSpec("H100", name=MEASURED),
+    NodeSpec("GB200", name=SOON, traits=("agent-seconds:25",)),
+    NodeSpec("GB200", name=LATE, traits=("agent-seconds:55",)),
+]
+NEWER = {"target": {"products": ["NVIDIA-GH200-480GB"]}, "suspend": True}
+"""A spec that the older definitions refuse."""
+VALUES: Object = {"watchNamespaces": [WATCHED], "policies": {"idle": {"enabled": True}}}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What there was when a step was over, before its operator had started."""
+
+    running: set[str]
+    """Nodes with an agent."""
+    uids: dict[str, set[str]]
+    classes: set[str]
+    """The release's PriorityClasses."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """The steps, and in the end all that ever became of the first profile's agents, and what its reports say."""
+
+    before: Step
+    upgraded: Step
+    rolled_back: Step
+    changes: list[Change]
+    attempts: list[Object]
+    newer: Object
+    """The profile that only the newer definitions take, after the way back."""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """A cluster of this module's own."""
+    with start_lab(FLEET, LabSettings(agent_seconds=0.3)) as started:
+        started.create_namespace(WATCHED)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def story(lab: Lab) -> Iterator[Story]:
+    """All of it, once."""
+    release = Release(lab)
+    release.put(BEFORE, watchNamespaces=[WATCHED])
+    operate(release, BEFORE_TREE)
+    history = History(ApiServer(lab.kubeconfig), WATCHED, ("jobs", "pods"))
+    lab.apply(profile_manifest(WATCHED, "story"))
+    eventually(lambda: (running(lab), measured(lab)) == ({SOON, LATE}, {MEASURED}))
+    before = step(lab)
+
+    lab.processes.stop("operator")
+    release.helm(*command_in_docs("helm upgrade"), "--values=-", stdin=json.dumps(VALUES))
+    upgraded = step(lab)
+    operate(release)
+    lab.apply(profile_manifest(WATCHED, "newer", **NEWER))
+    eventually(lambda: measured(lab) == {MEASURED, SOON})
+
+    lab.processes.stop("operator")
+    release.helm(*command_in_docs("helm rollback"))
+    rolled_back = step(lab)
+    operate(release, BEFORE_TREE)
+    eventually(lambda: measured(lab) == {MEASURED, SOON, LATE})
+    lab.kubectl("wait", "--for=condition=Complete", "pp/story", "-n", WATCHED, "--timeout=60s")
+    uid = lab.get("pp/story", "-n", WATCHED)["metadata"]["uid"]
+    attempts = [report["status"]["attempt"] for report in lab.get("npr", "-n", WATCHED)["items"]]
+    newer = lab.get("pp/newer", "-n", WATCHED)
+    yield Story(before, upgraded, rolled_back, history.changes(uid), attempts, newer)
+    history.close()
+
+
+def operate(release: Release, tree: str = "") -> None:
+    """The release's operator (`tree`'s where one is named), with the arguments and the rights of the release."""
+    program: Program = release.programs()["operator"]
+    if tree:
+        path = f"PYTHONPATH={tree}/operator:{tree}/crds"
+        program = replace(program, argv=("env", path, *program.argv))
+    program.start()
+
+
+def step(lab: Lab) -> Step:
+    found = {kind: lab.get(kind, "-n", WATCHED)["items"] for kind in ("pp", "npr", "jobs", "pods")}
+    classes = lab.get("priorityclasses", "--selector=app.kubernetes.io/instance=precision-profiler")["items"]
+    return Step(
+        running(lab),
+        {kind: {item["metadata"]["uid"] for item in items} for kind, items in found.items()},
+        {item["metadata"]["name"] for item in classes},
+    )
+
+
+def running(lab: Lab) -> set[str]:
+    pods = lab.get("pods", "-n", WATCHED, "-l", f"{LABEL_APP}={AGENT_APP}")["items"]
+    return {pod["spec"].get("nodeName", "") for pod in pods if pod["status"]["phase"] == "Running"}
+
+
+def measured(lab: Lab) -> set[str]:
+    reports = lab.get("npr", "-n", WATCHED)["items"]
+    return {r["spec"]["nodeName"] for r in reports if r.get("status", {}).get("state") == "Measured"}
+
+
+def test_agents_run_on_through_the_upgrade_and_through_the_way_back(story: Story) -> None:
+    assert (story.before.running, story.upgraded.running) == ({SOON, LATE}, {SOON, LATE})
+    assert story.rolled_back.running == {LATE}
+
+
+def test_profiles_and_reports_stay_the_objects_that_they_were(story: Story) -> None:
+    for kind in ("pp", "npr"):
+        assert story.before.uids[kind] == story.upgraded.uids[kind]
+        assert story.before.uids[kind] <= story.rolled_back.uids[kind]
+    assert story.newer["spec"]["target"]["products"] == NEWER["target"]["products"]  # type: ignore[index]
+
+
+def test_every_node_was_measured_once(story: Story) -> None:
+    jobs = created(story.changes, "jobs")
+    assert Counter(job["metadata"]["annotations"][ANNOTATION_NODE] for job in jobs) == {MEASURED: 1, SOON: 1, LATE: 1}
+    assert len(created(story.changes, "pods")) == 3
+    assert {(attempt["outcome"], attempt["number"]) for attempt in story.attempts} == {("succeeded", 1)}
+
+
+def test_the_agents_class_comes_and_goes_with_its_chart(story: Story) -> None:
+    classes = (story.before.classes, story.upgraded.classes, story.rolled_back.classes)
+    assert classes == ({"precision-profiler-agent"}, {"precision-agent"}, {"precision-profiler-agent"})
+
+
+def test_policies_go_with_the_chart_that_brought_them(story: Story, lab: Lab) -> None:
+    assert (
+        lab.get("validatingadmissionpolicies", "--selector=app.kubernetes.io/instance=precision-profiler")["items"]
+        == []
+    )
