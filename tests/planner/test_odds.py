@@ -60,7 +60,7 @@ def test_jobs_of_one_pool_are_late_together() -> None:
     found = told(made(fixed("a", careful), fixed("b", careful)))
     together = float(found.totals.joint_probability or 0) if found.totals else 0.0
     assert 0.81 < together < min(float(each.probability or 0) for each in found.jobs) + 1e-9
-    assert any(line.startswith("deadlines: the chance that all of them are kept is ") for line in lines(found))
+    assert any(line.startswith("sure: ") and "all are kept with a chance of " in line for line in lines(found))
 
 
 def test_a_job_that_waits_is_late_where_the_one_before_it_is() -> None:
