@@ -1,16 +1,16 @@
 """An upgrade by Helm while agents run, and the way back: nothing is lost, and nothing is run twice.
 
 From the chart of before the agents' new PriorityClass and the policies to the working tree's, and back
-by `helm rollback`. One story in steps; each test looks at what the steps left behind.
+by `helm rollback`. The operator is the working tree's throughout, with each chart's arguments and rights. One story in
+steps; each test looks at what the steps left behind.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -18,7 +18,6 @@ from precision_api.names import AGENT_APP, ANNOTATION_NODE, LABEL_APP
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.release.helm import Release
-from precision_lab.release.install import Program
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
 from tests.support.golden import FOLDER
@@ -30,9 +29,6 @@ pytestmark = pytest.mark.cluster
 
 BEFORE = FOLDER / "precision-profiler-0.2.0.tgz"
 """Packaged from c19b0ea, without its README, tests and dashboards."""
-BEFORE_TREE = os.environ.get("UPGRADE_FROM", "")
-"""A folder with the repository as it was at that commit: then its operator runs with that chart. Else, as in every run
-of the tests, the working tree's operator runs with either chart's arguments and rights."""
 WATCHED = "training"
 MEASURED, SOON, LATE = "measured-before", "ends-after-upgrade", "ends-after-rollback"
 FLEET = [
@@ -82,7 +78,7 @@ def story(lab: Lab) -> Iterator[Story]:
     """All of it, once."""
     release = Release(lab)
     release.put(BEFORE, watchNamespaces=[WATCHED])
-    operate(release, BEFORE_TREE)
+    operate(release)
     history = History(ApiServer(lab.kubeconfig), WATCHED, ("jobs", "pods"))
     lab.apply(profile_manifest(WATCHED, "story"))
     eventually(lambda: (running(lab), measured(lab)) == ({SOON, LATE}, {MEASURED}))
@@ -98,7 +94,7 @@ def story(lab: Lab) -> Iterator[Story]:
     lab.processes.stop("operator")
     release.helm(*command_in_docs("helm rollback"))
     rolled_back = step(lab)
-    operate(release, BEFORE_TREE)
+    operate(release)
     eventually(lambda: measured(lab) == {MEASURED, SOON, LATE})
     lab.kubectl("wait", "--for=condition=Complete", "pp/story", "-n", WATCHED, "--timeout=60s")
     uid = lab.get("pp/story", "-n", WATCHED)["metadata"]["uid"]
@@ -108,13 +104,9 @@ def story(lab: Lab) -> Iterator[Story]:
     history.close()
 
 
-def operate(release: Release, tree: str = "") -> None:
-    """The release's operator (`tree`'s where one is named), with the arguments and the rights of the release."""
-    program: Program = release.programs()["operator"]
-    if tree:
-        path = f"PYTHONPATH={tree}/operator:{tree}/crds"
-        program = replace(program, argv=("env", path, *program.argv))
-    program.start()
+def operate(release: Release) -> None:
+    """Start the working tree's operator, with the arguments and the rights of the release."""
+    release.programs()["operator"].start()
 
 
 def step(lab: Lab) -> Step:
