@@ -218,10 +218,10 @@ def test_what_was_read_of_a_report_or_a_world_is_not_taken_over_by_another() -> 
 def test_a_sentence_follows_its_code_and_the_text_of_each_fact() -> None:
     ways = [{"failed": 1, "canary": 2}, {"failed": True, "canary": 2}, {"failed": 1, "canary": 3}]
     told = [sentence("CanaryFailed", **facts).split(":")[0] for facts in ways]
-    assert [words.partition(" failed")[0] for words in told] == [
-        "Of the first nodes 1",
-        "Of the first nodes True",
-        "Of the first nodes 1",
+    assert [words.partition(" nodes")[0] for words in told] == [
+        "1 of the first 2",
+        "True of the first 2",
+        "1 of the first 3",
     ]
     assert told[0] != told[2]
     growing = ["one"]

@@ -184,7 +184,10 @@ class Core:
             tail = symbol("log_tail")(log.encode()) if log is not None and found.outcome == "failed" else None
             return symbol("failed_status")(found, action.job, report, now, keeping, tail)
         whole = symbol("finding")(found, log, "the kubelet does not answer" if log is None else "")
-        return symbol("read_status")(whole, action.job, report, action.pool, now, keeping, action.nvlink_domain)
+        if not hasattr(action, "by_claim"):  # before GPUs came by resource claim
+            return symbol("read_status")(whole, action.job, report, action.pool, now, keeping, action.nvlink_domain)
+        place = symbol("Place")(action.pool, action.nvlink_domain, action.by_claim)
+        return symbol("read_status")(whole, action.job, report, place, now, keeping)
 
     # What people are told of one node.
 

@@ -56,6 +56,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "summary_of": _moved("ingest", "summary_of|read_summary", *FOLDERS),
     "finding": _moved("ingest", "finding|read_finding", *FOLDERS),
     "read_status": _moved("ingest", "read_status|status_of_result", *FOLDERS),
+    "Place": _moved("ingest", "Place", *FOLDERS),
     "failed_status": _moved("ingest", "failed_status", *FOLDERS),
     "marked_status": _moved("ingest", "marked_status", *FOLDERS),
     "status_json": _moved("ingest", "status_json", *FOLDERS),

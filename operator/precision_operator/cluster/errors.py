@@ -56,8 +56,10 @@ def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str |
     details = told.get("details")
     details = details if isinstance(details, dict) else {}
     seconds = _seconds(retry_after or details.get("retryAfterSeconds"))
-    causes = tuple(str(cause.get("reason") or "") for cause in details.get("causes") or () if isinstance(cause, dict))
-    return ApiError(status, reason, f"{act}: {message} ({status} {reason})", seconds, message, causes)
+    causes = details.get("causes")
+    causes = causes if isinstance(causes, list) else []
+    reasons = tuple(str(cause.get("reason") or "") for cause in causes if isinstance(cause, dict))
+    return ApiError(status, reason, f"{act}: {message} ({status} {reason})", seconds, message, reasons)
 
 
 def _status_document(body: bytes) -> dict[str, Any]:
