@@ -95,6 +95,7 @@ def test_a_node_counts_with_the_limits_that_its_last_report_tells(scene: Scene) 
     after = scene.apply("after", rollout=ROLLOUT)
     eventually(lambda: reasons(after.status()) == {"PowerBudgetReached": 3})
     (row,) = after.status()["reasons"]
-    assert f"and this node {RAISED} W (enforced limits), more than spec.rollout.powerBudgetWatts" in row["message"]
+    this_node = f"and this node {RAISED} W (enforced limits), together more than spec.rollout.powerBudgetWatts"
+    assert this_node in row["message"]
     assert after.completes()["progress"] == "6/6"
     assert max(drawn(after.history(), dict.fromkeys(default_watts(scene.nodes()), RAISED))) == BUDGET
