@@ -110,8 +110,16 @@ def take_back(site: Site, job: Object) -> None:
     _patch(site, job, {"spec": {"suspend": True}})
     added = site.get(_path(site, job))["spec"]["template"]["spec"].get("nodeSelector")
     if added:
+        eventually(lambda: _is_held(site, job))  # until then the Job's controller writes to it, too
         _patch(site, job, {"status": {"startTime": None}}, "status")
         _patch(site, job, {"spec": {"template": {"spec": {"nodeSelector": None}}}})
+
+
+def _is_held(site: Site, job: Object) -> bool:
+    """Whether the Job's controller has suspended it, and ended its pod."""
+    status = site.get(_path(site, job)).get("status", {})
+    suspended = [row["status"] for row in status.get("conditions", ()) if row["type"] == "Suspended"]
+    return suspended == ["True"] and not status.get("active")
 
 
 def _path(site: Site, job: Object) -> str:
