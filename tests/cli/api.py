@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,15 +54,25 @@ class Api:
             item["metadata"]["labels"] = MINE
         self.hold(paths.reports("ml"), *items)
 
-    def run(self, *words: str, namespace: str = "ml") -> Result:
-        """The command as a user would type it."""
+    def refuse_connections(self) -> None:
+        """From now on the kubeconfig names a port on which nothing listens."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def kubeconfig(self, namespace: str = "ml") -> Path:
+        """The file that leads to this server."""
         config = self.folder / "kubeconfig"
         config.write_text(
             "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],\n"
             f" clusters: [{{name: k, cluster: {{server: 'http://127.0.0.1:{self.port}'}}}}],\n"
             f" contexts: [{{name: c, context: {{cluster: k, user: u, namespace: {namespace}}}}}]}}\n"
         )
-        return CliRunner().invoke(app, [*words, f"--kubeconfig={config}"])
+        return config
+
+    def run(self, *words: str, namespace: str = "ml") -> Result:
+        """The command as a user would type it."""
+        return CliRunner().invoke(app, [*words, f"--kubeconfig={self.kubeconfig(namespace)}"])
 
     def printed(self, *words: str) -> Any:
         """The document of -o json."""

@@ -229,7 +229,7 @@ def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
     found = api.printed("compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
     assert found["how"] == "single"
     answers = {row["recipe"]: row["tokensPerSecond"]["answer"] for row in found["recipes"]}
-    assert answers == dict.fromkeys(("bf16", "fp8_current", "mxfp8", "nvfp4"), "no_difference")
+    assert answers == dict.fromkeys(("bf16", "fp8_current", "mxfp8", "nvfp4"), "noDifference")
 
 
 def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
+from collections.abc import Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +17,29 @@ from typer.testing import CliRunner
 from precision_operator.cli import COMMANDS, app, command_first
 from precision_operator.cli.examples import EXAMPLES
 from precision_operator.cli.output import OutputFormat, as_names, printed
+from tests.cli.api import Api
+from tests.cli.test_status_and_nodes import story
 
+EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples"
 OF_THE_AGENT = ("run", "verify-trace")
 """Commands whose options are another program's."""
 CLUSTER_OPTIONS = ("--context", "--kubeconfig", "--request-timeout")
 WITHOUT_CLUSTER = ("shapes", "plan", *OF_THE_AGENT)
+OURS = [name for name in COMMANDS if name not in OF_THE_AGENT]
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "why": ("good-0",),
+    "metrics": ("good-0",),
+    "compare": ("pool/P", "pool/P"),
+    "rerun": ("nightly",),
+    "report": ("nightly",),
+    "dry-run": ("-f", str(EXAMPLES_FOLDER / "quick-llama3-8b.yaml")),
+    "plan": ("-f", str(EXAMPLES_FOLDER / "capacity-plan.yaml")),
+    "shapes": ("--preset", "llama3-8b"),
+}
+"""What a command is called with, where it needs arguments."""
 
 runner = CliRunner()
+each_of_ours = pytest.mark.parametrize("name", OURS)
 each_command = pytest.mark.parametrize("name", COMMANDS)
 
 
@@ -101,3 +121,72 @@ def test_where_there_are_no_objects_names_are_refused(capsys: pytest.CaptureFixt
     with pytest.raises(typer.Exit):
         printed({}, OutputFormat.NAME, lambda wide: "", [{"m": 1}])
     assert "lists no objects" in capsys.readouterr().err
+
+
+@each_of_ours
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--nosuch"], "--nosuch"),
+        (["--request-timeout"], "requires an argument"),
+        (["a", "b", "c", "d"], "(extra argument|missing option)"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_that_names_the_help_and_code_2(
+    name: str, words: list[str], told: str
+) -> None:
+    if words == ["--request-timeout"] and name == "shapes":
+        words = ["--preset"]
+    done = runner.invoke(app, [name, *words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    line = rf"error: (?![A-Z])[^\n]*{told}[^\n]*\. See kubectl precision {name} --help\n"
+    assert re.fullmatch(line, done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "report"])
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("xml", "'xml' is none of table, wide, json, yaml, csv, name, jsonpath=TEMPLATE"),
+        ("jsonpath=.items", "write the path in braces and quotes: -o jsonpath='{.items}'"),
+        ("jsonpath={.items[?(@.a=~'b')]}", "a filter compares once"),
+    ],
+)
+def test_every_list_refuses_a_form_that_there_is_not(name: str, form: str, told: str) -> None:
+    done = runner.invoke(app, [name, *ARGUMENTS.get(name, ()), "-o", form])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: invalid value for '--output' / '-o': ")
+    assert told in done.stderr
+    assert "Value error" not in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name not in WITHOUT_CLUSTER])
+def test_a_cluster_that_is_not_there_is_code_1_with_what_to_try(name: str, api: Api) -> None:
+    api.refuse_connections()
+    done = api.run(name, *ARGUMENTS.get(name, ()), "--request-timeout=2s")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith("Try kubectl version.\n")
+
+
+def keys_of(document: Any) -> Iterator[str]:
+    """All keys, but for those that are names of labels of Prometheus."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield key
+            if key != "labels":
+                yield from keys_of(value)
+    for each in document if isinstance(document, list) else ():
+        yield from keys_of(each)
+
+
+@pytest.mark.parametrize("name", ["status", "nodes", "metrics", "compare", "shapes"])
+def test_json_is_in_camel_case_and_a_template_reads_the_same(name: str, api: Api) -> None:
+    story(api)
+    words = {"compare": ("node/good-0", "node/good-1")}.get(name, ARGUMENTS.get(name, ()))
+    options = [] if name in WITHOUT_CLUSTER else [f"--kubeconfig={api.kubeconfig()}"]
+    told = {form: runner.invoke(app, [name, *words, *options, "-o", form]) for form in ("json", "jsonpath={$}")}
+    assert told["json"].exit_code == 0, told["json"].stderr
+    document = json.loads(told["json"].stdout)
+    assert {key for key in keys_of(document) if not re.fullmatch("[a-z]+([A-Z]?[a-z0-9]+)*", key)} == set()
+    assert json.loads(told["jsonpath={$}"].stdout) == document

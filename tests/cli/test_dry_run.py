@@ -16,7 +16,8 @@ from typer.testing import CliRunner, Result
 from precision_api import names
 from precision_operator.cli import app
 from precision_operator.cli.commands.dry_run import DECISIONS, rows, told
-from precision_operator.cli.gathering import UNKNOWN_SETTINGS, ProfileInFile, Seen, gathered, planned
+from precision_operator.cli.gathering import ProfileInFile, Seen, gathered, planned
+from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS
 from precision_operator.cli.output import OutputFormat
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
@@ -26,7 +27,7 @@ from precision_operator.shell.local_queues import GROUP, PLURAL
 from tests.cli.test_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster
-from tests.support.node_objects import node_object
+from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.report_objects import report_status
 from tests.support.world import observed, profile
 
@@ -307,15 +308,18 @@ async def decided(
     return {row["node"]: (row["decision"], row["reason"]) for row in found}
 
 
-async def test_in_a_cluster_busy_nodes_wait_and_only_candidates_are_looked_at() -> None:
-    cluster = FakeCluster(*fleet("a", "b", "c"), (paths.pods("team"), training_pod("a")))
+async def test_in_a_cluster_a_busy_node_is_told_as_busy_also_where_a_limit_holds_it_first() -> None:
+    cluster = FakeCluster(
+        *fleet("a", "b", "c", "d"), *((paths.pods(f"team-{node}"), training_pod(node)) for node in ("a", "d"))
+    )
     assert await decided(cluster, question()) == {
         "a": ("wait", "Busy"),
         "b": ("run", "WouldStart"),
         "c": ("queue", "MaxConcurrentReached"),
+        "d": ("wait", "Busy"),
     }
     looks = [path for method, path in cluster.requests if "spec.nodeName" in path]
-    assert [path.split("spec.nodeName=")[1][0] for path in looks] == ["a", "b"]
+    assert [path.split("spec.nodeName=")[1][0] for path in looks] == ["a", "b", "c", "d"]
     assert {method for method, _ in cluster.requests} == {"LIST"}, "a dry run only reads"
 
 
@@ -509,3 +513,25 @@ def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tm
     assert "635 GB of a GPU's 198 GB" in notes[0]
     small = run("-f", profile_file(tmp_path, workload={"preset": "llama3-8b", "optimizerShards": 4}), "--nodes", path)
     assert "would not fit" not in small.stderr
+
+
+def test_a_name_that_no_node_has_is_told_with_the_nearest(tmp_path: Path) -> None:
+    nodes = nodes_file(tmp_path, node_object(name="gb200-0001"))
+    profile = profile_file(tmp_path, target={"nodeNames": ["gb200-0001", "gb200-001"]})
+    told = run("-f", profile, "--nodes", nodes)
+    assert (
+        "note: spec.target.nodeNames: there is no node gb200-001; did you mean gb200-0001? See kubectl get nodes\n"
+        in told.stderr
+    )
+    assert told.stderr.count("there is no node") == 1
+
+
+@pytest.mark.parametrize(("shape", "fits"), [("16384x16384x16384", True), ("16777216x16777216x16777216", False)])
+def test_a_shape_that_no_gpu_has_memory_for_is_told(tmp_path: Path, shape: str, fits: bool) -> None:
+    m, k, n = map(int, shape.split("x"))
+    profile = profile_file(tmp_path, workload={"name": "huge", "shapes": [{"m": m, "k": k, "n": n}]})
+    labels = EIGHT_H100 | {"nvidia.com/gpu.memory": "81559"}
+    told = run("-f", profile, "--nodes", nodes_file(tmp_path, node_object(labels, name="a")))
+    assert told.exit_code == 0, told.stderr
+    words = "does not fit: its three matrices take 1,688,849.9 GB in BF16, a GPU has 85.5 GB"
+    assert (words in told.stderr) is not fits

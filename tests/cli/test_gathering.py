@@ -17,7 +17,8 @@ from precision_operator.cli import app
 from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
 from precision_operator.cli.connection_options import explained
-from precision_operator.cli.gathering import UNKNOWN_SETTINGS, Seen, gathered, settings_told_by
+from precision_operator.cli.gathering import Seen, gathered, gathered_fleet
+from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS, settings_told_by
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.why import why
@@ -382,3 +383,9 @@ def test_what_keeps_the_new_run_from_beginning_is_said() -> None:
 def test_the_mark_is_a_time_to_the_microsecond_on_that_very_object() -> None:
     body = patch(RerunMark("/path", "uid-7", ""), datetime(2026, 11, 21, 9, 0, 0, 7, UTC))
     assert body == {"metadata": {"uid": "uid-7", "annotations": {ANNOTATION_RERUN: "2026-11-21T09:00:00.000007Z"}}}
+
+
+async def test_of_a_fleet_nodes_that_wait_for_a_place_are_looked_at_too() -> None:
+    there = cluster((paths.pods("team"), training_pod("b")))
+    seen = await gathered_fleet(there, "ml")  # type: ignore[arg-type]
+    assert [seen.observed.occupancy[node].holder for node in ("a", "b")] == [None, "team/train-0"]

@@ -70,9 +70,9 @@ def test_a_hugging_face_config_gives_gemms_parameters_and_flops_as_json(config: 
     }
     assert len(document["gemms"]) == 15
     assert document["parameters"] == {"total": 8_030_261_248, "active": 8_030_261_248}
-    assert document["training_flops_per_token"] == 48_250_773_504
+    assert document["trainingFlopsPerToken"] == 48_250_773_504
     assert (document["formula"]["name"], document["formula"]["version"]) == ("active_parameters_and_attention", 1)
-    assert (document["workload"], document["tokens_per_micro_batch"]) == ("config", 8192)
+    assert (document["workload"], document["tokensPerMicroBatch"]) == ("config", 8192)
 
 
 def test_a_config_may_come_from_stdin(config: str) -> None:
@@ -111,14 +111,14 @@ def test_a_profile_gives_its_workload_and_the_first_of_several_counts(tmp_path: 
 
 def test_sizes_on_the_command_line_win_over_the_profile() -> None:
     document = json.loads(run("-f", "-", "--sequence-length", "1024", "-o", "json", stdin=PROFILE).stdout)
-    assert (document["micro_batch_size"], document["sequence_length"]) == (31, 1024)
+    assert (document["microBatchSize"], document["sequenceLength"]) == (31, 1024)
 
 
 def test_explicit_shapes_have_gradients_but_no_parameters() -> None:
     document = json.loads(run("--shape", "64x32x16", "--shape", "100x32x16", "-o", "json").stdout)
     assert len(document["gemms"]) == 6
-    assert (document["parameters"], document["training_flops_per_token"]) == (None, None)
-    assert {row["recipe"] for row in document["recipe_problems"] if row["message"].startswith("100x32x16")} == {
+    assert (document["parameters"], document["trainingFlopsPerToken"]) == (None, None)
+    assert {row["recipe"] for row in document["recipeProblems"] if row["message"].startswith("100x32x16")} == {
         "fp8_delayed",
         "fp8_current",
         "fp8_block",

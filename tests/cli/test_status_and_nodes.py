@@ -133,7 +133,7 @@ def test_no_report_and_no_match_are_told_apart(api: Api) -> None:
     assert api.run("nodes").stdout.startswith(told)
     assert "-A" not in api.run("nodes", "-A").stdout
     api.reports(measured("a"))
-    assert api.run("nodes", "--only", "slow").stdout == "None of 1 nodes in namespace ml is so.\n"
+    assert api.run("nodes", "--only", "slow").stdout == "No node matches (0 of 1 in namespace ml).\n"
     assert api.run("nodes", "--only", "slow", "-o", "csv").stdout.startswith("namespace,profile,node,pool,state")
 
 
@@ -403,3 +403,22 @@ def test_reports_without_a_training_rate_are_no_fleet_to_plan_with(api: Api) -> 
     ended = api.run("fleet")
     assert ended.exit_code == 5
     assert "no report has a training rate" in ended.output
+
+
+def test_all_nodes_of_the_cluster_are_listed_each_with_the_operators_reason(api: Api) -> None:
+    api.profiles(profile_object(workload={"preset": "llama3-8b"}, status={}))
+    api.reports(measured("measured"))
+    nodes = [node_object(name=name) for name in ("measured", "new", "elsewhere")]
+    nodes += [node_object(name="cordoned", unschedulable=True)]
+    api.hold(paths.NODES, *nodes)
+    for path in (paths.pods("ml"), paths.jobs("ml"), paths.collection("apps/v1", "deployments", "ml")):
+        api.hold(path)
+    found = {row["node"]: row for row in api.printed("nodes", "--all")}
+    assert set(found) == {"measured", "new", "elsewhere", "cordoned"}
+    assert (found["cordoned"]["state"], found["cordoned"]["reason"]) == ("Waiting", "Cordoned")
+    assert found["cordoned"]["message"].startswith("The node is cordoned.")
+    assert found["measured"]["best"] == "nvfp4"
+    assert all(row["reason"] and row["message"] for row in found.values())
+    table = api.run("nodes", "--all").stdout
+    assert re.search(r"^cordoned +NVIDIA-H100-80GB-HBM3 +Waiting .* Cordoned$", table, re.MULTILINE), table
+    assert set(cells(api)) == {"measured"}, "without --all only nodes with a report"

@@ -6,7 +6,8 @@ one needs. Data goes to stdout, everything else to stderr; how a command ends is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module, metadata
 from typing import Annotated, Any
 
@@ -62,10 +63,41 @@ def command_first(arguments: list[str]) -> list[str]:
     return [*rest[:1], *before, *rest[1:]]
 
 
+_COMMAND = "precision_operator.cli.command"
+_UsageError: Any = typer.BadParameter.__base__
+"""What typer raises for every wrong command line; it lies where the version of typer wants it to."""
+
+
+@contextmanager
+def _told_as_errors(group: Any) -> Iterator[None]:
+    """A wrong command line ends the command as other wrong input does: one line, and code 2."""
+    try:
+        yield
+    except _UsageError as error:
+        from precision_operator.cli.failure import fail  # only here: most command lines are right
+
+        words = error.format_message().replace("Value error, ", "").rstrip(".")
+        command = f"kubectl precision {group.meta.get(_COMMAND, '')}".rstrip()
+        fail(f"{words[:1].lower()}{words[1:]}. See {command} --help")
+
+
 class _LazyCommands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click's, with the command first."""
-        return super().parse_args(ctx, command_first(args))
+        if not args:  # which shows the help
+            return super().parse_args(ctx, args)
+        with _told_as_errors(ctx):
+            return super().parse_args(ctx, command_first(args))
+
+    def invoke(self, ctx: Any) -> Any:
+        """As click's; the options of the command are read in it."""
+        with _told_as_errors(ctx):
+            return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As click's; the command's name is kept for its errors."""
+        ctx.meta[_COMMAND] = args[0]
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of COMMANDS, in its order."""

@@ -25,7 +25,8 @@ def verdict(found: Comparison) -> tuple[str, ...]:
     if not found.rows:
         return (f"{found.a} and {found.b} have no recipe in common whose figures stand.",)
     how = f"{found.b} against {found.a}, {_how(found)}; what has changed: {_changed(found)}."
-    return (*_doubts(found), _headline(found), how, *map(_sentence, found.rows))
+    same = [f"Both sides: {'; '.join(f'{name} {value}' for name, value in found.same)}."] if found.same else []
+    return (*_doubts(found), _headline(found), how, *same, *map(_sentence, found.rows))
 
 
 def _doubts(found: Comparison) -> Iterator[str]:

@@ -17,7 +17,7 @@ import typer
 
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli.object_ref import KINDS, SHORT
-from precision_operator.cli.output import OutputFormat
+from precision_operator.cli.output import TEMPLATE, OutputFormat
 
 SECONDS = 2.0
 NO_FILES, FILES, GOES_ON = ":4", ":0", ":2"
@@ -61,7 +61,8 @@ def answers(typed: Sequence[str], names: Names) -> list[str]:
     if previous in _TAKES_FILES or (command == "report" and previous in ("-o", "--output")):
         return [FILES]
     if previous in ("-o", "--output"):
-        return [*_starting([str(form) for form in OutputFormat], current), NO_FILES]
+        found = _starting([*map(str, OutputFormat), TEMPLATE], current)
+        return [*found, GOES_ON if TEMPLATE in found else NO_FILES]
     if previous in _OPTION_NAMES:
         return [*_starting(names(_OPTION_NAMES[previous], given), current), NO_FILES]
     if current.startswith("-"):

@@ -10,7 +10,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "kubectl precision status nightly --watch",
     ),
     "nodes": (
+        "kubectl precision nodes --all",
         "kubectl precision nodes --only slow --sort-by relative",
+        "kubectl precision nodes --only failed -o jsonpath='{.items[*].node}'",
         "kubectl precision nodes nightly -l topology.kubernetes.io/zone=a -o csv",
     ),
     "why": (

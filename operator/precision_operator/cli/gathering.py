@@ -6,16 +6,21 @@ that stands in a file is put in among those that are there: it is planned for be
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from precision_api.names import DEFAULT_PRIORITY_CLASS
 from precision_api.profile import ProfileStatus
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cli.operator_settings import (
+    configured,
+    served_places,
+    settings_told_by,
+    without_agent_change,
+)
+from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import (
     JobView,
@@ -23,19 +28,17 @@ from precision_operator.core.observe.observed import (
     Occupancy,
     PodView,
     ProfileView,
-    Raw,
     RefusedCreation,
     ReportView,
-    Settings,
 )
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
 from precision_operator.core.observe.views import profile_view
+from precision_operator.core.rollout.limits import PLACES_TAKEN
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.refusal import RULES
 from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.gather import ClaimProblems, Gatherer, Reader, list_into, wanted_texts
-from precision_operator.shell.settings import Configured, configured_in
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
 Value = TypeVar("Value")
@@ -43,15 +46,10 @@ Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 LOOKS_PER_ANSWER = 256
 """How many nodes are looked at for one answer: a bound, for a fleet that is busy throughout."""
-OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/component=operator"
-UNKNOWN_IMAGE = "the-operators-own"
 NOT_APPLIED = "not-applied-yet"
 """UID of a profile that stands in a file only: what is written there may be the UID of another one."""
 _KINDS: tuple[ObjectKind, ...] = ("nodes", "slices", "jobs", "pods", "reports")
 """What is listed once it is clear which profiles count."""
-UNKNOWN_SETTINGS = (
-    "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
-)
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,19 @@ async def gathered(cluster: Cluster, namespace: str | None, node: str) -> Seen:
     return await _looked(world, wanted)
 
 
+async def gathered_fleet(cluster: Cluster, namespace: str | None) -> Seen:
+    """The world and the plan, with a look at the nodes that wait for their turn. Raises ApiError."""
+    world = await _world(cluster, namespace, None)
+    return await _looked_at_waiting(world, await _looked(world, ()))
+
+
 async def planned(cluster: Cluster, question: ProfileInFile) -> Seen:
     """The world and the plan with the profile in it. Raises ApiError.
 
     Who may not list pods everywhere is told so, and sees idle nodes: a plan is what was asked for.
     """
-    return await _looked(await _world(cluster, question.profile.namespace, question), (), taken_for_idle=True)
+    world = await _world(cluster, question.profile.namespace, question)
+    return await _looked_at_waiting(world, await _looked(world, (), taken_for_idle=True))
 
 
 @dataclass(frozen=True)
@@ -110,11 +115,11 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     there = tuple(p for p in map(profile_view, lists.cache.all("profiles").values()) if not p.deleting)
     profiles = there if asked is None else put_in(there, asked, datetime.now(UTC))
     refusals = {p.uid: refusals_told(before) for p in profiles if (before := _unchanged(p, there)) is not None}
-    operators = await _configured(cluster, lists.own, notes)
+    operators = await configured(cluster, lists.own, notes)
     only: frozenset[str] | None = None
     if operators is not None:
         settings = operators.serving.settings
-        only, profiles = _served_places(operators, profiles, namespace, notes)
+        only, profiles = served_places(operators, profiles, namespace, notes)
     else:
         settings = settings_told_by(there, asked)
         profiles = tuple(map(without_agent_change, profiles))
@@ -310,92 +315,26 @@ async def _looked(world: _World, wanted: Sequence[str], taken_for_idle: bool = F
             return Seen(seen, decided, tuple(notes), world.unread)
 
 
-@dataclass(frozen=True)
-class _Operators:
-    """The operator that serves a namespace (else any), and the namespaces that some operator serves."""
+async def _looked_at_waiting(world: _World, seen: Seen) -> Seen:
+    """The same with a look at nodes that wait for a place: the operator looks when it has one, users want to know now.
 
-    serving: Configured
-    watched: frozenset[str]
-
-
-async def _configured(cluster: Cluster, namespace: str, notes: list[str]) -> _Operators | None:
-    """How operators are configured by their Deployments; None: it can't be told. Those of other versions are noted."""
-    found: list[Configured] = []
-    problems: list[str] = []
-    for deployment in await _deployments(cluster, namespace):
-        try:
-            found.append(configured_in(deployment))
-        except ValueError as error:
-            problems.append(f"since its Deployment is of another version than this plugin: {error}")
-    if not found:
-        notes.append(f"{UNKNOWN_SETTINGS}, {(problems or ['since its Deployment is not to be seen'])[0]}")
-        return None
-    serving = next((each for each in found if namespace in each.namespaces), None)
-    if serving is None and problems:
-        notes.append(f"{UNKNOWN_SETTINGS}, {problems[0]}")
-        return None
-    watched = frozenset(name for each in found for name in each.namespaces)
-    return _Operators(serving or found[0], watched)
-
-
-async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
-    """Those of operators: of all namespaces, or of `namespace` alone where the user may not see the others."""
-    for place in (None, namespace):
-        try:
-            return list((await cluster.list_all(paths.collection("apps/v1", "deployments", place), OPERATOR))[0])
-        except ApiError as error:
-            if error.status != 403:
-                raise
-    return []
-
-
-def _served_places(
-    told: _Operators, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
-) -> tuple[frozenset[str], tuple[ProfileView, ...]]:
-    """The namespaces that count - those that the operator serves, and that which is asked for - and profiles there."""
-    asked = {namespace} if namespace else set()
-    for name in asked - set(told.serving.namespaces):
-        notes.append(f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)")
-    only = frozenset({*told.serving.namespaces, *asked})
-    left_out = sorted({profile.namespace for profile in profiles} - only)
-    if namespace is None and (others := sorted(told.watched.intersection(left_out))):
-        notes.append(f"profiles of {', '.join(others)} are left out: another operator serves them (ask with -n)")
-    if namespace is None and (unwatched := [name for name in left_out if name not in told.watched]):
-        notes.append(f"profiles of {', '.join(unwatched)} are left out: the operator does not watch these namespaces")
-    return only, tuple(profile for profile in profiles if profile.namespace in only)
-
-
-def settings_told_by(profiles: Iterable[ProfileView], asked: ProfileView | None = None) -> Settings:
-    """Settings that fit what the operator has said of its profiles: an image counts as allowed unless it was refused.
-
-    The image that the operator takes by default stays unknown; that it has none, a refusal tells. So does `asked`'s,
-    which it has said nothing of yet.
+    As many as LOOKS_PER_ANSWER allows; where the user may not look, what is known stays as it is.
     """
-    told = [(profile, _refused_for(profile)) for profile in profiles]
-    known = [*(profile for profile, _ in told), *([asked] if asked is not None else [])]
-    refused = {_image(profile) for profile, reason in told if reason == "ImageNotAllowed"}
-    images = {image for image in map(_image, known) if image} - refused
-    reasons = {reason for _, reason in told}
-    default = "" if "ImageMissing" in reasons else UNKNOWN_IMAGE
-    priority_class = DEFAULT_PRIORITY_CLASS if "PriorityClassMissing" in reasons else ""
-    return Settings(default, (UNKNOWN_IMAGE, *sorted(images)), priority_class, agent_service_account="")
-
-
-def _image(profile: ProfileView) -> str:
-    return (profile.spec.agent.image if profile.spec is not None else None) or ""
-
-
-def _refused_for(profile: ProfileView) -> str:
-    conditions = profile.status.get("conditions") or []
-    return next((str(c.get("reason")) for c in conditions if c.get("type") == "Accepted"), "")
-
-
-def without_agent_change(profile: ProfileView) -> ProfileView:
-    """The same profile, in which an unknown image is not taken for another one."""
-    if profile.spec is None or profile.spec.agent.image is not None:
-        return profile
-    causes = tuple(cause for cause in profile.spec.rerun_on if cause != "AgentChange")
-    return replace(profile, spec=profile.spec.model_copy(update={"rerun_on": causes}))
+    states = (node_state for own in seen.plan.profiles for node_state in own.node_states)
+    waiting = dict.fromkeys(each.facts.name for each in states if each.reason in PLACES_TAKEN)
+    known = seen.observed.occupancy
+    left = [name for name in waiting if name not in known]
+    looks = left[: max(0, LOOKS_PER_ANSWER - len(known))]
+    try:
+        found = await world.gatherer.probe(looks)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return seen
+    more = len(left) - len(looks)
+    told = f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of {more} that wait are free is not known"
+    notes = (*seen.notes, told) if more else seen.notes
+    return replace(seen, observed=replace(seen.observed, occupancy={**found, **known}), notes=notes)
 
 
 def _by_name_alone(profile: ProfileView) -> ProfileView:

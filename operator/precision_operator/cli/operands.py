@@ -34,7 +34,7 @@ _KEPT_BY: Mapping[str, Callable[[ReportView], str]] = {
 def names_of(reports: Reports, profiles: Iterable[str]) -> dict[str, list[str]]:
     """What may be compared, by kind."""
     pasts = [past for report in reports if report.status for past in report.status.history]
-    drivers = [_driver(report.status) for report in reports] + [past.driver for past in pasts]
+    drivers = [driver_of(report.status) for report in reports] + [past.driver for past in pasts]
     runs = [report.status.run.run for report in reports if report.status and report.status.run]
     return {
         "profile": list(profiles),
@@ -83,7 +83,7 @@ def _then(report: ReportView, kind: str, name: str) -> Point | None:
     if status is None:
         return None
     newest = status.run.run if status.run else None
-    told = _driver(status) if kind == "driver" else newest
+    told = driver_of(status) if kind == "driver" else newest
     if told is not None and _same(kind, told, name):
         return _now(report)
     for past in status.history:
@@ -97,7 +97,7 @@ def _same(kind: str, told: str, name: str) -> bool:
     return told == name or (kind == "driver" and same_driver(told, name))
 
 
-def _driver(status: ReportStatus | None) -> str | None:
+def driver_of(status: ReportStatus | None) -> str | None:
     """The driver of the newest result: as the agent read it, else (a replay reads none) what its run was begun for."""
     if status is None:
         return None
@@ -157,7 +157,7 @@ def setting_of(status: ReportStatus) -> Setting:
         hardware=f"{hardware.pool}, {hardware.gpus} x {hardware.product}, {_watts(hardware.limit_watts)}"
         if hardware
         else None,
-        driver=_driver(status),
+        driver=driver_of(status),
         software=(software.stack_hash or software.transformer_engine) if software else None,
         workload=_workload(run) if run else None,
         method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from precision_operator.cli.failure import fail
-from precision_operator.cli.output import OutputFormat
+from precision_operator.cli.output import FORMS, Output, read_output
 from precision_operator.core.observe.clock import duration
 
 Namespace = Annotated[
@@ -21,7 +21,9 @@ Selector = Annotated[
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
 Kubeconfig = Annotated[str | None, typer.Option(help="Path of the kubeconfig.")]
 RequestTimeout = Annotated[str, typer.Option(help="How long to wait for one answer, for example 30s.")]
-FormOf = Annotated[OutputFormat, typer.Option("--output", "-o", help="Form of the output.")]
+FormOf = Annotated[
+    Output, typer.Option("--output", "-o", parser=read_output, metavar=FORMS, help="Form of the output.")
+]
 OfProfile = Annotated[str | None, typer.Option("--profile", help="Only this profile.")]
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
@@ -18,10 +19,15 @@ import typer
 
 from precision_api.names import GROUP
 from precision_api.plain_text import one_line, plain
+from precision_operator.cli.jsonpath import JsonPath, JsonPathProblem, OutOfBounds, read_template
 
 
-class OutputFormat(StrEnum):
-    """What -o takes, for every command."""
+class Output:
+    """What -o takes: a form, or a template."""
+
+
+class OutputFormat(Output, StrEnum):
+    """The forms of every command that prints a list."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -31,6 +37,32 @@ class OutputFormat(StrEnum):
     NAME = "name"
 
 
+TEMPLATE = "jsonpath="
+FORMS = f"{'|'.join(OutputFormat)}|{TEMPLATE}TEMPLATE"
+"""The forms as help shows them."""
+
+
+@dataclass(frozen=True)
+class Template(Output):
+    """`jsonpath=...`, read."""
+
+    path: JsonPath
+
+
+def read_output(text: str) -> Output:
+    """The form that `text` names, for -o. Raises typer.BadParameter with what there is."""
+    if isinstance(text, Output):  # a default
+        return text
+    if text.startswith(TEMPLATE):
+        try:
+            return Template(read_template(text.removeprefix(TEMPLATE)))
+        except JsonPathProblem as problem:
+            raise typer.BadParameter(str(problem)) from problem
+    if text not in tuple(OutputFormat):
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(OutputFormat)}, {TEMPLATE}TEMPLATE")
+    return OutputFormat(text)
+
+
 WIDTH = 120
 """Characters of a line that tables keep to; -o wide does not."""
 OutputRow = Mapping[str, Any]
@@ -38,12 +70,14 @@ OutputRow = Mapping[str, Any]
 
 def printed(
     document: Any,
-    form: OutputFormat,
+    form: Output,
     people: Callable[[bool], str],
     rows: Sequence[OutputRow],
     columns: Sequence[str] = (),
 ) -> str:
     """`document` for programs, `rows` as CSV (with `columns` as header where there are none), else `people(wide)`."""
+    if isinstance(form, Template):
+        return as_template(form.path, document)
     if form is OutputFormat.JSON:
         return as_json(document)
     if form is OutputFormat.YAML:
@@ -55,9 +89,22 @@ def printed(
     return people(form is OutputFormat.WIDE)
 
 
+def as_template(path: JsonPath, document: Any) -> str:
+    """The template filled from `document`, without its last line end, which printing adds; ends the command where a
+    list is too short."""
+    try:
+        return path.of(document).removesuffix("\n")
+    except (OutOfBounds, JsonPathProblem) as error:
+        from precision_operator.cli.codes import NO_ANSWER
+        from precision_operator.cli.failure import end  # only here: it prints by `say`
+
+        end(NO_ANSWER, str(error))
+
+
 def say(text: str, err: bool = False) -> None:
-    """Prints `text`, whoever wrote what stands in it: only printable characters and line ends reach the terminal."""
-    typer.echo(plain(text), err=err)
+    """Prints `text`, whoever wrote what stands in it: only printable characters, tabs and line ends reach the
+    terminal."""
+    typer.echo("\t".join(map(plain, text.split("\t"))), err=err)
 
 
 def as_names(rows: Sequence[OutputRow]) -> str:

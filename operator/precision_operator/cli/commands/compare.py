@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,8 +25,24 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.core.observe.observed import ReportView
-from precision_operator.core.results.compare import DIMENSIONS, Comparison, ComparisonRow, Ratio, Refused, Side, compare
+from precision_operator.core.results.compare import (
+    DIMENSIONS,
+    Comparison,
+    ComparisonOutcome,
+    ComparisonRow,
+    Ratio,
+    Refused,
+    Side,
+    compare,
+)
 
+_ANSWERS: Mapping[ComparisonOutcome, str] = {
+    "more": "more",
+    "less": "less",
+    "no_difference": "noDifference",
+    "not_known": "notKnown",
+}
+"""As JSON and CSV spell them."""
 COLUMNS = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer")
 _HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or pp/ and a name."
 
@@ -118,6 +134,7 @@ def _document(found: Comparison) -> dict[str, Any]:
         "difference": found.difference,
         "was": found.was or None,
         "now": found.now or None,
+        "same": dict(found.same),
         "simulated": found.simulated,
         "data": {"a": found.data[0], "b": found.data[1]},
         "verdict": list(verdict(found)),
@@ -139,12 +156,12 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
         "lower": round(bounds.lower, 6) if bounds else None,
         "upper": round(bounds.upper, 6) if bounds else None,
         "nodes": ratio.nodes,
-        "answer": ratio.answer,
+        "answer": _ANSWERS[ratio.answer],
     }
 
 
 def _flat(row: ComparisonRow) -> list[dict[str, Any]]:
-    told = (("tokens_per_second", _ratio(row.rate)), ("tokens_per_joule", _ratio(row.tokens_per_joule)))
+    told = (("tokensPerSecond", _ratio(row.rate)), ("tokensPerJoule", _ratio(row.tokens_per_joule)))
     return [{"recipe": row.recipe, "figure": figure} | ratio for figure, ratio in told if ratio is not None]
 
 

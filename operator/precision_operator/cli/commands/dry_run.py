@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from precision_api.names import LABEL_ATTEMPT
 from precision_api.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
-from precision_operator.cli.failure import fail, note, sentences
+from precision_operator.cli.failure import did_you_mean, fail, note, sentences
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
-from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed, say
+from precision_operator.cli.output import WIDTH, Output, OutputFormat, as_columns, printed, say
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
@@ -26,6 +26,7 @@ from precision_operator.core.observe.views import profile_view
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.actions import Close, Start
 from precision_operator.core.rollout.eligibility import mismatch, offer
+from precision_operator.core.rollout.limits import PLACES_TAKEN
 from precision_operator.core.rollout.model_fit import misfits
 from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
@@ -87,14 +88,24 @@ def dry_run(
     say(told(key, decided, seen, output))
 
 
-def told(key: str, decided: Plan, seen: Observed, output: OutputFormat) -> str:
+def told(key: str, decided: Plan, seen: Observed, output: Output) -> str:
     """What is printed of the profile `key`; ends the command with the reason where the profile can't be measured."""
     own = next(item for item in decided.profiles if item.profile.key == key)
     if isinstance(own.asked, Refusal):
         fail(f"{own.asked.reason}: {own.asked.message}")
     for misfit in misfits(own.asked.resolved, [node_state.facts for node_state in own.node_states]):
         note(misfit)
+    for unknown in _unknown_names(own.profile, seen):
+        note(unknown)
     return _text(rows(own, decided, seen), output)
+
+
+def _unknown_names(profile: ProfileView, seen: Observed) -> Iterator[str]:
+    """A sentence for each name of spec.target.nodeNames that no node has."""
+    there = [str(raw["metadata"]["name"]) for raw in seen.nodes.values()]
+    for name in profile.spec.target.node_names if profile.spec is not None else ():
+        if name not in there:
+            yield f"spec.target.nodeNames: there is no node {name}{did_you_mean(name, there, 'See kubectl get nodes')}"
 
 
 def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
@@ -110,7 +121,10 @@ def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]
     node_states = {node_state.facts.uid: node_state for node_state in own.node_states}
     facts = seen.facts_of(spec.pool_label).values()
     acts = [(each, starts.get(each.uid) or closings.get(each.uid)) for each in facts]
-    found = [(each, *_decided(each, node_states.get(each.uid), act, spec)) for each, act in acts]
+    found = [
+        (each, *_decided(each, node_states.get(each.uid), act, spec, seen.occupancy.get(each.name)))
+        for each, act in acts
+    ]
     there = [
         {
             "node": each.name,
@@ -143,14 +157,23 @@ def _gone(answer: NodeAnswer, node: str) -> dict[str, Any]:
 
 
 def _decided(
-    facts: NodeFacts, node_state: NodeState | None, act: Start | Close | None, spec: ProfileSpec
+    facts: NodeFacts,
+    node_state: NodeState | None,
+    act: Start | Close | None,
+    spec: ProfileSpec,
+    occupancy: Occupancy | None,
 ) -> tuple[str, str]:
-    """(reason, message): what is about to happen to the node first, then where it stands."""
+    """(reason, message): what is about to happen to the node first, then where it stands; busy before a place taken."""
     if isinstance(act, Start):
         return WOULD_START, _would_start(facts, node_state, act, spec)
     if node_state is None:
         return "NotMatched", sentence("NotMatched", why=mismatch(spec.target, facts))
-    return (act.reason, act.message) if act is not None else (node_state.reason, node_state.message)
+    if act is not None:
+        return act.reason, act.message
+    is_busy = spec.idle.required and occupancy is not None and occupancy.holder is not None
+    if is_busy and occupancy is not None and node_state.reason in PLACES_TAKEN:
+        return "Busy", sentence("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
+    return node_state.reason, node_state.message
 
 
 def _would_start(facts: NodeFacts, node_state: NodeState | None, start: Start, spec: ProfileSpec) -> str:
@@ -238,7 +261,7 @@ def _online(
     return seen.observed, seen.plan, key
 
 
-def _text(found: Sequence[Mapping[str, Any]], output: OutputFormat) -> str:
+def _text(found: Sequence[Mapping[str, Any]], output: Output) -> str:
     plain = [{key: row[key] for key in COLUMNS} for row in found]
     return printed(plain, output, lambda wide: _table(found, plain, wide), plain, COLUMNS)
 

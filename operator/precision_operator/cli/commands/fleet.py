@@ -36,7 +36,7 @@ def fleet(
     """Show (or, with -o json, save) what plans are made from: pools with measured rates, watts and their provenance."""
 
     async def look(cluster: Cluster) -> Fleet:
-        return await gathered_fleet(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
+        return await fleet_of_cluster(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
 
     found = asked(Reach(kubeconfig, context, request_timeout), look)
     for told in found.notes:
@@ -45,12 +45,12 @@ def fleet(
         end(
             NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"
         )
-    if not rows(found) and output not in (OutputFormat.JSON, OutputFormat.YAML):
+    if not rows(found) and output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV):
         end(
             NO_ANSWER,
             "no report has a training rate: see what failed with kubectl precision nodes, and measure again",
         )
-    say(printed(saved(found), output, lambda _: as_columns(rows(found)), rows(found)))
+    say(printed(saved(found), output, lambda _: _table(rows(found)), rows(found)))
 
 
 def saved(found: Fleet) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def saved(found: Fleet) -> dict[str, Any]:
     )
 
 
-async def gathered_fleet(cluster: Cluster, places: Sequence[str | None]) -> Fleet:
+async def fleet_of_cluster(cluster: Cluster, places: Sequence[str | None]) -> Fleet:
     """The fleet of these namespaces (None: all). Raises ApiError."""
     now = datetime.now(UTC)
     nodes, _ = await cluster.list_all(paths.NODES)
@@ -83,13 +83,18 @@ def rows(found: Fleet) -> list[dict[str, Any]]:
             "workload": names[key],
             "recipe": recipe,
             "nodes": len(rates),
-            "tokens/s per GPU": round(sorted(rates)[len(rates) // 2], 1),
-            "slowest": round(min(rates), 1),
+            "tokensPerSecondPerGpu": round(sorted(rates)[len(rates) // 2], 1),
+            "slowestTokensPerSecondPerGpu": round(min(rates), 1),
             "data": ", ".join(sorted(kinds)),
         }
         for pool in found.pools
         for (key, recipe), (rates, kinds) in _grouped(pool.nodes).items()
     ]
+
+
+def _table(found: Sequence[dict[str, Any]]) -> str:
+    titles = {"tokensPerSecondPerGpu": "tokens/s per GPU", "slowestTokensPerSecondPerGpu": "slowest"}
+    return as_columns([{titles.get(key, key): cell for key, cell in row.items()} for row in found])
 
 
 def _grouped(nodes: Sequence[Any]) -> dict[tuple[str, str], tuple[list[float], set[str]]]:

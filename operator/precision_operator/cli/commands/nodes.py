@@ -10,7 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.report import ReportStatus
+from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.commands.dry_run import WOULD_START
+from precision_operator.cli.commands.dry_run import rows as planned_rows
 from precision_operator.cli.connection_options import asked, count_of
+from precision_operator.cli.failure import end, note
+from precision_operator.cli.gathering import Seen, gathered_fleet
+from precision_operator.cli.operands import driver_of
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -35,7 +41,7 @@ from precision_operator.cli.results import (
     results,
 )
 from precision_operator.cluster import Cluster, paths
-from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading
 
@@ -80,6 +86,17 @@ _ONLY: Mapping[Only, Callable[[Mapping[str, Any]], bool]] = {
     Only.POWERLESS: lambda row: "no power" in row["flags"],
     Only.SIMULATED: lambda row: row["data"] in ("simulated", "replayed"),
 }
+_STATES: Mapping[str, str] = {
+    "run": "Queued",
+    "queue": "Queued",
+    "wait": "Waiting",
+    "skip": "Skipped",
+    "done": "Measured",
+    "failed": "Failed",
+    "ignore": "NotMatched",
+    "gone": "Gone",
+}
+"""The state of a node without a report, by what `dry-run` calls the decision."""
 COLUMNS = (
     "namespace",
     "profile",
@@ -116,25 +133,77 @@ def nodes(
     all_namespaces: AllNamespaces = False,
     selector: Selector = None,
     only: Annotated[list[Only] | None, typer.Option(help="Only such nodes; may be repeated, each must hold.")] = None,
+    every_node: Annotated[
+        bool, typer.Option("--all", help="Every node of the cluster, also those without a report, with the reason.")
+    ] = False,
     sort_by: Annotated[Sort, typer.Option(help="Order; figures ascending, so the worst come first.")] = Sort.NODE,
     output: FormOf = OutputFormat.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     request_timeout: RequestTimeout = "30s",
 ) -> None:
-    """Print every node with a report: its best recipe, how it compares with its peers, and what is odd about it."""
+    """Print every node with a report: its best recipe, how it compares with its peers, and what is odd about it.
 
-    async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
+    With --all every node of the cluster, and why it was not measured, or not yet.
+    """
+
+    async def work(cluster: Cluster) -> tuple[Results, Seen | None, set[str] | None]:
         place = place_of(namespace, all_namespaces, cluster.namespace)
-        return await results(cluster, place), await labelled(cluster, selector)
+        seen = await gathered_fleet(cluster, place) if every_node else None
+        found = await results(cluster, place) if seen is None else _results_in(seen, place)
+        return found, seen, await labelled(cluster, selector)
 
-    found, wanted = asked(Reach(kubeconfig, context, request_timeout), work)
+    found, seen, wanted = asked(Reach(kubeconfig, context, request_timeout), work)
+    for told in seen.notes if seen is not None else ():
+        note(told)
     every = rows(found, profile)
+    if seen is not None:
+        every = with_every_node(every, seen, _chosen(found, profile))
     chosen = [row for row in every if wanted is None or row["node"] in wanted]
     chosen = [row for row in chosen if all(_ONLY[each](row) for each in only or ())]
     key = _KEYS[sort_by]
     chosen.sort(key=lambda row: (row[key] is None, row[key], row["node"]))
     say(printed(chosen, output, lambda wide: _table(chosen, len(every), found, wide), chosen, COLUMNS))
+
+
+def _results_in(seen: Seen, place: str | None) -> Results:
+    """What `results` would read, of a world that was read already."""
+    profiles = tuple(p for p in seen.observed.profiles if place in (None, p.namespace) and p.uid not in seen.unread)
+    reports = tuple(r for r in seen.observed.reports if place in (None, r.namespace))
+    return Results(place, profiles, reports)
+
+
+def _chosen(found: Results, only: str | None) -> list[ProfileView]:
+    """The profiles that are shown, one or all; ends the command where there is none."""
+    profiles = [profile_named(found, only)] if only is not None else sorted(found.profiles, key=lambda view: view.key)
+    if not profiles:
+        end(NO_ANSWER, f"there is no profile{found.where}, so no node is measured. Create one: kubectl explain pp.spec")
+    return profiles
+
+
+def with_every_node(
+    measured: Sequence[dict[str, Any]], seen: Seen, profiles: Sequence[ProfileView]
+) -> list[dict[str, Any]]:
+    """Rows of every node of the cluster in each of these profiles, with `reason` and `message`: the operator's own for
+    where the node stands now."""
+    known = {(row["namespace"], row["profile"], row["node"]): row for row in measured}
+    told = []
+    for profile in profiles:
+        own = next(each for each in seen.plan.profiles if each.profile.uid == profile.uid)
+        states = {each.facts.name: each for each in own.node_states}
+        for decided in planned_rows(own, seen.plan, seen.observed):
+            key = (profile.namespace, profile.name, decided["node"])
+            now = states.get(decided["node"]) if decided["reason"] == WOULD_START else None
+            base = known.get(key) or _unreported(profile, decided)
+            reason, message = (now.reason, now.message) if now else (decided["reason"], decided["message"])
+            told.append(base | {"reason": reason, "message": message})
+    return told
+
+
+def _unreported(profile: ProfileView, decided: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a node without a report: only names, pool and where it stands are known."""
+    row = dict.fromkeys(COLUMNS) | {"namespace": profile.namespace, "profile": profile.name, "flags": []}
+    return row | {"node": decided["node"], "pool": decided["pool"] or None, "state": _STATES[decided["decision"]]}
 
 
 async def labelled(cluster: Cluster, selector: str | None) -> set[str] | None:
@@ -178,7 +247,7 @@ def row(report: ReportView, like: Judged | None) -> dict[str, Any]:
         "stale": reading.stale or None,
         "attempt": status.attempt.reason if status.attempt else None,
         "gpusBy": (status.hardware.gpus_by or "plugin") if status.hardware else None,
-        "driver": status.software.driver if status.software else None,
+        "driver": driver_of(report.status),
         "data": reading.data,
         "finishedAt": finished(report) or None,
         "report": report.name,
@@ -209,7 +278,7 @@ def _table(chosen: Sequence[dict[str, Any]], every: int, found: Results, wide: b
             "See kubectl precision status, and why NODE for one node."
         )
     if not chosen:
-        return f"None of {every} nodes{found.where} is so."
+        return f"No node matches (0 of {every}{found.where})."
     more = {name for name in _WHERE_SEVERAL if wide or len({row[name] for row in chosen} - {None}) > 1}
     body = as_columns([_columns(row, wide, more) for row in chosen], *(() if wide else _FOLDS))
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
@@ -236,6 +305,7 @@ def _columns(each: Mapping[str, Any], wide: bool, more: Container[str]) -> dict[
         bounds = (each["speedupLower"], each["speedupUpper"])
         interval = "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
         cells |= {"95 % interval": interval, "watts": _told(each["watts"], ",.0f")}
+        cells |= {"reason": each["reason"], "message": each["message"]} if "reason" in each else {}
         cells |= {
             "GPUs by": each["gpusBy"],
             "driver": each["driver"],
@@ -247,7 +317,8 @@ def _columns(each: Mapping[str, Any], wide: bool, more: Container[str]) -> dict[
 
 def _notes(each: Mapping[str, Any]) -> Iterator[str]:
     """Why it stands so, what is odd about it, and that nobody measured it."""
-    if each["state"] not in ("Measured", "Partial") and (why := each["stale"] or each["attempt"]):
+    why = each["stale"] or each["attempt"] or each.get("reason")
+    if each["state"] not in ("Measured", "Partial") and why and why != each["state"]:
         yield why
     yield from each["flags"]
     if each["data"] in ("simulated", "replayed"):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from precision_api.capacity_plan import PlanSpec, PlanStatus
-from precision_api.names import API_VERSION, PLAN_KIND
+from precision_api.names import API_VERSION, GROUP, PLAN_KIND
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.codes import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code
-from precision_operator.cli.commands.fleet import gathered_fleet
+from precision_operator.cli.commands.fleet import fleet_of_cluster
 from precision_operator.cli.connection_options import asked
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
-from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml, say
+from precision_operator.cli.output import FORMS, Output, OutputFormat, as_columns, printed, read_output, say
 from precision_operator.cli.saved import objects, read
 from precision_operator.cluster import Cluster
 from precision_operator.core.observe.clock import parse_time
@@ -39,15 +38,13 @@ ENDS: Mapping[str | None, Code] = {
 """How the command ends, by the answer's phase."""
 
 
-class PlanFormat(StrEnum):
-    """What -o takes: the forms of every command, and a page."""
+class Page(Output):
+    """`-o html`."""
 
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-    HTML = "html"
+
+def read_plan_output(text: str) -> Output:
+    """What -o takes: the forms of every command, and a page. Raises typer.BadParameter."""
+    return Page() if text == "html" else read_output(text)
 
 
 def plan_jobs(
@@ -56,7 +53,10 @@ def plan_jobs(
         str | None, typer.Option(help="Fleet saved by `kubectl precision fleet -o json`. Default: the cluster.")
     ] = None,
     namespace: Namespace = None,
-    output: Annotated[PlanFormat, typer.Option("--output", "-o", help="Form of the output.")] = PlanFormat.TABLE,
+    output: Annotated[
+        Output,
+        typer.Option("--output", "-o", parser=read_plan_output, metavar=f"{FORMS}|html", help="Form of the output."),
+    ] = OutputFormat.TABLE,
     at: Annotated[
         str | None, typer.Option(help="Judge ages and deadlines at this time (RFC 3339). Default: now.")
     ] = None,
@@ -74,7 +74,9 @@ def plan_jobs(
     else:
 
         async def look(cluster: Cluster) -> Fleet:
-            return await gathered_fleet(cluster, [*spec.fleet.namespaces] or [namespace or place or cluster.namespace])
+            return await fleet_of_cluster(
+                cluster, [*spec.fleet.namespaces] or [namespace or place or cluster.namespace]
+            )
 
         known = asked(Reach(kubeconfig, context, request_timeout), look)
     found = plan(spec, known, now)
@@ -121,17 +123,13 @@ def _saved(path: str) -> Fleet:
         fail(f"{path}: {error}")
 
 
-def _shown(output: PlanFormat, told: PlanStatus, found: Answer, name: str) -> str:
+def _shown(output: Output, told: PlanStatus, found: Answer, name: str) -> str:
     document: dict[str, Any] = told.model_dump(mode="json", by_alias=True, exclude_none=True)
-    forms: dict[PlanFormat, Callable[[], str]] = {
-        PlanFormat.TABLE: lambda: _table(told, narrow),
-        PlanFormat.WIDE: lambda: _table(told, wide),
-        PlanFormat.JSON: lambda: as_json(document),
-        PlanFormat.YAML: lambda: as_yaml(document),
-        PlanFormat.CSV: lambda: as_csv([flat(job) for job in told.jobs]) if told.jobs else "",
-        PlanFormat.HTML: lambda: page(name, told, found),
-    }
-    return forms[output]()
+    if isinstance(output, Page):
+        return page(name, told, found)
+    if output is OutputFormat.NAME:
+        return f"{PLAN_KIND.lower()}.{GROUP}/{name}"
+    return printed(document, output, lambda more: _table(told, wide if more else narrow), [*map(flat, told.jobs)])
 
 
 def _table(told: PlanStatus, row: Callable[[Any], dict[str, Any]]) -> str:

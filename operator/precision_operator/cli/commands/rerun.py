@@ -72,7 +72,7 @@ def rerun(
         return marks
 
     marks = asked(Reach(kubeconfig, context, request_timeout), work)
-    rows = [{"kind": mark.kind, "namespace": mark.namespace, "name": mark.name, "said": mark.said} for mark in marks]
+    rows = [{"kind": mark.kind, "namespace": mark.namespace, "name": mark.name, "message": mark.said} for mark in marks]
     said = "\n".join(mark.said for mark in marks)
     say(printed(rows, output, lambda wide: as_columns(rows) if wide else said, rows))
 

@@ -17,7 +17,7 @@ from precision_api.shapes import Gemm, step_shape_problems
 from precision_api.workload import Workload, parse_shape
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
-from precision_operator.cli.output import OutputFormat, as_columns, printed, say
+from precision_operator.cli.output import Output, OutputFormat, as_columns, printed, say
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 
@@ -141,7 +141,7 @@ def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
     return workload
 
 
-def _text(resolved: ResolvedWorkload, output: OutputFormat) -> str:
+def _text(resolved: ResolvedWorkload, output: Output) -> str:
     document = _document(resolved)
     return printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"])
 
@@ -162,15 +162,15 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
     counted = resolved.parameters
     return {
         "workload": resolved.name,
-        "workload_hash": resolved.hash,
-        "micro_batch_size": resolved.workload.micro_batch_size,
-        "sequence_length": resolved.workload.sequence_length,
-        "tokens_per_micro_batch": resolved.tokens_per_micro_batch,
+        "workloadHash": resolved.hash,
+        "microBatchSize": resolved.workload.micro_batch_size,
+        "sequenceLength": resolved.workload.sequence_length,
+        "tokensPerMicroBatch": resolved.tokens_per_micro_batch,
         "gemms": [_row(gemm) for gemm in resolved.gemms],
         "parameters": {"total": counted.total, "active": counted.active} if counted else None,
-        "training_flops_per_token": resolved.training_flops_per_token,
+        "trainingFlopsPerToken": resolved.training_flops_per_token,
         "formula": asdict(resolved.formula) if resolved.formula else None,
-        "recipe_problems": _problems(resolved.gemms),
+        "recipeProblems": _problems(resolved.gemms),
         "notes": _notes(resolved),
     }
 
@@ -218,11 +218,11 @@ def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> 
     lines = [as_columns(gemms), "", f"workload          {resolved.name} ({resolved.hash})"]
     if resolved.parameters is not None and resolved.formula is not None:
         lines += [
-            f"micro batch       {document['micro_batch_size']} x {document['sequence_length']} tokens",
+            f"micro batch       {document['microBatchSize']} x {document['sequenceLength']} tokens",
             f"parameters        {resolved.parameters.total:,} total, {resolved.parameters.active:,} active",
             f"training FLOPs    {resolved.training_flops_per_token:,} a token "
             f"({resolved.formula.name}, version {resolved.formula.version})",
         ]
     lines += [f"note              {note}" for note in document["notes"]]
-    lines += [f"{row['severity']:<17} {row['recipe']}: {row['message']}" for row in document["recipe_problems"]]
+    lines += [f"{row['severity']:<17} {row['recipe']}: {row['message']}" for row in document["recipeProblems"]]
     return "\n".join(lines)

@@ -26,7 +26,7 @@ from precision_operator.cli.options import (
     place_of,
     seconds_of,
 )
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import Output, OutputFormat, as_columns, printed
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
@@ -55,7 +55,7 @@ def status(
     """Print how far each profile has come, what it found, and what it waits for."""
     pause = seconds_of(interval, "--interval")
     if watch and output in (OutputFormat.YAML, OutputFormat.CSV, OutputFormat.NAME):
-        fail("--watch prints a table, or with -o json one document a change: leave -o yaml or csv out")
+        fail("--watch prints a table, or with -o json one document a change: leave -o yaml, csv or name out")
 
     async def work(cluster: Cluster) -> None:
         place = place_of(namespace, all_namespaces, cluster.namespace)
@@ -79,7 +79,7 @@ def _cleared(watch: bool) -> str:
     return CLEAR if watch and sys.stdout.isatty() else ""
 
 
-def shown(found: Sequence[ProfileView], only: str | None, place: str | None, form: OutputFormat) -> str:
+def shown(found: Sequence[ProfileView], only: str | None, place: str | None, form: Output) -> str:
     """All profiles as a table, or one in all detail; ends the command where there is none of that name."""
     if only is not None:
         mine = [view for view in found if view.name == only]

@@ -131,6 +131,8 @@ class Comparison:
     simulated: bool = False
     data: tuple[str, str] = (UNKNOWN, UNKNOWN)
     """What the figures of A and of B are; UNKNOWN where that was not recorded."""
+    same: tuple[tuple[str, str], ...] = ()
+    """(dimension, value) of what all figures of both sides were measured under."""
 
 
 def compare(a: Side, b: Side, allowed: str | None = None) -> Comparison | Refused:
@@ -288,7 +290,20 @@ def _told(
     if "trial" in kinds:
         notes.append("trials on a CPU are among them: these say nothing of a GPU")
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
-    return Comparison(a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated, (data[0], data[1]))
+    return Comparison(
+        a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated, (data[0], data[1]), _same(points)
+    )
+
+
+def _same(points: tuple[Sequence[Point], Sequence[Point]]) -> tuple[tuple[str, str], ...]:
+    """What was recorded of every point of both sides, and is the same."""
+    found = []
+    for name in DIMENSIONS:
+        a, b = ([getattr(point.setting, name) for point in side] for side in points)
+        values = {value for value in (*a, *b) if value is not None}
+        if len(values) == 1 and None not in (*a, *b):
+            found.append((name, values.pop()))
+    return tuple(found)
 
 
 def _valued(points: Sequence[Point], difference: str | None) -> str:

@@ -327,6 +327,22 @@ NODE_CHECKS: tuple[Limit, ...] = (
 )
 """What stops one candidate; the next one may go."""
 
+PLACES_TAKEN = frozenset(
+    {
+        "CanaryFirst",
+        "MaxConcurrentReached",
+        "PoolLimitReached",
+        "TopologyLimitReached",
+        "PowerBudgetReached",
+        "LimitOfAnotherProfile",
+        "FleetLimitReached",
+        "FleetPowerReached",
+        "Ramping",
+        "ImagePullLimitReached",
+    }
+)
+"""Limits that let go when other agents end. The operator looks at such a node only then: it may be busy as well."""
+
 LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, *NODE_CHECKS)}
 
 

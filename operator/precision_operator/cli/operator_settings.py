@@ -1,0 +1,105 @@
+"""How operators are configured, and which namespaces they serve, as far as a user may look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observe.observed import ProfileView, Raw, Settings
+from precision_operator.shell.settings import Configured, configured_in
+
+OPERATOR = "app.kubernetes.io/name=precision-profiler,app.kubernetes.io/component=operator"
+UNKNOWN_IMAGE = "the-operators-own"
+UNKNOWN_SETTINGS = (
+    "which agent image is the operator's own, which it allows, and what it gives agents by default is not judged"
+)
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The operator that serves a namespace (else any), and the namespaces that some operator serves."""
+
+    serving: Configured
+    watched: frozenset[str]
+
+
+async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Operators | None:
+    """How operators are configured by their Deployments; None: it can't be told. Those of other versions are noted."""
+    found: list[Configured] = []
+    problems: list[str] = []
+    for deployment in await _deployments(cluster, namespace):
+        try:
+            found.append(configured_in(deployment))
+        except ValueError as error:
+            problems.append(f"since its Deployment is of another version than this plugin: {error}")
+    if not found:
+        notes.append(f"{UNKNOWN_SETTINGS}, {(problems or ['since its Deployment is not to be seen'])[0]}")
+        return None
+    serving = next((each for each in found if namespace in each.namespaces), None)
+    if serving is None and problems:
+        notes.append(f"{UNKNOWN_SETTINGS}, {problems[0]}")
+        return None
+    watched = frozenset(name for each in found for name in each.namespaces)
+    return Operators(serving or found[0], watched)
+
+
+async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
+    """Those of operators: of all namespaces, or of `namespace` alone where the user may not see the others."""
+    for place in (None, namespace):
+        try:
+            return list((await cluster.list_all(paths.collection("apps/v1", "deployments", place), OPERATOR))[0])
+        except ApiError as error:
+            if error.status != 403:
+                raise
+    return []
+
+
+def served_places(
+    told: Operators, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
+) -> tuple[frozenset[str], tuple[ProfileView, ...]]:
+    """The namespaces that count - those that the operator serves, and that which is asked for - and profiles there."""
+    asked = {namespace} if namespace else set()
+    for name in asked - set(told.serving.namespaces):
+        notes.append(f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)")
+    only = frozenset({*told.serving.namespaces, *asked})
+    left_out = sorted({profile.namespace for profile in profiles} - only)
+    if namespace is None and (others := sorted(told.watched.intersection(left_out))):
+        notes.append(f"profiles of {', '.join(others)} are left out: another operator serves them (ask with -n)")
+    if namespace is None and (unwatched := [name for name in left_out if name not in told.watched]):
+        notes.append(f"profiles of {', '.join(unwatched)} are left out: the operator does not watch these namespaces")
+    return only, tuple(profile for profile in profiles if profile.namespace in only)
+
+
+def settings_told_by(profiles: Iterable[ProfileView], asked: ProfileView | None = None) -> Settings:
+    """Settings that fit what the operator has said of its profiles: an image counts as allowed unless it was refused.
+
+    The image that the operator takes by default stays unknown; that it has none, a refusal tells. So does `asked`'s,
+    which it has said nothing of yet.
+    """
+    told = [(profile, _refused_for(profile)) for profile in profiles]
+    known = [*(profile for profile, _ in told), *([asked] if asked is not None else [])]
+    refused = {_image(profile) for profile, reason in told if reason == "ImageNotAllowed"}
+    images = {image for image in map(_image, known) if image} - refused
+    reasons = {reason for _, reason in told}
+    default = "" if "ImageMissing" in reasons else UNKNOWN_IMAGE
+    priority_class = DEFAULT_PRIORITY_CLASS if "PriorityClassMissing" in reasons else ""
+    return Settings(default, (UNKNOWN_IMAGE, *sorted(images)), priority_class, agent_service_account="")
+
+
+def _image(profile: ProfileView) -> str:
+    return (profile.spec.agent.image if profile.spec is not None else None) or ""
+
+
+def _refused_for(profile: ProfileView) -> str:
+    conditions = profile.status.get("conditions") or []
+    return next((str(c.get("reason")) for c in conditions if c.get("type") == "Accepted"), "")
+
+
+def without_agent_change(profile: ProfileView) -> ProfileView:
+    """The same profile, in which an unknown image is not taken for another one."""
+    if profile.spec is None or profile.spec.agent.image is not None:
+        return profile
+    causes = tuple(cause for cause in profile.spec.rerun_on if cause != "AgentChange")
+    return replace(profile, spec=profile.spec.model_copy(update={"rerun_on": causes}))
