@@ -40,6 +40,8 @@ NOT_TOLD: Mapping[str, str] = {
     "PodLost": "said of an attempt that is over: the node itself is queued again, or would start",
     "Preempted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "Drained": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
+    "PodRejected": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
+    "ContainerLost": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "Evicted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "Disrupted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "ResultTruncated": "the node is Measured; that its full result is lost is said in its report",

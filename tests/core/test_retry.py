@@ -281,6 +281,7 @@ def test_a_node_that_is_never_scheduled_says_when_it_is_tried_again_and_waits_lo
 
 LOST: list[tuple[list[str], int]] = [
     (["NodeUnresponsive", "NodeLost"], 2),
+    (["ContainerLost", "ContainerLost"], 2),
     (["Evicted", "Preempted", "Evicted"], 2),
     (["NodeUnresponsive", "AgentCrashed", "NodeUnresponsive"], 2),
     (["NodeUnresponsive", "PendingTooLong", "StoppedByAdmin", "PodLost"], 1),

@@ -71,6 +71,9 @@ ON_NODES = {
     "InsufficientCPU": {"wanted": "4", "requested": "", "allocatable": ""},
     "InsufficientMemory": {"wanted": "32.0Gi", "requested": "", "allocatable": ""},
     "Evicted": {"by": "its kubelet", "text": ""},
+    "ContainerLost": {"text": ""},
+    "PodRejected": {"text": ""},
+    "AgentOutOfStorage": {"text": ""},
     "Drained": {"text": ""},
     "Preempted": {"text": ""},
 }

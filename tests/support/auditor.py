@@ -23,7 +23,7 @@ CLASSES = {"NVIDIA-H100-80GB-HBM3": "H100", "NVIDIA-GB200": "GB200"}
 UNRESPONSIVE = timedelta(seconds=60)
 """After this a pod that was deleted counts no more: nobody is there to end it."""
 SLOW_CAUSES = dict.fromkeys(("ImagePullFailed", "BackendUnavailable"), 10)
-SLOW_CAUSES |= dict.fromkeys(("AgentRefused", "AgentOutOfMemory", "PodNotCreated"), 5)
+SLOW_CAUSES |= dict.fromkeys(("AgentRefused", "AgentOutOfMemory", "AgentOutOfStorage", "PodNotCreated"), 5)
 """How much longer a node rests after these, relative to spec.rollout.retry.backoffSeconds."""
 Raw = Mapping[str, Any]
 

@@ -640,6 +640,18 @@ ENDS: dict[str, Situation] = {
         {"seconds": 600},
         "attempt",
     ),
+    "AgentOutOfStorage": Situation(
+        ended(FAILED, replace(pod(FAILED, "Failed", "", 137), failure="Evicted", failure_message="Usage is 9Gi. ")),
+        {"text": "Usage is 9Gi"},
+    ),
+    "PodRejected": Situation(
+        ended(FAILED, pod(FAILED, "Failed", failure="UnexpectedAdmissionError", failure_message="no devices. ")),
+        {"node": "n1", "text": "no devices"},
+        "attempt",
+    ),
+    "ContainerLost": Situation(
+        left(exit_code=255, reason="Unknown"), {"node": "n1", "text": "exit code 255, reason Unknown"}, "attempt"
+    ),
     "PodLost": Situation(ended(FAILED, None), {}, "attempt"),
     "Disrupted": Situation(left(disruption="a drain"), {"text": "a drain"}, "attempt"),
     "Preempted": Situation(

@@ -554,6 +554,12 @@ _ROWS = (
         "Raise spec.agent.resources.memory, or choose a smaller workload.",
     ),
     Reason(
+        "AgentOutOfStorage",
+        "failed",
+        "the agent was ended for using more local storage (/tmp, log) than it may: {text}",
+        "Raise spec.agent.resources.ephemeralStorage.",
+    ),
+    Reason(
         "AgentRefused",
         "failed",
         "the agent could not measure: {name} (exit code {exit_code}): {detail}",
@@ -660,6 +666,20 @@ _ROWS = (
         "failed",
         "the agent's pod was evicted from a node that is being drained: {text}",
         "No action needed: it is retried when the node is schedulable again, and this attempt doesn't count.",
+    ),
+    Reason(
+        "PodRejected",
+        "failed",
+        "the kubelet of node {node} rejected the agent's pod: {text}",
+        "It is retried automatically, and this attempt doesn't count as a failure. If it repeats, check the device "
+        "plugin there and what the node offers: kubectl describe node {node}.",
+    ),
+    Reason(
+        "ContainerLost",
+        "failed",
+        "node {node} lost the agent's container, as in a restart of the node: {text}",
+        "It is retried automatically, and this attempt doesn't count as a failure. If it repeats, look for what "
+        "restarts the node or its container runtime.",
     ),
     Reason(
         "Evicted",

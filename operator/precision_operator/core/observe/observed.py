@@ -97,6 +97,9 @@ class PodView:
     """Message of the DisruptionTarget condition: somebody took the pod away."""
     disruption_reason: str = ""
     """Reason of that condition: who did."""
+    failure: str = ""
+    """Why its kubelet ended it as a whole: `Evicted` or `DeadlineExceeded`; empty where its program ended."""
+    failure_message: str = ""
     termination: Termination | None = None
 
     @property

@@ -169,6 +169,8 @@ def pod_view(raw: Raw) -> PodView | None:
         claims_created=claims.are_created(raw),
         disruption=_message(conditions.get("DisruptionTarget"), "True"),
         disruption_reason=str(conditions.get("DisruptionTarget", {}).get("reason", "")),
+        failure=str(status.get("reason") or ""),
+        failure_message=str(status.get("message") or ""),
         termination=_termination(_map(state, "terminated")),
     )
 

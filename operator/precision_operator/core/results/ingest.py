@@ -48,6 +48,8 @@ from precision_operator.core.rollout.retry import (
 
 KILLED = (137, 143)
 """Exit codes of a container that was told to end: by SIGKILL, by SIGTERM."""
+LOST = ("Unknown", "ContainerStatusUnknown")
+"""Reasons of a container whose end nobody saw: containerd's after a restart of its node, and the kubelet's."""
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
@@ -90,7 +92,7 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
         return _without_pod(job)
     end = pod.termination
     if end is None:
-        return _disrupted(pod, drained) if pod.disruption else _without_end(job)
+        return _disrupted(pod, drained) if pod.disruption else _ended_by_kubelet(job, pod) or _without_end(job)
     try:
         return read_message(end.message, job.request_hash)
     except WireError as error:
@@ -100,7 +102,10 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
             return _without_end(job)
         if isinstance(error, AgentRefused):
             return _refused(error.reason, end.exit_code, error.message)
-        return _unreadable(job, end.exit_code, end.reason, error)
+        if end.reason in LOST:
+            text = end.message or f"exit code {end.exit_code}, reason {end.reason}"
+            return NoResult("ContainerLost", sentence("ContainerLost", node=job.node_name, text=text), "disrupted")
+        return _ended_by_kubelet(job, pod) or _unreadable(job, end.exit_code, end.reason, error)
 
 
 _EVICTED_BY = {
@@ -121,6 +126,18 @@ def _disrupted(pod: PodView, drained: bool) -> NoResult:
     if drained:
         return NoResult("Drained", sentence("Drained", text=pod.disruption), "disrupted")
     return NoResult("Evicted", sentence("Evicted", by=by, text=pod.disruption), "disrupted")
+
+
+def _ended_by_kubelet(job: JobView, pod: PodView) -> NoResult | None:
+    """An end that no DisruptionTarget tells of: too much local storage, the deadline, no admission."""
+    text = pod.failure_message.strip(" .") or pod.failure
+    if pod.failure == "Evicted":
+        return NoResult("AgentOutOfStorage", sentence("AgentOutOfStorage", text=text))
+    if pod.failure == "DeadlineExceeded":
+        return _deadline(job)
+    if pod.failure and pod.termination is None:
+        return NoResult("PodRejected", sentence("PodRejected", node=job.node_name, text=text), "disrupted")
+    return None
 
 
 def _was_deleted(pod: PodView, end: Termination) -> bool:

@@ -19,6 +19,7 @@ FACTORS = {
     "BackendUnavailable": 10,
     "AgentRefused": 5,
     "AgentOutOfMemory": 5,
+    "AgentOutOfStorage": 5,
     "PodNotCreated": 5,
     "DeadlineExceeded": 2,
     "StartTooLong": 2,
@@ -31,7 +32,7 @@ JITTER = 0.25
 """Largest share by which a rest is longer than its step, so that nodes that were refused together come back apart."""
 GAVE_WAY = ("Preempted", "Drained", "Disrupted", "StoppedByAdmin")
 """Reasons of agents whose pod somebody took away who wanted the GPUs or the node: they say nothing of the node."""
-NODE_LOSSES = ("NodeLost", "NodeUnresponsive", "Evicted")
+NODE_LOSSES = ("NodeLost", "NodeUnresponsive", "ContainerLost", "Evicted")
 """Reasons of attempts that were lost with their node, or by its doing."""
 QUARANTINE_RUNS = 3
 """Runs in a row without a result, retries and all, after which a node is left alone until somebody says `rerun`."""
