@@ -27,10 +27,14 @@ ADDED = 2
 """Choices of a job that one round adds."""
 MOST_WINDOWS = 10
 HALVINGS = 9
+NEARLY = 1e-6
+"""Above 1, a room that is filled so far may be full."""
 PENALTY = 20.0
 """What a day's room beyond the room costs, as a multiple of the dearest job: enough to be left unused."""
 SPREAD = 4
 """Pools of which a job is offered some choices in any case, the cheapest ones."""
+PARTS = (1, 2, 3, 4, 6, 8)
+"""A pool's largest choice and even parts of it, so that jobs fill the pool side by side."""
 NEAR = 2
 """Places on the shelf beside a chosen one that are offered too."""
 
@@ -262,72 +266,99 @@ def priced(kitchen: Kitchen, name: Objective, until: float, most: float = math.i
     master = _Master(jobs, rows, until, False)
     master.start()
     bound, used = master.bounded()
-    return Priced(bound, False, _offered(jobs, used, master.picked))
+    return Priced(bound, False, _offered(jobs, used, master.picked, False))
 
 
 def _priced_time(jobs: list[_Job], kitchen: Kitchen, until: float, most: float) -> Priced:
-    """The first day by which all can have ended, by halving; the room of all work by then must do."""
+    """The first day by which all can have ended: the room of all work by then must do.
+
+    If the fullest room is filled to a share v <= 1 where all end by day T, none end before v T: with an earlier end
+    there are no more choices, and each row's room shrinks at least as much as the end. From there on days are tried.
+    """
     ready, latest = _spans(jobs, False, 0.0)
     least = {job.job.name: float(job.days[job.allowed].min()) for job in jobs}
     low = max(ready[name] + least[name] - latest[name] for name in ready)
-    high = most if math.isfinite(most) else _work_of_all(jobs, kitchen) + low
-    before = [job.allowed.copy() for job in jobs]
-    picked: Mapping[str, frozenset[int]] = {}
-    for _ in range(HALVINGS):
-        if time.monotonic() >= until or high <= low * (1 + kitchen.terms.gap / 2):
-            break
-        end = math.sqrt(low * high)
-        first, last = _spans(jobs, False, end)
-        for job, allowed in zip(jobs, before, strict=True):
-            in_time = first[job.job.name] + job.days <= last[job.job.name] * (1 + 1e-6)
-            job.allowed = allowed & in_time
-        rows = [*_rows(jobs, kitchen.pools, kitchen.terms, True, math.inf)] if _has_deadlines(jobs) else []
-        rows += _rows(jobs, kitchen.pools, kitchen.terms, False, end)
-        master = _Master(jobs, rows, until, True)
-        if not master.start():
-            low = end
+    high = most if math.isfinite(most) else _one_by_one(jobs)
+    filled, picked = _filled(jobs, kitchen, high, until, False)
+    while filled > 1 + NEARLY and high < MOST_DAYS and time.monotonic() < until:
+        low, high = high, 2 * high
+        filled, picked = _filled(jobs, kitchen, high, until, False)
+    low, step, tried = max(low, min(filled, 1.0) * high), kitchen.terms.gap / 2, 0
+    while time.monotonic() < until and high > low * (1 + kitchen.terms.gap / 2) and tried < HALVINGS:
+        end = min(low * (1 + step), math.sqrt(low * high))
+        filled, used = _filled(jobs, kitchen, end, until, True)
+        if filled > 1 + NEARLY:
+            low, step = end, step * 2
         else:
-            bound, used = master.bounded(stop=1 + 1e-6)
-            if bound > 1 + 1e-6:
-                low = end
-            else:
-                high, picked = end, _offered(jobs, used, master.picked)
-        for job, allowed in zip(jobs, before, strict=True):
-            job.allowed = allowed
+            high, picked = end, used
+        tried += 1
     return Priced(low, False, picked)
+
+
+def _filled(
+    jobs: list[_Job], kitchen: Kitchen, end: float, until: float, deadlines: bool
+) -> tuple[float, Mapping[str, frozenset[int]]]:
+    """(share of the fullest room that the work of all jobs by `end` fills at least, the choices that matter).
+
+    With `deadlines` their rows too; it is enough to know of a share above 1 that it is.
+    """
+    first, last = _spans(jobs, False, end)
+    before = [job.allowed for job in jobs]
+    for job, allowed in zip(jobs, before, strict=True):
+        in_time = first[job.job.name] + job.days <= last[job.job.name] * (1 + 1e-6)
+        job.allowed = allowed & in_time
+    rows = _rows(jobs, kitchen.pools, kitchen.terms, False, end)
+    if deadlines and _has_deadlines(jobs):
+        rows += _rows(jobs, kitchen.pools, kitchen.terms, True, math.inf)
+    master = _Master(jobs, rows, until, True)
+    if master.start():
+        filled, used = master.bounded(stop=1 + NEARLY if deadlines else math.inf)
+        picked = _offered(jobs, used, master.picked, True)
+    else:
+        filled, picked = math.inf, {}
+    for job, allowed in zip(jobs, before, strict=True):
+        job.allowed = allowed
+    return filled, picked
 
 
 def _has_deadlines(jobs: Sequence[_Job]) -> bool:
     return any(job.job.deadline_days is not None for job in jobs)
 
 
-def _work_of_all(jobs: Sequence[_Job], kitchen: Kitchen) -> float:
-    """Days by which all have ended, one job after the other at its shortest."""
-    return sum(float(job.days[job.allowed].min()) for job in jobs)
+def _one_by_one(jobs: Sequence[_Job]) -> float:
+    """A day by which all can have ended, whatever they wait for: each at its shortest, one by one."""
+    shortest = sum(float(job.days[job.allowed].min()) for job in jobs)
+    return max(job.job.not_before for job in jobs) + shortest
 
 
-def _spread(job: _Job, wanted: set[int]) -> list[int]:
-    """Of these and the cheapest pools the smallest, the largest and a middle choice, and the shortest of all."""
+def _spread(job: _Job, wanted: set[int], everywhere: bool) -> list[int]:
+    """Of these and the cheapest pools the smallest, the largest and even parts of it, and the shortest of all.
+
+    With `everywhere` of all pools.
+    """
     allowed = np.flatnonzero(job.allowed)
     pools, of = np.unique(job.shelf.pool[allowed], return_inverse=True)
     cheapest = np.full(len(pools), np.inf)
     np.minimum.at(cheapest, of, job.cost[allowed])
     found = [int(allowed[np.argmin(job.deadline_days[allowed])])]
-    for pool in {*np.argsort(cheapest)[:SPREAD].tolist(), *np.flatnonzero(np.isin(pools, [*wanted])).tolist()}:
+    near = {*np.argsort(cheapest)[:SPREAD].tolist(), *np.flatnonzero(np.isin(pools, [*wanted])).tolist()}
+    for pool in range(len(pools)) if everywhere else near:
         mine = allowed[of == pool]
         mine = mine[np.argsort(job.shelf.gpus[mine], kind="stable")]
-        found += [int(mine[0]), int(mine[len(mine) // 8]), int(mine[len(mine) // 2]), int(mine[-1])]
+        gpus = job.shelf.gpus[mine]
+        parts = np.searchsorted(gpus, gpus[-1] / np.array(PARTS), side="right") - 1
+        found += [int(mine[0]), *map(int, mine[np.maximum(parts, 0)])]
     return found
 
 
 def _offered(
-    jobs: Sequence[_Job], used: Sequence[dict[int, None]], picked: Sequence[dict[int, None]]
+    jobs: Sequence[_Job], used: Sequence[dict[int, None]], picked: Sequence[dict[int, None]], everywhere: bool
 ) -> Mapping[str, frozenset[int]]:
-    """By job the choices that count, those beside them on the shelf, and the last ones that were picked."""
+    """By job the choices that count, those beside them on the shelf, the last ones that were picked, and a spread."""
     found = {}
     for job, mine, every in zip(jobs, used, picked, strict=True):
         near = {place + step for place in mine for step in range(-NEAR, NEAR + 1)}
         allowed = {place for place in near if 0 <= place < len(job.allowed) and job.allowed[place]}
         pools = {int(job.shelf.pool[place]) for place in mine}
-        found[job.job.name] = frozenset({*allowed, *[*every][-4:], *_spread(job, pools)})
+        found[job.job.name] = frozenset({*allowed, *[*every][-4:], *_spread(job, pools, everywhere)})
     return found

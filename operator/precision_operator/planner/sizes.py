@@ -52,7 +52,8 @@ def _priced(
             return made, None, ()
     else:
         made = offers(found, terms, Tried(every=True, picked=told.picked), kitchen)
-    solution = solve(made, terms, began, objectives=names)
+    proved = told.bound if math.isfinite(told.bound) else 0.0
+    solution = solve(made, terms, began, objectives=names, proved=proved)
     if solution is None:
         text = (
             "no plan was found with the sizes that were tried, which proves nothing. Name a size between with "

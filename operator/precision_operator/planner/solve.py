@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from precision_api.capacity_plan import Objective
+from precision_operator.planner.earliest import EarliestEnds
 from precision_operator.planner.greedy import greedy_choice
 from precision_operator.planner.highs import NARROW, NoneFound, OutOfTime, run, share
 from precision_operator.planner.highs_process import Solved, Vector
@@ -36,6 +37,8 @@ TIGHTER = (0.97, 0.92, 0.85, 0.75, 0.6)
 """Parts of the room with which the program is solved again where the schedule does not hold its choice."""
 LATER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0)
 """Ends of the last job that are tried, as multiples of the bound."""
+MOST_WHOLE = 8_000
+"""Choices up to which the program is asked, as one of whole numbers, for an end of the last job."""
 HALVINGS = 12
 ROUGH = 10.0
 """A gap that the first solution meets: where only the question is whether there is one."""
@@ -93,11 +96,12 @@ def solve(
     began: float | None = None,
     first: Sequence[Option] = (),
     objectives: tuple[Objective, ...] = (),
+    proved: float = 0.0,
 ) -> Solution | None:
     """The best plan of these choices; None where it is proved that none of them holds all limits. Raises NotKnown.
 
     The time limit counts from `began` (time.monotonic(), else now) and covers the building of programs. `first` is a
-    choice to begin with.
+    choice to begin with, `proved` a bound of the first objective that is known already.
     """
     until = (time.monotonic() if began is None else began) + terms.seconds
     names = objectives or objectives_of(offers, terms)
@@ -108,7 +112,8 @@ def solve(
     try:
         for number, name in enumerate(names):
             mine = share(until, len(names) - number)
-            reached = _time(search, number, mine) if name == "time" else _least(search, number, mine)
+            known = proved if number == 0 else 0.0
+            reached = _time(search, number, mine, known) if name == "time" else _least(search, number, mine)
             late = late or reached.timed_out
             bound = reached.value if number == 0 else bound
             if search.best is None:
@@ -221,19 +226,24 @@ def _shortest_of_each(offers: Sequence[Offer]) -> tuple[Option, ...]:
     return tuple(min(offer.options, key=lambda option: (option.deadline_days, option.gpus)) for offer in offers)
 
 
-def _time(search: Search, number: int, until: float) -> _Bound:
-    """The earliest end of the last job: the first day by which the program can end, and schedules of its choices."""
+def _time(search: Search, number: int, until: float, proved: float) -> _Bound:
+    """The earliest end of the last job: the first day by which the program can end, and schedules of its choices.
+
+    The program is not asked for that day where one is `proved`.
+    """
     offers, terms = tuple(search.offers), search.terms
     if not all(offer.options for offer in offers):
         raise _Infeasible
     ready, latest = spans_of(offers, False, 0.0)
     least = {offer.job.name: min(option.days for option in offer.options) for offer in offers}
     # Each job with what it waits for, and what waits for it.
-    low = max(ready[name] + least[name] - latest[name] for name in ready)
+    low = max(proved, *(ready[name] + least[name] - latest[name] for name in ready))
     late = False
     for chosen in (greedy_choice(offers, "time"), _shortest_of_each(offers)):
         if chosen is not None:
             search.try_choice(chosen, number)
+    earliest = EarliestEnds(search, number)
+    earliest.place()
     if search.best is None:
         try:
             _within(search, number, _far(search), share(until, 2), True, 1.0)
@@ -242,11 +252,12 @@ def _time(search: Search, number: int, until: float) -> _Bound:
     search.improve(search.best or search.nearest, number, 0.3)
     high = search.best.values[number] if search.best else _far(search)
     for whole in (False, True):
-        if whole and len(Program(offers, terms).options) > 8_000:
+        if proved or (whole and len(Program(offers, terms).options) > MOST_WHOLE):
             break
         low, late = _halved(search, number, low, high, whole, share(until, 2))
         high = search.best.values[number] if search.best else high
-    for factor in LATER:
+    earliest.change(low)
+    for factor in LATER if len(Program(offers, terms).options) <= MOST_WHOLE else ():
         if search.best is not None and search.best.values[number] <= low * max(factor, 1 + terms.gap):
             break
         if time.monotonic() >= until:

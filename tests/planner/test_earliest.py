@@ -1,0 +1,96 @@
+"""The end of the last job: schedules by earliest end, and the bound that is proved without a program."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from typing import Any
+
+import pytest
+
+from precision_operator.planner.earliest import WASTES, EarliestEnds
+from precision_operator.planner.evidence import pools
+from precision_operator.planner.fleet import Fleet
+from precision_operator.planner.options import Kitchen, Tried, offers, sizes
+from precision_operator.planner.planning import plan
+from precision_operator.planner.prices import priced
+from precision_operator.planner.schedule import schedule
+from precision_operator.planner.search import Search
+from precision_operator.planner.sizes import MOST
+from precision_operator.planner.terms import terms
+from tests.planner.exhaustive import least, problem
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.plan_checker import broken
+
+WANTED = 0.10
+"""The widest gap that a plan for very many jobs may have."""
+
+
+def many(jobs: int, nodes: int) -> tuple[Fleet, Any]:
+    """Three pools, jobs of which half wait for another one, and power for four GPUs in five."""
+    drawn = random.Random(7)
+    found = []
+    for number in range(3):
+        base = drawn.uniform(5e4, 2e5)
+        rates = [rate("bf16", base), rate("fp8_current", base * 1.4)]
+        found.append(pool(f"p{number}", node(f"p{number}", rates, count=nodes)))
+    scaling = [{"gpus": 8, "efficiency": "1"}, {"gpus": 8 * nodes, "efficiency": "0.93"}]
+    own = [{"name": each.name, "scaling": scaling} for each in found]
+    asked = []
+    for number in range(jobs):
+        more: dict[str, Any] = {"after": [f"j{drawn.randrange(jobs // 2):02d}"]} if number >= jobs // 2 else {}
+        asked.append(job(f"j{number:02d}", tokens=f"{drawn.randint(20, 300)}B", **more))
+    electric = {"pue": "1.2", "overhead": {"gpu": "1.3"}, "budget": f"{0.8 * 3 * nodes * 8 * 700 * 1.2 * 1.3:.0f}W"}
+    made = spec(*asked, objective=["time"], pools=own, power=electric, solver={"timeLimitSeconds": 60})
+    return fleet(*found), made
+
+
+def test_very_many_jobs_end_near_the_first_day_on_which_they_can() -> None:
+    known, made = many(jobs=40, nodes=40)
+    read = terms(made, NOW)
+    assert sizes(pools(known, read, NOW), read) > MOST
+    found = plan(made, known, NOW)
+    assert found.solution is not None
+    assert found.terms is not None
+    assert broken(found.solution.slots, found.terms) == []
+    assert 0 <= found.solution.gap <= WANTED
+
+
+@pytest.mark.parametrize("waste", WASTES)
+def test_what_is_chosen_job_by_job_is_what_the_schedule_makes_of_it(waste: float) -> None:
+    known, made = many(jobs=12, nodes=8)
+    read = terms(made, NOW)
+    offered = offers(pools(known, read, NOW), read, Tried(every=True))
+    rank = {offer.job.name: place for place, offer in enumerate(offered)}
+    wastes = {offer.job.name: waste for offer in offered}
+    chosen = EarliestEnds(Search(offered, read, ("time",), math.inf), 0).chosen(rank, wastes)
+    assert chosen is not None
+    slots = schedule(chosen, read.limits, rank=rank)
+    assert slots is not None
+    assert broken(slots, read) == []
+    assert all(slot.option is option for slot, option in zip(slots, chosen, strict=True))
+
+
+def test_jobs_that_divide_without_loss_leave_no_gpu_idle() -> None:
+    jobs = [job(f"j{number}", tokens=f"{number + 1}00B") for number in range(6)]
+    read = terms(spec(*jobs, objective=["time"]), NOW)
+    offered = offers(pools(fleet(), read, NOW), read, Tried(every=True))
+    search = Search(offered, read, ("time",), math.inf)
+    EarliestEnds(search, 0).place()
+    assert search.best is not None
+    alone = sum(min(option.gpu_hours for option in offer.options) for offer in offered) / 128 / 24
+    assert search.best.values[0] == pytest.approx(alone, rel=1e-6)
+
+
+TIMED = [seed for seed in range(60) if problem(seed)[1].objective == ("time",)][:12]
+
+
+@pytest.mark.parametrize("seed", TIMED)
+def test_no_plan_at_all_ends_before_the_bound_of_all_sizes(seed: int) -> None:
+    known, made = problem(seed)
+    read = terms(made, NOW)
+    told = priced(Kitchen(pools(known, read, NOW), read), "time", time.monotonic() + 60)
+    best = least(known, made)
+    assert best is None or told.bound <= best * (1 + 1e-6)
+    assert told.infeasible or told.bound > 0
