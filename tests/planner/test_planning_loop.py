@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -230,13 +229,6 @@ async def test_a_plan_that_is_gone_is_forgotten(scene: tuple[Planning, Cache, Wr
     written.gone = False
     await loop.look()
     assert written.statuses == []
-
-
-async def test_the_solve_runs_in_another_process(scene: tuple[Planning, Cache, Written]) -> None:
-    loop, _, written = scene
-    await loop.see({"type": "ADDED", "object": plan_object()})
-    await next_status(written)
-    assert loop.process_ids() - {os.getpid()}
 
 
 def loaded(*modules: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -18,8 +19,6 @@ NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs an
 GRACE = 0.1
 """Part of its time by which HiGHS may pass it, since it looks at its clock now and then; then its process is ended."""
 LEAST_GRACE_SECONDS = 0.3
-START_SECONDS = 30.0
-"""For so long the process may take to start."""
 
 
 class NotKnown(Unusable):
@@ -46,22 +45,25 @@ class OutOfTime(NotKnown):
 
 
 @dataclass
-class _Worker:
-    """The process and our end of its pipe; started when it is first needed, and again after it was ended."""
+class SolverProcess:
+    """The process and our end of its pipe; started when it is first needed, and again after it was ended.
 
+    `serve` is what runs in it.
+    """
+
+    serve: Callable[[Connection, Connection], None] = serve
     process: SpawnProcess | None = None
     pipe: Connection | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ready(self) -> Connection:
-        if self.process is None or not self.process.is_alive() or self.pipe is None:
-            self.end()
-            context = get_context("spawn")
-            self.pipe, other = context.Pipe()
-            self.process = context.Process(target=serve, args=(other, self.pipe), daemon=True)
-            self.process.start()
-            other.close()
-        return self.pipe
+    def run(self, model: Model) -> Solved:
+        """The last word of HiGHS, or, where its time is over or its process ended, the best solution until then.
+
+        `state` is `limit` where a solution was found and its optimality is not proved, and where none was found in
+        time.
+        """
+        with self.lock:
+            return self._run(model)
 
     def end(self) -> None:
         """End the process, whatever it is at."""
@@ -72,41 +74,46 @@ class _Worker:
             self.pipe.close()
         self.process = self.pipe = None
 
+    def _ready(self) -> Connection:
+        if self.process is None or not self.process.is_alive() or self.pipe is None:
+            self.end()
+            context = get_context("spawn")
+            self.pipe, other = context.Pipe()
+            self.process = context.Process(target=self.serve, args=(other, self.pipe), daemon=True)
+            self.process.start()
+            other.close()
+        return self.pipe
 
-_WORKER = _Worker()
-atexit.register(_WORKER.end)
+    def _run(self, model: Model) -> Solved:
+        pipe = self._ready()
+        best = Solved("limit")
+        try:
+            pipe.send(model)
+            until = time.monotonic() + model.seconds + max(LEAST_GRACE_SECONDS, GRACE * model.seconds)
+            while pipe.poll(max(0.0, until - time.monotonic())):
+                answer: Solved = pipe.recv()
+                if answer.state != "better":
+                    return answer if answer.x is not None or best.x is None else _with(best, answer)
+                best = Solved("limit", answer.x, answer.bound)
+        except (EOFError, OSError):
+            self.end()
+            return best if best.x is not None else Solved("failed", text="the solver's process ended")
+        self.end()
+        return best
+
+
+_SOLVER = SolverProcess()
+atexit.register(_SOLVER.end)
 
 
 def process_id() -> int | None:
     """The process that solves; None where there is none now."""
-    return _WORKER.process.pid if _WORKER.process is not None else None
+    return _SOLVER.process.pid if _SOLVER.process is not None else None
 
 
 def run(model: Model) -> Solved:
-    """The last word of HiGHS on a model, or, where its time is over or its process ended, the best solution until then.
-
-    `state` is `limit` where a solution was found and its optimality is not proved, and where none was found in time.
-    """
-    with _WORKER.lock:
-        return _run(model)
-
-
-def _run(model: Model) -> Solved:
-    pipe = _WORKER.ready()
-    best = Solved("limit")
-    try:
-        pipe.send(model)
-        until = time.monotonic() + model.seconds + max(LEAST_GRACE_SECONDS, GRACE * model.seconds)
-        while pipe.poll(max(0.0, until - time.monotonic())):
-            answer: Solved = pipe.recv()
-            if answer.state != "better":
-                return answer if answer.x is not None or best.x is None else _with(best, answer)
-            best = Solved("limit", answer.x, answer.bound)
-    except (EOFError, OSError):
-        _WORKER.end()
-        return best if best.x is not None else Solved("failed", text="the solver's process ended")
-    _WORKER.end()
-    return best
+    """One model, by the process that all plans of this one share."""
+    return _SOLVER.run(model)
 
 
 def _with(best: Solved, last: Solved) -> Solved:

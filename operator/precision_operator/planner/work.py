@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
-from precision_api.capacity_plan import PlanSpec
+from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.planner.snapshot import ProfileFacts, fleet_of
+
+MEMORY_BYTES = 3 << 30
+"""Address space of the process that plans; 200 jobs on 20 pools keep 0.4 GB of it in use."""
+START_SECONDS = 60.0
+SLOWER = 2.0
+"""How much longer than its time limit one answer may take: the limit ends searches, and reading comes before them."""
+QUESTIONS = 4
+"""Questions that are asked where the plan names none."""
+NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs and maxGPUs"
+MOST_SECONDS = f"spec.solver.timeLimitSeconds: planning went on long after the time limit and was ended: {NARROW}"
+NO_MEMORY = f"spec.jobs: planning takes more memory than there is: {NARROW}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,38 @@ def solved(work: Work) -> str:
     found = plan(spec, fleet, work.now, start=start_of(work))
     told = status(found, what_ifs(spec, fleet, found, work.now))
     return told.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def bound_memory() -> None:
+    """Bound this process's memory, before anything large is loaded."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads reserve memory by the number of cores
+    if sys.platform == "linux":  # elsewhere this limit is refused or means something else
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def answered(solve: Callable[[Work], str], work: Work) -> str:
+    """What `solve` answers; where memory does not suffice, that."""
+    try:
+        return solve(work)
+    except MemoryError:
+        return unsolved("NotFound", NO_MEMORY)
+
+
+def unsolved(phase: Literal["TimedOut", "NotFound"], problem: str) -> str:
+    """The status of a plan of which nothing is known, as JSON."""
+    verdict = f"It is not known whether there is a plan. {problem}"
+    return PlanStatus(phase=phase, problems=(problem,), recommendation=verdict).model_dump_json(
+        by_alias=True, exclude_none=True
+    )
+
+
+def longest_seconds(work: Work) -> float:
+    """After so many seconds a process hangs: its plan and all questions have had their time."""
+    spec = PlanSpec.model_validate_json(work.spec)
+    questions = QUESTIONS if spec.what_ifs is None else len(spec.what_ifs)
+    return START_SECONDS + SLOWER * spec.solver.time_limit_seconds * (1 + questions)
 
 
 def start_of(work: Work) -> datetime:

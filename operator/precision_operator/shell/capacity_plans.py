@@ -12,12 +12,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,11 +28,12 @@ from precision_operator.core.observe.views import spec_problem
 from precision_operator.core.rollout.faults import Fault, Where
 from precision_operator.planner.conditions import events, finished, refused, status_before
 from precision_operator.planner.snapshot import profile_facts, racks, report_facts
-from precision_operator.planner.work import Work, inputs_of, solved
+from precision_operator.planner.work import Work, inputs_of
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
+from precision_operator.shell.plan_processes import PlanProcesses
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +45,6 @@ PATIENCE_SECONDS = 60.0
 """unless its last answer is older than this."""
 RETRY_SECONDS = 30.0
 """For so long a plan is left alone after it could not be solved or written, unless it is changed itself."""
-AT_ONCE = 4
-"""Plans that are solved at one time, each in a process of its own."""
 CHUNK = 50
 """Reports that are read in one go (20 microseconds each): the loop goes on in between."""
 
@@ -71,6 +68,7 @@ class Planning:
         namespaces: tuple[str, ...],
         faults: FaultLog | None = None,
         unserved: Callable[[], Mapping[str, str]] = dict,
+        processes: PlanProcesses | None = None,
     ) -> None:
         """`unserved` tells which of the namespaces can't be read now, and why."""
         self._cluster = cluster
@@ -88,7 +86,7 @@ class Planning:
         """By plan, what the world looked like when its answer was last found to be up to date."""
         self._moved = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._pool: ProcessPoolExecutor | None = None
+        self._processes = processes or PlanProcesses()
 
     async def see(self, event: Any, **_: Any) -> None:
         """A watch event of a CapacityPlan."""
@@ -168,8 +166,7 @@ class Planning:
                 return
             _log.warning("plan %s: %s", raw["metadata"]["name"], error)
         except BrokenProcessPool:
-            _log.warning("the planner's process ended at plan %s; it is started anew", raw["metadata"]["name"])
-            self._end_processes()
+            _log.warning("the planner's process ended at plan %s", raw["metadata"]["name"])
         except Exception as error:
             self._log_fault("capacityplan", raw, error)
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
@@ -246,7 +243,7 @@ class Planning:
             text = f"spec.fleet.namespaces: {', '.join(unwatched)} is not watched; this operator watches {known}"
             answer = refused(text)
         else:
-            answer = PlanStatus.model_validate_json(await self._solve(work))
+            answer = PlanStatus.model_validate_json(await self._processes.answer(work))
         self._solved_at[uid] = asyncio.get_running_loop().time()
         await self._tell(raw, before, answer, inputs, generation, now)
 
@@ -274,30 +271,12 @@ class Planning:
         known, nodes = [*self._facts.known.items()], [*self._cache.all("nodes").items()]
         return partial(_work_of, raw["metadata"], spec, now, known, nodes, [*self._cache.all("profiles").values()])
 
-    async def _solve(self, work: Work) -> str:
-        if self._pool is None:
-            # Not forked: a fork of a process with sockets and threads inherits their locks.
-            self._pool = ProcessPoolExecutor(max_workers=AT_ONCE, mp_context=get_context("spawn"))
-        return await asyncio.get_running_loop().run_in_executor(self._pool, solved, work)
-
-    def process_ids(self) -> set[int]:
-        """The processes that solve."""
-        return {*(self._pool._processes or {})} if self._pool is not None else set()
-
     def end(self) -> None:
         """End the processes that solve, whatever they are at."""
         for task in self._busy.values():
             task.cancel()
         self._busy = {}
-        self._end_processes()
-
-    def _end_processes(self) -> None:
-        if self._pool is not None:
-            processes = [*(self._pool._processes or {}).values()]
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
-                process.terminate()
-            self._pool = None
+        self._processes.end()
 
     async def _tell(
         self, raw: Raw, before: PlanStatus, answer: PlanStatus, inputs: str, generation: int, now: datetime

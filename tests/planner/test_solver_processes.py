@@ -1,0 +1,140 @@
+"""What ends by force: HiGHS that does not end, a plan that hangs or takes all memory. Nothing else is lost with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from precision_api.capacity_plan import PlanStatus
+from precision_operator.planner.evidence import pools
+from precision_operator.planner.highs import SolverProcess, process_id, run
+from precision_operator.planner.highs_process import Model
+from precision_operator.planner.options import offers
+from precision_operator.planner.planning import plan
+from precision_operator.planner.program import Program
+from precision_operator.planner.terms import terms
+from precision_operator.planner.work import MEMORY_BYTES, Work, solved
+from precision_operator.shell.cache import Cache
+from precision_operator.shell.capacity_plans import Planning
+from precision_operator.shell.leader_election import NoElection
+from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses
+from tests.planner.test_planning_loop import Written, add_node, plan_object
+from tests.support.fleets import NOW, fleet, job, spec
+from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
+from tests.support.plan_checker import broken
+from tests.support.report_objects import profile_object
+
+PATIENCE_SECONDS = 120.0
+
+
+def model(seconds: float) -> Model:
+    read = terms(spec(), NOW)
+    program = Program(offers(pools(fleet(), read, NOW), read), read)
+    return program.model(program.objective("time"), 0.01, seconds)
+
+
+@pytest.mark.parametrize(
+    ("acts", "seconds"), [(finds_and_hangs, 6.0), (finds_and_dies, FOR_EVER)], ids=["hangs", "killed"]
+)
+def test_without_a_last_word_the_best_solution_until_then_is_given(
+    acts: Callable[[Connection, Connection], None], seconds: float
+) -> None:
+    solver = SolverProcess(acts)
+    found = solver.run(model(seconds))
+    assert (found.state, found.bound) == ("limit", PROVED)
+    assert found.x is not None
+    assert found.x.tolist() == [FOUND]
+    assert solver.process is None, "it is not left running"
+
+
+def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
+    assert run(model(10.0)).state == "optimal"
+    stopped = process_id()
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    jobs = [job(f"j{number}", tokens="900B") for number in range(4)]
+    found = plan(spec(*jobs, objective=["time"], solver={"timeLimitSeconds": 2}), fleet(), NOW)
+    assert found.solution is not None
+    assert found.terms is not None
+    assert found.solution.timed_out
+    assert broken(found.solution.slots, found.terms) == []
+    assert process_id() != stopped
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+def acts_by_name(work: Work) -> str:
+    """Hangs, takes all memory or solves, as the name of the plan's first job says."""
+    if "hangs" in work.spec:
+        time.sleep(FOR_EVER)
+    if "hungry" in work.spec:
+        return str(len(bytearray(2 * MEMORY_BYTES)))
+    return solved(work)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[tuple[Planning, Written]]:
+    """Four measured nodes; what hangs is ended after a while."""
+    cache, written = Cache(), Written()
+    cache.put("profiles", profile_object())
+    for number in range(4):
+        add_node(cache, number)
+    cluster: Any = written
+    seconds: Callable[[Work], float] = lambda work: 1.0 if "short" in work.spec else FOR_EVER  # noqa: E731
+    loop = Planning(cluster, cache, ("ml",), processes=PlanProcesses(acts_by_name, seconds))
+    task = asyncio.create_task(loop.run(NoElection()))
+    yield loop, written
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def named(name: str) -> dict[str, Any]:
+    raw = plan_object(jobs=[{"name": name, "workload": {"preset": "llama3-8b"}, "tokens": "1B"}])
+    raw["metadata"] |= {"name": f"plan-{name}", "uid": name}
+    return raw
+
+
+async def answers(written: Written, number: int) -> list[PlanStatus]:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(written.statuses) < number:
+            written.changed.clear()
+            await written.changed.wait()
+    return [PlanStatus.model_validate(status) for status in written.statuses]
+
+
+async def test_of_four_plans_one_that_hangs_holds_up_none(scene: tuple[Planning, Written]) -> None:
+    loop, written = scene
+    for name in ("hangs", "a", "b", "c"):
+        await loop.see({"type": "ADDED", "object": named(name)})
+    told = await answers(written, 3)
+    assert [each.phase for each in told] == ["Solved"] * 3
+    assert {each.jobs[0].name for each in told} == {"a", "b", "c"}
+
+
+async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(scene: tuple[Planning, Written]) -> None:
+    loop, written = scene
+    for number in range(AT_ONCE):
+        await loop.see({"type": "ADDED", "object": named(f"hangs-short-{number}")})
+    await loop.see({"type": "ADDED", "object": named("a")})
+    told = await answers(written, AT_ONCE + 1)
+    assert sorted(str(each.phase) for each in told) == ["Solved"] + ["TimedOut"] * AT_ONCE
+    late = next(each for each in told if each.phase == "TimedOut")
+    assert late.problems[0].startswith("spec.solver.timeLimitSeconds: planning went on long after the time limit")
+
+
+async def test_a_plan_that_takes_all_memory_says_so_and_the_others_are_answered(
+    scene: tuple[Planning, Written],
+) -> None:
+    loop, written = scene
+    for name in ("hungry", "a"):
+        await loop.see({"type": "ADDED", "object": named(name)})
+    told = {str(each.phase): each for each in await answers(written, 2)}
+    assert set(told) == {"Solved", "NotFound"}
+    assert told["NotFound"].problems[0].startswith("spec.jobs: planning takes more memory than there is")
