@@ -190,3 +190,25 @@ def test_nodes_that_nobody_measured_widen_a_plans_band() -> None:
     measured, sampled_pool = found(40), found(1000)
     assert sampled_pool.speed.promised < measured.speed.promised
     assert "slow nodes" in {part.name for part in sampled_pool.speed.parts}
+
+
+def test_only_measured_nodes_are_taken_for_fast_ones() -> None:
+    nodes = [node("ok", [rate(error=0.01)], count=36), node("slow", [rate("bf16", 64_000.0, error=0.01)], count=4)]
+    pools = [
+        {"name": "H100", "nodes": 400, "scaling": [{"gpus": 8, "efficiency": "1"}, {"gpus": 3200, "efficiency": "1"}]}
+    ]
+
+    def found(gpus: int, placement: str) -> Option:
+        asked = spec(job(minGPUs=gpus, maxGPUs=gpus, tokens="1T"), pools=pools, fleet={"placement": placement})
+        made = plan(asked, fleet(pool("H100", *nodes)), NOW)
+        assert made.solution is not None, made.problems
+        assert any("only measured nodes are taken for fast ones" in note for note in made.notes) == (
+            placement == "fastest"
+        )
+        return made.solution.slots[0].option
+
+    among_measured, beyond = found(36 * 8, "fastest"), found(120 * 8, "fastest")
+    assert among_measured.speed.straggler == pytest.approx(1.0)
+    assert "slow nodes" not in {part.name for part in among_measured.speed.parts}
+    assert beyond.speed.straggler == found(120 * 8, "random").speed.straggler < 0.9
+    assert "slow nodes" in {part.name for part in beyond.speed.parts}

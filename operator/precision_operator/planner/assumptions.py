@@ -76,8 +76,9 @@ def _goodput(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
 
 def _unmeasured(source: Source, measured: int) -> str:
     least, most = SLOW_NODE_PRIOR
+    placed = "; only measured nodes are taken for fast ones" if source.pool.fastest else ""
     return (
         f"pool {source.pool.name}: {measured} of {source.pool.nodes} nodes were measured with {source.recipe}; how "
         "many of the others are slow follows from how many were seen (Jeffreys' prior), and one that nobody has seen "
-        f"is assumed to be {_percent(least)} to {_percent(most)} slower"
+        f"is assumed to be {_percent(least)} to {_percent(most)} slower{placed}"
     )

@@ -262,7 +262,8 @@ def recommendation(answer: Answer) -> str:
     known = answer.totals
     assert known is not None
     shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
-    more = f", and {len(slots) - 3} more jobs" if len(slots) > 3 else ""
+    others = len(slots) - len(shown)
+    more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
     ending = [f"all is done after {known.days:.3g} days"]
     if known.dollars is not None:
         ending.append(f"for ${known.dollars:,.0f}")

@@ -126,13 +126,23 @@ class CandidatePool:
 
     @cached_property
     def tiers(self) -> tuple[int, ...]:
-        """Numbers of fastest nodes that jobs may be placed on: at each step in the rates."""
-        steps = {self.nodes}
+        """Numbers of fastest nodes that jobs may be placed on: at each step in the rates, and all that were measured.
+
+        Which of the nodes that nobody measured are fast is not known: they are in the last tier, with all nodes.
+        """
+        steps, whole = {self.nodes}, {self.nodes}
         for sample in self.samples.values():
-            ordered = stretched(sample.quiet, max(self.nodes, len(sample.quiet)))[::-1][: self.nodes]
+            ordered = self.fastest_first(sample)
             steps |= {int(place) + 1 for place in np.flatnonzero(ordered[1:] < ordered[:-1] * (1 - STEP))}
-        found = sorted(steps)
-        return (*found[: -1 : max(1, -(-(len(found) - 1) // MOST_TIERS))], self.nodes)
+            whole.add(len(ordered))
+        found = sorted(steps - whole)
+        return tuple(sorted({*found[:: max(1, -(-len(found) // MOST_TIERS))], *whole}))
+
+    def fastest_first(self, sample: Sample) -> Rates:
+        """Rates of the nodes of which they are known, fastest first; those that a question adds are like the others."""
+        if self.unmeasured(sample):
+            return sample.quiet[::-1]
+        return stretched(sample.quiet, max(self.nodes, len(sample.quiet)))[::-1][: self.nodes]
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

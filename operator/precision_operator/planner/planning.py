@@ -233,7 +233,9 @@ def _left_out(made: Sequence[Offer]) -> Iterator[str]:
             if why.startswith(BLOCKS_SPLIT_NODES):
                 reasons.setdefault(f"{place}: {why}", []).append(offer.job.name)
     for reason, names in sorted(reasons.items()):
-        yield f"not offered to {names[0]}{f' and {len(names) - 1} more jobs' if len(names) > 1 else ''}: {reason}"
+        others = len(names) - 1
+        more = f" and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
+        yield f"not offered to {names[0]}{more}: {reason}"
 
 
 def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[str, Mapping[str, int]]:

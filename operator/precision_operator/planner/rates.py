@@ -327,20 +327,22 @@ def _slowest(source: Source, gpus: int, fastest_of: int) -> Straggler:
     sample = source.sample
     if sample is None:
         return ALONE
-    nodes = -(-gpus // source.pool.gpus_per_node)
+    nodes, unmeasured = -(-gpus // source.pool.gpus_per_node), source.pool.unmeasured(sample) > 0
+    if unmeasured and fastest_of > len(sample.quiet):
+        fastest_of = 0  # which of the others are fast is not known, so they are drawn
     asked = max(source.pool.nodes, len(sample.quiet)), nodes, fastest_of
     if asked not in sample.factors:
-        sample.factors[asked] = _drawn(sample, *asked, source.pool.unmeasured(sample) > 0)
+        sample.factors[asked] = _drawn(sample, *asked, unmeasured)
     return sample.factors[asked]
 
 
 def _drawn(sample: Sample, nodes: int, chosen: int, fastest_of: int, unmeasured: bool) -> Straggler:
     if unmeasured and not fastest_of:
         return sampled(sample.quiet, sample.reference, nodes, chosen)
-    ordered = stretched(sample.quiet, nodes)
     if fastest_of:
-        return fastest(ordered, sample.reference, fastest_of)
-    return straggler(ordered, sample.reference, chosen)
+        known = sample.quiet if unmeasured else stretched(sample.quiet, nodes)
+        return fastest(known, sample.reference, fastest_of)
+    return straggler(stretched(sample.quiet, nodes), sample.reference, chosen)
 
 
 def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:
