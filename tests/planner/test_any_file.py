@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 
 from precision_api.capacity_plan import PlanSpec
+from precision_api.workload import Workload
 from precision_operator.cli.allowed import strictly
 from precision_operator.planner.document import status
 from precision_operator.planner.fleet import Fleet, read_fleet
@@ -38,28 +40,88 @@ ODD = (
     {},
     True,
 )
+DECLARED = {
+    "name": "mine",
+    "product": "H200",
+    "nodes": 4,
+    "gpusPerNode": 8,
+    "limitWattsPerGPU": 700,
+    "memoryGiBPerGPU": 141,
+    "limitScope": "gpu",
+    "powerScope": "gpu",
+    "powerBudget": "60kW",
+    "goodput": "0.95",
+    "goodputPlusMinus": "0.02",
+    "dollarsPerGPUHour": "3",
+    "priceIncludesPower": True,
+    "jobRates": [
+        {
+            "workload": {"preset": "llama3-8b"},
+            "recipe": "bf16",
+            "gpus": 32,
+            "tokensPerSecondPerGPU": "9000",
+            "plusMinus": "0.03",
+            "wattsPerGPU": "650",
+            "source": "a run",
+        }
+    ],
+}
+RUNNING = {"pool": "H100", "recipe": "bf16", "gpus": 16, "tokensDone": "10B", "startedAt": "2026-11-30T00:00:00Z"}
+QUESTION = {
+    "name": "more",
+    "drainSlowNodes": True,
+    "powerPercent": 10,
+    "allowRecipes": ["bf16"],
+    "denyRecipes": ["nvfp4"],
+    "addNodes": {"pool": "H100", "nodes": 2},
+    "loseRack": {"pool": "H100", "rack": "r"},
+    "prices": [{"pool": "H100", "dollarsPerGPUHour": "4"}],
+}
 PLAN: dict[str, Any] = {
     "start": "2026-12-01T00:00:00Z",
-    "fleet": {"placement": "random", "maxAge": "30d"},
+    "fleet": {
+        "placement": "random",
+        "maxAge": "30d",
+        "namespaces": ["ml"],
+        "profiles": ["nightly"],
+        "allow": ["stale"],
+    },
     "objective": ["time"],
     "goodput": "0.9",
-    "power": {"pue": "1.2", "overhead": {"gpu": "1.3"}, "budget": "80kW", "dollarsPerKilowattHour": "0.1"},
-    "budget": {"dollars": "90000", "gpuHours": "50000"},
+    "goodputPlusMinus": "0.03",
+    "power": {
+        "pue": "1.2",
+        "overhead": {"gpu": "1.3", "module": "1.1"},
+        "budget": "90kW",
+        "dollarsPerKilowattHour": "0.1",
+    },
+    "budget": {"dollars": "90000", "gpuHours": "50000", "megawattHours": "90"},
     "pools": [
         {
             "name": "H100",
             "nodes": 12,
             "blockGPUs": 8,
+            "idleWattsPerGPU": 60,
             "dollarsPerGPUHour": "2",
             "committedGPUHours": "10",
-            "scaling": [{"gpus": 8, "efficiency": "1"}, {"gpus": 96, "efficiency": "0.8"}],
-        }
+            "scaling": [
+                {"gpus": 8, "efficiency": "1", "plusMinus": "0.02"},
+                {"gpus": 96, "efficiency": "0.8"},
+                {"gpus": 96, "efficiency": "0.85", "recipe": "bf16"},
+            ],
+        },
+        DECLARED,
     ],
     "jobs": [
-        job("a", minGPUs=8, maxGPUs=64, deadlineDays="30", priority=1),
-        job("b", after=["a"], notBefore="2026-12-03T00:00:00Z", recipes=["bf16"]),
+        job("a", minGPUs=8, maxGPUs=64, deadlineDays="30", priority=1, goodput="0.9", goodputPlusMinus="0.01"),
+        job(
+            "b", after=["a"], notBefore="2026-12-03T00:00:00Z", recipes=["bf16"], denyRecipes=["nvfp4"], pools=["H100"]
+        ),
+        job("c", running=RUNNING, deadline="2027-02-01T00:00:00Z"),
+        {"name": "d", "parameters": "8B", "tokens": "1B", "blockGPUs": 8, "globalBatch": 512, "gpusPerReplica": 8}
+        | {"memoryCheck": "Enforce"},
     ],
-    "whatIfs": [{"name": "more", "addNodes": {"pool": "H100", "nodes": 2}}],
+    "whatIfs": [QUESTION],
     "solver": {"timeLimitSeconds": 2, "gapPercent": "1"},
 }
 FLEET = json.loads(fleet(pool("H100", node("n", [rate("bf16", error=0.01)], count=10, rack="r"))).model_dump_json())
@@ -73,6 +135,24 @@ def places(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
     for key, inner in items:
         yield (*path, key)
         yield from places(inner, (*path, key))
+
+
+def fields(model: type[BaseModel]) -> set[str]:
+    """All names in files of this model and of what it holds; workloads have tests of their own."""
+    found = set[str]()
+    for name, field in model.model_fields.items():
+        found.add(field.alias or to_camel(name))
+        for part in (field.annotation, *get_args(field.annotation)):
+            for inner in (part, *get_args(part)):
+                if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not Workload:
+                    found |= fields(inner)
+    return found
+
+
+def test_the_plan_that_is_damaged_has_every_field_and_is_solved() -> None:
+    assert fields(PlanSpec) <= {key for path in places(PLAN) for key in path}
+    found = plan(strictly(PlanSpec, PLAN), read_fleet(json.dumps(FLEET)), NOW)
+    assert found.solution is not None, status(found).problems
 
 
 def changed(document: Any, path: tuple[str | int, ...], value: object) -> Any:

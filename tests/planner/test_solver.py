@@ -117,6 +117,23 @@ def test_jobs_that_wait_run_one_after_the_other_by_priority() -> None:
     assert [round(slot.start, 3) for slot in ordered] == [0.0, 0.904, 1.808]
 
 
+def test_by_cost_a_high_priority_without_a_deadline_keeps_the_cheap_pool_and_an_equal_one_lets_others_first() -> None:
+    known = fleet(pool("cheap", node("c", count=16)), pool("dear", node("d", count=16)))
+    own = [{"name": "cheap", "dollarsPerGPUHour": "1"}, {"name": "dear", "dollarsPerGPUHour": "3"}]
+
+    def placed(priority: int) -> dict[str, str]:
+        jobs = [
+            job("bulk", minGPUs=128, tokens="1T", priority=priority),
+            job("soon", minGPUs=128, tokens="100B", deadlineDays="2"),
+        ]
+        found = plan(spec(*jobs, pools=own, objective=["cost"]), known, NOW)
+        assert found.solution is not None
+        return {slot.option.job.name: slot.option.pool.name for slot in found.solution.slots}
+
+    assert placed(9) == {"bulk": "cheap", "soon": "dear"}
+    assert placed(0) == {"bulk": "cheap", "soon": "cheap"}
+
+
 def test_blocks_of_an_nvlink_domain_lie_within_one_rack() -> None:
     racks = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(3) for i in range(18)]
     short = [node(f"s-{i}", gpus=4, rack="short", rates=[rate("bf16", 4e4)]) for i in range(17)]

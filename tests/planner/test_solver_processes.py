@@ -25,13 +25,11 @@ from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
 from precision_operator.shell.leader_election import NoElection
 from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses
-from tests.planner.test_planning_loop import Written, add_node, plan_object
+from tests.planner.test_planning_loop import PATIENCE_SECONDS, Written, add_node, plan_object
 from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
 from tests.support.plan_checker import broken
 from tests.support.report_objects import profile_object
-
-PATIENCE_SECONDS = 120.0
 
 
 def model(seconds: float) -> Model:

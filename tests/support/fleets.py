@@ -61,5 +61,6 @@ def job(name: str = "train", **changes: Any) -> dict[str, Any]:
 
 
 def spec(*jobs: dict[str, Any], **changes: Any) -> PlanSpec:
-    """A plan of these jobs; without any, of one; without questions."""
-    return PlanSpec.model_validate({"jobs": list(jobs) or [job()], "whatIfs": []} | changes)
+    """A plan of these jobs; without any, of one; without questions, and with time on a machine that others use too."""
+    usual = {"jobs": list(jobs) or [job()], "whatIfs": [], "solver": {"timeLimitSeconds": 120}}
+    return PlanSpec.model_validate(usual | changes)
