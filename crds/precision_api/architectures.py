@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precision_api.config_json import Config, Json, shown
-from precision_api.expert_families import deepseek_experts, gpt_oss, latent_attention, llama4, minimax_m2, nemotron_h
+from precision_api.expert_families import (
+    deepseek_experts,
+    gpt_oss,
+    latent_attention,
+    llama4,
+    minimax_m2,
+    multi_token_prediction,
+    nemotron_h,
+)
 
 Facts = dict[str, Any]
 """Fields of a ModelSpec, camelCase."""
@@ -159,7 +167,7 @@ _DEEPSEEK_V3 = Family(
     ("DeepseekV3ForCausalLM",),
     {"topk_method": "noaux_tc", "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 3},
     {"gatedMLP": True},
-    (latent_attention, deepseek_experts),
+    (latent_attention, deepseek_experts, multi_token_prediction),
     required=(
         *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"),
         *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
@@ -257,7 +265,7 @@ FAMILIES: Mapping[str, Family] = {
         ("Glm4MoeForCausalLM",),
         {"vocab_size": 151552, "topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
         _GATED,
-        (_flags(qkvBias="attention_bias"), _per_head_norm, deepseek_experts),
+        (_flags(qkvBias="attention_bias"), _per_head_norm, deepseek_experts, multi_token_prediction),
     ),
     "minimax_m2": Family(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (minimax_m2,)),
     "nemotron_h": Family(
@@ -267,7 +275,7 @@ FAMILIES: Mapping[str, Family] = {
         (nemotron_h,),
         required=(
             *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "mamba_num_heads"),
-            *("hybrid_override_pattern", "mamba_head_dim", "ssm_state_size"),
+            *("mamba_head_dim", "ssm_state_size"),
         ),
     ),
     "gpt_oss": Family(

@@ -1,8 +1,7 @@
 """What a config.json of a mixture of experts says of its experts and attention, for the families that differ there.
 
 Each reader gives fields of a ModelSpec, camelCase. Sources: the models' own code on Hugging Face and transformers 4.57.
-Modules for multi-token prediction (`num_nextn_predict_layers`, `num_mtp_modules`) are left out: parameters, FLOPs and
-GEMMs are those of the model without them.
+Modules for multi-token prediction (`num_nextn_predict_layers`, `num_mtp_modules`) become `mtp`, counted apart.
 """
 
 from __future__ import annotations
@@ -51,6 +50,14 @@ def deepseek_experts(config: Config) -> Facts:
     }
 
 
+def multi_token_prediction(config: Config) -> Facts:
+    """Modules of one more layer each: `num_nextn_predict_layers` of DeepSeek-V3 and GLM-4.5."""
+    modules = config.optional("num_nextn_predict_layers", least=0)
+    if not modules:
+        return {}
+    return {"mtp": {"modules": modules}}
+
+
 def gpt_oss(config: Config) -> Facts:
     """Sinks, and biases everywhere."""
     return {
@@ -73,7 +80,13 @@ def minimax_m2(config: Config) -> Facts:
         raise ValueError(
             f"config.json: qk_norm_type {shown(config.value('qk_norm_type'))} is not known, only per_layer"
         )
+    modules, layers = config.optional("num_mtp_modules", least=0), config.optional("mtp_transformer_layers") or 1
+    if modules and layers != 1:
+        raise ValueError(
+            f"config.json: mtp_transformer_layers is {layers}: modules of one layer are known; set it to 1"
+        )
     return {
+        "mtp": {"modules": modules} if modules and config.flag("use_mtp") else None,
         "qkNorm": "Full" if config.flag("use_qk_norm") else "None",
         "moe": {
             "numExperts": config.integer("num_local_experts"),
@@ -89,7 +102,10 @@ PATTERN = {"M": "Mamba-2", "*": "attention", "-": "MLP", "E": "experts"}
 
 def nemotron_h(config: Config) -> Facts:
     """Layers of one block and one norm each; squared ReLU without a gate; the experts' correction bias is a buffer."""
-    pattern, layers = config.value("hybrid_override_pattern"), config.integer("num_hidden_layers")
+    pattern, layers = (
+        _pattern(config, "hybrid_override_pattern", "layers_block_type"),
+        config.integer("num_hidden_layers"),
+    )
     if not isinstance(pattern, str) or not pattern or set(pattern) - set(PATTERN):
         raise ValueError(
             f"config.json: hybrid_override_pattern must be letters of {''.join(PATTERN)}, not {shown(pattern)}"
@@ -125,7 +141,32 @@ def nemotron_h(config: Config) -> Facts:
             "denseLayers": counts["MLP"],
             "latentSize": config.optional("moe_latent_size"),
         }
-    return facts
+    return facts | _hybrid_modules(config)
+
+
+_BLOCKS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+"""Names of `layers_block_type`, as newer configs list them, with the letters of patterns."""
+
+
+def _pattern(config: Config, key: str, list_key: str) -> Any:
+    """The pattern of `key`, or the blocks that `list_key` lists instead, as letters; ? for one that is not known."""
+    listed = config.items(list_key)
+    if config.value(key) is None and listed:
+        return "".join(_BLOCKS.get(str(kind), "?") for kind in listed)
+    return config.value(key)
+
+
+def _hybrid_modules(config: Config) -> Facts:
+    modules = config.optional("num_nextn_predict_layers", least=0)
+    if not modules:
+        return {}
+    pattern = _pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set(PATTERN):
+        raise ValueError(
+            f"config.json: num_nextn_predict_layers is {modules}, so mtp_hybrid_override_pattern must be letters of "
+            f"{''.join(PATTERN)}, not {shown(pattern)}"
+        )
+    return {"mtp": {"modules": modules, "pattern": pattern}}
 
 
 def llama4(config: Config) -> Facts:

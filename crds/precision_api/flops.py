@@ -41,6 +41,9 @@ class Parameters:
     active: int
     embedding: int
     """Weights of the embedding table alone (V h); 0 where no vocabulary was given."""
+    active_without_embedding: int
+    """Active weights without a table that is only looked up: what OpenAI's and NVIDIA's cards call active. Cards of
+    DeepSeek, Moonshot, Qwen and Meta count the table. One that is the head's too is in here, since the head is work."""
 
     @property
     def with_embedding(self) -> bool:
@@ -57,7 +60,8 @@ def parameters(model: ModelSpec) -> Parameters:
     everywhere = outside + norms + mixers + model.dense_layers * _dense_mlp(model)
     total = everywhere + model.moe_layers * _moe_mlp(model, model.moe.num_experts if model.moe else 0)
     active = everywhere + model.moe_layers * _moe_mlp(model, model.moe.top_k if model.moe else 0)
-    return Parameters(total=total, active=active, embedding=embedding)
+    lookup_only = 0 if model.tied_embedding else embedding
+    return Parameters(total, active, embedding, active_without_embedding=active - lookup_only)
 
 
 def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> int:
@@ -97,10 +101,20 @@ def training_flops_per_token(model: ModelSpec, sequence_length: int) -> int:
     4 x width x context forward (scores, then values). With a tied embedding nothing is subtracted: the head's GEMM is
     real work. Recomputation is not counted.
     """
-    counted = parameters(model)
-    lookup_only = 0 if model.tied_embedding else counted.embedding
-    core = 6 * (model.query_width + model.attention_width) * _contexts(model, sequence_length)
-    return round(6 * (counted.active - lookup_only) + core + 6 * model.mamba_layers * _scan(model))
+    core = (model.query_width + model.attention_width) * _contexts(model, sequence_length)
+    scan = model.mamba_layers * scan_multiply_adds(model)
+    return round(6 * (parameters(model).active_without_embedding + core + scan))
+
+
+def published_flops_per_token(model: ModelSpec, sequence_length: int) -> int:
+    """The same as NVIDIA's published TFLOP/s take it: Megatron-Bridge's flop_utils.py counts every mixer as if it were
+    twice hiddenSize wide. Other than `training_flops_per_token` only where a mixer has another width (Nemotron 3 Nano:
+    4,096 at hiddenSize 2,688, which the exact number of parameters confirms)."""
+    ours, hybrid, hidden = training_flops_per_token(model, sequence_length), model.hybrid, model.hidden_size
+    if hybrid is None:
+        return ours
+    wider = 2 * hidden - hybrid.inner_width
+    return ours + round(6 * model.mamba_layers * wider * (3 * hidden + Fraction(7, 2) * hybrid.state_size))
 
 
 def _contexts(model: ModelSpec, sequence: int) -> Fraction:
@@ -146,8 +160,8 @@ def _mamba(model: ModelSpec) -> int:
     return projections + convolved * (hybrid.conv_kernel + 1) + 3 * hybrid.mamba_heads + inner
 
 
-def _scan(model: ModelSpec) -> Fraction:
-    """Multiply-adds of a mixer's scan for one token, by Megatron-Bridge's flop_utils.py, at the mixer's own width."""
+def scan_multiply_adds(model: ModelSpec) -> Fraction:
+    """Multiply-adds of one mixer's scan for one token, forward, by Megatron-Bridge's flop_utils.py at its own width."""
     hybrid = model.hybrid
     return Fraction(7, 2) * hybrid.inner_width * hybrid.state_size if hybrid else Fraction(0)
 

@@ -6,6 +6,7 @@ A family, a class or a feature that isn't known is refused by name: a near miss 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -77,8 +78,47 @@ def model_from_mapping(config: Json) -> ModelSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        problem = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"config.json ({model_type}): {where + ': ' if where else ''}{problem}") from error
+        problem = f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+        raise ValueError(f"config.json ({model_type}): {problem}{_keys_named(problem, view)}") from error
+
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "hiddenSize": ("hidden_size",),
+    "intermediateSize": ("intermediate_size", "intermediate_size_mlp"),
+    "numAttentionHeads": ("num_attention_heads",),
+    "numKeyValueHeads": ("num_key_value_heads",),
+    "headDim": ("head_dim", "attention_head_dim", "qk_nope_head_dim", "qk_rope_head_dim"),
+    "numHiddenLayers": ("num_hidden_layers",),
+    "vocabSize": ("vocab_size",),
+    "numExperts": ("num_experts", "num_local_experts", "n_routed_experts"),
+    "topK": ("num_experts_per_tok",),
+    "expertIntermediateSize": ("moe_intermediate_size",),
+    "sharedExpertIntermediateSize": (
+        *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "moe_intermediate_size"),
+        "n_shared_experts",
+    ),
+    "latentSize": ("moe_latent_size",),
+    "denseLayers": ("first_k_dense_replace", "hybrid_override_pattern"),
+    "slidingWindow": ("sliding_window", "attention_chunk_size"),
+    "queryRank": ("q_lora_rank",),
+    "keyValueRank": ("kv_lora_rank",),
+    "ropeHeadDim": ("qk_rope_head_dim",),
+    "valueHeadDim": ("v_head_dim",),
+    "mambaHeads": ("mamba_num_heads",),
+    "mambaHeadDim": ("mamba_head_dim",),
+    "groups": ("n_groups",),
+    "stateSize": ("ssm_state_size",),
+    "convKernel": ("conv_kernel",),
+    "mtp": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_hybrid_override_pattern"),
+}
+"""From fields of a ModelSpec to the keys of a config.json that they are read from."""
+
+
+def _keys_named(problem: str, config: Config) -> str:
+    """Where the file says what `problem` is about, by its own keys: a user corrects the file."""
+    named = [key for field, keys in _KEYS.items() if re.search(rf"\b{field}\b", problem) for key in keys]
+    found = [key for key in dict.fromkeys(named) if config.value(key) is not None]
+    return f" (in the file: {', '.join(found)})" if found else ""
 
 
 def _text_model(config: Json) -> tuple[str, Json]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_api.products import ProductClass
-from precision_api.workload import ModelSpec, MoE, PresetName, SlidingWindow
+from precision_api.workload import Hybrid, LatentAttention, ModelSpec, MoE, PresetName, SlidingWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,118 @@ PRESETS: Mapping[PresetName, Preset] = {
         micro_batch_size=1,
         sequence_length=8192,
         source="google/gemma-2-9b",
+    ),
+    "gpt-oss-120b": Preset(
+        _gated(
+            2880,
+            2880,
+            64,
+            8,
+            36,
+            201088,
+            head_dim=64,
+            qkv_bias=True,
+            out_bias=True,
+            attention_sinks=True,
+            sliding_window=SlidingWindow(size=128, windowed_layers=18),
+            moe=MoE(num_experts=128, top_k=4, router_bias=True, expert_bias=True),
+        ),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="openai/gpt-oss-120b",
+    ),
+    "kimi-k2": Preset(
+        _gated(
+            7168,
+            18432,
+            64,
+            64,
+            61,
+            163840,
+            head_dim=192,
+            latent_attention=LatentAttention(query_rank=1536, key_value_rank=512, rope_head_dim=64, value_head_dim=128),
+            moe=MoE(
+                num_experts=384,
+                top_k=8,
+                expert_intermediate_size=2048,
+                shared_expert_intermediate_size=2048,
+                dense_layers=1,
+                router_bias=True,
+            ),
+        ),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="moonshotai/Kimi-K2-Instruct",
+    ),
+    "llama4-scout": Preset(
+        # The text model; the vision tower's 871,932,416 weights are left out.
+        _gated(
+            5120,
+            16384,
+            40,
+            8,
+            48,
+            202048,
+            head_dim=128,
+            sliding_window=SlidingWindow(size=8192, windowed_layers=36, chunked=True),
+            moe=MoE(num_experts=16, top_k=1, expert_intermediate_size=8192, shared_expert_intermediate_size=8192),
+        ),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="meta-llama/Llama-4-Scout-17B-16E",
+    ),
+    "nemotron-3-nano-30b-a3b": Preset(
+        ModelSpec(
+            hidden_size=2688,
+            intermediate_size=1856,
+            num_attention_heads=32,
+            num_key_value_heads=2,
+            head_dim=128,
+            num_hidden_layers=52,
+            vocab_size=131072,
+            norms_per_layer=1,
+            hybrid=Hybrid(
+                mamba_layers=23, attention_layers=6, mamba_heads=64, mamba_head_dim=64, groups=8, state_size=128
+            ),
+            moe=MoE(num_experts=128, top_k=6, expert_intermediate_size=1856, shared_expert_intermediate_size=3712),
+        ),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    ),
+    "nemotron-h-56b": Preset(
+        ModelSpec(
+            hidden_size=8192,
+            intermediate_size=32768,
+            num_attention_heads=64,
+            num_key_value_heads=8,
+            head_dim=128,
+            num_hidden_layers=118,
+            vocab_size=131072,
+            norms_per_layer=1,
+            hybrid=Hybrid(
+                mamba_layers=54, attention_layers=10, mamba_heads=256, mamba_head_dim=64, groups=8, state_size=256
+            ),
+        ),
+        micro_batch_size=1,
+        sequence_length=8192,
+        source="nvidia/Nemotron-H-56B-Base-8K",
+    ),
+    "qwen3-coder-480b-a35b": Preset(
+        _gated(
+            6144,
+            8192,
+            96,
+            8,
+            62,
+            151936,
+            head_dim=128,
+            qk_norm="PerHead",
+            moe=MoE(num_experts=160, top_k=8, expert_intermediate_size=2560),
+        ),
+        micro_batch_size=1,
+        sequence_length=4096,
+        source="Qwen/Qwen3-Coder-480B-A35B-Instruct",
     ),
 }
 

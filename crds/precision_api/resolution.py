@@ -11,7 +11,7 @@ from precision_api.flops import TRAINING_FLOPS, Formula, Parameters, parameters,
 from precision_api.huggingface import model_from_config
 from precision_api.presets import PRESETS
 from precision_api.shapes import Gemm, Split, explicit_gemms, model_gemms
-from precision_api.workload import STEP_SETTINGS, ModelSpec, Workload
+from precision_api.workload import STEP_SETTINGS, ModelSpec, Workload, parse_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,11 @@ def resolve(workload: Workload) -> ResolvedWorkload:
 
 
 def concrete(workload: Workload) -> Workload:
-    """`workload` with a preset or a Hugging Face config replaced by its model, and name and sizes filled in."""
+    """`workload` with a preset or a Hugging Face config replaced by its model, gemms by shapes, name and sizes filled
+    in."""
+    if workload.gemms is not None:
+        shapes = tuple(parse_shape(text) for text in workload.gemms)
+        return workload.model_copy(update={"gemms": None, "shapes": shapes})
     if workload.shapes is not None or workload.model is not None:
         return workload
     if workload.preset is not None:
@@ -112,7 +116,8 @@ def written_out(model: ModelSpec) -> dict[str, Any]:
 
     Fields that came later are left out where they have their default: hashes of models without them stay the same.
     """
-    content = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    # Modules for multi-token prediction are not measured.
+    content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"mtp"})
     content |= {"numKeyValueHeads": model.kv_heads, "headDim": model.head_width}
     if model.moe is not None:
         content["moe"]["expertIntermediateSize"] = model.expert_width

@@ -87,9 +87,10 @@ def model_gemms(model: ModelSpec, tokens: int, split: Split = WHOLE) -> tuple[Ge
     Tensor parallelism divides N of qkv (of the projections up from latent ranks), of the MLP's first GEMM and of the
     head, and K of the two that lead back to the residual stream; the GPUs of such a group share the tokens. Expert
     parallelism leaves each GPU its own tokens and gives it a share of the experts, which then see the tokens of the
-    whole group. What does not divide is refused with ValueError. Left out: attention itself, the convolution and the
-    scan of Mamba-2, the embedding's lookup, and routers and scalar gates of experts, which run in high precision and
-    are too narrow to be bound by arithmetic.
+    whole group. What does not divide is refused with ValueError. Routers and the head are listed with `quantized`
+    false; a router is whole on each GPU. Left out, since they are no product with a weight matrix: attention itself,
+    the convolution and the scan of Mamba-2, the embedding's lookup, scalar gates (`flop_shares` has their shares). Left
+    out too: modules for multi-token prediction (`mtp.mtp_gemms`).
     """
     for problem in split_problems(model, split):
         raise ValueError(problem)
@@ -248,6 +249,7 @@ def _experts(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
     if moe.latent_size:  # whole on each GPU of a tensor-parallel group
         yield Gemm("latent_down", "fprop", tokens, model.hidden_size, moe.latent_size, layers)
         yield Gemm("latent_up", "fprop", tokens, moe.latent_size, model.hidden_size, layers)
+    yield Gemm("router", "fprop", tokens, model.hidden_size, moe.num_experts, layers, quantized=False)
     inner, width = model.expert_width // split.tensor, model.expert_input_width
     yield from _mlp(model, "experts", each, inner, layers * local, local, width)
     if moe.shared_expert_intermediate_size:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from precision_api.schema import Document, rules
+from precision_api.schema import Document, patterned, rules
 
 PresetName = Literal[
     "codonfm-5b",
@@ -23,6 +23,12 @@ PresetName = Literal[
     "qwen3-8b",
     "qwen3-30b-a3b",
     "gemma2-9b",
+    "gpt-oss-120b",
+    "kimi-k2",
+    "llama4-scout",
+    "nemotron-3-nano-30b-a3b",
+    "nemotron-h-56b",
+    "qwen3-coder-480b-a35b",
 ]
 
 MAX_SHAPES = 64
@@ -88,7 +94,7 @@ class MoE(Document):
     @model_validator(mode="after")
     def _top_k_fits(self) -> Self:
         if self.top_k > self.num_experts:
-            raise ValueError(f"moe.topK is {self.top_k} but there are {self.num_experts} experts: lower moe.topK")
+            raise ValueError(f"moe.topK is {self.top_k} but moe.numExperts is {self.num_experts}: lower moe.topK")
         if self.shared_expert_gate and not self.shared_expert_intermediate_size:
             raise ValueError("moe.sharedExpertGate needs a shared expert: give moe.sharedExpertIntermediateSize")
         return self
@@ -141,6 +147,20 @@ class Hybrid(Document):
     def convolved_width(self) -> int:
         """Features that are convolved: the mixer's own, and B and C of each group."""
         return self.inner_width + 2 * self.groups * self.state_size
+
+
+class MultiTokenPrediction(Document):
+    """Modules that predict the tokens after the next one (DeepSeek-V3, arXiv 2412.19437; Nemotron 3 Super).
+
+    Each has one more layer, a projection from twice hiddenSize, three norms, and shares embedding and head.
+    """
+
+    modules: Annotated[int, _strict(1, 16)] = Field(description="Modules, each with weights of its own.")
+    pattern: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[M*E-]+$")] | None = Field(
+        None,
+        description="Layers of one module of a hybrid model: M for Mamba-2, * for attention, - for an MLP, E for "
+        "experts. Left out, a module has one layer like the model's last one.",
+    )
 
 
 class ModelSpec(Document):
@@ -201,6 +221,14 @@ class ModelSpec(Document):
             "(!has(self.qkNorm) || self.qkNorm == 'None'))",
             "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
         ),
+        (
+            "!has(self.mtp) || has(self.mtp.pattern) == has(self.hybrid)",
+            "mtp.pattern belongs to hybrid models, and only to them",
+        ),
+        (
+            "!has(self.mtp) || !has(self.mtp.pattern) || !self.mtp.pattern.contains('E') || has(self.moe)",
+            "mtp.pattern names experts (E), but the model has none: give moe",
+        ),
     )
 
     hidden_size: Width = Field(description="Width of the residual stream (H).")
@@ -254,6 +282,11 @@ class ModelSpec(Document):
     norm_bias: StrictBool = Field(False, description="Whether norms have a bias (LayerNorm) or none (RMSNorm).")
     learned_positions: Annotated[int, _strict(0, 16_777_216)] = Field(
         0, description="Rows of a learned position table (GPT-2); 0 where positions are computed."
+    )
+    mtp: MultiTokenPrediction | None = Field(
+        None,
+        description="Modules for multi-token prediction. They are counted apart: parameters, FLOPs per token and the "
+        "measured GEMMs are those of the model without them.",
     )
 
     @model_validator(mode="after")
@@ -338,7 +371,7 @@ class ModelSpec(Document):
 
 def _model_problems(model: ModelSpec) -> list[str]:
     hidden, heads, layers = model.hidden_size, model.num_attention_heads, model.num_hidden_layers
-    window, latent, hybrid = model.sliding_window, model.latent_attention, model.hybrid
+    window, latent, hybrid, mtp = model.sliding_window, model.latent_attention, model.hybrid, model.mtp
     checks = (
         (
             hybrid is not None and hybrid.mamba_layers + hybrid.attention_layers > layers,
@@ -385,6 +418,14 @@ def _model_problems(model: ModelSpec) -> list[str]:
             latent is not None and (model.qkv_bias or model.qk_norm != "None"),
             "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
         ),
+        (
+            mtp is not None and (mtp.pattern is not None) != (hybrid is not None),
+            "mtp.pattern belongs to hybrid models, and only to them: give both hybrid and mtp.pattern, or neither",
+        ),
+        (
+            mtp is not None and "E" in (mtp.pattern or "") and model.moe is None,
+            "mtp.pattern names experts (E), but the model has none: give moe",
+        ),
     )
     return [message for wrong, message in checks if wrong]
 
@@ -395,6 +436,40 @@ class Shape(Document):
     m: Dimension = Field(description="Rows of the input: tokens.")
     k: Dimension = Field(description="Columns of the input: the width that is summed over.")
     n: Dimension = Field(description="Columns of the output.")
+
+
+_SHAPE_TEXT = re.compile(r"([0-9]{1,9})[xX]([0-9]{1,9})[xX]([0-9]{1,9})")
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape that `text`, MxKxN, names (15872x4096x12288). ValueError says what is wrong with any other text."""
+    found = _SHAPE_TEXT.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"shape {text!r}: write MxKxN with whole numbers, for example 15872x4096x12288")
+    m, k, n = (int(part) for part in found.groups())
+    for name, size in (("M", m), ("K", k), ("N", n)):
+        if not 1 <= size <= MAX_DIMENSION:
+            raise ValueError(f"shape {text!r}: {name} is {size}, but must be from 1 to {MAX_DIMENSION}")
+    return Shape(m=m, k=k, n=n)
+
+
+def _readable_gemm(text: object) -> object:
+    # Before the pattern, whose message says nothing of M, K and N.
+    if isinstance(text, str):
+        parse_shape(text)
+    return text
+
+
+GemmText = Annotated[
+    str,
+    patterned(
+        r"^[0-9]{1,9}[xX][0-9]{1,9}[xX][0-9]{1,9}$",
+        29,
+        "write each GEMM as MxKxN with whole numbers, for example 15872x4096x12288",
+    ),
+    BeforeValidator(_readable_gemm),
+]
+"""A forward GEMM as text."""
 
 
 class ConfigMapKey(Document):
@@ -431,32 +506,35 @@ class HuggingFaceConfig(Document):
 
 STEP_SETTINGS = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
 """Fields of a workload that say how a step is split over GPUs and repeated."""
-_SOURCES = ("model", "preset", "huggingFaceConfig", "shapes")
+_SOURCES = ("model", "preset", "huggingFaceConfig", "shapes", "gemms")
+_LITERAL = (["shapes"], ["gemms"])
+"""Sources that are taken as they are: without sizes and without a split."""
 
 
 class Workload(Document):
-    """What is measured: exactly one of model, preset, huggingFaceConfig and shapes, and how much of it in one step."""
+    """What is measured: exactly one of model, preset, huggingFaceConfig, gemms and shapes, and how much in one step."""
 
     model_config = rules(
         (
-            "[has(self.model), has(self.preset), has(self.huggingFaceConfig), has(self.shapes)]"
+            "[has(self.model), has(self.preset), has(self.huggingFaceConfig), has(self.shapes), has(self.gemms)]"
             ".filter(given, given).size() == 1",
-            "give exactly one of model, preset, huggingFaceConfig and shapes",
+            "give exactly one of model, preset, huggingFaceConfig, gemms and shapes",
         ),
         ("has(self.name) || has(self.preset)", "name is required unless a preset is used"),
         (
-            "has(self.preset) || has(self.shapes) || (has(self.microBatchSize) && has(self.sequenceLength))",
+            "has(self.preset) || has(self.shapes) || has(self.gemms) || "
+            "(has(self.microBatchSize) && has(self.sequenceLength))",
             "microBatchSize and sequenceLength are required with model and huggingFaceConfig",
         ),
         (
-            "!has(self.shapes) || (!has(self.microBatchSize) && !has(self.sequenceLength))",
-            "microBatchSize and sequenceLength mean nothing with shapes: leave them out",
+            "!(has(self.shapes) || has(self.gemms)) || (!has(self.microBatchSize) && !has(self.sequenceLength))",
+            "microBatchSize and sequenceLength mean nothing with gemms or shapes: leave them out",
         ),
         (
-            "!has(self.shapes) || ((!has(self.tensorParallel) || self.tensorParallel == 1) && "
+            "!(has(self.shapes) || has(self.gemms)) || ((!has(self.tensorParallel) || self.tensorParallel == 1) && "
             "(!has(self.expertParallel) || self.expertParallel == 1))",
-            "shapes are taken literally: leave tensorParallel and expertParallel out and give the shapes of one GPU, "
-            "or describe the model instead of shapes",
+            "gemms and shapes are taken literally: leave tensorParallel and expertParallel out and give the GEMMs of "
+            "one GPU, or describe the model instead",
         ),
     )
 
@@ -469,7 +547,14 @@ class Workload(Document):
         None, description="The model by its Hugging Face config.json; an architecture that is not known is refused."
     )
     shapes: Annotated[tuple[Shape, ...], Field(min_length=1, max_length=MAX_SHAPES)] | None = Field(
-        None, description="Forward GEMMs taken literally; their dgrad and wgrad are derived."
+        None,
+        description="Forward GEMMs taken literally, each as m, k and n; their dgrad and wgrad are derived. The same as "
+        "gemms in another spelling.",
+    )
+    gemms: Annotated[tuple[GemmText, ...], Field(min_length=1, max_length=MAX_SHAPES)] | None = Field(
+        None,
+        description="Forward GEMMs taken literally, each as MxKxN: (M x K) times (K x N), M tokens, K input features, "
+        "N output features, for example 15872x4096x12288. Their dgrad and wgrad are derived.",
     )
     micro_batch_size: MicroBatch | None = Field(
         None, description="Sequences in one micro batch of one GPU; left out, the preset's own."
@@ -499,7 +584,7 @@ class Workload(Document):
 
 
 def _workload_problems(workload: Workload) -> list[str]:
-    values = (workload.model, workload.preset, workload.hugging_face_config, workload.shapes)
+    values = (workload.model, workload.preset, workload.hugging_face_config, workload.shapes, workload.gemms)
     given = [name for name, value in zip(_SOURCES, values, strict=True) if value is not None]
     sizes = {"microBatchSize": workload.micro_batch_size, "sequenceLength": workload.sequence_length}
     missing = " and ".join(name for name, value in sizes.items() if value is None)
@@ -509,7 +594,7 @@ def _workload_problems(workload: Workload) -> list[str]:
     checks = (
         (
             len(given) != 1,
-            "workload: give exactly one of model, preset, huggingFaceConfig and shapes; "
+            "workload: give exactly one of model, preset, huggingFaceConfig, gemms and shapes; "
             f"{' and '.join(given) + ' are given' if given else 'none is given'}",
         ),
         (workload.name is None and workload.preset is None, "workload.name is required unless a preset is used"),
@@ -518,28 +603,14 @@ def _workload_problems(workload: Workload) -> list[str]:
             f"workload.{missing} missing: needed with {' '.join(given)} (tokens in a micro batch = the two multiplied)",
         ),
         (
-            bool(present) and given[:1] == ["shapes"],
-            f"workload.{present} means nothing with shapes, whose m is the number of tokens: leave it out",
+            bool(present) and given[:1] in _LITERAL,
+            f"workload.{present} means nothing with {given[:1][0] if given else 'shapes'}, whose m is the number of "
+            "tokens: leave it out",
         ),
         (
-            bool(split) and given[:1] == ["shapes"],
-            f"workload.{split} means nothing with shapes, which are taken literally: leave it out and give the shapes "
-            "of one GPU, or describe the model instead of shapes",
+            bool(split) and given[:1] in _LITERAL,
+            f"workload.{split} means nothing with {given[:1][0] if given else 'shapes'}, which are taken literally: "
+            "leave it out and give the GEMMs of one GPU, or describe the model instead",
         ),
     )
     return [message for wrong, message in checks if wrong]
-
-
-_SHAPE_TEXT = re.compile(r"([0-9]{1,9})[xX]([0-9]{1,9})[xX]([0-9]{1,9})")
-
-
-def parse_shape(text: str) -> Shape:
-    """The shape that `text`, MxKxN, names (15872x4096x12288). ValueError says what is wrong with any other text."""
-    found = _SHAPE_TEXT.fullmatch(text.strip())
-    if not found:
-        raise ValueError(f"shape {text!r}: write MxKxN with whole numbers, for example 15872x4096x12288")
-    m, k, n = (int(part) for part in found.groups())
-    for name, size in (("M", m), ("K", k), ("N", n)):
-        if not 1 <= size <= MAX_DIMENSION:
-            raise ValueError(f"shape {text!r}: {name} is {size}, but must be from 1 to {MAX_DIMENSION}")
-    return Shape(m=m, k=k, n=n)

@@ -21,7 +21,7 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "two sources": (
         "workload",
         {"preset": "llama3-8b", "shapes": [{"m": 1, "k": 1, "n": 1}]},
-        ("spec.workload", "give exactly one of model, preset, huggingFaceConfig and shapes"),
+        ("spec.workload", "give exactly one of model, preset, huggingFaceConfig, gemms and shapes"),
     ),
     "a preset nobody knows": (
         "workload",
@@ -46,12 +46,32 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "shapes that are split over GPUs": (
         "workload",
         {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "tensorParallel": 2},
-        ("spec.workload", "shapes are taken literally: leave tensorParallel and expertParallel out"),
+        ("spec.workload", "gemms and shapes are taken literally: leave tensorParallel and expertParallel out"),
     ),
     "shapes whose experts are spread": (
         "workload",
         {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "expertParallel": 2},
-        ("spec.workload", "shapes are taken literally", "describe the model instead of shapes"),
+        ("spec.workload", "shapes are taken literally", "describe the model instead"),
+    ),
+    "a GEMM that is no text of three numbers": (
+        "workload",
+        {"name": "x", "gemms": ["64x64"]},
+        ("spec.workload.gemms[0]", "write each GEMM as MxKxN with whole numbers, for example 15872x4096x12288"),
+    ),
+    "gemms and shapes at once": (
+        "workload",
+        {"name": "x", "gemms": ["64x64x64"], "shapes": [{"m": 1, "k": 1, "n": 1}]},
+        ("spec.workload", "give exactly one of model, preset, huggingFaceConfig, gemms and shapes"),
+    ),
+    "gemms with tokens": (
+        "workload",
+        {"name": "x", "gemms": ["64x64x64"], "sequenceLength": 1},
+        ("spec.workload", "mean nothing with gemms or shapes"),
+    ),
+    "a pattern of modules without a hybrid": (
+        "workload",
+        {"name": "x", "model": {**MODEL, "mtp": {"modules": 1, "pattern": "*"}}, **SIZES},
+        ("spec.workload.model", "mtp.pattern belongs to hybrid models, and only to them"),
     ),
     "a model without sizes": (
         "workload",

@@ -111,10 +111,11 @@ def test_expert_parallelism_leaves_a_gpu_fewer_experts_with_the_tokens_of_all() 
 def test_the_gpus_of_a_tensor_parallel_group_share_the_work_of_their_tokens(
     preset: PresetName, fields: dict[str, int], share: int
 ) -> None:
-    """Expert parallelism moves work between GPUs, each with tokens of its own: none has less of it."""
+    """Expert parallelism moves work between GPUs, each with tokens of its own: none has less of it. Each GPU has the
+    whole router."""
 
     def work(**more: int) -> int:
-        return sum(gemm.count * gemm.flops for gemm in resolved(preset=preset, **more))
+        return sum(gemm.count * gemm.flops for gemm in resolved(preset=preset, **more) if gemm.name != "router")
 
     assert share * work(**fields) == work()
 
@@ -193,6 +194,7 @@ def test_experts_share_the_tokens_and_each_counts() -> None:
     assert forward(PRESETS["mixtral-8x7b"].model, 4096) == {
         "qkv": (4096, 4096, 6144, 32),
         "attn_out": (4096, 4096, 4096, 32),
+        "router": (4096, 4096, 8, 32),
         "experts_up": (4096 * 2 // 8, 4096, 28672, 32 * 8),
         "experts_down": (4096 * 2 // 8, 14336, 4096, 32 * 8),
         "lm_head": (4096, 4096, 32000, 1),
@@ -337,7 +339,7 @@ def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_clust
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"name": "w"}, "exactly one of model, preset, huggingFaceConfig and shapes; none is given"),
+        ({"name": "w"}, "exactly one of model, preset, huggingFaceConfig, gemms and shapes; none is given"),
         ({"preset": "llama3-8b", "shapes": [{"m": 1, "k": 1, "n": 1}]}, "preset and shapes are given"),
         ({"model": PLAIN, **SIZES}, "workload.name is required"),
         ({"name": "w", "model": PLAIN}, "microBatchSize and sequenceLength missing"),
@@ -352,6 +354,13 @@ def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_clust
             "workload.expertParallel means nothing with shapes",
         ),
         ({"name": "w", "shapes": []}, "at least 1 item"),
+        ({"name": "w", "gemms": []}, "at least 1 item"),
+        ({"name": "w", "gemms": ["64x64"]}, "write MxKxN with whole numbers, for example 15872x4096x12288"),
+        ({"name": "w", "gemms": ["64x64x0"]}, "N is 0"),
+        ({"name": "w", "gemms": [64]}, "valid string"),
+        ({"name": "w", "gemms": ["1x1x1"], "shapes": [{"m": 1, "k": 1, "n": 1}]}, "shapes and gemms are given"),
+        ({"name": "w", "gemms": ["1x1x1"], **SIZES}, "means nothing with gemms"),
+        ({"name": "w", "gemms": ["1x1x1"], "expertParallel": 2}, "workload.expertParallel means nothing with gemms"),
         ({"name": "w", "shapes": [{"m": 0, "k": 1, "n": 1}]}, "greater than or equal to 1"),
         ({"name": "w", "shapes": [{"m": "8", "k": 1, "n": 1}]}, "valid integer"),
         ({"preset": "gpt-9"}, "codonfm-5b"),
@@ -400,10 +409,10 @@ def test_a_wrong_workload_is_refused_with_field_and_remedy(fields: dict[str, Any
 def test_the_resource_schema_holds_the_same_rules_as_the_validators() -> None:
     schema = structural(Workload)
     rules = [rule["message"] for rule in schema["x-kubernetes-validations"]]
-    assert "give exactly one of model, preset, huggingFaceConfig and shapes" in rules
+    assert "give exactly one of model, preset, huggingFaceConfig, gemms and shapes" in rules
     assert schema["properties"]["preset"]["enum"] == list(get_args(PresetName))
     assert schema["properties"]["model"]["properties"]["gatedMLP"]["default"] is False
-    assert len(schema["properties"]["model"]["x-kubernetes-validations"]) == 12
+    assert len(schema["properties"]["model"]["x-kubernetes-validations"]) == 14
 
 
 @pytest.mark.parametrize(
@@ -412,6 +421,14 @@ def test_the_resource_schema_holds_the_same_rules_as_the_validators() -> None:
 def test_a_shape_that_is_not_mxkxn_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="shape"):
         parse_shape(text)
+
+
+def test_gemms_are_shapes_in_another_spelling() -> None:
+    texts = workload(name="w", gemms=["15872x4096x12288", "64X32x16"])
+    shapes = workload(name="w", shapes=[{"m": 15872, "k": 4096, "n": 12288}, {"m": 64, "k": 32, "n": 16}])
+    assert resolve(texts).gemms == resolve(shapes).gemms
+    assert workload_hash(texts) == workload_hash(shapes)
+    assert concrete(texts) == shapes, "what travels to an agent, which may be older than the field"
 
 
 def test_a_shape_reads_m_then_k_then_n() -> None:

@@ -513,6 +513,7 @@ def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tm
     assert "635 GB of a GPU's 198 GB" in notes[0]
     small = run("-f", profile_file(tmp_path, workload={"preset": "llama3-8b", "optimizerShards": 4}), "--nodes", path)
     assert "would not fit" not in small.stderr
+    assert "one layer" not in small.stderr
 
 
 def test_a_name_that_no_node_has_is_told_with_the_nearest(tmp_path: Path) -> None:
@@ -535,3 +536,17 @@ def test_a_shape_that_no_gpu_has_memory_for_is_told(tmp_path: Path, shape: str, 
     assert told.exit_code == 0, told.stderr
     words = "does not fit: its three matrices take 1,688,849.9 GB in BF16, a GPU has 85.5 GB"
     assert (words in told.stderr) is not fits
+
+
+def test_a_layer_that_does_not_fit_is_noted_with_its_experts_before_an_agent_starts(tmp_path: Path) -> None:
+    labels = GB200 | {"nvidia.com/gpu.memory": "81559"}
+    path = nodes_file(tmp_path, node_object(labels, name="node-0"))
+    whole, spread = (
+        run("-f", profile_file(tmp_path, workload={"preset": "kimi-k2", **more}), "--nodes", path).stderr
+        for more in ({}, {"expertParallel": 8})
+    )
+    assert "note: GB200: one layer with 384 experts on each GPU does not fit (bf16 105 GB, " in whole
+    assert "of 86 GB, 85% of them usable), so these recipes get no training figure: expertParallel 2 would do" in whole
+    assert "note: GB200: one layer with 48 experts on each GPU fits in every recipe: it takes up to " in spread
+    untrained = profile_file(tmp_path, workload={"preset": "kimi-k2"}, benchmarks={"training": {"enabled": False}})
+    assert "one layer" not in run("-f", untrained, "--nodes", path).stderr

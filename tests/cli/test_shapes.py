@@ -69,7 +69,11 @@ def test_a_hugging_face_config_gives_gemms_parameters_and_flops_as_json(config: 
         "flops": 2 * 8192 * 4096 * 6144,
     }
     assert len(document["gemms"]) == 15
-    assert document["parameters"] == {"total": 8_030_261_248, "active": 8_030_261_248}
+    assert document["parameters"] == {
+        "total": 8_030_261_248,
+        "active": 8_030_261_248,
+        "activeWithoutEmbedding": 8_030_261_248 - 128256 * 4096,
+    }
     assert document["trainingFlopsPerToken"] == 48_250_773_504
     assert (document["formula"]["name"], document["formula"]["version"]) == ("active_parameters_and_attention", 1)
     assert (document["workload"], document["tokensPerMicroBatch"]) == ("config", 8192)
@@ -128,6 +132,50 @@ def test_explicit_shapes_have_gradients_but_no_parameters() -> None:
     }
 
 
+def test_gemms_of_a_profile_are_echoed_as_they_were_written() -> None:
+    profile = "kind: PrecisionProfile\nspec: {workload: {name: g, gemms: [15872x4096x12288]}}"
+    document = json.loads(run("-f", "-", "-o", "json", stdin=profile).stdout)
+    forward = document["gemms"][0]
+    assert (forward["name"], forward["m"], forward["k"], forward["n"]) == ("15872x4096x12288", 15872, 4096, 12288)
+
+
+def test_what_is_in_no_gemm_is_named_with_its_share() -> None:
+    document = json.loads(run("--preset", "nemotron-3-nano-30b-a3b", "-o", "json").stdout)
+    shares = {row["name"]: row["share"] for row in document["flopShares"]}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert 0.01 < shares["scan of Mamba-2"] < 0.02 < shares["attention products"] < shares["GEMMs"]
+    table = run("--preset", "nemotron-3-nano-30b-a3b").stdout
+    assert "92.96% in the GEMMs above; in none of them: attention products 5.80%; scan of Mamba-2 1.22%" in table
+    assert "choice of experts, permutation of tokens (no FLOPs)" in table
+    assert "3,227,751,872 without the input embedding (as OpenAI and NVIDIA count)" in table
+    assert "NVIDIA's published TFLOP/s count 22,331,261,568 FLOPs a token" in table
+    assert "router: stays in high precision with every recipe; as a GEMM it is measured in bf16" in table
+
+
+def test_modules_for_multi_token_prediction_are_told_apart() -> None:
+    dimensions = "hiddenSize=64,intermediateSize=128,numAttentionHeads=4,numHiddenLayers=2,vocabSize=100,mtp.modules=1"
+    with_module, without = (
+        json.loads(run("--model", text, *SIZES, "-o", "json").stdout)
+        for text in (dimensions, dimensions.replace(",mtp.modules=1", ""))
+    )
+    module = with_module.pop("multiTokenPrediction")
+    assert module["parameters"] == 4 * 64 * 64 + 2 * 64 * 128 + 2 * 64 * 64 + 5 * 64
+    assert without.pop("multiTokenPrediction") is None
+    assert "none" not in with_module["notes"][1]
+    assert any("for multi-token prediction with 41,280 parameters" in note for note in with_module["notes"])
+    del with_module["notes"], without["notes"]
+    assert with_module == without
+
+
+def test_where_a_layer_does_not_fit_is_said_by_product_and_recipe() -> None:
+    document = json.loads(run("--preset", "kimi-k2", "-o", "json").stdout)
+    fits = {row["product"]: row["fits"] for row in document["room"]}
+    assert (fits["H100 SXM"], fits["GB300"]) == (False, True)
+    table = run("--preset", "kimi-k2").stdout
+    assert "room              H100 SXM: one layer with 384 experts on each GPU does not fit (bf16 105 GB" in table
+    assert "room              one layer fits in every recipe on GB200, GB300, B200 SXM, B300 SXM\n" in table
+
+
 def test_yaml_and_csv_say_the_same_as_json() -> None:
     document = json.loads(run("--preset", "qwen3-8b", "-o", "json").stdout)
     assert yaml.safe_load(run("--preset", "qwen3-8b", "-o", "yaml").stdout) == document
@@ -143,7 +191,7 @@ def test_the_table_is_for_people() -> None:
         "64x128x32   wgrad   128    64    32       1   524288\n"
         "\n"
         "workload          shapes (55d93a8d358aca00)\n"
-        "note              explicit shapes: no model, so no parameters and no FLOPs per token\n"
+        "note              explicit GEMMs: no model, so no parameters and no FLOPs per token\n"
         "warning           nvfp4: 64x128x32: nvfp4 trains without its fused Hadamard transform here, which is much "
         "slower: n=32 is no multiple of 128\n"
     )
@@ -156,7 +204,7 @@ def test_the_table_is_for_people() -> None:
         (("--preset", "llama3-8b", "--shape", "1x1x1"), "--preset and --shape are given"),
         (("--preset", "llama9"), "workload.preset: input should be 'codonfm-5b'"),
         (("--shape", "64x64"), "write MxKxN"),
-        (("--shape", "64x64x64", *SIZES), "means nothing with shapes"),
+        (("--shape", "64x64x64", *SIZES), "means nothing with gemms"),
         (("--model", "hiddenSize"), "write name=value"),
         (("--model", "hiddenSize=1,hiddenSize=2"), "given twice"),
         (("--model", "moe=1,moe.topK=2"), "both as a value and as the group"),

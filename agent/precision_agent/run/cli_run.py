@@ -216,11 +216,12 @@ def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int 
         machine = local.box_to_plan(reading, device, asked.gpu, *planned)
     if planned is not None and device != "cpu" and not reading.gpus:
         _say(_planned_for(asked, machine, told=planned[0] is not None))
-    told = local.hint(asked, machine)
-    if told:
-        _say(told)
     run_name = time.strftime("local-%Y%m%d-%H%M%S", time.gmtime())
-    return request_json(local.local_request(asked, machine, local.plain_name(platform.node()), run_name))
+    request = local.local_request(asked, machine, local.plain_name(platform.node()), run_name)
+    for line in (local.hint(asked, machine), local.room(request, machine, reading)):
+        if line:
+            _say(line)
+    return request_json(request)
 
 
 def _planned_for(asked: local.Asked, machine: local.Box, told: bool) -> str:

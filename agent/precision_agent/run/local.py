@@ -21,6 +21,7 @@ from precision_api.products import PRODUCT_CLASSES, part
 from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
 from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.room import layer_room
 from precision_api.workload import Workload, parse_shape
 
 CPU = "CPU"
@@ -266,6 +267,23 @@ def hint(asked: Asked, machine: Box) -> str | None:
     )
 
 
+def room(request: MeasurementRequest, machine: Box, reading: GpuReadings) -> str | None:
+    """Whether one layer of the model fits on a GPU of this box, by recipe; None where nothing is known or to be said.
+
+    The GPU's own memory where it is here, else what the vendor prints for the product, read as GiB. Of a model with
+    experts it is told where it fits, too.
+    """
+    known, workload = part(machine.product), resolve(request.workload)
+    sizes = [gpu.memory_bytes for gpu in reading.gpus if gpu.memory_bytes]
+    memory = min(sizes) if sizes else known.memory_gb * GIB if known else None
+    if memory is None or not request.training:
+        return None
+    found = layer_room(workload, request.recipes, memory)
+    experts = workload.model is not None and workload.model.moe is not None
+    return f"{machine.product}: {found[1]}" if found and (experts or not found[0]) else None
+
+
+GIB = 1 << 30
 _SPLITS = {"tensor_parallel", "expert_parallel"}
 
 

@@ -53,7 +53,7 @@ def _resolved(workload: Workload, field: str) -> Target:
     found = resolve(workload)
     if found.model is None or found.training_flops_per_token is None or found.workload.sequence_length is None:
         text = "explicit shapes are no model, so tokens have no FLOPs: give a model, a preset or parameters"
-        raise Unusable(Problem(f"{field}.workload.shapes", text))
+        raise Unusable(Problem(f"{field}.workload.{'shapes' if workload.gemms is None else 'gemms'}", text))
     return Target(
         key=model_key(found.model, found.workload.sequence_length),
         name=found.name,

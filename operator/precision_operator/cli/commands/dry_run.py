@@ -27,7 +27,7 @@ from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.actions import Close, Start
 from precision_operator.core.rollout.eligibility import mismatch, offer
 from precision_operator.core.rollout.limits import PLACES_TAKEN
-from precision_operator.core.rollout.model_fit import misfits
+from precision_operator.core.rollout.model_fit import layer_notes, misfits
 from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.request import Refusal
@@ -93,10 +93,13 @@ def told(key: str, decided: Plan, seen: Observed, output: Output) -> str:
     own = next(item for item in decided.profiles if item.profile.key == key)
     if isinstance(own.asked, Refusal):
         fail(f"{own.asked.reason}: {own.asked.message}")
-    for misfit in misfits(own.asked.resolved, [node_state.facts for node_state in own.node_states]):
-        note(misfit)
-    for unknown in _unknown_names(own.profile, seen):
-        note(unknown)
+    nodes = [node_state.facts for node_state in own.node_states]
+    for line in (
+        *misfits(own.asked.resolved, nodes),
+        *layer_notes(own.asked, nodes),
+        *_unknown_names(own.profile, seen),
+    ):
+        note(line)
     return _text(rows(own, decided, seen), output)
 
 

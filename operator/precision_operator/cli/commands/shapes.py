@@ -11,10 +11,16 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from precision_api.recipes import RECIPE_NAMES
+from precision_api.flop_shares import flop_shares
+from precision_api.flops import Parameters, published_flops_per_token, training_flops_per_token
+from precision_api.mtp import mtp_flops_per_token, mtp_parameters
+from precision_api.products import PRODUCT_CLASSES
+from precision_api.products import part as gpu_part
+from precision_api.recipes import RECIPE_NAMES, recipes_for
 from precision_api.resolution import ResolvedWorkload, resolve
+from precision_api.room import layer_room
 from precision_api.shapes import Gemm, step_shape_problems
-from precision_api.workload import Workload, parse_shape
+from precision_api.workload import ModelSpec, Workload
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
 from precision_operator.cli.output import Output, OutputFormat, as_columns, printed, say
@@ -64,7 +70,7 @@ def _spec(option: str, value: Any) -> dict[str, Any]:
     if option == "--preset":
         return {"preset": value}
     if option == "--shape":
-        return {"name": "shapes", "shapes": [parse_shape(text).model_dump() for text in value]}
+        return {"name": "shapes", "gemms": list(value)}
     return _profile_workload(value)
 
 
@@ -160,6 +166,7 @@ def _row(gemm: Gemm) -> dict[str, Any]:
 
 def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
     counted = resolved.parameters
+    model, sequence = resolved.model, resolved.workload.sequence_length
     return {
         "workload": resolved.name,
         "workloadHash": resolved.hash,
@@ -167,12 +174,44 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
         "sequenceLength": resolved.workload.sequence_length,
         "tokensPerMicroBatch": resolved.tokens_per_micro_batch,
         "gemms": [_row(gemm) for gemm in resolved.gemms],
-        "parameters": {"total": counted.total, "active": counted.active} if counted else None,
+        "parameters": {
+            "total": counted.total,
+            "active": counted.active,
+            "activeWithoutEmbedding": counted.active_without_embedding,
+        }
+        if counted
+        else None,
         "trainingFlopsPerToken": resolved.training_flops_per_token,
         "formula": asdict(resolved.formula) if resolved.formula else None,
+        "flopShares": _flop_shares(model, sequence) if model and sequence else None,
+        "multiTokenPrediction": _modules(model, sequence) if model and model.mtp and sequence else None,
+        "room": _room(resolved),
         "recipeProblems": _problems(resolved.gemms),
         "notes": _notes(resolved),
     }
+
+
+def _modules(model: ModelSpec, sequence: int) -> dict[str, Any]:
+    """What modules for multi-token prediction would add; none of it is in the other figures."""
+    return {"parameters": mtp_parameters(model), "trainingFlopsPerToken": mtp_flops_per_token(model, sequence)}
+
+
+def _flop_shares(model: ModelSpec, sequence: int) -> list[dict[str, Any]]:
+    shares = flop_shares(model, sequence)
+    return [{"name": row.name, "flopsPerToken": row.flops_per_token, "share": row.share} for row in shares]
+
+
+def _room(resolved: ResolvedWorkload) -> list[dict[str, Any]]:
+    """Whether one layer fits on a GPU of each product, by the memory that the vendor prints, read as GiB."""
+    rows = []
+    for product in PRODUCT_CLASSES:
+        known = gpu_part(product)
+        assert known is not None
+        recipes = [recipe for recipe, _ in recipes_for(known.compute)]
+        found = layer_room(resolved, recipes, known.memory_gb << 30)
+        if found:
+            rows.append({"product": known.name, "fits": found[0], "message": found[1]})
+    return rows
 
 
 def _share(row: Mapping[str, Any], document: Mapping[str, Any]) -> float:
@@ -195,20 +234,64 @@ def _notes(resolved: ResolvedWorkload) -> list[str]:
     if _uneven(resolved):
         notes.append("tokens do not spread evenly over the experts: their m is rounded up")
     high = sorted({gemm.name for gemm in resolved.gemms if not gemm.quantized})
-    notes += [f"{name}: stays in bf16 with every recipe" for name in high]
-    part = resolved.model.no_training_step if resolved.model else None
-    if part:
-        notes.append(f"{part}: no backend has it in a training step yet; the GEMMs are measured, training is not")
+    notes += [f"{name}: stays in high precision with every recipe; as a GEMM it is measured in bf16" for name in high]
+    notes += _notes_of_model(resolved.model, resolved.workload.sequence_length)
+    missing = resolved.model.no_training_step if resolved.model else None
+    if missing:
+        notes.append(f"{missing}: no backend has it in a training step yet; the GEMMs are measured, training is not")
     if resolved.parameters is not None and not resolved.parameters.with_embedding:
         notes.append("no vocabSize: no lm_head; parameters and FLOPs are without embedding and head")
     if resolved.parameters is None:
-        notes.append("explicit shapes: no model, so no parameters and no FLOPs per token")
+        notes.append("explicit GEMMs: no model, so no parameters and no FLOPs per token")
+    return notes
+
+
+def _notes_of_model(model: ModelSpec | None, sequence: int | None) -> list[str]:
+    if model is None or sequence is None:
+        return []
+    notes = []
+    if model.mtp is not None:
+        notes.append(
+            f"mtp: {model.mtp.modules} for multi-token prediction with {mtp_parameters(model):,} parameters and "
+            f"{mtp_flops_per_token(model, sequence):,} FLOPs a token: in no figure here, and not measured"
+        )
+    published = published_flops_per_token(model, sequence)
+    if published != training_flops_per_token(model, sequence):
+        notes.append(
+            f"NVIDIA's published TFLOP/s count {published:,} FLOPs a token: Megatron-Bridge takes each Mamba-2 mixer "
+            "as twice hiddenSize wide; compare tokens/s"
+        )
     return notes
 
 
 def _uneven(resolved: ResolvedWorkload) -> bool:
     moe = resolved.model.moe if resolved.model else None
     return moe is not None and (resolved.tokens_per_micro_batch or 0) * moe.top_k % moe.num_experts != 0
+
+
+def _counted(counted: Parameters) -> str:
+    text = f"{counted.total:,} total, {counted.active:,} active"
+    if counted.active == counted.total:  # no experts: nobody speaks of active ones
+        return text
+    return f"{text}, {counted.active_without_embedding:,} without the input embedding (as OpenAI and NVIDIA count)"
+
+
+def _shares(shares: Iterable[Mapping[str, Any]]) -> str:
+    first, *others = shares
+    rest = "; ".join(f"{row['name']} {_percent(row)}" for row in others)
+    return f"{_percent(first)} in the GEMMs above; in none of them: {rest}"
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    return f"{row['share']:.2%}" if row["flopsPerToken"] else "(no FLOPs)"
+
+
+def _room_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What does not fit, by product, then the products where everything does."""
+    rows = list(rows)
+    lines = [f"{row['product']}: {row['message']}" for row in rows if not row["fits"]]
+    fits = [row["product"] for row in rows if row["fits"]]
+    return [*lines, f"one layer fits in every recipe on {', '.join(fits)}"] if fits else lines
 
 
 def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> str:
@@ -219,10 +302,12 @@ def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> 
     if resolved.parameters is not None and resolved.formula is not None:
         lines += [
             f"micro batch       {document['microBatchSize']} x {document['sequenceLength']} tokens",
-            f"parameters        {resolved.parameters.total:,} total, {resolved.parameters.active:,} active",
+            f"parameters        {_counted(resolved.parameters)}",
             f"training FLOPs    {resolved.training_flops_per_token:,} a token "
             f"({resolved.formula.name}, version {resolved.formula.version})",
+            f"of these          {_shares(document['flopShares'])}",
         ]
+    lines += [f"room              {line}" for line in _room_lines(document["room"])]
     lines += [f"note              {note}" for note in document["notes"]]
     lines += [f"{row['severity']:<17} {row['recipe']}: {row['message']}" for row in document["recipeProblems"]]
     return "\n".join(lines)

@@ -97,7 +97,7 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
     """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
     profile, spec = asked.profile, asked.profile.spec
     assert facts.gpu is not None
-    recipes, benchmarks = spec.recipes or _able(facts), spec.benchmarks
+    recipes, benchmarks = recipes_of(spec, facts), spec.benchmarks
     return MeasurementRequest(
         namespace=profile.namespace,
         profile=profile.name,
@@ -144,8 +144,13 @@ def _claimable_uuids(facts: NodeFacts) -> tuple[str, ...] | None:
     return (facts.published.uuids or None) if facts.way == "claim" and facts.published is not None else None
 
 
-def _able(facts: NodeFacts) -> tuple[Recipe, ...]:
-    """All recipes where no label tells the compute capability: the agent tries each, and Transformer Engine decides."""
+def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:
+    """The profile's recipes, else all that the node's GPUs can run.
+
+    All there are where no label tells the compute capability: the agent tries each, and Transformer Engine decides.
+    """
+    if spec.recipes:
+        return tuple(spec.recipes)
     if facts.compute is None:
         return RECIPE_NAMES
     return tuple(recipe for recipe, _ in recipes_for(facts.compute))
