@@ -32,7 +32,7 @@ from precision_operator.planner.published import PublishedModel, Step
 from tests.support.published_rows import GOLDEN, MODELS, read
 
 APART = 0.10
-"""Comparisons of which the direction must be told."""
+"""Comparisons whose direction must be decided."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Tried:
 
     @property
     def wrong(self) -> bool:
-        """Whether a direction is told, and the other one is true."""
+        """Whether the predicted direction is the wrong one."""
         return not isinstance(self.predicted, str) and self.predicted.decided * self.step.log_ratio < 0
 
 
@@ -94,7 +94,7 @@ def no_gains(path: Path = GOLDEN) -> Iterator[tuple[Mapping[str, Any], Predicted
 
 
 def main(path: Path) -> int:
-    """Prints the tables; 1 where a direction is told wrong."""
+    """Prints the tables; 1 where a predicted direction is wrong."""
     steps = [*tried(path)]
     law = published_recipes().law
     print(
@@ -116,7 +116,7 @@ def main(path: Path) -> int:
     decided = [s for s in dense if not isinstance(s.predicted, str) and s.predicted.decided]
     wrong = [s for s in steps if s.what == "recipe" and s.wrong]
     print(f"\ndense, recipes at least {APART:.0%} apart: {len(decided)} of {len(dense)} decided")
-    print(f"directions told wrong (all classes): {len(wrong)}")
+    print(f"wrong directions (all classes): {len(wrong)}")
     for each in wrong:
         print(f"  {each.step.models[0]} {each.step.product} {each.step.recipes} {each.ratio:.3f} {each.predicted}")
     called = [row for row, found in no_gains(path) if not isinstance(found, str) and found.decided > 0]

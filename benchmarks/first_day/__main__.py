@@ -56,8 +56,8 @@ def parser() -> argparse.ArgumentParser:
 
 def passed_on(asked: argparse.Namespace) -> list[str]:
     """The options that every step gets."""
-    told = ["--recipe", asked.recipe, "--turns", str(asked.turns), "--first-turn", str(asked.first_turn)]
-    return [*told, *(("--nvidia-script", str(asked.nvidia_script.resolve())) if asked.nvidia_script else ())]
+    options = ["--recipe", asked.recipe, "--turns", str(asked.turns), "--first-turn", str(asked.first_turn)]
+    return [*options, *(("--nvidia-script", str(asked.nvidia_script.resolve())) if asked.nvidia_script else ())]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             log.line(f"== {step.name}: {step.answers} (at most {seconds:.0f} s)")
             return run_process(worker_command(step, seconds, work, passed_on(asked)), seconds, log)
 
-        told = {"steps": asked.step, "budget": asked.budget, "environment": _told_environment()}
-        keeper = Keeper(asked.out, work, machine(), told)
+        command_line = {"steps": asked.step, "budget": asked.budget, "environment": _environment_variables()}
+        keeper = Keeper(asked.out, work, machine(), command_line)
         steps = [BY_NAME[name] for name in dict.fromkeys(asked.step)]
         records = run_steps(steps, asked.budget, start, lambda step: notebook_of(work, step.name), keeper)
         for line in summary(records).splitlines():
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(record.status != "done" for record in records))
 
 
-def _told_environment() -> dict[str, str]:
+def _environment_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(("NVTE_", "CUDA_", "CUBLAS"))}
 
 

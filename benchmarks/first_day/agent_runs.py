@@ -40,7 +40,7 @@ def agent(
     try:
         process.wait(max(LEAST_SECONDS, seconds - GRACE_SECONDS))
     except subprocess.TimeoutExpired:
-        print(f"{seconds:.0f} s are nearly over: the agent is told to end", flush=True)
+        print(f"{seconds:.0f} s are nearly over: the agent gets SIGTERM", flush=True)
         process.terminate()
         try:
             process.wait(GRACE_SECONDS)
@@ -55,8 +55,8 @@ def agent(
 def planned(arguments: Sequence[str]) -> dict[str, float]:
     """Seconds of each phase, as `run --plan` expects them; empty where it tells none."""
     command = [sys.executable, "-m", "precision_agent", "run", "--plan", "-o", "json", *arguments]
-    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    plan = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     try:
-        return {row["phase"]: float(row["seconds"]) for row in json.loads(told.stdout)["phases"]}
+        return {row["phase"]: float(row["seconds"]) for row in json.loads(plan.stdout)["phases"]}
     except (ValueError, KeyError):
         return {}

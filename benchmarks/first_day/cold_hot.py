@@ -107,9 +107,9 @@ def _compare(
     book.check(between(f"{recipe}: GEMMs' share under load", share, wanted - FIT, wanted + FIT, "", why))
     if recipe in REVIEWED:
         low, high = REVIEWED[recipe]
-        told = f"{low:.0%} at a clock ratio of 1.10, {high:.0%} at 1.39; this ratio is {ratio:.3f}"
+        reviewed = f"{low:.0%} at a clock ratio of 1.10, {high:.0%} at 1.39; this ratio is {ratio:.3f}"
         most = high * max(1.0, (ratio - 1) / 0.39) + 0.01
         book.check(
             between(f"{recipe}: a cold share makes the speedup too high by", too_high(cold_share, share), -0.01, most,
-                    "", told)
+                    "", reviewed)
         )  # fmt: skip

@@ -131,12 +131,12 @@ def _spreads(steps: Sequence[Record]) -> list[str]:
         "| method | turns | mean speedup | spread |",
         "|---|---|---|---|",
     ]
-    found = spreads(turns)
+    by_method = spreads(turns)
     for name in METHODS:
-        row = found[name]
+        row = by_method[name]
         mean, spread = row["mean"], row["relative_spread"]
-        told = ("" if mean is None else f"{mean:.4f}", "" if spread is None else f"{spread:.3%}")
-        lines.append(_row((name, str(row["turns"]), *told)))
+        figures = ("" if mean is None else f"{mean:.4f}", "" if spread is None else f"{spread:.3%}")
+        lines.append(_row((name, str(row["turns"]), *figures)))
     return lines
 
 

@@ -32,10 +32,10 @@ class Bench:
         """Kernels of the units after so much load of them, in all and by unit and pass. NoProfile says why not."""
         from precision_agent.backends.te.profiles import profile_of_units
 
-        found = profile_of_units(self.engine, units, lead_seconds, None)
-        if isinstance(found, Failure):
-            raise NoProfile(f"{found.reason}: {found.message}")
-        return found
+        profile = profile_of_units(self.engine, units, lead_seconds, None)
+        if isinstance(profile, Failure):
+            raise NoProfile(f"{profile.reason}: {profile.message}")
+        return profile
 
     def unit(self, m: int, k: int, n: int, recipe: Recipe) -> Any:
         """A layer of the agent's own GEMM tier, checked and captured. RuntimeError where its numbers are wrong."""

@@ -30,10 +30,10 @@ def run(context: Context) -> None:
 
 def outcomes_of(report: Path) -> dict[str, tuple[str, str]]:
     """Outcome and the first words of its failure, by test."""
-    found = {}
+    outcomes = {}
     for case in Xml.parse(report).getroot().iter("testcase"):
         wrong = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
         words = "" if wrong is None else (wrong.get("message") or wrong.text or "").strip()[:600]
         outcome = "passed" if wrong is None else "skipped" if wrong.tag == "skipped" else "failed"
-        found[str(case.get("name"))] = outcome, words
-    return found
+        outcomes[str(case.get("name"))] = outcome, words
+    return outcomes

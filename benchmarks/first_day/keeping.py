@@ -36,8 +36,8 @@ def compressed(folder: Path) -> tuple[Path, ...]:
             with path.open("rb") as plain, gzip.open(whole, "wb", compresslevel=6) as packed:
                 shutil.copyfileobj(plain, packed)
             path.unlink()
-    found = [path for path in folder.glob("*.gz") if path.is_file()]
-    return tuple(sorted(found, key=lambda path: (path.stat().st_size, path.name)))
+    paths = [path for path in folder.glob("*.gz") if path.is_file()]
+    return tuple(sorted(paths, key=lambda path: (path.stat().st_size, path.name)))
 
 
 def pack(files: Sequence[Path], archive: Path, most_bytes: int = MOST_BYTES) -> Packed:
@@ -68,5 +68,5 @@ def pack(files: Sequence[Path], archive: Path, most_bytes: int = MOST_BYTES) -> 
 def too_large(folder: Path) -> list[str]:
     """What of a command's folder breaks its limits; empty: nothing."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    told = [f"{path.name} has {path.stat().st_size} bytes" for path in files if path.stat().st_size > MOST_BYTES]
-    return told + ([f"{len(files)} files"] if len(files) > MOST_FILES else [])
+    problems = [f"{path.name} has {path.stat().st_size} bytes" for path in files if path.stat().st_size > MOST_BYTES]
+    return problems + ([f"{len(files)} files"] if len(files) > MOST_FILES else [])

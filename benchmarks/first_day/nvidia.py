@@ -62,7 +62,7 @@ def _turn(
 ) -> dict[str, Any]:
     """Speedups of one turn by method; None with the reason where one failed, and the others go on."""
     began = time.monotonic()
-    found: dict[str, Any] = {"turn": number, "began": time.time(), "errors": {}}
+    turn: dict[str, Any] = {"turn": number, "began": time.time(), "errors": {}}
     rows: dict[str, nvidia_gemm.Row] = {}
 
     def by_script() -> dict[str, Any]:
@@ -81,13 +81,13 @@ def _turn(
     )  # fmt: skip
     for name, way in ways:
         try:
-            found[name] = way()
+            turn[name] = way()
         except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
-            found[name] = None
-            found["errors"][name] = f"{type(error).__name__}: {error}"[:1000]
-            print(f"turn {number}, {name}: {found['errors'][name]}", flush=True)
-    found["seconds"] = round(time.monotonic() - began, 1)
-    return found
+            turn[name] = None
+            turn["errors"][name] = f"{type(error).__name__}: {error}"[:1000]
+            print(f"turn {number}, {name}: {turn['errors'][name]}", flush=True)
+    turn["seconds"] = round(time.monotonic() - began, 1)
+    return turn
 
 
 def _table(script: Path, shapes: Sequence[Shape], recipe: Recipe, left: float) -> dict[str, nvidia_gemm.Row]:
@@ -117,10 +117,10 @@ def _by_blocks(
         asked.write_text(request_json(request), encoding="utf-8")
         output = context.results / f"nvidia-blocks-{number}.json"
         result = agent(["--request", str(asked), "--backend", "transformer-engine"], output, left)
-    found = nvidia_gemm.ours(result, recipe)
-    if found is None:
+    speedup = nvidia_gemm.ours(result, recipe)
+    if speedup is None:
         raise RuntimeError("our blocks have no sum of all GEMMs: the result says why")
-    return {"speedup": found[0], "half_width": found[1], "forward_speedup": forward_speedup(result, recipe)}
+    return {"speedup": speedup[0], "half_width": speedup[1], "forward_speedup": forward_speedup(result, recipe)}
 
 
 def forward_speedup(result: MeasurementResult, recipe: Recipe) -> float | None:
@@ -136,11 +136,11 @@ def forward_speedup(result: MeasurementResult, recipe: Recipe) -> float | None:
 
 def spreads(turns: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int | None]]:
     """Of each method: how many turns have a speedup, their mean, and standard deviation over mean (from two on)."""
-    found: dict[str, dict[str, float | int | None]] = {}
+    by_method: dict[str, dict[str, float | int | None]] = {}
     for name in METHODS:
         values = [turn[name]["speedup"] for turn in turns if turn.get(name) and turn[name]["speedup"]]
         widths = [turn[name]["half_width"] for turn in turns if turn.get(name) and "half_width" in turn[name]]
-        found[name] = {
+        by_method[name] = {
             "turns": len(values),
             "mean": fmean(values) if values else None,
             "relative_spread": stdev(values) / fmean(values) if len(values) > 1 else None,
@@ -148,13 +148,13 @@ def spreads(turns: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int 
         }
     forward = [turn["blocks"]["forward_speedup"] for turn in turns if turn.get("blocks")]
     known = [value for value in forward if value]
-    found["blocks, forward only"] = {"turns": len(known), "mean": fmean(known) if known else None}
-    return found
+    by_method["blocks, forward only"] = {"turns": len(known), "mean": fmean(known) if known else None}
+    return by_method
 
 
-def checks_of(found: dict[str, dict[str, float | int | None]]) -> tuple[Any, ...]:
+def checks_of(by_method: dict[str, dict[str, float | int | None]]) -> tuple[Any, ...]:
     """Our blocks repeat within their goal, and closer than the script; `--method nvidia` agrees with it."""
-    script, method, blocks = (found[name] for name in METHODS)
+    script, method, blocks = (by_method[name] for name in METHODS)
     theirs, ours = script["relative_spread"], blocks["relative_spread"]
     both = theirs is not None and ours is not None
     means = script["mean"], method["mean"]

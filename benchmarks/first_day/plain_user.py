@@ -47,11 +47,11 @@ def ways() -> tuple[Way, ...]:
     if os.getuid() == USER:
         return (Way("already this user"),)
     unshare = shutil.which("unshare")
-    found = (Way("set by root", user=USER),) if os.getuid() == 0 else ()
+    possible = (Way("set by root", user=USER),) if os.getuid() == 0 else ()
     if unshare:
         mapped = (unshare, "--user", f"--map-user={USER}", f"--map-group={USER}")
-        found = (*found, Way("a user namespace", mapped))
-    return found
+        possible = (*possible, Way("a user namespace", mapped))
+    return possible
 
 
 def bare(environment: Mapping[str, str]) -> dict[str, str]:
@@ -79,9 +79,14 @@ def run(context: Context) -> None:
         rate = training.tokens_per_second.value if training and training.tokens_per_second else None
         why = training.failure.message if training and training.failure else ""
         context.book.check(between(f"{recipe} trains as user {USER}: tokens/s", rate, 1.0, float("inf"), "", why))
-    told = wrong(traces)
+    problems = wrong(traces)
     context.book.check(
-        holds("all recipes run one activation kernel", "Transformer Engine's GELU", not told, "; ".join(told) or "so")
+        holds(
+            "all recipes run one activation kernel",
+            "Transformer Engine's GELU",
+            not problems,
+            "; ".join(problems) or "so",
+        )
     )
     training = trained.get("fp8_current")
     if training and training.speedup:
@@ -89,7 +94,7 @@ def run(context: Context) -> None:
 
 
 def _way(environment: Mapping[str, str]) -> Way:
-    told = []
+    failures = []
     for way in ways():
         others = {} if way.user is None else {"user": way.user, "group": way.user, "extra_groups": []}
         tried = subprocess.run(
@@ -99,5 +104,5 @@ def _way(environment: Mapping[str, str]) -> Way:
         if tried.returncode == 0:
             return way
         last = (tried.stderr.strip().splitlines() or ["it sees no GPU"])[-1]
-        told.append(f"{way.name}: exit code {tried.returncode}: {last}")
-    raise RuntimeError(f"no way to run as user {USER} with a GPU: {'; '.join(told) or 'neither root nor unshare'}")
+        failures.append(f"{way.name}: exit code {tried.returncode}: {last}")
+    raise RuntimeError(f"no way to run as user {USER} with a GPU: {'; '.join(failures) or 'neither root nor unshare'}")

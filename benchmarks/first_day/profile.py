@@ -52,23 +52,23 @@ def _kernels(context: Context, label: str, path: Path) -> None:
     tally = Tally()
     for kernel in kernels_of(str(path), sys.stdin.buffer):
         tally.add(kernel.name, kernel.start, kernel.seconds, kernel.gpu, kernel.stream)
-    found = tally.shares()
-    context.book.fact(f"kernels {label}", told_kernels(found))
-    unknown = sum(row.seconds for row in found.unknown)
-    share = unknown / found.gemm_seconds if found.gemm_seconds else None
+    shares = tally.shares()
+    context.book.fact(f"kernels {label}", kernel_record(shares))
+    unknown = sum(row.seconds for row in shares.unknown)
+    share = unknown / shares.gemm_seconds if shares.gemm_seconds else None
     context.book.check(between(f"{label}: share of GEMM time under names that no rule knows", share, 0.0, 0.0))
 
 
-def told_kernels(found: TraceShares) -> dict[str, object]:
+def kernel_record(shares: TraceShares) -> dict[str, object]:
     """Shares by class, and the GEMMs' names with their class, rule, launches and seconds, the longest first."""
     rows = [
         {
             "name": row.kernel.name, "class": row.kernel.kernel_class, "rule": row.kernel.rule,
             "launches": row.launches, "seconds": row.seconds,
         }
-        for row in found.gemms[:NAMES_KEPT]
+        for row in shares.gemms[:NAMES_KEPT]
     ]  # fmt: skip
-    return {"shares": found.shares, "streams": found.streams, "gemms": rows, "others": found.other_launches}
+    return {"shares": shares.shares, "streams": shares.streams, "gemms": rows, "others": shares.other_launches}
 
 
 def _facts(context: Context, result: MeasurementResult) -> None:
@@ -108,7 +108,7 @@ def _figures(row: RecipeResult) -> dict[str, object]:
 
 def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[Check]:
     """Every expectation that a result can confirm, the plan's first (seconds by phase)."""
-    for phase, seconds in _told_phases(plan).items():
+    for phase, seconds in _phases_in_results(plan).items():
         why = "`precision-agent run --plan`"
         yield between(f"seconds of phase {phase}", result.phase_seconds.get(phase), 0.0, SLACK * seconds, " s", why)
     yield between("seconds of the run", result.duration_seconds, 0.0, SLACK * sum(plan.values()) if plan else inf, " s")
@@ -123,13 +123,13 @@ def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[
         yield from _recipe_checks(row, result.baseline, goal)
 
 
-def _told_phases(plan: Mapping[str, float]) -> dict[str, float]:
+def _phases_in_results(plan: Mapping[str, float]) -> dict[str, float]:
     """The plan's seconds by the phases that a result tells: preflight holds idle and start, nobody times publish."""
-    told: dict[str, float] = {}
+    seconds_by_phase: dict[str, float] = {}
     for phase, seconds in plan.items():
         name = "preflight" if phase in ("idle", "start") else phase
-        told[name] = told.get(name, 0.0) + seconds
-    return {name: seconds for name, seconds in told.items() if name != "publish"}
+        seconds_by_phase[name] = seconds_by_phase.get(name, 0.0) + seconds
+    return {name: seconds for name, seconds in seconds_by_phase.items() if name != "publish"}
 
 
 def _sensor_checks(result: MeasurementResult) -> Iterator[Check]:
@@ -145,9 +145,9 @@ def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Ch
     verdict, words = row.verification.verdict, row.verification.message
     yield holds(f"{row.recipe}: the precision ran", "verified", verdict == "verified", f"{verdict} {words}".strip())
     for one in row.kernel_profiles:
-        told = one.failure.reason if one.failure else f"{one.sm_mhz} MHz, its windows {one.windows_sm_mhz} MHz"
+        clocks = one.failure.reason if one.failure else f"{one.sm_mhz} MHz, its windows {one.windows_sm_mhz} MHz"
         truth = False if one.failure else None if one.sm_mhz is None else True
-        yield holds(f"{row.recipe}: {one.load} profiled at its windows' clock", "within 1 %", truth, told)
+        yield holds(f"{row.recipe}: {one.load} profiled at its windows' clock", "within 1 %", truth, clocks)
     yield between(f"{row.recipe}: kernel time over the timed step", row.kernel_time_share, 0.95, 1.005)
     yield between(f"{row.recipe}: the library's own GEMM call over kernel-only time", own_call(row), *OWN_CALL)
     if row.training and row.availability == "ok":

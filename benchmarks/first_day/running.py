@@ -85,8 +85,10 @@ def run_steps(
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if seconds is None:
             wanted = step.least_seconds + RESERVE_SECONDS + GRACE_SECONDS
-            told = f"{left:.0f} s of the budget were left, and it wants {wanted:.0f} s: run it in a command of its own"
-            records.append(Record(step.name, "no time left", now, 0.0, 0.0, told))
+            message = (
+                f"{left:.0f} s of the budget were left, and it wants {wanted:.0f} s: run it in a command of its own"
+            )
+            records.append(Record(step.name, "no time left", now, 0.0, 0.0, message))
         else:
             records.append(_record(step, now, seconds, start(step, seconds), notebook(step)))
         keep(records)
@@ -188,21 +190,21 @@ def machine() -> dict[str, Any]:
 
 def versions(packages: Sequence[str]) -> dict[str, str | None]:
     """Installed versions; None where a package is not there."""
-    found: dict[str, str | None] = {}
+    installed: dict[str, str | None] = {}
     for name in packages:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            installed[name] = None
+    return installed
 
 
 def _commit() -> str | None:
     try:
-        told = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return told.stdout.strip() or None
+    return git.stdout.strip() or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ class Keeper:
     def __call__(self, records: Sequence[Record]) -> None:
         results = pack(compressed(self.work / "results"), self.out / RESULTS)
         traces = pack(compressed(self.work / "traces"), self.out / TRACES)
-        told = {
+        record = {
             "version": 1,
             "machine": dict(self.machine),
             "asked": dict(self.asked),
@@ -226,7 +228,7 @@ class Keeper:
             "traces": {"kept": traces.kept, "left_out": traces.left_out},
         }
         whole = self.out / f"{RECORD}.part"
-        whole.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        whole.write_text(json.dumps(record, indent=1), encoding="utf-8")
         whole.replace(self.out / RECORD)
 
 
