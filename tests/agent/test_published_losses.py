@@ -1,8 +1,8 @@
 """Where low precision is known not to help, the agent's words and recommendation call no loss a gain.
 
 `low_precision_does_not_help` of tests/golden/multinode_rows.json: rates from publications and issues, with their
-sources. No GEMM figure was published with any of them, so the cause is unknown; whatever GEMM figures are made up here, a
-loss is never explained as what the GEMMs allow.
+sources. No GEMM figure was published with any of them, so the cause is unknown; whatever GEMM figures are made up here,
+a loss is never explained as what the GEMMs allow.
 """
 
 from __future__ import annotations

@@ -107,6 +107,16 @@ def test_the_config_map_example_describes_the_model_that_it_names() -> None:
     assert asked(example("huggingface-configmap"), maps).resolved.model == PRESETS["qwen3-8b"].model
 
 
+def test_the_readme_lists_every_preset_with_its_kind() -> None:
+    rows = [line.split("|")[1:3] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
+    listed = {name: kind.strip() for kind, names in rows for name in re.findall(r"`([^`]+)`", names)}
+    for name, row in PRESETS.items():
+        words = ("Mamba-2", "latent attention", "mixture of experts", "dense")
+        model = row.model
+        kinds = (model.hybrid is not None, model.latent_attention is not None, model.moe is not None, True)
+        assert words[kinds.index(True)] in listed[name], name
+
+
 def test_the_explicit_shapes_are_those_of_the_preset_that_they_are_taken_from() -> None:
     preset = resolve(Workload.model_validate({"preset": "codonfm-5b"}))
     explicit = asked(example("explicit-shapes"), {}).resolved
