@@ -135,12 +135,14 @@ def refusal_of(case: Case, variant: Variant, backend: Backend) -> Failure | None
     return Failure(reason="misaligned", message=f"{case.name} {case.pass_}: {wrong}") if wrong else None
 
 
-ATTENTION = frozenset({"qkv", "attn_out"})
-"""GEMMs of the attention's projections: with scope `mlp` they stay in the baseline's recipe."""
+MIXERS = frozenset(
+    {"qkv", "attn_out", "q_proj", "q_down", "q_up", "kv_down", "kv_up", "mamba_in", "mamba_out"},
+)
+"""GEMMs of the projections of attention and of Mamba-2: with scope `mlp` they stay in the baseline's recipe."""
 
 
 def _case(gemm: Gemm, mode: Mode, request: MeasurementRequest) -> GemmCase:
-    kept = request.recipe_scope == "mlp" and gemm.name in ATTENTION
+    kept = request.recipe_scope == "mlp" and gemm.name in MIXERS
     return GemmCase(
         gemm.name,
         gemm.pass_,

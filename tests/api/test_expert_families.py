@@ -348,6 +348,16 @@ def test_such_a_model_has_no_training_step_and_the_part_is_named(name: str, part
     assert read("Nemotron-H-56B").no_training_step == "hybrid"
 
 
+@pytest.mark.parametrize("name", ["Kimi-K2", "Nemotron-3-Nano-30B-A3B"])
+def test_with_scope_mlp_the_projections_of_attention_and_mamba_stay_in_the_baselines_recipe(name: str) -> None:
+    workload = Workload(name="m", model=read(name), micro_batch_size=1, sequence_length=384)
+    cases = cases_of(request(workload=workload, recipe_scope="mlp"), resolve(workload))
+    kept = {case.name for case in cases.gemms if case.higher}
+    mlps = ("mlp", "experts", "shared", "router", "lm_head")
+    assert kept == {case.name for case in cases.gemms if not case.name.startswith(mlps)}
+    assert kept >= {"attn_out", "kv_down" if name == "Kimi-K2" else "mamba_in"}
+
+
 def test_a_hybrid_has_no_training_case_on_any_backend() -> None:
     workload = Workload(name="h", model=read("Nemotron-H-56B"), micro_batch_size=1, sequence_length=128)
     asked = request(workload=workload)
