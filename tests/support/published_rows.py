@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
-from precision_api.flops import training_flops_per_token
+from precision_api.flops import published_flops_per_token
 from precision_api.presets import PRESETS
 from precision_api.recipes import Recipe
 from precision_api.workload import ModelSpec
@@ -132,7 +132,7 @@ def _flops_per_token(raws: Iterable[Raw]) -> Mapping[tuple[str, int], float]:
         model = _spec(raw["model"])
         if model is not None:
             key = raw["model"], raw["sequence_length"]
-            made[key] = float(training_flops_per_token(model, raw["sequence_length"]))
+            made[key] = float(published_flops_per_token(model, raw["sequence_length"]))
     return made
 
 

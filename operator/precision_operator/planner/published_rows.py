@@ -225,6 +225,6 @@ ROWS: tuple[PublishedRow, ...] = (
     PublishedRow("r424", "llama3-8b", "B200", 8, "mxfp8", 8192, 8, 9969.0, 513.1, "titan-mxfp8, torchtitan", "", False),
     PublishedRow("r425", "llama3-8b", "B200", 8, "mxfp8", 8192, 8, 9642.0, 496.3, "titan-mxfp8, torchtitan", "", False),
     PublishedRow("r426", "llama3-8b", "B200", 8, "fp8_current", 8192, 8, 10417.0, 536.2, "titan-mxfp8, torchtitan", "", False),
-    PublishedRow("r427", "llama4-scout", "GB200", 256, "bf16", 8192, 2560, 6169.0, None, "titan-mxfp8, torchtitan", "", False),
-    PublishedRow("r428", "llama4-scout", "GB200", 256, "mxfp8", 8192, 2560, 7401.0, None, "titan-mxfp8, torchtitan", "", False),
+    PublishedRow("r427", "llama4-scout", "GB200", 256, "bf16", 8192, 2560, 6169.0, 671.9, "titan-mxfp8, torchtitan", "", False),
+    PublishedRow("r428", "llama4-scout", "GB200", 256, "mxfp8", 8192, 2560, 7401.0, 806.0, "titan-mxfp8, torchtitan", "", False),
 )
