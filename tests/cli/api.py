@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from typer.testing import CliRunner, Result
 
@@ -33,6 +33,8 @@ class Api:
         """Paths that may not be listed, with the API server's words."""
         self.lose_place_at: str | None = None
         """The continue token that is too old, once."""
+        self.texts: dict[str, str] = {}
+        """Answers that are no JSON, by path: logs, metrics."""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.port = 0
 
@@ -80,11 +82,13 @@ class Api:
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)
 
-    def answer(self, path: str, query: dict[str, str]) -> tuple[int, Json]:
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, Json | str]:
         """Status and body of a GET."""
         self.asked.append((path, query))
         if path in self.refused:
             return 403, _status(403, "Forbidden", self.refused[path])
+        if unquote(path) in self.texts:
+            return 200, self.texts[unquote(path)]
         if path in self.objects:
             return 200, self.objects[path]
         if path not in self.collections:
@@ -115,7 +119,7 @@ def served(api: Api) -> Iterator[Api]:
         def do_GET(self) -> None:
             found = urlsplit(self.path)
             code, body = api.answer(found.path, {key: value[0] for key, value in parse_qs(found.query).items()})
-            text = json.dumps(body).encode()
+            text = (json.dumps(body) if isinstance(body, dict) else body).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))

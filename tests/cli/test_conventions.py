@@ -25,6 +25,8 @@ OF_THE_AGENT = ("run", "verify-trace")
 """Commands whose options are another program's."""
 CLUSTER_OPTIONS = ("--context", "--kubeconfig", "--request-timeout")
 WITHOUT_CLUSTER = ("shapes", "plan", *OF_THE_AGENT)
+WRITES_A_FILE = ("report", "support-bundle")
+"""Commands whose -o names a file."""
 OURS = [name for name in COMMANDS if name not in OF_THE_AGENT]
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "why": ("good-0",),
@@ -73,9 +75,7 @@ def test_help_is_short_and_long_and_ends_with_the_examples(name: str, flag: str)
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_CLUSTER])
 def test_what_asks_a_cluster_takes_kubectls_options(name: str) -> None:
-    assert options(name) >= {*CLUSTER_OPTIONS, "--namespace", "-n", "--output", "-o"} - (
-        {"--output"} if name == "report" else set()
-    )
+    assert options(name) >= {*CLUSTER_OPTIONS, "--namespace", "-n", "--output", "-o"}
 
 
 def test_the_version_is_the_packages() -> None:
@@ -143,7 +143,7 @@ def test_a_wrong_command_line_is_one_line_that_names_the_help_and_code_2(
     assert re.fullmatch(line, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name in OURS if name != "report"])
+@pytest.mark.parametrize("name", [name for name in OURS if name not in WRITES_A_FILE])
 @pytest.mark.parametrize(
     ("form", "told"),
     [

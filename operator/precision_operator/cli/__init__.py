@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "shapes": "precision_operator.cli.commands.shapes:shapes",
     "plan": "precision_operator.cli.commands.plan:plan_jobs",
     "fleet": "precision_operator.cli.commands.fleet:fleet",
+    "support-bundle": "precision_operator.cli.commands.support_bundle:support_bundle",
     "run": "precision_operator.cli.commands.local:run",
     "verify-trace": "precision_operator.cli.commands.local:verify_trace",
 }

@@ -58,7 +58,7 @@ def answers(typed: Sequence[str], names: Names) -> list[str]:
         return [NO_FILES]
     given = _given(before)
     previous = before[-1] if before else ""
-    if previous in _TAKES_FILES or (command == "report" and previous in ("-o", "--output")):
+    if previous in _TAKES_FILES or (command in ("report", "support-bundle") and previous in ("-o", "--output")):
         return [FILES]
     if previous in ("-o", "--output"):
         found = _starting([*map(str, OutputFormat), TEMPLATE], current)

@@ -50,6 +50,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "kubectl precision plan -f plan.yaml -o json",
     ),
     "fleet": ("kubectl precision fleet -o yaml > fleet.yaml",),
+    "support-bundle": (
+        "kubectl precision support-bundle -n precision-system",
+        "kubectl precision support-bundle -A -o bundle.tar.gz",
+    ),
     "run": (
         "kubectl precision run --local --preset llama3-8b --output result.json",
         "kubectl precision run --local --plan --product GB200 --gpus 4 --preset llama3-8b",

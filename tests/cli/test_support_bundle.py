@@ -1,0 +1,132 @@
+"""`support-bundle`: what is in the archive, what is not, and what it says where it may not look."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_operator.cli.redaction import REMOVED, without_secrets
+from precision_operator.cluster import paths
+from tests.cli.api import Api
+from tests.support.node_objects import node_object
+from tests.support.report_objects import profile_object, report_object
+
+OPERATOR = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
+AGENT = {"app.kubernetes.io/name": "precision-agent"}
+POD = "precision-profiler-operator-7d4b9"
+PLANTED = {
+    "service account token": "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl",
+    "bearer": "Authorization: Bearer abcdef.0123456789-planted",
+    "password": "password=planted-hunter2",
+    "quoted": '"registryPassword": "planted-quoted"',
+    "escaped": r"{\"api_key\": \"planted-escaped\"}",
+    "words": '"password": "planted with planted words"',
+    "flag": "--hub-token planted-flag",
+    "url": "https://user:planted-url@registry.example/v2",
+    "key": "-----BEGIN RSA PRIVATE KEY-----\nplantedMIIE\n-----END RSA PRIVATE KEY-----",
+    "cloud": "AKIAPLANTED012345678",
+    "hub": "hf_plantedPLANTEDplanted",
+}
+NEEDLES = ("planted", "PLANTED", "eyJhbGci")
+
+
+def files_of(path: Path) -> dict[str, str]:
+    """The archive's texts by name, below its one folder."""
+    with tarfile.open(path) as packed:
+        members = [(member.name.partition("/")[2], packed.extractfile(member)) for member in packed.getmembers()]
+        return {name: file.read().decode() for name, file in members if file is not None}
+
+
+def world(api: Api, secret: str) -> None:
+    """Everything that a bundle holds, with `secret` in each place where somebody may have put one."""
+    noted = {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": f"planted {secret}", "note": secret}}
+    api.profiles(profile_object())
+    report = report_object("a")
+    report["status"]["attempt"] = {"run": "r", "number": 1, "outcome": "failed", "finishedAt": "t", "log": [secret]}
+    api.reports(report)
+    api.hold(paths.NODES, node_object(name="a", annotations={"team.example/note": f"planted {secret}"}))
+    env = [{"name": "HUB_TOKEN", "value": "planted"}, {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}}]
+    container = {"name": "operator", "env": env, "args": [secret], "ports": [{"containerPort": 8080}]}
+    for path, labels in ((paths.pods("precision-system"), OPERATOR), (paths.pods("ml"), AGENT)):
+        meta = {"name": POD, "namespace": path.split("/")[4], "labels": labels, **noted}
+        api.hold(path, {"metadata": meta, "spec": {"containers": [container]}})
+    api.hold(paths.jobs("ml"), {"metadata": {"name": "pp-1", "labels": AGENT, **noted}})
+    deployment = {"metadata": {"name": "precision-profiler-operator", "labels": OPERATOR, **noted}}
+    api.hold(paths.collection("apps/v1", "deployments", "precision-system"), deployment)
+    about = {"kind": "PrecisionProfile", "name": "nightly"}
+    other = {"kind": "Pod", "name": "somebody-elses"}
+    events = [
+        {"metadata": {"name": kind["name"]}, "involvedObject": kind, "message": secret} for kind in (about, other)
+    ]
+    api.hold(paths.collection("v1", "events", "ml"), *events)
+    api.hold(paths.collection("precisionprofiler.io/v1alpha1", "capacityplans", "ml"))
+    api.hold(paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions"))
+    api.objects["/version"] = {"gitVersion": "v1.36.3"}
+    pod = paths.item(paths.pods("precision-system"), POD)
+    api.texts[f"{pod}/log"] = f"INFO starting\n{secret}\nINFO ready\n"
+    api.texts[f"{paths.pods('precision-system')}/{POD}:8080/proxy/metrics"] = "precision_up 1\n"
+
+
+@pytest.mark.parametrize("secret", PLANTED.values(), ids=PLANTED)
+def test_no_planted_secret_is_in_the_archive(api: Api, tmp_path: Path, secret: str) -> None:
+    world(api, secret)
+    done = api.run("support-bundle", "-o", str(tmp_path / "b.tar.gz"))
+    assert done.exit_code == 0, done.stderr
+    found = files_of(tmp_path / "b.tar.gz")
+    assert [(name, needle) for name, text in found.items() for needle in NEEDLES if needle in text] == []
+    assert REMOVED in found[f"logs/{POD}-operator.log"]
+    assert {asked for asked, _ in api.asked if "secrets" in asked or "configmaps" in asked} == set()
+
+
+def test_the_archive_holds_what_helps(api: Api, tmp_path: Path) -> None:
+    world(api, "fine")
+    assert api.run("support-bundle", "-o", str(tmp_path / "b.tgz")).exit_code == 0
+    found = files_of(tmp_path / "b.tgz")
+    whole: dict[str, list[Any]] = {name: json.loads(text) for name, text in found.items() if name.endswith(".json")}
+    assert [profile["metadata"]["name"] for profile in whole["profiles.json"]] == ["nightly"]
+    assert [report["spec"]["nodeName"] for report in whole["reports.json"]] == ["a"]
+    assert [event["involvedObject"]["name"] for event in whole["events.json"]] == ["nightly"]
+    assert whole["nodes.json"][0]["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
+    assert found[f"logs/{POD}-operator.log"] == "INFO starting\nfine\nINFO ready\n"
+    assert found[f"metrics/{POD}-operator.txt"] == "precision_up 1\n"
+    env = whole["operator-pods.json"][0]["spec"]["containers"][0]["env"]
+    assert env == [
+        {"name": "HUB_TOKEN", "value": REMOVED},
+        {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}},
+    ]
+    assert found["problems.txt"] == "\n"
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_is_there(api: Api, tmp_path: Path) -> None:
+    world(api, "fine")
+    api.refused[paths.pods()] = "pods is forbidden"
+    done = api.run("support-bundle", "-o", str(tmp_path / "b.tgz"))
+    assert done.exit_code == 0
+    found = files_of(tmp_path / "b.tgz")
+    assert "operator-pods.json is left out" in found["problems.txt"]
+    assert "operator-pods.json is left out" in done.stderr
+    assert json.loads(found["profiles.json"])
+
+
+def test_a_file_that_is_no_archive_is_refused(api: Api) -> None:
+    done = api.run("support-bundle", "-o", "json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "name it for example bundle.tar.gz" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"tokensPerSecond": "150000", "tokensPerJoule": "3.1"',
+        'precision_node_training_tokens_per_second{recipe="nvfp4"} 150000',
+        "automountServiceAccountToken: false",
+        "secretKeyRef name hub; imagePullSecrets regcred",
+        "key precisionprofiler.io/run=r1",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert without_secrets(text) == text
