@@ -2,6 +2,8 @@
 # `make images-check` builds both on a stand-in for their bases (plain Debian) and starts them as the chart does; they
 # were not built on the real bases yet, nor for arm64.
 
+# Bases take digests (python@sha256:...). `make images` builds on the digest that a base's tag has at that moment, and
+# says so in the image's labels.
 # Any image with Python 3.11 or newer.
 ARG PYTHON_IMAGE=python:3.13-slim
 # Any image with Python 3.11 or newer, torch and Transformer Engine 2.8 or newer; this one has CUDA 13.1, Python 3.12.
@@ -29,6 +31,10 @@ RUN pip install --no-cache-dir --no-deps --compile /opt/precision-profiler/wheel
 # The user has no entry in /etc/passwd, and so neither a home nor a name, also where a cluster gives each namespace its
 # own user ID (OpenShift). Nothing of ours asks for a name; the Kubernetes client asks for a home.
 ENV HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ARG PYTHON_IMAGE
+ARG PYTHON_DIGEST=
+LABEL org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
+      org.opencontainers.image.base.digest="${PYTHON_DIGEST}"
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "precision_operator"]
 
@@ -45,6 +51,10 @@ RUN PIP_CONSTRAINT= pip install --no-cache-dir --no-deps --compile \
 ENV HOME=/tmp USER=precision LOGNAME=precision
 ENV PYTHONPATH=/opt/precision-agent PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /tmp
+ARG PYTORCH_IMAGE
+ARG PYTORCH_DIGEST=
+LABEL org.opencontainers.image.base.name="${PYTORCH_IMAGE}" \
+      org.opencontainers.image.base.digest="${PYTORCH_DIGEST}"
 USER 65532:65532
 # By module: pip makes no programs beside those that --target holds already. It replaces the base image's entrypoint,
 # whose banner would stand in the log that carries the result.

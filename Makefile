@@ -13,10 +13,12 @@ FAST := not cluster and not node
 ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 
 REGISTRY ?=
+PYTHON_IMAGE ?=
+PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 
 .PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
-.PHONY: screenshots benchmark images images-check clean
+.PHONY: screenshots benchmark images images-check sbom audit clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -71,6 +73,7 @@ lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt --extra lab --extra report --extra build pyproject.toml -o requirements/demo.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header requirements/tools.in -o requirements/tools.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt requirements/agent.in -o requirements/agent.txt
 
 build-lab: $(STAMP) ## Build (or find) the cluster's binaries from pinned Go modules.
@@ -97,10 +100,21 @@ benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.planner
 
 images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...].
-	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)"
+	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)" \
+	  --python-image "$(PYTHON_IMAGE)" --pytorch-image "$(PYTORCH_IMAGE)"
 
 images-check: $(STAMP) ## Build both images on stand-in bases, start them as the chart does (root, buildah, debootstrap).
 	$(BIN)/python -m precision_lab.release.images check
+
+sbom: .venv/tools/.installed ## List what both images add to their bases (CycloneDX, into sbom/).
+	mkdir -p sbom
+	@for image in operator agent; do \
+	  .venv/tools/bin/cyclonedx-py requirements requirements/$$image.txt --pyproject pyproject.toml --mc-type application \
+	    --output-reproducible --of JSON -o sbom/$$image.cdx.json && echo "sbom/$$image.cdx.json: \
+	    $$(grep -c '"purl"' sbom/$$image.cdx.json) packages" || exit 1; done
+
+audit: $(STAMP) .venv/tools/.installed ## Known vulnerabilities of locked packages and of our Go; 2: a database did not answer.
+	$(BIN)/python -m precision_lab.release.audit .venv/tools/bin
 
 clean: ## Remove the virtual environment and caches of this checkout.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -120,4 +134,10 @@ $(DEMO): requirements/demo.txt pyproject.toml | .venv/bin/uv
 $(STAMP): requirements/dev.txt pyproject.toml | .venv/bin/uv
 	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Tools that look at what is locked, apart from it: their own packages are nobody else's.
+.venv/tools/.installed: requirements/tools.txt | .venv/bin/uv
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/tools
+	$(BIN)/uv pip install -q --python .venv/tools/bin/python --require-hashes -r requirements/tools.txt
 	@touch $@

@@ -39,6 +39,38 @@ def test_other_builders_make_a_manifest_and_push_all_of_it(builder: str) -> None
     assert pushed == [builder, "manifest", "push", "--all", name, f"docker://{name}"]
 
 
+DIGEST = "sha256:" + "ab" * 32
+
+
+def test_bases_are_the_dockerfiles_or_those_that_are_told() -> None:
+    dockerfile = (image_archives.REPOSITORY / "Dockerfile").read_text()
+    told = {"PYTHON": "", "PYTORCH": f"registry.example.com:5000/pytorch@{DIGEST}"}
+    assert images.base_images(told, dockerfile) == {"PYTHON": "python:3.13-slim", "PYTORCH": told["PYTORCH"]}
+
+
+@pytest.mark.parametrize(
+    ("image", "built"),
+    [
+        ("python:3.13-slim", f"python@{DIGEST}"),
+        ("registry.example.com:5000/base/python:3.13", f"registry.example.com:5000/base/python@{DIGEST}"),
+        (f"nvcr.io/nvidia/pytorch@{DIGEST}", f"nvcr.io/nvidia/pytorch@{DIGEST}"),
+    ],
+)
+def test_images_are_built_on_the_digest_and_named_by_it(image: str, built: str) -> None:
+    base = images.Base("PYTHON", image, DIGEST)
+    command = images.push_commands("docker", REGISTRY, images.PLATFORMS, "1.2", [base])[0]
+    assert [word for word in command if word.startswith("--build-arg")] == [
+        f"--build-arg=PYTHON_IMAGE={built}",
+        f"--build-arg=PYTHON_DIGEST={DIGEST}",
+    ]
+
+
+def test_a_base_by_digest_asks_nobody_and_one_without_an_answer_says_what_to_write() -> None:
+    assert images.resolved("docker", "PYTHON", f"python@{DIGEST}").digest == DIGEST
+    with pytest.raises(ImageError, match=r"make images PYTHON_IMAGE=NAME@sha256:"):
+        images.resolved("docker", "PYTHON", "python@sha256:short")
+
+
 def push(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`push` without site packages, since users push without the lab's."""
     command = [sys.executable, "-S", "-m", "precision_lab.release.images", "push", *arguments]

@@ -109,6 +109,9 @@ NODE_MODULES: tuple[Module, ...] = (
 )
 """What real nodes need beside a cluster: built only where somebody asks for real nodes."""
 
+TOOL_MODULES: tuple[Module, ...] = (Module("govulncheck", (("govulncheck", "golang.org/x/vuln/cmd/govulncheck"),), 60),)
+"""What `make audit` needs: built only there."""
+
 CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 """What a cluster with a simulated fleet needs."""
 DEMO = (CLUSTER, ("helm",), ("prometheus",))
@@ -116,12 +119,13 @@ DEMO = (CLUSTER, ("helm",), ("prometheus",))
 ALL = tuple(name for module in MODULES for name in module.program_names)
 NODE = tuple(name for module in NODE_MODULES for name in module.program_names)
 """What real nodes are made of."""
+_EVERY = (*MODULES, *NODE_MODULES, *TOOL_MODULES)
 
 
 def modules_for(names: tuple[str, ...]) -> tuple[Module, ...]:
     """The modules that make these programs, each once, in the table's order. ValueError for an unknown name."""
-    known = (*ALL, *NODE)
+    known = [name for module in _EVERY for name in module.program_names]
     unknown = set(names) - set(known)
     if unknown:
         raise ValueError(f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(known)}.")
-    return tuple(module for module in (*MODULES, *NODE_MODULES) if set(names) & set(module.program_names))
+    return tuple(module for module in _EVERY if set(names) & set(module.program_names))

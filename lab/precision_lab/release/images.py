@@ -10,11 +10,13 @@ Standard library only: `push` works without the lab's packages.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from precision_lab.builds.go_build import say
 from precision_lab.builds.image_archives import (
@@ -31,11 +33,77 @@ PLATFORMS = "linux/amd64,linux/arm64"
 BUILDERS = ("docker", "podman", "buildah")
 
 
-def push_commands(builder: str, registry: str, platforms: str, tag: str) -> list[Command]:
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base image: its build argument (PYTHON or PYTORCH), its name with tag or digest, and the digest it has now."""
+
+    argument: str
+    image: str
+    digest: str
+
+    def build_arguments(self) -> Command:
+        """Of the Dockerfile: the image by its digest, and the digest for the label."""
+        name = self.image.partition("@")[0]
+        head, _, last = name.rpartition("/")
+        bare = f"{head}/{last.partition(':')[0]}" if head else last.partition(":")[0]
+        return [
+            f"--build-arg={self.argument}_IMAGE={bare}@{self.digest}",
+            f"--build-arg={self.argument}_DIGEST={self.digest}",
+        ]
+
+
+def base_images(told: Mapping[str, str], dockerfile: str) -> dict[str, str]:
+    """The base image of each build argument: what the user told, else the Dockerfile's default."""
+    defaults = dict(re.findall(r"^ARG (\w+)_IMAGE=(\S+)$", dockerfile, flags=re.MULTILINE))
+    return defaults | {name: image for name, image in told.items() if image}
+
+
+def inspect_command(builder: str, image: str) -> Command:
+    """What prints the digest that a tag has in its registry, of all platforms together."""
+    if builder == "docker":
+        return ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
+    return ["skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}", f"docker://{image}"]
+
+
+def resolved(builder: str, argument: str, image: str) -> Base:
+    """The base with its digest. Raises ImageError where the registry does not tell it."""
+    digest = image.partition("@")[2]
+    words = f"{digest!r} is none" if digest else ""
+    if not digest:
+        digest, words = _asked(inspect_command(builder, image))
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise ImageError(
+            f"The digest of {image} is not known: {words}. Name the base by its digest: "
+            f"make images {argument}_IMAGE=NAME@sha256:..."
+        )
+    return Base(argument, image, digest)
+
+
+def _asked(command: Command) -> tuple[str, str]:
+    """What a command prints, and what it says on stderr; nothing where it is not installed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "", f"{command[0]} is not installed"
+    return done.stdout.strip(), done.stderr.strip()
+
+
+def push_commands(builder: str, registry: str, platforms: str, tag: str, bases: Sequence[Base] = ()) -> list[Command]:
     """What builds both images for all platforms and pushes them as REGISTRY/operator and REGISTRY/agent."""
+    named = [argument for base in bases for argument in base.build_arguments()]
     if builder == "docker":
         return [
-            ["docker", "buildx", "build", f"--platform={platforms}", f"--target={target}", tagged, "--push", "."]
+            [
+                "docker",
+                "buildx",
+                "build",
+                f"--platform={platforms}",
+                f"--target={target}",
+                tagged,
+                *named,
+                "--push",
+                ".",
+            ]
             for target in TARGETS
             for tagged in [f"--tag={registry}/{target}:{tag}"]
         ]
@@ -44,17 +112,22 @@ def push_commands(builder: str, registry: str, platforms: str, tag: str) -> list
         for target in TARGETS
         for name in [f"{registry}/{target}:{tag}"]
         for command in (
-            [builder, "build", f"--platform={platforms}", f"--target={target}", f"--manifest={name}", "."],
+            [builder, "build", f"--platform={platforms}", f"--target={target}", f"--manifest={name}", *named, "."],
             [builder, "manifest", "push", "--all", name, f"docker://{name}"],
         )
     ]
 
 
-def push(builder: str, registry: str, platforms: str, tag: str, dry_run: bool) -> None:
-    """Builds and pushes both images, or prints the commands. Raises ImageError where a command fails."""
+def push(builder: str, registry: str, platforms: str, tag: str, told: Mapping[str, str], dry_run: bool) -> None:
+    """Builds and pushes both images, or prints the commands. Raises ImageError where a command fails.
+
+    Each base is taken by the digest that its tag has now; a dry run asks no registry, and names none.
+    """
     if not registry:
         raise ImageError("Say where to push: make images REGISTRY=registry.example.com/precision-profiler")
-    for command in push_commands(builder, registry, platforms, tag):
+    named = base_images(told, (REPOSITORY / "Dockerfile").read_text())
+    bases = [] if dry_run else [resolved(builder, argument, image) for argument, image in named.items()]
+    for command in push_commands(builder, registry, platforms, tag, bases):
         print(shlex.join(command), flush=True)
         if not dry_run and subprocess.run(command, cwd=REPOSITORY, check=False).returncode != 0:
             raise ImageError(f"{shlex.join(command[:4])} failed: see above.")
@@ -85,6 +158,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     pushing.add_argument("--registry", default="")
     pushing.add_argument("--platforms", default=PLATFORMS)
     pushing.add_argument("--tag", default=version())
+    pushing.add_argument("--python-image", default="", help="base of the operator; a tag, or a digest")
+    pushing.add_argument("--pytorch-image", default="", help="base of the agent; a tag, or a digest")
     pushing.add_argument("--builder", choices=BUILDERS, help="default: the first of them on PATH")
     pushing.add_argument("--dry-run", action="store_true", help="print the commands only")
     commands.add_parser("check", help="build both on stand-in bases and start them (root, buildah, debootstrap)")
@@ -106,7 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(archives_table())
         else:
             builder = options.builder or any_builder()
-            push(builder, options.registry, options.platforms, options.tag, options.dry_run)
+            told = {"PYTHON": options.python_image, "PYTORCH": options.pytorch_image}
+            push(builder, options.registry, options.platforms, options.tag, told, options.dry_run)
     except ImageError as problem:
         print(f"images: {problem}", file=sys.stderr)
         return 1
