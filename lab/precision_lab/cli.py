@@ -79,8 +79,9 @@ def demo(
     name: Name = DEFAULT_NAME,
     keep: Annotated[bool, typer.Option(help="Leave the cluster running at the end.")] = True,
     dashboards: Annotated[
-        bool, typer.Option("--dashboards", help="Build the page of dashboards where it is missing (npm, a minute).")
-    ] = False,
+        bool | None,
+        typer.Option(help="Build the page of dashboards (npm, a minute, once). Default: where Node.js 20 is there."),
+    ] = None,
 ) -> None:
     """Profiles a simulated fleet of 24 nodes with the operator, and shows the results."""
     from precision_lab.demo.demo import run_demo  # rich is only needed here

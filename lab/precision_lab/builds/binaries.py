@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from precision_lab.builds.go_build import build, folder_of
+from precision_lab.builds.go_build import build, folder_of, say
+from precision_lab.builds.own_programs import announcement, own_programs
 from precision_lab.builds.programs import modules_for
 
 GIVEN_FOLDERS = ("PRECISION_LAB_BIN", "KUBEBUILDER_ASSETS")
@@ -23,9 +24,11 @@ def binaries(names: Sequence[str], environment: Mapping[str, str] = os.environ) 
     found = _given(wanted, environment)
     if found is not None:
         return found
+    own = {name: each.path for name, each in own_programs(wanted, environment).items()}
+    modules = tuple(module for module in modules if not own.keys() & set(module.program_names))
     cache = cache_folder(environment)
     build(modules, cache)
-    return {
+    return own | {
         name: folder_of(module, cache) / name for module in modules for name in wanted if name in module.program_names
     }
 
@@ -33,8 +36,10 @@ def binaries(names: Sequence[str], environment: Mapping[str, str] = os.environ) 
 def make_ready(groups: Sequence[Sequence[str]], environment: Mapping[str, str] = os.environ) -> None:
     """Builds, in one go, what `binaries` would build when it is asked for one group of programs after the other.
 
-    Raises as `binaries` does.
+    Says in one line which programs of the user's spare a build. Raises as `binaries` does.
     """
+    if own := own_programs([name for group in groups for name in group], environment):
+        say(announcement(own))
     binaries([name for group in groups if _given(group, environment) is None for name in group], environment)
 
 

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.panel import Panel
 
 from precision_lab.builds.binaries import cache_folder, make_ready
+from precision_lab.builds.own_programs import USE
 from precision_lab.builds.programs import DEMO
 from precision_lab.demo.ending import (
     Ending,
@@ -26,6 +27,7 @@ from precision_lab.demo.monitoring import start_monitoring
 from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table, slow_nodes
 from precision_lab.fleet.fleet import demo_fleet
 from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.monitoring.perses.build import has_node
 from precision_lab.processes.processes import ProcessError, named
 from precision_lab.release.install import NAMESPACE as SYSTEM
 from precision_lab.release.install import REPOSITORY, Installation, install
@@ -47,10 +49,11 @@ NOTICE = (
 )
 
 
-def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool = False) -> None:
+def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool | None = None) -> None:
     """Brings the lab up, profiles the fleet, prints the results; leaves the cluster running if `keep`.
 
-    With `build_page` the page of dashboards is built where it is missing; else it is only served where it is there.
+    With `build_page` the page of dashboards is built where it is missing; None: where Node.js is there to do it.
+    Programs that the user has already are used instead of built.
 
     Raises ProcessError when a program ends or the profiles do not complete in time; the cluster is then gone. Also when
     another demo of this name is still at work: that one is left alone.
@@ -58,8 +61,10 @@ def run_demo(name: str, agent_seconds: float, keep: bool, build_page: bool = Fal
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
     notice = Panel(NOTICE, title="Precision Profiler demo", border_style="yellow")
     console.print(notice)
+    os.environ.setdefault(USE, "1")
     make_ready(DEMO)
     make_room(console, name)
+    build_page = has_node() if build_page is None else build_page
     try:
         _bring_up_and_show(console, notice, LabSettings(agent_seconds=agent_seconds, name=name), keep, build_page)
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ DASHBOARD = "precision-fleet"
 SINCE = "15m"
 """The span that the dashboard opens with; its own is a week."""
 NOTE = "SIMULATED: no GPU was measured"
-HOW_TO_BUILD = "To have it (Node.js with npm, a minute, once): .venv/bin/precision-lab demo --dashboards"
+HOW_TO_BUILD = "To have it, install Node.js 20 or newer with npm, and run the demo again."
 
 
 def start_monitoring(processes: Processes, installed: Installation, cache: Path, build_page: bool) -> Monitoring:

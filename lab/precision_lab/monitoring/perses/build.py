@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ from precision_lab.builds.go_build import BuildFailed, say
 from precision_lab.processes.locks import locked
 
 SOURCES = ("package.json", "package-lock.json", "vite.config.js", "index.html", "src/main.jsx")
+OLDEST_NODE = 20
 _HERE = Path(__file__).parent
 _NPM_CI = ("npm", "ci", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 _VITE = ("npm", "run", "--silent", "build")
@@ -30,6 +32,16 @@ def page(cache: Path | None = None) -> Path:
         if not target.is_dir():
             _build(target)
     return target
+
+
+def has_node() -> bool:
+    """Whether npm and a Node.js that is new enough are on the PATH."""
+    node = shutil.which("node")
+    if not node or not shutil.which("npm"):
+        return False
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"v(\d+)\.", told)
+    return found is not None and int(found[1]) >= OLDEST_NODE
 
 
 def _key() -> str:

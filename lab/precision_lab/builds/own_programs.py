@@ -1,0 +1,98 @@
+"""Programs that the user has already: of a version that the lab knows to work with, they spare a build."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from precision_lab.builds.programs import modules_for
+
+USE = "PRECISION_LAB_OWN_PROGRAMS"
+"""Environment variable: set to 1, programs of the user's are used. The demo sets it; tests run on pinned versions."""
+ASSETS = "KUBEBUILDER_ASSETS"
+SECONDS = 20.0
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """How a program tells its version, and which ones are used: from `oldest` up to, and without, `end`."""
+
+    arguments: tuple[str, ...]
+    oldest: Version
+    end: Version
+
+
+_KUBERNETES = Supported(("--version",), (1, 32), (1, 37))
+SUPPORTED: Mapping[str, Supported] = {
+    "etcd": Supported(("--version",), (3, 5), (3, 8)),
+    "kube-apiserver": _KUBERNETES,
+    "kube-controller-manager": _KUBERNETES,
+    "kube-scheduler": _KUBERNETES,
+    "kubectl": Supported(("version", "--client"), (1, 32), (1, 37)),
+    "kwok": Supported(("--version",), (0, 8), (1, 0)),
+    "helm": Supported(("version", "--short"), (3, 14), (4, 0)),
+    "prometheus": Supported(("--version",), (2, 42), (4, 0)),
+    "promtool": Supported(("--version",), (2, 42), (4, 0)),
+}
+"""Kubernetes as the chart supports it, with the etcd of these versions; kwok from the pinned version on; Helm 3 and
+Prometheus from the oldest that rules and chart are tried on. Helm 4 has a program name of its own in the lab."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProgram:
+    """One program that lies in a folder of the user's."""
+
+    name: str
+    path: Path
+    version: Version
+
+
+def own_programs(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, OwnProgram]:
+    """Those of `names` that are in KUBEBUILDER_ASSETS or on the PATH, in a version that is supported.
+
+    Programs that are built of one module are taken together or not at all, and Kubernetes' must be of one version:
+    setup-envtest, for example, has no controller-manager.
+    """
+    if environment.get(USE) != "1":
+        return {}
+    folders = ":".join(filter(None, (environment.get(ASSETS, ""), environment.get("PATH", ""))))
+    found: dict[str, OwnProgram] = {}
+    for module in modules_for(tuple(names)):
+        wanted = [name for name in module.program_names if name in names]
+        own = list(_usable(wanted, folders))
+        if len(own) == len(wanted) and len({each.version for each in own}) == 1:
+            found |= {each.name: each for each in own}
+    return found
+
+
+def _usable(names: Sequence[str], folders: str) -> Iterator[OwnProgram]:
+    for name in names:
+        path = shutil.which(name, path=folders)
+        known = SUPPORTED.get(name)
+        version = version_of(Path(path), known) if path and known else None
+        if path and known and version and known.oldest <= version < known.end:
+            yield OwnProgram(name, Path(path), version)
+
+
+def version_of(program: Path, known: Supported) -> Version | None:
+    """(1, 36) from what the program says of itself; None where it says nothing that is a version."""
+    try:
+        done = subprocess.run(
+            [str(program), *known.arguments], capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    told = _VERSION.search(done.stdout + done.stderr) if done.returncode == 0 else None
+    return (int(told[1]), int(told[2])) if told else None
+
+
+def announcement(found: Mapping[str, OwnProgram]) -> str:
+    """`using your helm 3.18 (/usr/local/bin), kwok 0.8 (/usr/local/bin): these are not built`."""
+    each = [f"{own.name} {own.version[0]}.{own.version[1]} ({own.path.parent})" for own in found.values()]
+    return f"using your {', '.join(each)}: not built"
