@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.core.results.intervals import median_spread
+from precision_operator.drawing.svg import Scale, round_step
 from precision_operator.report.facts import node_of_result, pools
 from precision_operator.report.figures.table import table
-from precision_operator.report.svg import Scale, round_step
 from tests.report.sample import fleet, fleet_page, full_result, node_page
 
 values = st.lists(st.floats(1, 1e6), min_size=2, max_size=60)

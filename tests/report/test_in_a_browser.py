@@ -14,7 +14,7 @@ from precision_lab.pictures.screenshots import chromium
 from precision_operator.report.page import page
 from tests.report.sample import fleet_page, node_page
 
-PHONE, DESKTOP = (375, 812), (1280, 900)
+NARROW, PHONE, DESKTOP = (420, 800), (375, 812), (1280, 900)
 LEAST_PIXELS = 9.0
 """Height of the smallest letters on a phone."""
 PAGES = {"node": node_page, "fleet": fleet_page}
@@ -44,10 +44,11 @@ def shown(browser: Browser, folder: Path, text: str, size: tuple[int, int]) -> S
     found.tab.on("pageerror", lambda error: found.errors.append(str(error)))
     found.tab.on("request", lambda request: found.requests.append(request.url))
     found.tab.goto(path.as_uri())
+    found.tab.evaluate("document.querySelectorAll('details.fold').forEach(fold => { fold.open = true })")
     return found
 
 
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("size", [NARROW, PHONE, DESKTOP], ids=["420 px", "phone", "desktop"])
 @pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
 def test_it_opens_without_an_error_or_a_request_and_fits(
     browser: Browser, tmp_path: Path, make: Any, size: tuple[int, int]
@@ -105,9 +106,12 @@ def test_labels_of_a_drawing_do_not_lie_on_each_other(browser: Browser, tmp_path
     assert met == []
 
 
-def test_on_paper_the_tables_are_open_and_the_figures_are_whole(browser: Browser, tmp_path: Path) -> None:
+def test_on_paper_all_that_is_folded_is_open_and_the_figures_are_whole(browser: Browser, tmp_path: Path) -> None:
     found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+    found.tab.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = false })")
+    assert not found.tab.locator("#gemms svg").is_visible()
     found.tab.emulate_media(media="print")
+    assert found.tab.locator("#gemms svg").is_visible()
     assert found.tab.locator("figure details td").first.is_visible()
     assert found.tab.locator("figure").first.evaluate("e => getComputedStyle(e).breakInside") == "avoid"
     assert found.tab.pdf()[:5] == b"%PDF-"
@@ -120,3 +124,20 @@ def test_without_the_hatch_and_the_words_a_failure_would_be_told_by_colour_alone
     hatched = found.tab.locator('#gemms svg rect[fill="url(#failed)"]')
     assert hatched.count() == 3
     assert found.tab.locator("pattern#failed").count() == 1
+
+
+def test_in_the_dark_paper_and_ink_change_places_and_print_stays_light(browser: Browser, tmp_path: Path) -> None:
+    found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+    ink, paper = found.tab.locator("#speedup svg text").first, found.tab.locator("body")
+
+    def colours(**media: Any) -> tuple[str, str]:
+        found.tab.emulate_media(**media)
+        fill: str = ink.evaluate("e => getComputedStyle(e).fill")
+        ground: str = paper.evaluate("e => getComputedStyle(e).backgroundColor")
+        return fill, ground
+
+    light = colours(color_scheme="light", media="screen")
+    dark = colours(color_scheme="dark", media="screen")
+    assert light[1] == "rgb(255, 255, 255)"
+    assert set(light).isdisjoint(dark)
+    assert colours(color_scheme="dark", media="print") == light

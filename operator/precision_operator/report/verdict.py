@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from precision_api.result import LossVerdict
 from precision_operator.core.results.intervals import Spread
+from precision_operator.drawing.document import Said
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 
 NAMES_TOLD = 5
-
-
-@dataclass(frozen=True)
-class Said:
-    """One sentence; `kind` decides the mark before it."""
-
-    kind: Literal["answer", "warning", "note"]
-    text: str
 
 
 _ORIGINS = {
@@ -49,8 +41,7 @@ def _of_pool(pool: PoolFigures) -> Iterator[Said]:
     yield Said("answer", f"{where} {_fastest(pool, best)}{told}")
     for row in pool.rows:
         if row.reason:
-            kind: Literal["note", "warning"] = "note" if "support" in row.reason else "warning"
-            yield Said(kind, f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
+            yield Said("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
             yield Said("note", f"{row.recipe} makes no difference beyond noise on {pool.name}.")
         elif row.verdict == "emulated":
@@ -148,4 +139,4 @@ def _rest(given: Given) -> Iterator[Said]:
 
 def _named(names: tuple[str, ...] | list[str]) -> str:
     more = len(names) - NAMES_TOLD
-    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more nodes" if more > 0 else "")
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")

@@ -39,10 +39,11 @@ from precision_operator.cli.saved import read
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.drawing.raster import NoMatplotlib
 from precision_operator.report.detail import is_result, of_config_map, of_text
 from precision_operator.report.facts import DEFAULT_SLOW_PERCENT, Given, Node, node_of_result, pools
 from precision_operator.report.page import page
-from precision_operator.report.png import NoMatplotlib, png
+from precision_operator.report.png import png
 
 REASONS_TOLD = 6
 PAGES = (".html", ".htm")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from precision_operator.drawing.figure import Figure
 from precision_operator.report.facts import Given, pools
 from precision_operator.report.figures.cost import cost
 from precision_operator.report.figures.efficiency import efficiency
-from precision_operator.report.figures.figure import Figure
 from precision_operator.report.figures.gemms import gemms
 from precision_operator.report.figures.loss import loss
 from precision_operator.report.figures.nodes import distribution
@@ -24,10 +24,9 @@ POOLS_DRAWN = 4
 
 
 def figures(given: Given) -> Iterator[Figure]:
-    """All figures of the page, in its order."""
+    """All figures of the page, in its order: the main one first."""
     drawn = pools(given)[:POOLS_DRAWN]
-    for pool in drawn:
-        yield from speedup(given, pool)
+    yield from speedup(given, drawn)
     yield from gemms(given)
     yield from efficiency(given, drawn)
     for pool in drawn:

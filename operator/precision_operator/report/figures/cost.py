@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.svg import ROW, SMALL, WIDTH, Scale, bottom_axis, box, drawing, whisker, words
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
-from precision_operator.report.figures.figure import Figure, of_nodes
-from precision_operator.report.palette import RECIPE_COLOURS
-from precision_operator.report.svg import ROW, SMALL, WIDTH, Scale, bottom_axis, box, drawing, whisker, words
+from precision_operator.report.figures.figure import of_nodes, pool_head, row_name
 
 LEFT, RIGHT, TOP = 84, 54, 8
 TOKENS = 1_000_000
@@ -52,11 +53,11 @@ def _drawing(
     for (pool, row), (value, lower, upper) in zip(rows, figures, strict=True):
         if len(drawn) > 1 and pool is not before:
             y += 14
-            parts.append(words(2, y, pool.name, size=10))
+            parts.append(pool_head(pool, y))
             y += 4
         before = pool
         parts += [
-            words(LEFT - 6, y + 16, row.recipe, "end"),
+            row_name(row, LEFT - 6, y + 16),
             box(LEFT, y + 4, scale(value) - LEFT, ROW - 8, RECIPE_COLOURS[row.recipe]),
             whisker(scale(lower), scale(upper), y + ROW / 2, stroke="#7a7a7a"),
             words(scale(upper) + 6, y + 16, f"${value:.3g}", size=SMALL),

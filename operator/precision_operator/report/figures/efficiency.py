@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_operator.report.facts import Given, PoolFigures, PoolRow
-from precision_operator.report.figures.figure import Figure, of_nodes, spread_text
-from precision_operator.report.palette import RECIPE_COLOURS
-from precision_operator.report.svg import (
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.svg import (
     FAINT,
     SMALL,
     WIDTH,
@@ -20,6 +19,8 @@ from precision_operator.report.svg import (
     left_axis,
     words,
 )
+from precision_operator.report.facts import Given, PoolFigures, PoolRow
+from precision_operator.report.figures.figure import named, of_nodes, spread_text
 
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 24, 214
 APART = 12
@@ -64,7 +65,7 @@ def _drawing(given: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[P
         _mark(drawn.index(pool), x, y, RECIPE_COLOURS[row.recipe])
         for (pool, row), (x, y) in zip(marks, places, strict=True)
     ]
-    names = _names([row.recipe for _, row in marks], places, must=len(drawn) == 1)
+    names = _names([named(row) for _, row in marks], places, must=len(drawn) == 1)
     legend = _legend(drawn, [row.recipe for _, row in marks]) if len(drawn) > 1 else []
     height = BOTTOM + 34 + (15 * len(legend) + 6 if legend else 0)
     return drawing(
@@ -96,7 +97,7 @@ def _mark(pool: int, x: float, y: float, colour: str) -> str:
     return shapes[pool % len(shapes)]
 
 
-def _names(recipes: Sequence[Recipe], places: Sequence[tuple[float, float]], must: bool) -> list[str]:
+def _names(recipes: Sequence[str], places: Sequence[tuple[float, float]], must: bool) -> list[str]:
     """Each mark's recipe beside it, moved up or down until it lies on no other name and on no mark.
 
     Where it can't, it is left out (the legend has it), or with `must` drawn at its mark.

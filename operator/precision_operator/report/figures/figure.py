@@ -1,29 +1,14 @@
-"""One figure: a drawing with its words, its source and the same figures as a table; and where figures come from."""
+"""What the figures of the report share: figures in words, names of recipes, and where the figures come from."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from precision_api.result import Interval, MeasurementResult
 from precision_operator.core.results.intervals import Spread
-from precision_operator.report.facts import Node
-
-Cell = str | float | None
-
-
-@dataclass(frozen=True)
-class Figure:
-    """`svg` may be empty: then the table alone is shown. `rows` have one cell for each of `head`."""
-
-    key: str
-    title: str
-    svg: str
-    caption: str
-    source: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+from precision_operator.drawing.svg import FAIL, FAINT, SMALL, words
+from precision_operator.report.facts import Node, PoolFigures, PoolRow
 
 
 def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "") -> str:
@@ -36,6 +21,26 @@ def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "
         return told
     bounds = f"[{spread.lower:,.{digits}f}, {spread.upper:,.{digits}f}]"
     return f"{told} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
+
+
+EMULATED = "emulated"
+
+
+def named(row: PoolRow) -> str:
+    """The recipe's name; an emulated one is marked wherever it is drawn."""
+    return f"{row.recipe} ({EMULATED})" if row.verdict == EMULATED else row.recipe
+
+
+def row_name(row: PoolRow, right: float, y: float) -> str:
+    """The recipe beside its bar, `right` being where the name ends and `y` its baseline; marked where emulated."""
+    mark = words(right, y + 11, EMULATED, "end", SMALL, FAIL) if row.verdict == EMULATED else ""
+    return words(right, y - (3 if mark else 0), row.recipe, "end") + mark
+
+
+def pool_head(pool: PoolFigures, y: float) -> str:
+    """The pool's name over its rows, where a drawing has several pools."""
+    nodes = f"{len(pool.nodes)} node{'s' if len(pool.nodes) != 1 else ''}"
+    return words(2, y, f"{pool.name}, {nodes}", size=SMALL, fill=FAINT)
 
 
 def speedup_text(found: Spread | None) -> str:

@@ -13,12 +13,13 @@ from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.result import Failure, GemmResult, Interval, MeasurementResult, RecipeResult
 from precision_api.summary import BY_NATURE, USABLE
-from precision_operator.report.facts import Given
-from precision_operator.report.figures.figure import Figure, of_result, spread_text
-from precision_operator.report.palette import PARTS
-from precision_operator.report.svg import (
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import PARTS
+from precision_operator.drawing.svg import (
     FAIL,
+    FAILED,
     FAINT,
+    PAPER,
     SMALL,
     WIDTH,
     Scale,
@@ -29,6 +30,8 @@ from precision_operator.report.svg import (
     whisker,
     words,
 )
+from precision_operator.report.facts import Given
+from precision_operator.report.figures.figure import of_result, spread_text
 
 LEFT, RIGHT, BAR = 84, 14, 15
 MODES: tuple[tuple[Mode, str], ...] = (("autocast", "autocast"), ("prequantized", "prequantized"))
@@ -140,9 +143,10 @@ def _drawing(given: Given, stacks: Sequence[Stack], names: Sequence[str], unit: 
 def _trouble(given: Given, stacks: Sequence[Stack]) -> dict[Recipe, str]:
     """What is wrong with a recipe's bars, in a few words."""
     assert given.result is not None
-    tried = (recipe for recipe in given.result.recipes if recipe.availability in ("ok", "emulated"))
+    tried = [recipe for recipe in given.result.recipes if recipe.availability in ("ok", "emulated")]
     told = {r.recipe: r.verification.verdict for r in tried if r.verification.verdict not in USABLE}
-    said = {recipe: f"{verdict}: these bars are not {recipe}'s" for recipe, verdict in told.items()}
+    said = {r.recipe: "emulated" for r in tried if r.availability == "emulated"}
+    said |= {recipe: f"{verdict}: these bars are not {recipe}'s" for recipe, verdict in told.items()}
     failed = ((stack.recipe, stack.failure) for stack in stacks if stack.failure)
     return said | {recipe: f"{why.reason}: {why.message}".rstrip(": ") for recipe, why in failed}
 
@@ -173,7 +177,7 @@ def _bar(stack: Stack, y: float, scale: Scale, names: Sequence[str]) -> str:
         width = scale(seconds * 1000) - scale(0)
         title = f"{stack.recipe} {stack.mode}, {name}: {seconds * 1000:.3f} ms"
         parts.append(
-            box(x, y, width, BAR, PARTS[names.index(name) % len(PARTS)], title, stroke="#fff", fill_opacity=pale)
+            box(x, y, width, BAR, PARTS[names.index(name) % len(PARTS)], title, stroke=PAPER, fill_opacity=pale)
         )
         x += width
     if stack.total is None:
@@ -187,7 +191,7 @@ def _bar(stack: Stack, y: float, scale: Scale, names: Sequence[str]) -> str:
 def _failed(stack: Stack, x: float, y: float) -> str:
     """The hatched end of a bar that has no sum."""
     told = "" if stack.failure is None else f"{stack.failure.reason} {stack.failure.message}"
-    return box(x, y, 16, BAR, "url(#failed)", told.strip(), stroke=FAIL) + cross(x + 26, y + BAR / 2)
+    return box(x, y, 16, BAR, FAILED, told.strip(), stroke=FAIL) + cross(x + 26, y + BAR / 2)
 
 
 def _caption(result: MeasurementResult, layers: int | None) -> str:

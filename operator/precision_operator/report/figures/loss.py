@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from precision_api.recipes import Recipe
 from precision_api.result import LossRun, MeasurementResult
-from precision_operator.report.facts import Given
-from precision_operator.report.figures.figure import Figure, of_result
-from precision_operator.report.palette import RECIPE_COLOURS, RECIPE_DASHES
-from precision_operator.report.svg import (
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
+from precision_operator.drawing.svg import (
     FAIL,
     FAINT,
     SMALL,
@@ -25,6 +24,8 @@ from precision_operator.report.svg import (
     polyline,
     words,
 )
+from precision_operator.report.facts import Given
+from precision_operator.report.figures.figure import EMULATED, of_result
 
 LEFT, RIGHT, TOP, TALL, BETWEEN = 44, 12, 24, 120, 62
 Runs = Sequence[tuple[Recipe, LossRun]]
@@ -78,7 +79,7 @@ def _drawing(given: Given, runs: Runs, entropy: float | None) -> str:
     low = TOP + TALL + BETWEEN
     inside = _panel(runs, lambda run: run.loss, TOP, "loss, nats", entropy)
     inside += _panel(runs, lambda run: run.gradient_norm, low, "gradient norm", None)
-    legend, bottom = _legend(recipes, low + TALL + 44)
+    legend, bottom = _legend(recipes, _emulated(given), low + TALL + 44)
     return drawing(bottom, inside + legend, "Loss and gradient norm by step", given.watermark)
 
 
@@ -107,10 +108,16 @@ def _beside(x: float, y: float, told: str) -> str:
     return words(x - 9, y + 4, told, "end", SMALL, FAIL)
 
 
-def _legend(recipes: Sequence[Recipe], top: float) -> tuple[str, float]:
+def _emulated(given: Given) -> frozenset[Recipe]:
+    found = given.result.recipes if given.result else ()
+    return frozenset(recipe.recipe for recipe in found if recipe.availability == EMULATED)
+
+
+def _legend(recipes: Sequence[Recipe], emulated: frozenset[Recipe], top: float) -> tuple[str, float]:
     parts, x, y = [], 2.0, top
     for recipe in recipes:
-        wide = 40 + 6.6 * len(recipe)
+        name = f"{recipe} ({EMULATED})" if recipe in emulated else recipe
+        wide = 40 + 6.6 * len(name)
         if x + wide > WIDTH:
             x, y = 2.0, y + 15
         parts.append(
@@ -124,6 +131,6 @@ def _legend(recipes: Sequence[Recipe], top: float) -> tuple[str, float]:
                 stroke_dasharray=RECIPE_DASHES[recipe] or None,
             )
         )
-        parts.append(words(x + 30, y, recipe, size=SMALL))
+        parts.append(words(x + 30, y, name, size=SMALL))
         x += wide
     return "".join(parts), y + 10

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from precision_api.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
 from precision_operator.core.results.reading import Reading
-from precision_operator.report.facts import Given, PoolFigures
-from precision_operator.report.figures.figure import Figure, of_nodes
-from precision_operator.report.palette import RECIPE_COLOURS
-from precision_operator.report.svg import (
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.svg import (
     FAIL,
+    PAPER,
     SMALL,
     WIDTH,
     Scale,
@@ -26,6 +26,8 @@ from precision_operator.report.svg import (
     round_step,
     words,
 )
+from precision_operator.report.facts import Given, PoolFigures
+from precision_operator.report.figures.figure import named, of_nodes
 
 LEFT, RIGHT, TOP, BOTTOM = 30, 14, 12, 132
 BINS = 40
@@ -48,17 +50,18 @@ def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     recipe = pool.recipe
     if len(places) < LEAST_REFERENCE or recipe is None:
         return
+    name = next((named(row) for row in pool.rows if row.recipe == recipe), recipe)
     apart = [place for place in places if place.apart]
     missing = len(pool.nodes) - len(places)
-    named = f"{len(apart)} stand apart and are named." if apart else "None stands apart."
+    who = f"{len(apart)} stand apart and are named." if apart else "None stands apart."
     without = f" {missing} of {len(pool.nodes)} nodes can't be compared: no such figure, or out of date."
     yield Figure(
         key=f"nodes-{pool.name}",
         title=f"Nodes of {pool.name}",
-        svg=_drawing(given, places, apart, recipe),
-        caption=f"{len(places)} nodes with {recipe} by the rate of a synchronous job (GPUs x slowest GPU), over the "
+        svg=_drawing(given, places, apart, recipe, name),
+        caption=f"{len(places)} nodes with {name} by the rate of a synchronous job (GPUs x slowest GPU), over the "
         "median of their peers: same product, power limit, software, driver and workload; throttled nodes are not in "
-        f"the median. {named}{without if missing else ''}",
+        f"the median. {who}{without if missing else ''}",
         source=of_nodes(pool.nodes),
         head=("node", "of the median", "why it is named"),
         rows=tuple((place.node, f"{place.relative:.1%}", place.apart) for place in apart),
@@ -84,7 +87,9 @@ def _apart(one: Judged, reading: Reading) -> str:
     return "; ".join(filter(None, told))
 
 
-def _drawing(given: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe) -> str:
+def _drawing(
+    given: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe, name: str
+) -> str:
     low, high = min(place.relative for place in places), max(place.relative for place in places)
     step = round_step(max(high - low, 0.01) / BINS)
     first, last = math.floor(low / step), math.floor(high / step) + 1
@@ -100,12 +105,12 @@ def _drawing(given: Given, places: Sequence[RelativeNode], apart: Sequence[Relat
             BOTTOM - height(count),
             RECIPE_COLOURS[recipe],
             f"{count} nodes between {at * step:.1%} and {(at + 1) * step:.1%}",
-            stroke="#fff",
+            stroke=PAPER,
             stroke_width=0.5,
         )
         for at, count in sorted(bins.items())
     )
-    axis = bottom_axis(scale, TOP, BOTTOM, "of the pool's median", " %")
+    axis = bottom_axis(scale, TOP, BOTTOM, f"{name}, of the pool's median", " %")
     axis += words(LEFT - 4, TOP + 8, str(tallest), "end", SMALL) + words(LEFT - 4, BOTTOM, "0", "end", SMALL)
     axis += line(LEFT, BOTTOM, WIDTH - RIGHT, BOTTOM)
     marks = "".join(cross(scale(place.relative * 100), BOTTOM - 4, 3.5) for place in apart)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from precision_api.result import MeasurementResult
-from precision_operator.report.facts import Given
-from precision_operator.report.figures.figure import Figure, of_result
-from precision_operator.report.svg import (
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.svg import (
     FAINT,
+    MISSING,
     SMALL,
     WIDTH,
     Scale,
     bottom_axis,
+    box,
     drawing,
     left_axis,
     line,
     polyline,
     words,
 )
+from precision_operator.report.facts import Given
+from precision_operator.report.figures.figure import of_result
 
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 164
 
@@ -36,7 +40,7 @@ def power(given: Given) -> Iterator[Figure]:
     limit = limit_of(result)
     accuracy = result.sensor.accuracy if result.sensor else "unverified"
     caption = f"A sample every {trace.interval_seconds:g} s from {trace.started_at}; sensor {accuracy}."
-    caption += f" {gaps} samples are missing: the line is broken there." if gaps else ""
+    caption += f" {gaps} samples are missing: the hatched times." if gaps else ""
     yield Figure(
         key="power",
         title=f"Power through the run, node {result.node}",
@@ -70,8 +74,26 @@ def _drawing(given: Given, interval: float, watts: tuple[float | None, ...], lim
     points = [None if value is None else (across(i * interval), upward(value)) for i, value in enumerate(watts)]
     inside = bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
     inside += left_axis(upward, LEFT, WIDTH - RIGHT, "watts of all GPUs")
+    inside += "".join(_missing(across, upward, interval, run) for run in _gaps(watts))
     inside += polyline(points, "#0072B2")
     if limit:
         inside += line(LEFT, upward(limit), WIDTH - RIGHT, upward(limit), FAINT, stroke_dasharray="5 3")
         inside += words(WIDTH - RIGHT, upward(limit) - 3, "limit", "end", SMALL, FAINT)
     return drawing(BOTTOM + 32, inside, "Power through the run", given.watermark)
+
+
+def _gaps(watts: Sequence[float | None]) -> Iterator[tuple[int, int]]:
+    """First and last place of each run of samples that are missing."""
+    for known, run in groupby(enumerate(watts), key=lambda each: each[1] is not None):
+        if not known:
+            places = [place for place, _ in run]
+            yield places[0], places[-1]
+
+
+def _missing(across: Scale, upward: Scale, interval: float, run: tuple[int, int]) -> str:
+    """A hatched field from the last known sample to the next: nothing was read, which is not 0 W."""
+    first, last = across((run[0] - 1) * interval), across((run[1] + 1) * interval)
+    count = run[1] - run[0] + 1
+    field = box(first, TOP, last - first, upward(0) - TOP, MISSING, f"{count} samples missing")
+    room = last - first > 60
+    return field + (words((first + last) / 2, TOP + 14, "no samples", "middle", SMALL, FAINT) if room else "")

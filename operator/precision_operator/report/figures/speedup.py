@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from precision_api.recipes import Recipe
-from precision_operator.report.facts import Given, PoolFigures, PoolRow
-from precision_operator.report.figures.figure import Figure, of_nodes, speedup_text, spread_text
-from precision_operator.report.palette import RECIPE_COLOURS
-from precision_operator.report.svg import (
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.svg import (
     FAIL,
     FAINT,
+    INK,
     ROW,
     SMALL,
     WIDTH,
@@ -23,49 +23,44 @@ from precision_operator.report.svg import (
     whisker,
     words,
 )
+from precision_operator.report.facts import Given, PoolFigures, PoolRow
+from precision_operator.report.figures.figure import of_nodes, pool_head, row_name, speedup_text, spread_text
 
 LEFT, RIGHT = 84, 12
 WORDS_AT = LEFT + 16
-TOP = 8
+TOP, HEAD = 8, 18
 CUT = 40
 """Characters of a reason that fit beside the cross; the table has all."""
+Expected = dict[Recipe, float]
 
 
-def speedup(given: Given, pool: PoolFigures) -> Iterator[Figure]:
-    """One row for each recipe; a recipe without a figure has its reason there."""
-    rows = [row for row in pool.rows if row.recipe != pool.baseline]
-    if not rows:
+def speedup(given: Given, drawn: Sequence[PoolFigures], heading: str = "") -> Iterator[Figure]:
+    """All pools on one axis, so that equal lengths are equal speedups; `heading` is written into the drawing."""
+    shown = [(pool, rows) for pool in drawn if (rows := [row for row in pool.rows if row.recipe != pool.baseline])]
+    if not shown:
         return
-    expected = _expected(given, pool)
-    scale = _scale(rows, expected)
-    bottom = TOP + 2 * ROW * len(rows)
-    inside = bottom_axis(scale, TOP, bottom, f"training tokens/s over {pool.baseline}", "x")
-    inside += line(scale(1.0), TOP, scale(1.0), bottom, FAINT, stroke_dasharray="3 3")
-    inside += "".join(_row(row, TOP + 2 * ROW * at, scale, expected.get(row.recipe)) for at, row in enumerate(rows))
-    caption = f"{_whiskers(pool, rows)} Dashed line: {pool.baseline}. "
-    if expected:
-        caption += "Hollow diamond: what the GEMMs alone would give; the gap is overhead. "
-    if len(pool.nodes) > 1:
-        caption += "Throttled nodes are left out. "
+    expected = {pool.name: _expected(given, pool) for pool, _ in shown}
+    nodes = tuple(node for pool, _ in shown for node in pool.nodes)
     yield Figure(
-        key=f"speedup-{pool.name}",
-        title=f"Training speedup, {pool.name}",
-        svg=drawing(bottom + 32, inside, f"Training speedup by recipe on {pool.name}", given.watermark),
-        caption=caption.strip(),
-        source=of_nodes(pool.nodes),
-        head=("recipe", "speedup", "tokens/s", "nodes", "verdict", "reason"),
-        rows=tuple(
-            (
-                row.recipe,
-                spread_text(row.speedup, 3, "x"),
-                spread_text(row.rate, 0),
-                str(row.nodes),
-                row.verdict,
-                row.reason,
-            )
-            for row in pool.rows
-        ),
+        key="speedup",
+        title="Training speedup over the baseline",
+        svg=_drawing(given, shown, expected, heading),
+        caption=_caption(shown, any(expected.values())),
+        source=of_nodes(nodes),
+        head=("pool", "recipe", "speedup", "tokens/s", "nodes", "verdict", "reason"),
+        rows=tuple(_table_row(pool, row) for pool, _ in shown for row in pool.rows),
     )
+
+
+def _caption(shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: bool) -> str:
+    said = [*dict.fromkeys(_whiskers(pool, rows) for pool, rows in shown), "Dashed line: the baseline, 1x."]
+    if any(row.verdict == "emulated" for _, rows in shown for row in rows):
+        said.append("emulated: the chip has no kernels of this precision, so others ran in its place.")
+    if expected:
+        said.append("Hollow diamond: what the GEMMs alone would give; the gap is overhead.")
+    if any(len(pool.nodes) > 1 for pool, _ in shown):
+        said.append("Throttled nodes are left out.")
+    return " ".join(said)
 
 
 def _whiskers(pool: PoolFigures, rows: list[PoolRow]) -> str:
@@ -73,11 +68,16 @@ def _whiskers(pool: PoolFigures, rows: list[PoolRow]) -> str:
     if len(pool.nodes) == 1:
         return "The node's own figures; whiskers: 95 % interval over palindromes of the run."
     if any(row.speedup and row.speedup.kind == "range" for row in rows):
-        return "Median of the pool's nodes; whiskers: their range, since they are too few for an interval."
+        return f"{pool.name}: median of its nodes; whiskers: their range, since they are too few for an interval."
     return "Median of the pool's nodes; whiskers: 95 % interval over nodes (order statistics)."
 
 
-def _expected(given: Given, pool: PoolFigures) -> dict[Recipe, float]:
+def _table_row(pool: PoolFigures, row: PoolRow) -> tuple[str, ...]:
+    figures = spread_text(row.speedup, 3, "x"), spread_text(row.rate, 0)
+    return (pool.name, row.recipe, *figures, str(row.nodes), row.verdict, row.reason)
+
+
+def _expected(given: Given, pool: PoolFigures) -> Expected:
     """What the GEMMs' speedup leads to expect, where the page is of one node."""
     if given.result is None or [node.name for node in pool.nodes] != [given.result.node]:
         return {}
@@ -85,15 +85,34 @@ def _expected(given: Given, pool: PoolFigures) -> dict[Recipe, float]:
     return {recipe: found.expected_speedup for recipe, found in told.items() if found.expected_speedup is not None}
 
 
-def _scale(rows: list[PoolRow], expected: dict[Recipe, float]) -> Scale:
+def _drawing(
+    given: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: dict[str, Expected], heading: str
+) -> str:
+    marks = [mark for each in expected.values() for mark in each.values()]
+    scale = _scale([row for _, rows in shown for row in rows], marks)
+    parts, y = [words(2, 16, heading)] if heading else [], TOP + (18.0 if heading else 0.0)
+    top = y
+    for pool, rows in shown:
+        parts.append(pool_head(pool, y + 11))
+        y += HEAD
+        parts.append(line(scale(1.0), y - 4, scale(1.0), y + 2 * ROW * len(rows), FAINT, stroke_dasharray="3 3"))
+        for row in rows:
+            parts.append(_row(row, y, scale, expected[pool.name].get(row.recipe)))
+            y += 2 * ROW
+    baselines = sorted({pool.baseline for pool, _ in shown})
+    axis = bottom_axis(scale, top, y, f"training tokens/s over {' or '.join(baselines)}", "x")
+    return drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", given.watermark)
+
+
+def _scale(rows: Sequence[PoolRow], expected: Sequence[float]) -> Scale:
     known = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]
-    low, high = min([0.95, *known, *expected.values()]), max([1.2, *known, *expected.values()])
+    low, high = min([0.95, *known, *expected]), max([1.2, *known, *expected])
     return Scale(low - 0.02, high + 0.05, LEFT, WIDTH - RIGHT)
 
 
 def _row(row: PoolRow, top: float, scale: Scale, expected: float | None) -> str:
     """A name, and above the mark its figure in words; or a cross and the reason."""
-    name = words(LEFT - 6, top + 1.5 * ROW + 2, row.recipe, "end")
+    name = row_name(row, LEFT - 6, top + 1.5 * ROW + 2)
     y = top + 1.5 * ROW - 2
     if row.speedup is None:
         why = row.reason or "no figure"
@@ -102,7 +121,6 @@ def _row(row: PoolRow, top: float, scale: Scale, expected: float | None) -> str:
     colour = RECIPE_COLOURS[row.recipe]
     found = row.speedup
     told = speedup_text(found) + (", no difference" if row.difference == "no_difference" else "")
-    told += " (emulated)" if row.verdict == "emulated" else ""
     at = scale(found.value)
     parts = [
         name,
@@ -113,5 +131,5 @@ def _row(row: PoolRow, top: float, scale: Scale, expected: float | None) -> str:
     ]
     if expected is not None:
         x = scale(expected)
-        parts.append(element("path", d=f"M{x:.2f} {y - 6:.2f}l6 6l-6 6l-6 -6z", fill="none", stroke="#000"))
+        parts.append(element("path", d=f"M{x:.2f} {y - 6:.2f}l6 6l-6 6l-6 -6z", fill="none", stroke=INK))
     return "".join(parts)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from precision_api.result import Interval, MeasurementResult, RecipeResult, Training
 from precision_api.summary import USABLE, first_failure
+from precision_operator.drawing.figure import Figure
 from precision_operator.report.facts import Given
-from precision_operator.report.figures.figure import Figure, of_result, spread_text
+from precision_operator.report.figures.figure import of_result, spread_text
 
 LINES = (
     "verdict",

@@ -15,7 +15,10 @@ ROW = 24
 """Height of one row of a chart."""
 SMALL = 10.5
 NORMAL = 12.0
-INK, FAINT, GRID, FAIL = "#1a1a1a", "#595959", "#d0d0d0", "#b03000"
+LIGHT = {"ink": "#1a1a1a", "faint": "#595959", "grid": "#d0d0d0", "fail": "#b03000", "paper": "#ffffff"}
+DARK = {"ink": "#e6e6e6", "faint": "#a6a6a6", "grid": "#454545", "fail": "#ff8a5c", "paper": "#16181c"}
+"""Colours by role; the page's style sheet gives each role its colour, so one drawing serves light and dark."""
+INK, FAINT, GRID, FAIL, PAPER = (f"var(--{role})" for role in LIGHT)
 
 Number = float | int
 
@@ -144,34 +147,36 @@ def polyline(points: Sequence[tuple[float, float] | None], stroke: str, dash: st
     return element("path", d="".join(d), stroke=stroke, stroke_width=width, fill="none", stroke_dasharray=dash or None)
 
 
-def drawing(height: Number, inside: str, label: str, watermark: str = "") -> str:
+def drawing(height: Number, inside: str, label: str, watermark: str = "", width: Number = WIDTH) -> str:
     """The whole drawing; `label` is what it shows in words, `watermark` is written across it."""
     mark = ""
     if watermark:
         mark = element(
             "text",
             escape(watermark),
-            x=WIDTH / 2,
+            x=width / 2,
             y=height / 2,
             text_anchor="middle",
             font_size=30,
             font_weight=700,
-            fill="#000",
-            fill_opacity=0.11,
-            transform=f"rotate(-18 {WIDTH / 2:.0f} {height / 2:.0f})",
+            fill=INK,
+            fill_opacity=0.13,
+            transform=f"rotate(-18 {width / 2:.0f} {height / 2:.0f})",
         )
     return element(
         "svg",
         inside + mark,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {height:.0f}",
+        class_="broad" if width > WIDTH else None,
+        viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
         aria_label=label,
     )
 
 
-HATCH = (
-    '<pattern id="failed" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect width="6" height="6" fill="#fff"/><rect width="1.5" height="6" fill="#b03000"/></pattern>'
+PATTERNS = "".join(
+    f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    f'<rect width="6" height="6" fill="{PAPER}"/><rect width="1.5" height="6" fill="{ink}"/></pattern>'
+    for name, ink in (("failed", FAIL), ("missing", GRID))
 )
-"""The pattern of what failed, once a page."""
+"""What failed, and where nothing was measured; once a page."""
+FAILED, MISSING = "url(#failed)", "url(#missing)"

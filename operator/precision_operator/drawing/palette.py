@@ -11,16 +11,16 @@ from itertools import cycle
 from precision_api.recipes import RECIPE_NAMES, Recipe
 
 _MARKS: tuple[tuple[str, str], ...] = (
-    ("#000000", ""),
+    ("#767676", ""),
     ("#0072B2", "6 2"),
     ("#56B4E9", "2 2"),
     ("#009E73", "8 2 2 2"),
     ("#E69F00", "4 4"),
     ("#D55E00", "10 3"),
     ("#CC79A7", "1 3"),
-    ("#999999", "12 2 2 2"),
+    ("#8C6BB1", "12 2 2 2"),
 )
-"""Colour and dash of each recipe, in the order of the table of recipes."""
+"""Colour and dash of each recipe, in the order of the table of recipes. BF16 is grey: light and dark show it."""
 RECIPE_COLOURS: Mapping[Recipe, str] = {
     recipe: colour for recipe, (colour, _) in zip(RECIPE_NAMES, cycle(_MARKS), strict=False)
 }
