@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from precision_operator.drawing.palette import RECIPE_COLOURS
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.generate import ROOT
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
@@ -23,14 +24,14 @@ PROCESSES = ("precision_agent_", "precision_operator_", "precision_exporter_")
 FAMILY_UNITS = {family.name: family.unit for family in FAMILIES}
 RECORDED_UNITS = {rule.record: rule.unit for group in GROUPS for rule in group.rules}
 SHOWN_AS = {
-    "tokens/s": {"tokens_per_second"},
+    "tokens/s": {"tokens_per_second", "tokens_per_second_per_gpu"},
     "tokens/J": {"tokens_per_joule"},
     "nodes": {"nodes", "count"},
     "ratio": {"percent", "speedup"},
     "seconds": {"seconds", "long_seconds"},
-    "W": {"watts"},
+    "W": {"kilowatts"},
     "bytes": {"bytes"},
-    "J": {"joules"},
+    "J": {"megawatt_hours"},
 }
 """The panel units in which a series of this unit may be shown."""
 
@@ -86,7 +87,7 @@ def test_a_dashboard_lets_choose_the_data_source_and_the_pool(dashboard: Dashboa
 @pages
 def test_every_panel_says_what_it_shows_in_which_unit_and_what_no_value_means(dashboard: Dashboard) -> None:
     units = {unit.grafana for unit in UNITS.values()}
-    texts = {panel.title: panel.absent for panel in dashboard.panels}
+    texts = {panel.shown_title: panel.absent for panel in dashboard.panels}
     assert all(texts.values())
     for panel in grafana(dashboard)["panels"]:
         if panel["type"] == "row":
@@ -143,7 +144,8 @@ def test_a_value_is_shown_in_the_unit_of_its_series(dashboard: Dashboard, panel:
     for number, query in enumerate(panel.queries, 1):
         column = next((column for column in panel.columns if column.query == number), None)
         shown = (column.unit if column else "") or query.unit or panel.unit
-        found = {unit for s in selectors(chosen(query.expr, dashboard)) if (unit := _unit(s.metric))}
+        value = query.expr.partition(" and on ")[0]  # what follows chooses series
+        found = {unit for s in selectors(chosen(value, dashboard)) if (unit := _unit(s.metric))}
         plain = len(found) == 1 and "/" not in query.expr.replace("$", "") and "count" not in query.expr
         if plain and "timestamp" not in query.expr and (panel.kind != "table" or column):
             assert shown in SHOWN_AS[found.pop()], f"{panel.title}: {query.expr} shown as {shown}"
@@ -204,6 +206,45 @@ def test_a_node_in_a_table_links_to_its_dashboard_with_the_variables_kept(dashbo
                 text = json.dumps(grafana(dashboard), ensure_ascii=False)
                 assert column.link == "precision-node"
                 assert "/d/precision-node?var-node=${__value.raw}&${datasource:queryparam}" in text
+
+
+@panels
+def test_a_line_for_each_recipe_has_the_recipes_colour_of_the_report(dashboard: Dashboard, panel: Panel) -> None:
+    if panel.kind != "timeseries" or not any(query.legend.startswith("{{recipe}}") for query in panel.queries):
+        return
+    found = {line.value: line.colour for line in panel.colours}
+    assert RECIPE_COLOURS.items() <= found.items()
+    (drawn,) = (each for each in grafana(dashboard)["panels"] if each["title"] == panel.shown_title)
+    overrides = {each["matcher"]["options"]: each["properties"] for each in drawn["fieldConfig"]["overrides"]}
+    for recipe, colour in RECIPE_COLOURS.items():
+        (matched,) = (pattern for pattern in overrides if re.match(pattern.strip("/"), f"{recipe} nightly"))
+        assert overrides[matched] == [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
+
+
+@panels
+def test_colours_belong_to_a_label_with_which_every_legend_begins(dashboard: Dashboard, panel: Panel) -> None:
+    for line in panel.colours:
+        assert all(query.legend.startswith(f"{{{{{line.label}}}}}") for query in panel.queries)
+        red = line.colour == "red"
+        assert red == (line.value in ("failed", "fallback", "limit")), "red is for what failed, and for limits"
+
+
+@panels
+def test_no_panel_has_a_line_for_each_recipe_of_each_pool(dashboard: Dashboard, panel: Panel) -> None:
+    both = any("{{recipe}}" in query.legend and "{{pool}}" in query.legend for query in panel.queries)
+    assert panel.kind != "timeseries" or not both
+    if panel.repeat:
+        assert panel.width == 24, "a repeated panel has its line for itself"
+        assert all(f'{panel.repeat}=~"${panel.repeat}"' in query.expr for query in panel.queries)
+
+
+def test_alerts_are_sorted_by_rank_and_not_by_name() -> None:
+    (panel,) = (panel for panel in DASHBOARDS[4].panels if panel.title == "Alerts of precision")
+    (severity,) = (column for column in panel.columns if column.name == "severity")
+    shown = [mark.text for mark in sorted(severity.marks, key=lambda mark: mark.pattern)]
+    assert shown == ["critical", "warning", "info"]
+    assert severity.sort == "asc"
+    assert all(f'"{mark.pattern}"' in panel.queries[0].expr for mark in severity.marks)
 
 
 def _selectors(dashboard: Dashboard, panel: Panel, **choices: str) -> list[Selector]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from precision_operator.monitoring.dashboards import perses
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, Step, TableColumn
+from precision_operator.monitoring.dashboards.panel import (
+    Dashboard,
+    Mark,
+    Panel,
+    PanelRow,
+    Query,
+    SeriesColour,
+    Step,
+    TableColumn,
+)
 from tests.dashboards.promql import chosen, selectors
 
 pages = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda page: page.uid)
@@ -23,7 +34,7 @@ def test_what_perses_cannot_draw_is_named_with_its_reason() -> None:
     missing = {title: why for dashboard in DASHBOARDS for title, why in perses.not_drawn(dashboard).items()}
     assert missing == {
         "Spread of the nodes around their pool's median, over time": "Perses 0.50 has no heatmap",
-        "Tokens per joule against tokens per second and GPU": "the scatter chart of Perses 0.50 knows traces only",
+        "Tokens per joule against tokens per second per GPU": "the scatter chart of Perses 0.50 knows traces only",
     }
 
 
@@ -83,3 +94,53 @@ def test_bars_of_several_queries_become_one_query_so_that_all_share_one_order() 
         "query": 'label_replace(a, "series", "one", "", "") or label_replace(b, "series", "two", "", "")',
         "seriesNameFormat": "{{recipe}} {{series}}",
     }
+
+
+REPEATED = Panel(
+    "timeseries",
+    "Rate",
+    "D.",
+    "speedup",
+    "none",
+    (Query('max by (recipe) (a{pool=~"$pool"})', "{{recipe}}"),),
+    width=24,
+    colours=(SeriesColour("recipe", "bf16", "#767676"), SeriesColour("recipe", "nvfp4", "#D55E00")),
+    repeat="pool",
+)
+
+
+def repeated(**values: list[str]) -> list[dict[str, Any]]:
+    """The specs of the panels that come of REPEATED."""
+    page = Dashboard("uid", "Title", "Words.", (PanelRow("Row", (REPEATED,)),), ())
+    return [panel["spec"] for panel in perses.resource(page, values)["spec"]["panels"].values()]
+
+
+def test_a_repeated_panel_stands_once_for_each_value() -> None:
+    made = repeated(pool=["p1", "p2"])
+    assert [one["display"]["name"] for one in made] == ["Rate: p1 (×)", "Rate: p2 (×)"]
+    for one, pool in zip(made, ("p1", "p2"), strict=True):
+        for query in one["queries"]:
+            assert f'pool=~"{pool}"' in query["spec"]["plugin"]["spec"]["query"]
+
+
+def test_lines_are_asked_for_one_by_one_so_that_each_has_its_colour() -> None:
+    (made,) = repeated(pool=["p1"])
+    expressions = [query["spec"]["plugin"]["spec"]["query"] for query in made["queries"]]
+    assert ['"nvfp4"' in expr for expr in expressions] == [False, True]
+    colours = [(one["queryIndex"], one["colorValue"]) for one in made["plugin"]["spec"]["querySettings"]]
+    assert colours == [(0, "#767676"), (1, "#D55E00")]
+
+
+def test_without_values_one_panel_has_them_all_and_tells_them_apart() -> None:
+    (made,) = repeated()
+    assert made["display"]["name"] == "Rate, by pool (×)"
+    (query,) = made["queries"]
+    assert query["spec"]["plugin"]["spec"]["seriesNameFormat"] == "{{recipe}} {{pool}}"
+    assert "querySettings" not in made["plugin"]["spec"]
+
+
+def test_the_last_panel_of_a_line_takes_the_room_of_one_that_is_not_drawn() -> None:
+    small = Panel("timeseries", "T", "D.", "speedup", "none", (Query("a"),), width=8)
+    row = PanelRow("Row", (small, Panel("heatmap", "H", "D.", "nodes", "none", (Query("b"),), width=16)))
+    (item,) = perses.resource(Dashboard("uid", "Title", "Words.", (row,), ()))["spec"]["layouts"][0]["spec"]["items"]
+    assert item["width"] == 24

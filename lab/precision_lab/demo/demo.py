@@ -26,6 +26,7 @@ from precision_lab.demo.ending import (
 from precision_lab.demo.monitoring import start_monitoring
 from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table, slow_nodes
 from precision_lab.fleet.fleet import demo_fleet
+from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.monitoring.perses.build import has_node
 from precision_lab.processes.processes import ProcessError, named
@@ -95,7 +96,8 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
             f"The chart is applied in {SYSTEM}. Its Deployments have no replicas there: operator and exporter run as "
             "local processes, with their arguments and service accounts."
         )
-        monitoring = start_monitoring(lab.processes, installed, cache_folder(), build_page)
+        pools = sorted({HARDWARE[spec.product].label for spec in demo_fleet()})
+        monitoring = start_monitoring(lab.processes, installed, cache_folder(), build_page, pools)
         if monitoring.prometheus:
             console.print("A Prometheus scrapes them with the chart's rules.")
         _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))

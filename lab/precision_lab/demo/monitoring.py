@@ -28,7 +28,9 @@ NOTE = "SIMULATED: no GPU was measured"
 HOW_TO_BUILD = "To have it, install Node.js 20 or newer with npm, and run the demo again."
 
 
-def start_monitoring(processes: Processes, installed: Installation, cache: Path, build_page: bool) -> Monitoring:
+def start_monitoring(
+    processes: Processes, installed: Installation, cache: Path, build_page: bool, pools: Sequence[str]
+) -> Monitoring:
     """Starts Prometheus on the installed programs, and the page of dashboards where it is built or `build_page`.
 
     The rules are the chart's at the demo's pace. A program that can't be built or does not start is not raised: the
@@ -44,7 +46,7 @@ def start_monitoring(processes: Processes, installed: Installation, cache: Path,
     if not (build_page or is_page_built(cache)):
         return Monitoring(prometheus, missing=f"The page of dashboards is not built yet. {HOW_TO_BUILD}")
     try:
-        return Monitoring(prometheus, dashboards_url(start_site(processes, perses_page(cache), prometheus)))
+        return Monitoring(prometheus, dashboards_url(start_site(processes, perses_page(cache), prometheus, pools)))
     except (BuildFailed, ProcessError) as problem:
         return Monitoring(prometheus, missing=f"The page of dashboards does not run: {problem}")
 

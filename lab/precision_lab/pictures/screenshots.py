@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from precision_lab.builds.go_build import say
+from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.monitoring.backfill import LOOKBACK, Scraped, levels, write_blocks, write_recorded
 from precision_lab.monitoring.perses.build import page as perses_page
 from precision_lab.monitoring.perses.site import start_site
@@ -129,6 +130,11 @@ class Shown:
     sweeps: Sequence[Sweep]
 
 
+def pools_of(sweep: Sweep) -> list[str]:
+    """Names of the fleet's pools, in order."""
+    return sorted({HARDWARE[node.product].label for node in sweep.nodes})
+
+
 @contextmanager
 def shown_fleet(nodes: int, days: float = DAYS) -> Iterator[Shown]:
     """Dashboards over a fleet that has been swept daily, scraped from two exporters, as in a rolling update."""
@@ -142,7 +148,8 @@ def shown_fleet(nodes: int, days: float = DAYS) -> Iterator[Shown]:
                 server.choose(len(told) - 1)
             prometheus = with_history(processes, told, targets, end)
             prometheus.wait_for('ALERTS{alertstate="firing"}', 240)
-            yield Shown(start_site(processes, perses_page(), prometheus.url), prometheus, told)
+            url = start_site(processes, perses_page(), prometheus.url, pools_of(told[-1]))
+            yield Shown(url, prometheus, told)
     finally:
         processes.end()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from aiohttp import ClientSession, web
@@ -19,10 +19,10 @@ _PASSED_ON = ("Content-Type", "Accept")
 _CLIENT = web.AppKey("client", ClientSession)
 
 
-def app(page: Path, prometheus: str) -> web.Application:
+def app(page: Path, prometheus: str, pools: Sequence[str] = ()) -> web.Application:
     """The page at `/`, dashboards at `/dashboards/UID.json`, and Prometheus' API at `/prometheus/api/...`."""
     made = web.Application(client_max_size=1 << 20)
-    texts = {dashboard.uid: json.dumps(perses.resource(dashboard)) for dashboard in DASHBOARDS}
+    texts = {dashboard.uid: json.dumps(perses.resource(dashboard, {"pool": pools})) for dashboard in DASHBOARDS}
 
     async def clients(running: web.Application) -> AsyncIterator[None]:
         async with ClientSession() as client:
@@ -61,8 +61,9 @@ def main() -> None:
     parser.add_argument("--page", type=Path, required=True)
     parser.add_argument("--prometheus", required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--pools", default="", help="Pools that get panels of their own, with commas between.")
     options = parser.parse_args()
-    made = app(options.page, options.prometheus.rstrip("/"))
+    made = app(options.page, options.prometheus.rstrip("/"), [*filter(None, options.pools.split(","))])
     web.run_app(made, host="127.0.0.1", port=options.port, print=None, access_log=None)
 
 

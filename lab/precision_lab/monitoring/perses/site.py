@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from precision_lab.monitoring.prometheus import wait_until_answered
@@ -12,10 +13,13 @@ from precision_lab.processes.processes import Processes
 NAME = "perses"
 
 
-def start_site(processes: Processes, page: Path, prometheus: str) -> str:
-    """The server's URL, when it answers; a dashboard is at `URL/?dashboard=UID`. Raises ProcessError."""
+def start_site(processes: Processes, page: Path, prometheus: str, pools: Sequence[str] = ()) -> str:
+    """The server's URL, when it answers; a dashboard is at `URL/?dashboard=UID`. Raises ProcessError.
+
+    Panels that are repeated by pool are drawn for each of `pools`: Perses 0.50 repeats none by itself.
+    """
     (port,) = free_ports(1)
-    options = {"page": page, "prometheus": prometheus, "port": port}
+    options = {"page": page, "prometheus": prometheus, "port": port, "pools": ",".join(pools)}
     flags = [f"--{name}={value}" for name, value in options.items()]
     processes.start(NAME, [sys.executable, "-m", "precision_lab.monitoring.perses", *flags])
     url = f"http://127.0.0.1:{port}"

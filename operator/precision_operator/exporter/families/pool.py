@@ -355,6 +355,15 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "ratio",
     ),
     Family(
+        "precision_pool_slow_below_ratio",
+        "A node below this share of the median of its kind is judged slow: 1 - thresholds.slowNodePercent / 100 of the "
+        "profile. Where a pool's nodes differ by more than that among themselves, the limit is lower.",
+        POOL_OF,
+        "pool",
+        lambda pool: iter([(pool.labels, 1 - pool.percent / 100)]),
+        "ratio",
+    ),
+    Family(
         "precision_pool_driver_training_tokens_per_joule",
         "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
         (*POOL_RECIPE, "power_scope", "driver", "workload_hash", "scope"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from precision_operator.monitoring.dashboards.panel import Variable
+from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.monitoring.dashboards.panel import SeriesColour, Variable
 
 PROFILE = "cluster, profile_namespace, profile"
 POOL = f"{PROFILE}, pool, workload"
@@ -47,6 +48,8 @@ NODE_CHOICE = Variable(
     multiple=False,
     every=False,
 )
+RECIPE_LINES = tuple(SeriesColour("recipe", recipe, colour) for recipe, colour in RECIPE_COLOURS.items())
+"""Each recipe in the colour that it has in the report, too."""
 COMMON_CHOICES = (CLUSTER_CHOICE, NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
 """Each one offers what the choices before it leave."""
 

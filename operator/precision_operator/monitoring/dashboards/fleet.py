@@ -11,8 +11,10 @@ from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
     COMMON_CHOICES,
     NOT_BASELINE,
+    POOL_CHOICE,
     PROFILE,
     RECIPE_CHOICE,
+    RECIPE_LINES,
     one,
     recorded,
 )
@@ -24,6 +26,7 @@ from precision_operator.monitoring.dashboards.panel import (
     Panel,
     PanelRow,
     Query,
+    SeriesColour,
     Step,
     TableColumn,
 )
@@ -31,15 +34,29 @@ from precision_operator.monitoring.dashboards.panel import (
 NODE_UID = "precision-node"
 MADE_UP_NODES = f"sum by (data) ({recorded('pool_data_nodes', CHOSEN_POOL, MADE_UP)})"
 POOL_LEGEND = "{{pool}} {{profile}} {{cluster}}"
-RECIPE_LEGEND = "{{recipe}} {{pool}} {{profile}} {{cluster}}"
+RECIPE_LEGEND = "{{recipe}} {{profile}} {{cluster}}"
+"""Of a panel that is repeated by pool."""
 
 FAULTS = (
     Mark("slow", "orange", "slow"),
     Mark("fallback", "red", "silent fallback"),
-    Mark("throttled", "orange", "throttled"),
+    Mark("throttled", "purple", "throttled"),
     Mark("power_invalid", "yellow", "power not valid"),
 )
-BELOW_MEDIAN = (Step(None, "red"), Step(0.95, "yellow"), Step(0.98, "green"))
+JUDGED = (Mark("1", "orange", "slow"), Mark("0", "green", "no"))
+FAULT_LINES = tuple(SeriesColour("fault", mark.pattern, mark.colour) for mark in FAULTS)
+PHASE_LINES = tuple(
+    SeriesColour("phase", phase, colour)
+    for phase, colour in {
+        "succeeded": "green",
+        "failed": "red",
+        "running": "blue",
+        "queued": "purple",
+        "waiting": "yellow",
+        "skipped": "grey",
+    }.items()
+)
+"""Red is for what failed, and for nothing else."""
 NO_RESULT = "no result yet"
 SLOW, OTHERS = 'fault="slow"', 'fault!="slow"'
 EXPLAINED = 'fault=~"fallback|throttled"'
@@ -105,7 +122,7 @@ def _counts() -> tuple[Panel, ...]:
             "Throttled nodes",
             "throttled",
             "Nodes that held their clocks down for heat or power while they were measured.",
-            "orange",
+            "purple",
         ),
         _marked(
             "Power not valid",
@@ -116,21 +133,33 @@ def _counts() -> tuple[Panel, ...]:
     )
 
 
+def _of_nodes(expr: str) -> str:
+    return f"max by (cluster, node, pool) ({expr})"
+
+
 def _slowest() -> Panel:
     relative = one("precision_node_relative_performance_ratio")
+    slowest = f"bottomk (20, min by (cluster, node, pool) ({relative}))"
+    limit = f"0 * {relative} + on ({PROFILE}, pool) group_left () {one('precision_pool_slow_below_ratio')}"
     return Panel(
         "table",
         "The 20 slowest nodes of their pools",
-        "What the operator judges by: the node's rate, at its slowest GPU, over the median of its kind, in its "
-        "best recipe. Equal nodes differ by 1 to 2 %.",
+        "The node's rate, at its slowest GPU, over the median of its kind, in its best recipe; the profile's limit "
+        "(thresholds.slowNodePercent); and what the operator judges. Equal nodes differ by 1 to 2 %.",
         "percent",
         NO_RESULT,
-        (Query(f"bottomk (20, min by (cluster, node, pool) ({relative}))", "Of the median"),),
+        (
+            Query(slowest, "Of the median"),
+            Query(f"{_of_nodes(limit)} and on (cluster, node, pool) {slowest}", "Limit"),
+            Query(f"{_of_nodes(one('precision_node_slow'))} and on (cluster, node, pool) {slowest}", "Judged slow"),
+        ),
         width=8,
         height=9,
         columns=(
-            TableColumn("value 1", "Of the median", unit="percent", steps=BELOW_MEDIAN, sort="asc", width=160),
             TableColumn("node", "Node", link=NODE_UID),
+            TableColumn("value 1", "Of the median", unit="percent", sort="asc"),
+            TableColumn("value 2", "Limit", unit="percent"),
+            TableColumn("value 3", "Slow", marks=JUDGED, unit="count"),
             TableColumn("pool", "Pool"),
             TableColumn("cluster", "Cluster"),
         ),
@@ -194,54 +223,54 @@ def _degradation() -> Panel:
         "no pool has been measured for long enough",
         (Query(f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND),),
         width=12,
-        height=9,
+        height=8,
         steps=(Step(None, "green"), Step(0.03, "red")),
         minimum=0,
     )
 
 
+def by_pool(title: str, description: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
+    """One panel for each pool, a line for each recipe in the recipe's colour."""
+    query = Query(f"max by ({PROFILE}, pool, recipe) ({expr})", RECIPE_LEGEND)
+    return Panel(
+        "timeseries", title, description, unit, no_value, (query,), 24, 8, colours=RECIPE_LINES, repeat=POOL_CHOICE.name
+    )
+
+
+def _faults_over_time() -> Panel:
+    return Panel(
+        "timeseries",
+        "Nodes with a fault",
+        "How many nodes have each fault; a slow node that is throttled or falls back counts by its cause. A rack "
+        "that throttles is a step of many nodes at once.",
+        "nodes",
+        "no node has a fault",
+        (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
+        width=12,
+        height=8,
+        minimum=0,
+        empty="no node is slow, throttled, without valid power, or falls back",
+        level="node",
+        colours=FAULT_LINES,
+    )
+
+
 def _pools() -> tuple[Panel, ...]:
-    speedup = recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE)
     return (
         _degradation(),
-        Panel(
-            "timeseries",
-            "Training speedup over the baseline, by pool and recipe",
+        _faults_over_time(),
+        by_pool(
+            "Training speedup over the baseline",
             "Median over the pool's nodes of the speedup, paired within each run. 1.3 is 30 % more tokens per second.",
             "speedup",
-            NO_RESULT,
-            (Query(f"max by ({PROFILE}, pool, recipe) ({speedup})", RECIPE_LEGEND),),
-            width=12,
-            height=9,
+            recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
         ),
-        Panel(
-            "timeseries",
-            "Tokens per joule, by pool and recipe",
+        by_pool(
+            "Tokens per joule",
             "Tokens per second of all nodes with valid power, over their watts. Times 1e6: tokens per second per MW.",
             "tokens_per_joule",
-            "no node of these pools has a valid power reading",
-            (
-                Query(
-                    f"max by ({PROFILE}, pool, recipe) ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})",
-                    RECIPE_LEGEND,
-                ),
-            ),
-            width=12,
-            height=9,
-        ),
-        Panel(
-            "timeseries",
-            "Nodes with a fault",
-            "How many nodes have each fault; a slow node that is throttled or falls back counts by its cause. A rack "
-            "that throttles is a step of many nodes at once.",
-            "nodes",
-            "no node has a fault",
-            (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
-            width=12,
-            height=9,
-            minimum=0,
-            empty="no node is slow, throttled, without valid power, or falls back",
-            level="node",
+            recorded("pool_tokens_per_joule", CHOSEN_RECIPE),
+            "no node of this pool has a valid power reading",
         ),
     )
 
@@ -305,6 +334,7 @@ def _campaigns() -> tuple[Panel, ...]:
             height=8,
             stacked=True,
             minimum=0,
+            colours=PHASE_LINES,
         ),
         Panel(
             "table",

@@ -90,7 +90,7 @@ def _panel(panel: Panel, place: GridPosition, number: int) -> models.Panel:
             target = target.format(prometheus_models.PromQueryFormat.HEATMAP)
         made = made.with_target(target)
     spot = models.GridPos(h=place.height, w=place.width, x=place.x, y=place.y)
-    made = made.id(number).title(panel.title).description(panel.description).datasource(DATASOURCE).grid_pos(spot)
+    made = made.id(number).title(panel.shown_title).description(panel.description).datasource(DATASOURCE).grid_pos(spot)
     built: models.Panel = made.no_value(panel.absent).build()
     return built
 

@@ -12,13 +12,22 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import xychart as xychart_models
 
-from precision_operator.monitoring.dashboards.panel import UNITS, Mark, Panel, Step, TableColumn
+from precision_operator.monitoring.dashboards.panel import REPEATED_ON_A_LINE, UNITS, Mark, Panel, Step, TableColumn
 
 
 def builder(panel: Panel) -> Any:
     """The panel's builder with everything that depends on its kind; title, place and targets are still to come."""
     unit = UNITS[panel.unit]
-    return _KINDS[panel.kind](panel).unit(unit.grafana).decimals(unit.decimals)
+    made = _KINDS[panel.kind](panel).unit(unit.grafana).decimals(unit.decimals)
+    for line in panel.colours:
+        made = made.override_by_regexp(f"/^{line.value}\\b/", _fixed(line.colour))
+    if panel.repeat:
+        made = made.repeat(panel.repeat).repeat_direction("h").max_per_row(REPEATED_ON_A_LINE)
+    return made
+
+
+def _fixed(colour: str) -> list[models.DynamicConfigValue]:
+    return [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})]
 
 
 def _stat(panel: Panel) -> stat.Panel:
@@ -166,6 +175,8 @@ def _node_link(uid: str) -> dict[str, Any]:
 
 def _mapping(mark: Mark) -> dict[str, Any]:
     shown = {"color": mark.colour, "index": 0, **({"text": mark.text} if mark.text else {})}
+    if mark.pattern.isdigit():
+        return {"type": "value", "options": {mark.pattern: shown}}
     return {"type": "regex", "options": {"pattern": f"^{mark.pattern}$", "result": shown}}
 
 

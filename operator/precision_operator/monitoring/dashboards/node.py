@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from precision_operator.monitoring.dashboards.banner import MADE_UP, banner
 from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_POOL,
     COMMON_CHOICES,
     NODE_CHOICE,
     ONE_NODE,
+    RECIPE_LINES,
     one,
     over_pool_median,
     recorded,
 )
-from precision_operator.monitoring.dashboards.fleet import BELOW_MEDIAN, FAULTS
-from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, Step, TableColumn
+from precision_operator.monitoring.dashboards.fleet import FAULTS
+from precision_operator.monitoring.dashboards.panel import (
+    Dashboard,
+    Mark,
+    Panel,
+    PanelRow,
+    Query,
+    SeriesColour,
+    Step,
+    TableColumn,
+)
 
 NO_RESULT = "this node has no result yet"
 VERDICTS = (
@@ -34,10 +45,11 @@ def _now() -> tuple[Panel, ...]:
     return (
         _stat(
             "Worst recipe",
-            "The lowest of the node's rates, of its pool's median. Equal nodes differ by 1 to 2 %.",
+            "The lowest of the node's rates, of its pool's median. Equal nodes differ by 1 to 2 %; beside it stands "
+            "whether the node is slow by the profile's limit.",
             "percent",
             f"min ({over_pool_median(ONE_NODE)})",
-            BELOW_MEDIAN,
+            (Step(None, "blue"),),
         ),
         _stat(
             "Marked slow",
@@ -104,7 +116,7 @@ def _recipe_table() -> Panel:
         columns=(
             TableColumn("recipe", "Recipe", sort="asc"),
             TableColumn("value 1", "Tokens/s", unit="tokens_per_second"),
-            TableColumn("value 2", "Of the pool's median", unit="percent", steps=BELOW_MEDIAN),
+            TableColumn("value 2", "Of the pool's median", unit="percent"),
             TableColumn("value 3", "Speedup", unit="speedup"),
             TableColumn("value 4", "at least", unit="speedup"),
             TableColumn("value 5", "at most", unit="speedup"),
@@ -237,17 +249,23 @@ def _measured_on() -> Panel:
 
 
 def _history() -> tuple[Panel, ...]:
+    limit = one("precision_pool_slow_below_ratio", CHOSEN_POOL)
     return (
         Panel(
             "timeseries",
             "Behind the pool's median: history",
-            "The series of this one node. A step up is the day on which it became slow.",
+            "The series of this one node. A step up is the day on which it became slow; the red line is the profile's "
+            "limit for slow nodes.",
             "percent",
             NO_RESULT,
-            (Query(f"1 - min by (recipe) ({over_pool_median(ONE_NODE)})", "{{recipe}}"),),
+            (
+                Query(f"1 - min by (recipe) ({over_pool_median(ONE_NODE)})", "{{recipe}}"),
+                Query(f'label_replace(1 - max ({limit}), "recipe", "limit", "", "")', "{{recipe}}"),
+            ),
             width=12,
             height=9,
             level="node",
+            colours=(*RECIPE_LINES, SeriesColour("recipe", "limit", "red")),
         ),
         Panel(
             "timeseries",
@@ -263,6 +281,7 @@ def _history() -> tuple[Panel, ...]:
             ),
             width=12,
             height=9,
+            colours=RECIPE_LINES,
             empty="the node's power readings are not valid",
             level="node",
         ),

@@ -12,13 +12,35 @@ from precision_operator.monitoring.dashboards.expressions import (
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES
-from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, Step, TableColumn
+from precision_operator.monitoring.dashboards.panel import (
+    Dashboard,
+    Mark,
+    Panel,
+    PanelRow,
+    Query,
+    SeriesColour,
+    Step,
+    TableColumn,
+)
 
 NO_OPERATOR = "the operator's own metrics are not scraped"
 NO_EXPORTER = "the exporter's own metrics are not scraped"
 NO_RUN = "no run has ended since the operator started"
 NO_CAMPAIGN = "no campaign is running"
-SEVERITIES = (Mark("critical", "red"), Mark("warning", "orange"), Mark("info", "yellow"))
+SEVERITIES = (
+    Mark("1 critical", "red", "critical"),
+    Mark("2 warning", "orange", "warning"),
+    Mark("3 info", "blue", "info"),
+)
+"""The rank comes first: sorted by name, info would come before warning."""
+RUN_LINES = tuple(
+    SeriesColour("result", result, colour)
+    for result, colour in {"succeeded": "green", "failed": "red", "disrupted": "yellow"}.items()
+)
+QUEUE_LINES = tuple(
+    SeriesColour("state", state, colour)
+    for state, colour in {"running": "blue", "queued": "purple", "waiting": "yellow"}.items()
+)
 NOTHING_RAN = "no run ended in this time"
 EACH = "process-wide counters: each replica counts its own work, so replicas are added"
 """Counters of a process are not a projection: the leader's grow, and after a change of leader both count."""
@@ -32,8 +54,29 @@ def _rate(metric: str, by: str, *matchers: str) -> str:
     return f"sum by ({by}) (rate({metric}{{{', '.join(matchers or (CHOSEN_CLUSTER,))}}}[10m]))"
 
 
-def _series(title: str, description: str, unit: str, no_value: str, *queries: Query, empty: str = "") -> Panel:
-    return Panel("timeseries", title, description, unit, no_value, queries, 12, 8, minimum=0, empty=empty)
+def _series(
+    title: str,
+    description: str,
+    unit: str,
+    no_value: str,
+    *queries: Query,
+    empty: str = "",
+    colours: tuple[SeriesColour, ...] = (),
+) -> Panel:
+    return Panel(
+        "timeseries", title, description, unit, no_value, queries, 12, 8, minimum=0, empty=empty, colours=colours
+    )
+
+
+def _ranked(*severities: str) -> str:
+    """All alerts, their severity with its rank before it."""
+    expr = (
+        "max by (cluster, alertname, alertstate, severity, profile, pool, node) "
+        f'(ALERTS{{alertname=~"Precision.+", {CHOSEN_CLUSTER}}})'
+    )
+    for ranked in severities:
+        expr = f'label_replace({expr}, "severity", "{ranked}", "severity", "{ranked.partition(" ")[2]}")'
+    return expr
 
 
 def _campaigns() -> tuple[Panel, ...]:
@@ -73,12 +116,7 @@ def _campaigns() -> tuple[Panel, ...]:
             "What fires or is about to, critical ones first.",
             "count",
             "no alert",
-            (
-                Query(
-                    "max by (cluster, alertname, alertstate, severity, profile, pool, node) "
-                    f'(ALERTS{{alertname=~"Precision.+", {CHOSEN_CLUSTER}}})'
-                ),
-            ),
+            (Query(_ranked("1 critical", "2 warning", "3 info")),),
             width=24,
             height=8,
             columns=(
@@ -105,6 +143,7 @@ def _runs() -> tuple[Panel, ...]:
             NO_RUN,
             Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
             empty=NOTHING_RAN,
+            colours=RUN_LINES,
         ),
         _series(
             "Length of a run",
@@ -126,6 +165,7 @@ def _runs() -> tuple[Panel, ...]:
                 f'(precision_operator_queue_nodes{{{CHOSEN_CLUSTER}, state=~"waiting|queued|running"}}))',
                 "{{state}}",
             ),
+            colours=QUEUE_LINES,
         ),
         _series(
             "Actions",
@@ -181,7 +221,7 @@ def _machinery() -> tuple[Panel, ...]:
             NO_OPERATOR,
             (Query(f"min (sum by (cluster, namespace) (precision_operator_leader{_ALL}))"),),
             width=12,
-            height=8,
+            height=5,
             steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
         ),
     )

@@ -8,9 +8,10 @@ from typing import Literal
 
 GRID_WIDTH = 24
 """Columns of the grid, in Grafana and in Perses."""
+REPEATED_ON_A_LINE = 3
 
 PanelKind = Literal["stat", "timeseries", "table", "bars", "heatmap", "scatter"]
-Colour = Literal["green", "yellow", "orange", "red", "blue"]
+Colour = Literal["green", "yellow", "orange", "red", "blue", "purple", "grey"]
 PersesUnit = Literal["decimal", "percent-decimal", "seconds", "bytes"]
 
 
@@ -37,12 +38,13 @@ UNITS: dict[str, Unit] = {
     "percent": Unit("percentunit", "percent-decimal", 1, scale=100, scale_header="%"),
     "speedup": Unit("suffix:×", "decimal", 2, "×"),
     "tokens_per_second": Unit("si: tok/s", "decimal", 0, "tokens/s"),
+    "tokens_per_second_per_gpu": Unit("si: tok/s/GPU", "decimal", 0, "tokens/s per GPU"),
     "tokens_per_second_per_mw": Unit("si: tok/s/MW", "decimal", 1, "tokens/s per MW", 1e-6, "million"),
     "tokens_per_joule": Unit("suffix: tok/J", "decimal", 2, "tokens/J"),
     "dollars_per_million_tokens": Unit("currencyUSD", "decimal", 3, "$ per million tokens"),
     "dollars": Unit("currencyUSD", "decimal", 0, "$"),
-    "joules": Unit("joule", "decimal", 0, "J"),
-    "watts": Unit("watt", "decimal", 0, "W", scale_header="W"),
+    "megawatt_hours": Unit("suffix: MWh", "decimal", 1, "MWh", scale_header="MWh"),
+    "kilowatts": Unit("suffix: kW", "decimal", 0, "kW", scale_header="kW"),
     "celsius": Unit("celsius", "decimal", 0, "°C"),
     "bytes": Unit("bytes", "bytes", 1),
     "seconds": Unit("s", "seconds", 1, scale_header="s"),
@@ -60,6 +62,18 @@ class Query:
     legend: str = ""
     unit: str = ""
     """Where it differs from the panel's: an axis of a scatter plot."""
+
+
+@dataclass(frozen=True)
+class SeriesColour:
+    """The lines whose `label` is `value` have this colour (a name, or `#rrggbb`), on every dashboard.
+
+    The panel's legends begin with the label: Grafana colours by name.
+    """
+
+    label: str
+    value: str
+    colour: str
 
 
 @dataclass(frozen=True)
@@ -120,8 +134,16 @@ class Panel:
     empty: str = ""
     level: Literal["pool", "node", "detail"] = "pool"
     """The metricsLevel from which on it has data."""
+    colours: tuple[SeriesColour, ...] = ()
+    repeat: str = ""
+    """The variable of which each chosen value gets a panel of its own: few lines in each, and no name to read twice."""
     named: bool = False
     """Whether a stat shows the legend beside each value."""
+
+    @property
+    def shown_title(self) -> str:
+        """The title; of a repeated panel with the value that it is about."""
+        return f"{self.title}: ${self.repeat}" if self.repeat else self.title
 
     @property
     def absent(self) -> str:

@@ -8,14 +8,20 @@ whichever column it stands in.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from precision_operator.monitoring.dashboards.panel import (
+    GRID_WIDTH,
+    REPEATED_ON_A_LINE,
     UNITS,
     Colour,
     Dashboard,
     GridPosition,
     Panel,
+    SeriesColour,
     Step,
     TableColumn,
     Variable,
@@ -34,10 +40,19 @@ COLOURS: dict[Colour, str] = {
     "orange": "#FF9830",
     "red": "#F2495C",
     "blue": "#8AB8FF",
+    "purple": "#CA95E5",
+    "grey": "#B7B7B7",
 }
 """Light enough for black text."""
 
+LINES = {"green": "#37872D", "yellow": "#E0B400", "orange": "#FA6400", "red": "#C4162A", "blue": "#1F60C4"} | {
+    "purple": "#8F3BB8",
+    "grey": "#8E8E8E",
+}
+"""Dark enough for a line on white paper."""
+
 PROJECT = "precision-profiler"
+NARROW = 8
 _MANY = 1e300
 
 
@@ -51,13 +66,17 @@ def not_drawn(dashboard: Dashboard) -> dict[str, str]:
     return {panel.title: NOT_DRAWN[panel.kind] for panel in dashboard.panels if panel.kind in NOT_DRAWN}
 
 
-def resource(dashboard: Dashboard) -> dict[str, Any]:
-    """The Dashboard resource. The data source is the server's default."""
+def resource(dashboard: Dashboard, values: Mapping[str, Sequence[str]] = MappingProxyType({})) -> dict[str, Any]:
+    """The Dashboard resource. The data source is the server's default.
+
+    Perses repeats no panel before 0.52: of a repeated one there is one for all values, or one for each of the
+    variable's `values` where they are given.
+    """
     panels: dict[str, Any] = {}
     layouts = []
     for row in dashboard.rows:
         items = []
-        drawn = tuple(panel for panel in row.panels if panel.kind not in NOT_DRAWN)
+        drawn = _stretched(_each(panel, values) for panel in row.panels if panel.kind not in NOT_DRAWN)
         for panel, place in flow(drawn, 0):
             name = f"panel-{len(panels) + 1}"
             panels[name] = _panel(panel)
@@ -77,6 +96,37 @@ def resource(dashboard: Dashboard) -> dict[str, Any]:
     }
 
 
+def _each(panel: Panel, values: Mapping[str, Sequence[str]]) -> tuple[Panel, ...]:
+    """The panel for each value; one for all of them, with the value in the legend, where none is given."""
+    if not panel.repeat:
+        return (panel,)
+    chosen = values.get(panel.repeat, ())
+    if not chosen:
+        legends = tuple(replace(query, legend=f"{query.legend} {{{{{panel.repeat}}}}}") for query in panel.queries)
+        return (replace(panel, title=f"{panel.title}, by {panel.repeat}", queries=legends, colours=(), repeat=""),)
+    return tuple(
+        replace(
+            panel,
+            title=f"{panel.title}: {value}",
+            queries=tuple(replace(q, expr=q.expr.replace(f"${panel.repeat}", value)) for q in panel.queries),
+            width=GRID_WIDTH // min(len(chosen), REPEATED_ON_A_LINE),
+            repeat="",
+        )
+        for value in chosen
+    )
+
+
+def _stretched(groups: Iterable[tuple[Panel, ...]]) -> tuple[Panel, ...]:
+    """The panels, the last of each line as wide as the line has room: no hole where one is not drawn."""
+    made = [panel for group in groups for panel in group]
+    places = [place for _, place in flow(tuple(made), 0)]
+    for at, place in enumerate(places):
+        last = at + 1 == len(places) or places[at + 1].y != place.y
+        if last and made[at].kind != "stat":
+            made[at] = replace(made[at], width=GRID_WIDTH - place.x)
+    return tuple(made)
+
+
 def _item(place: GridPosition, name: str) -> dict[str, Any]:
     return {
         "x": place.x,
@@ -88,7 +138,6 @@ def _item(place: GridPosition, name: str) -> dict[str, Any]:
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
-    many = len(panel.queries)
     suffix = UNITS[panel.unit].suffix if panel.kind != "table" else ""
     name = f"{panel.title} ({suffix})" if suffix else panel.title
     return {
@@ -96,12 +145,25 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "spec": {
             "display": {"name": name, "description": panel.description},
             "plugin": {"kind": _PLUGINS[panel.kind], "spec": _options(panel)},
-            "queries": [_bars(panel)] if panel.kind == "bars" else [_query(panel, place) for place in range(many)],
+            "queries": _queries(panel),
         },
     }
 
 
 _PLUGINS = {"stat": "StatChart", "timeseries": "TimeSeriesChart", "table": "Table", "bars": "BarChart"}
+
+
+def _queries(panel: Panel) -> list[dict[str, Any]]:
+    if panel.kind == "bars":
+        return [_bars(panel)]
+    if panel.colours:
+        return [_asked(_only(query.expr, line), query.legend) for query in panel.queries for line in panel.colours]
+    return [_query(panel, place) for place in range(len(panel.queries))]
+
+
+def _only(expr: str, line: SeriesColour) -> str:
+    """The series of one label's value: Perses colours by query."""
+    return f'({expr}) and on ({line.label}) label_replace(vector(1), "{line.label}", "{line.value}", "", "")'
 
 
 def _query(panel: Panel, number: int) -> dict[str, Any]:
@@ -149,8 +211,17 @@ def _options(panel: Panel) -> dict[str, Any]:
         "stack": "all" if panel.stacked else "none",
         "palette": {"mode": "categorical"},
     }
-    legend = {"position": "right", "mode": "list", "size": "medium"}
-    return {"legend": legend, "yAxis": axis, "visual": {**visual, "connectNulls": False}, **limits}
+    legend = {"position": "bottom" if panel.width <= NARROW else "right", "mode": "list", "size": "medium"}
+    own = {"querySettings": _query_colours(panel)} if panel.colours else {}
+    return {"legend": legend, "yAxis": axis, "visual": {**visual, "connectNulls": False}, **limits, **own}
+
+
+def _query_colours(panel: Panel) -> list[dict[str, Any]]:
+    lines = [line for _ in panel.queries for line in panel.colours]
+    return [
+        {"queryIndex": at, "colorMode": "fixed", "colorValue": LINES.get(line.colour, line.colour)}
+        for at, line in enumerate(lines)
+    ]
 
 
 def _table(panel: Panel) -> dict[str, Any]:

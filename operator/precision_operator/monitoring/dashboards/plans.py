@@ -9,6 +9,8 @@ from __future__ import annotations
 from precision_operator.monitoring.dashboards.expressions import one
 from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query, TableColumn
 
+FEW_ROWS = 5
+"""Plans are few: a table as high as its rows, and it scrolls where there are more."""
 NO_PLAN = "no CapacityPlan has an answer yet"
 NONE_HERE = "a fleet without a CapacityPlan has none"
 ANY = 'cluster=~"$cluster", plan=~".+"'
@@ -46,6 +48,7 @@ def _answers() -> tuple[Panel, ...]:
                 ),
             ),
             width=12,
+            height=FEW_ROWS,
             columns=(
                 TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace", sort="asc"),
@@ -59,22 +62,26 @@ def _answers() -> tuple[Panel, ...]:
             "table",
             "What the plans come to",
             "From the start to the end of the last job, the most power of the site at one time by enforced limits, and "
-            "how far the answer may be from the optimum. Days, money and energy of each job are in the plan's status.",
+            "how far the answer may be from the optimum, and how old the answer is. It is solved again when its inputs "
+            "move, so an old answer is one of a quiet fleet, or of an operator that is not running.",
             "seconds",
             NO_PLAN,
             (
                 Query(_of_plan("duration_seconds"), "Duration"),
-                Query(_of_plan("peak_power_watts"), "Peak power"),
+                Query(f"{_of_plan('peak_power_watts')} / 1e3", "Peak power"),
                 Query(_of_plan("gap_ratio"), "Gap"),
+                Query(f"time () - {_of_plan('solved_timestamp_seconds')}", "Age"),
             ),
             width=12,
+            height=FEW_ROWS,
             columns=(
                 TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace", sort="asc"),
                 TableColumn("plan", "Plan"),
                 TableColumn("value 1", "Duration", unit="long_seconds"),
-                TableColumn("value 2", "Peak power", unit="watts"),
+                TableColumn("value 2", "Peak power", unit="kilowatts"),
                 TableColumn("value 3", "Gap", unit="percent"),
+                TableColumn("value 4", "Age", unit="long_seconds"),
             ),
             empty=NONE_HERE,
         ),
@@ -91,6 +98,8 @@ def _money_and_energy() -> tuple[Panel, ...]:
             "dollars",
             "no plan has prices",
             (Query(_of_plan("cost_dollars"), PLAN),),
+            width=12,
+            height=6,
             empty=NONE_HERE,
         ),
         Panel(
@@ -98,20 +107,11 @@ def _money_and_energy() -> tuple[Panel, ...]:
             "Energy of the plans",
             "Energy of the site for all jobs of a plan, by measured draw; absent where the power of one job is not "
             "known.",
-            "joules",
+            "megawatt_hours",
             "no plan knows the power of all its jobs",
-            (Query(_of_plan("energy_joules"), PLAN),),
-            empty=NONE_HERE,
-        ),
-        Panel(
-            "bars",
-            "Age of the answers",
-            "Time since a plan was solved. It is solved again when its inputs move, so an old answer is one of a quiet "
-            "fleet, or of an operator that is not running.",
-            "seconds",
-            NO_PLAN,
-            (Query(f"time () - {_of_plan('solved_timestamp_seconds')}", PLAN),),
-            bar="plan",
+            (Query(f"{_of_plan('energy_joules')} / 3.6e9", PLAN),),
+            width=12,
+            height=6,
             empty=NONE_HERE,
         ),
     )
@@ -132,7 +132,8 @@ def _pool_table() -> Panel:
             Query(share, "Share"),
             Query(_of_pool("slow_nodes"), "Slow nodes"),
         ),
-        width=12,
+        width=8,
+        height=FEW_ROWS,
         columns=(
             TableColumn("cluster", "Cluster"),
             TableColumn("plan_namespace", "Namespace"),
@@ -159,7 +160,8 @@ def _pools() -> tuple[Panel, ...]:
             "count",
             NO_PLAN,
             (Query(jobs, "Jobs"),),
-            width=12,
+            width=8,
+            height=FEW_ROWS,
             columns=(
                 TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace"),
@@ -178,7 +180,8 @@ def _pools() -> tuple[Panel, ...]:
             "count",
             NO_PLAN,
             (Query(deadlines, "Jobs"),),
-            width=12,
+            width=8,
+            height=FEW_ROWS,
             columns=(
                 TableColumn("cluster", "Cluster"),
                 TableColumn("plan_namespace", "Namespace"),
@@ -191,8 +194,4 @@ def _pools() -> tuple[Panel, ...]:
     )
 
 
-ROWS = (
-    PanelRow("Capacity plans", _answers()),
-    PanelRow("Capacity plans: money and energy", _money_and_energy()),
-    PanelRow("Capacity plans: pools and jobs", _pools()),
-)
+ROWS = (PanelRow("Capacity plans", (*_answers(), *_pools(), *_money_and_energy())),)

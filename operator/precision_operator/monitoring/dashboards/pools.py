@@ -12,7 +12,13 @@ from precision_operator.monitoring.dashboards.expressions import (
     RECIPE_CHOICE,
     recorded,
 )
-from precision_operator.monitoring.dashboards.fleet import DRIVER_CHANGES, MADE_UP_NODES, NO_RESULT, RECIPE_LEGEND
+from precision_operator.monitoring.dashboards.fleet import (
+    DRIVER_CHANGES,
+    MADE_UP_NODES,
+    NO_RESULT,
+    POOL_LEGEND,
+    by_pool,
+)
 from precision_operator.monitoring.dashboards.panel import (
     Dashboard,
     Panel,
@@ -40,10 +46,6 @@ STRAGGLER = f"min by ({PROFILE}, pool) ({recorded('pool_slowest_ratio', CHOSEN_P
 DRAINED = f"min by ({PROFILE}, pool) ({recorded('pool_slowest_ratio', CHOSEN_POOL, NOT_SLOW)})"
 
 
-def _series(title: str, description: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
-    return Panel("timeseries", title, description, unit, no_value, (Query(expr, RECIPE_LEGEND),), width=12, height=9)
-
-
 def _now() -> tuple[Panel, ...]:
     return (
         Panel(
@@ -52,7 +54,7 @@ def _now() -> tuple[Panel, ...]:
             "What one GPU, one joule and one dollar give now. Rates are of single nodes, without communication between "
             "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times "
             "PUE.",
-            "tokens_per_second",
+            "tokens_per_second_per_gpu",
             NO_RESULT,
             (
                 Query(PER_GPU, "Tokens/s per GPU"),
@@ -69,7 +71,7 @@ def _now() -> tuple[Panel, ...]:
                 TableColumn("profile", "Profile"),
                 TableColumn("profile_namespace", "Namespace"),
                 TableColumn("cluster", "Cluster"),
-                TableColumn("value 1", "Tokens/s per GPU", unit="tokens_per_second"),
+                TableColumn("value 1", "Tokens/s per GPU", unit="tokens_per_second_per_gpu"),
                 TableColumn("value 2", "Speedup", unit="speedup"),
                 TableColumn("value 3", "Tokens/J", unit="tokens_per_joule"),
                 TableColumn("value 4", "Tokens/s per MW", unit="tokens_per_second_per_mw"),
@@ -78,20 +80,20 @@ def _now() -> tuple[Panel, ...]:
         ),
         Panel(
             "scatter",
-            "Tokens per joule against tokens per second and GPU",
+            "Tokens per joule against tokens per second per GPU",
             "One point for each pool and recipe. Right is faster, up is cheaper to power; a point with both beats the "
             "others.",
             "tokens_per_joule",
             NO_POWER,
-            (Query(PER_GPU, "Tokens/s per GPU", "tokens_per_second"), Query(PER_JOULE, "Tokens/J")),
-            width=12,
+            (Query(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"), Query(PER_JOULE, "Tokens/J")),
+            width=24,
             height=9,
         ),
-        _series(
-            "Tokens per second and GPU",
+        by_pool(
+            "Tokens per second per GPU",
             "Sum of the nodes' training rates over their GPUs.",
-            "tokens_per_second",
-            PER_GPU,
+            "tokens_per_second_per_gpu",
+            recorded("pool_tokens_per_second_per_gpu", CHOSEN_RECIPE),
         ),
     )
 
@@ -153,18 +155,11 @@ def _driver_comparison() -> Panel:
 
 def _energy() -> tuple[Panel, ...]:
     return (
-        _series(
+        by_pool(
             "Tokens per joule",
             "Sum of tokens per second over sum of watts of the nodes whose power is valid.",
             "tokens_per_joule",
-            PER_JOULE,
-            NO_POWER,
-        ),
-        _series(
-            "Tokens per second per megawatt of the site",
-            "Tokens per joule times 1e6 over PUE: what a megawatt at the meter gives.",
-            "tokens_per_second_per_mw",
-            PER_MEGAWATT,
+            recorded("pool_tokens_per_joule", CHOSEN_RECIPE),
             NO_POWER,
         ),
         _driver_table(),
@@ -173,17 +168,21 @@ def _energy() -> tuple[Panel, ...]:
 
 
 def _stragglers() -> tuple[Panel, ...]:
-    behind = (
-        f"1 - {BY} ({recorded('pool_tokens_per_second:p01', CHOSEN_RECIPE)}) / "
-        f"{BY} ({recorded('pool_tokens_per_second:median', CHOSEN_RECIPE)})"
-    )
+    by = f"by ({PROFILE}, pool)"
+    rate = (f"{BY} ({recorded(f'pool_tokens_per_second:{end}', CHOSEN_RECIPE)})" for end in ("p01", "median"))
+    behind = f"1 - min {by} ({' / '.join(rate)})"
     return (
-        _series(
+        Panel(
+            "timeseries",
             "Slowest hundredth of the nodes, behind the median",
-            "How far the 1st percentile of the nodes' rates is behind the median. A synchronous job over many nodes "
-            "runs at the rate of its slowest.",
+            "How far the 1st percentile of the nodes' rates is behind the median, in the worst recipe. A synchronous "
+            "job over many nodes runs at the rate of its slowest.",
             "percent",
-            behind,
+            NO_RESULT,
+            (Query(behind, POOL_LEGEND),),
+            width=12,
+            height=8,
+            minimum=0,
         ),
         Panel(
             "table",
@@ -194,7 +193,7 @@ def _stragglers() -> tuple[Panel, ...]:
             NO_RESULT,
             (Query(f"topk (20, {DRAINED} / {STRAGGLER} - 1)", "Gain"),),
             width=12,
-            height=9,
+            height=8,
             columns=(
                 TableColumn("pool", "Pool"),
                 TableColumn("profile", "Profile"),

@@ -17,7 +17,8 @@ from precision_operator.monitoring.dashboards.fleet import (
     MADE_UP_NODES,
     NO_RESULT,
     NODE_UID,
-    RECIPE_LEGEND,
+    POOL_LEGEND,
+    by_pool,
 )
 from precision_operator.monitoring.dashboards.node import VERDICTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, TableColumn
@@ -44,7 +45,7 @@ def _from_gemms_to_training() -> Panel:
         "speedup",
         NO_RESULT,
         (Query(PREQUANTIZED, "Prequantized"), Query(AUTOCAST, "Autocast"), Query(training, "Training")),
-        width=12,
+        width=24,
         height=9,
         columns=(
             TableColumn("pool", "Pool", sort="asc"),
@@ -89,46 +90,38 @@ def _gemms() -> tuple[Panel, ...]:
             bar="bar",
         ),
         _from_gemms_to_training(),
-        Panel(
-            "timeseries",
+        by_pool(
             "Quantisation tax over time",
             "A step up after a software change is quantisation that no longer runs fused.",
             "percent",
-            NO_RESULT,
-            (Query(tax, RECIPE_LEGEND),),
-            width=12,
-            height=9,
-            minimum=0,
+            recorded("pool_quantization_tax_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
         ),
     )
 
 
 def _training() -> tuple[Panel, ...]:
-    def speedup(end: str) -> str:
-        return (
-            f"min by ({PROFILE}, pool, recipe) ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})"
-        )
-
+    by = f"min by ({PROFILE}, pool, recipe)"
+    low, middle = (
+        f"{by} ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})" for end in ("p10", "median")
+    )
     return (
-        Panel(
-            "timeseries",
+        by_pool(
             "Training speedup: the median node",
             "Speedup over the baseline, paired within each run.",
             "speedup",
-            NO_RESULT,
-            (Query(speedup("median"), RECIPE_LEGEND),),
-            width=12,
-            height=9,
+            recorded("pool_speedup_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
         ),
         Panel(
             "timeseries",
-            "Training speedup: the lowest tenth of the nodes",
-            "10th percentile. Far below the median: some nodes don't get what the recipe promises.",
-            "speedup",
+            "Training speedup: the lowest tenth of the nodes, behind the median",
+            "How far the 10th percentile of the nodes' speedups is behind their median, in the worst recipe. A step "
+            "up: some nodes don't get what a recipe promises.",
+            "percent",
             NO_RESULT,
-            (Query(speedup("p10"), RECIPE_LEGEND),),
-            width=12,
-            height=9,
+            (Query(f"1 - min by ({PROFILE}, pool) ({low} / {middle})", POOL_LEGEND),),
+            width=24,
+            height=7,
+            minimum=0,
         ),
     )
 
