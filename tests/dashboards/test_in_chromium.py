@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from precision_lab.pictures.screenshots import DAYS, Shown, chromium, draw
+from precision_lab.pictures.browser import chromium
+from precision_lab.pictures.screenshots import DAYS, Shown, draw
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.panel import Dashboard
 from precision_operator.monitoring.dashboards.perses import not_drawn

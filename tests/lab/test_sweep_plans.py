@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_lab.pictures.screenshots import NODES, SHOWN, SWEEPS
+from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS
 from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
 from precision_lab.pictures.sweeps import Sweep, sweeps
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from precision_api.capacity_plan import PlanStatus
-from precision_lab.pictures.screenshots import chromium
+from precision_lab.pictures.browser import chromium
 from precision_operator.planner.charts import Calendar, gantt, pool_use, power, readable_watts, watermark
 from precision_operator.planner.document import status
 from precision_operator.planner.page import page

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from precision_operator.drawing.raster import png, steps
+from precision_operator.drawing.raster import DPI, UNITS_AN_INCH, png, steps
 from precision_operator.drawing.svg import WIDTH, cross, drawing, element, words
 
 
@@ -25,7 +25,7 @@ def test_the_picture_has_the_drawings_shape() -> None:
     made = png(drawing(WIDTH / 2, words(10, 20, "$1 & more"), "words"))
     wide, high = struct.unpack(">II", made[16:24])
     assert made[:8] == b"\x89PNG\r\n\x1a\n"
-    assert wide == 2 * high
+    assert wide - high == pytest.approx(WIDTH / 2 * DPI / UNITS_AN_INCH, abs=1)
 
 
 def test_an_element_that_can_not_be_painted_is_refused_by_name() -> None:

@@ -7,7 +7,6 @@ a real Prometheus with the real rules. Perses draws, because Grafana can't be ha
 from __future__ import annotations
 
 import argparse
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from precision_lab.builds.go_build import say
 from precision_lab.fleet.hardware import HARDWARE
@@ -23,7 +22,9 @@ from precision_lab.monitoring.backfill import LOOKBACK, Scraped, levels, write_b
 from precision_lab.monitoring.perses.build import page as perses_page
 from precision_lab.monitoring.perses.site import start_site
 from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_lab.pictures.browser import chromium
 from precision_lab.pictures.operator_story import HOUR, MINUTE, Campaign
+from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS, draw_pages
 from precision_lab.pictures.sweep_server import serve
 from precision_lab.pictures.sweeps import DAY, Planted, Sweep, sweeps
 from precision_lab.processes.processes import Processes, launch
@@ -33,10 +34,7 @@ from precision_operator.monitoring.dashboards.fleet import NODE_UID
 from precision_operator.monitoring.dashboards.operation import UID as OPERATION_UID
 from precision_operator.monitoring.dashboards.panel import Dashboard, bottom
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
-NODES = 200
-SWEEPS, SHOWN, DAYS = 7, 5, 5
-"""The stories are all on after the fifth of seven sweeps: a throttled rack cools down in the sixth."""
+DAYS = 5
 WIDTH = 1600
 DRAWN_MILLISECONDS = 120_000
 JOB = "precision-exporter"
@@ -52,22 +50,6 @@ class Drawn:
     """Errors of the browser's console, of requests, and of panels."""
     text: str
     """All the words on the page."""
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """A browser without a window, without a sandbox: it only opens our own page. ValueError when none is installed."""
-    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
-    if program is None:
-        raise ValueError("There is no Chromium on PATH. Install it (Debian: apt-get install chromium).")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 def draw(
@@ -180,9 +162,10 @@ def _operator(nodes: int, end: float) -> Iterator[Scraped]:
 
 
 def take(out: Path, nodes: int = NODES) -> None:
-    """Writes PNGs to `out`: one of each dashboard, of the node's one for each story that is about one node."""
+    """Writes PNGs to `out`: one of each dashboard (the node's: one a story), report and plan."""
     out.mkdir(parents=True, exist_ok=True)
     with shown_fleet(nodes) as shown, chromium() as browser:
+        draw_pages(browser, shown.sweeps[-1], out)
         shown.prometheus.wait_for('ALERTS{alertstate="firing"} offset 3m', 480)  # tables ask for a round moment
         for name, dashboard, node in _views(shown.sweeps[-1].planted):
             path = out / f"{name}.png"

@@ -13,6 +13,8 @@ from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_KIND
 from precision_operator.planner.conditions import finished
 from precision_operator.planner.document import status
+from precision_operator.planner.fleet import Fleet
+from precision_operator.planner.page import page
 from precision_operator.planner.planning import plan
 from precision_operator.planner.snapshot import fleet_of, profile_facts, report_facts
 
@@ -28,10 +30,22 @@ def plans(
     namespace: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
 ) -> tuple[Raw, ...]:
     """Two plans with their answers at `now`: one that is solved, one whose deadline is too near. `racks` are by UID."""
-    campaigns = [found for raw in profiles if (found := profile_facts(raw)) is not None]
-    fleet = fleet_of(map(report_facts, reports), campaigns, racks, now, "a simulated fleet")
+    fleet = _fleet(reports, profiles, racks, now)
     answers = {name: status(plan(_spec(jobs), fleet, now)) for name, jobs in _jobs(len(racks)).items()}
     return tuple(_object(namespace, name, answer, now) for name, answer in answers.items())
+
+
+def plan_page(
+    name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
+) -> str:
+    """The HTML page of one of these plans."""
+    answer = plan(_spec(_jobs(len(racks))[name]), _fleet(reports, profiles, racks, now), now)
+    return page(name, status(answer), answer)
+
+
+def _fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime) -> Fleet:
+    campaigns = [found for raw in profiles if (found := profile_facts(raw)) is not None]
+    return fleet_of(map(report_facts, reports), campaigns, racks, now, "a simulated fleet")
 
 
 def _object(namespace: str, name: str, answer: PlanStatus, now: datetime) -> Raw:

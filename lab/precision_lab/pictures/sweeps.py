@@ -16,7 +16,7 @@ from random import Random
 from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 from precision_api.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
-from precision_lab.pictures.sweep_plans import Raw, plans
+from precision_lab.pictures.sweep_plans import Raw, plan_page, plans
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -99,8 +99,20 @@ class Sweep:
     @cached_property
     def plans(self) -> tuple[Raw, ...]:
         """The CapacityPlans: one that is solved, one that can't be."""
-        racks = {f"uid-{node.name}": f"{node.product}.{node.rack}" for node in self.nodes}
-        return plans(NAMESPACE, self.reports, self.profiles, racks, self._now)
+        return plans(NAMESPACE, self.reports, self.profiles, self._racks, self._now)
+
+    def plan_page(self, name: str) -> str:
+        """The HTML page of the CapacityPlan of this name."""
+        return plan_page(name, self.reports, self.profiles, self._racks, self._now)
+
+    @property
+    def finished_at(self) -> str:
+        """`at`, as objects tell it."""
+        return _time(self.at)
+
+    @property
+    def _racks(self) -> Mapping[str, str]:
+        return {f"uid-{node.name}": f"{node.product}.{node.rack}" for node in self.nodes}
 
     @property
     def _now(self) -> datetime:

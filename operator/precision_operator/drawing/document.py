@@ -65,19 +65,16 @@ figure details{font-size:.85rem;margin-top:.4rem}
 table{border-collapse:collapse;font-size:.82rem;width:100%}
 th,td{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--grid);vertical-align:top}
 td{font-variant-numeric:tabular-nums}
-.lines td{white-space:nowrap}
-.lines td:last-child{white-space:normal;min-width:10rem}
 footer{margin-top:2rem;font-size:.8rem;color:var(--faint)}
 @media(max-width:30rem){body{padding:.6rem}figure{padding:.5rem}.fold>figure{padding:.5rem 0}}
 @media print{
  body{max-width:none;padding:0;font-size:11pt}
  .first{display:block}
- .lines td{white-space:normal}
  figure{margin:0 0 1rem;border:0;padding:0}
  .mark{color:#000;background:#fff;border:2px solid #000}
- details::details-content{content-visibility:visible;display:block}
+ details:not(.screen)::details-content{content-visibility:visible;display:block}
  summary{list-style:none}
- .fold>summary{display:none}
+ .fold:not(.screen)>summary{display:none}
  .fold>figure>h2{display:block}
  .fold>figure{break-inside:avoid}
  *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
@@ -120,17 +117,16 @@ def figure(shown: Figure) -> str:
     )
 
 
-def folded(summary: str, inside: str) -> str:
-    """`inside` (HTML), behind its summary; nothing for nothing."""
-    return f'<details class="fold"><summary>{escape(summary)}</summary>{inside}</details>\n' if inside else ""
+def folded(summary: str, inside: str, on_paper: bool = True) -> str:
+    """`inside` (HTML), behind its summary; nothing for nothing. `on_paper`: whether it unfolds in print."""
+    style = "fold" if on_paper else "fold screen"
+    return f'<details class="{style}"><summary>{escape(summary)}</summary>{inside}</details>\n' if inside else ""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Literal["cells", "lines"] = "cells") -> str:
-    """A table that scrolls sideways where it is too wide; nothing for no rows. `lines`: only the last column wraps."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table that scrolls sideways where it is too wide; nothing for no rows."""
     if not rows:
         return ""
     heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
-    )
+    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'

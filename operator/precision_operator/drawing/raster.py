@@ -16,6 +16,8 @@ from precision_operator.drawing.svg import LIGHT
 
 DPI = 150
 UNITS_AN_INCH = 60.0
+MARGIN = 8.0
+"""Of paper around the drawing: letters of another font may be wider than the browser's."""
 HOW = "pip install 'precision-profiler[report]'"
 _ANCHORS = {"start": "left", "middle": "center", "end": "right"}
 _STEP = re.compile(r"([MLHVlhvmz])([^MLHVlhvmz]*)")
@@ -35,10 +37,10 @@ def png(svg: str) -> bytes:
         raise NoMatplotlib(f"a PNG needs matplotlib: {HOW}, or leave --png out") from error
     root = ElementTree.fromstring(svg)
     _, _, width, height = (float(each) for each in root.attrib["viewBox"].split())
-    canvas = Canvas(figsize=(width / UNITS_AN_INCH, height / UNITS_AN_INCH), dpi=DPI)
+    canvas = Canvas(figsize=((width + 2 * MARGIN) / UNITS_AN_INCH, (height + 2 * MARGIN) / UNITS_AN_INCH), dpi=DPI)
     axes = canvas.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
+    axes.set_xlim(-MARGIN, width + MARGIN)
+    axes.set_ylim(height + MARGIN, -MARGIN)
     axes.axis("off")
     for element in root:
         kind = element.tag.rpartition("}")[2]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from precision_api.capacity_plan import JobPlan, PlanStatus
+from precision_operator.core.observe.clock import parse_time
 from precision_operator.drawing.document import Kind, Said, banner, document, figure, folded, sentences, table
 from precision_operator.planner.charts import (
     HOURS_BELOW_DAYS,
@@ -28,6 +29,7 @@ HEAD = (
     "job", "pool", "recipe", "GPUs", "starts", "ends", "days", "power", "MWh", "cost", "$ per million tokens",
     "deadline", "chance", "limited by",
 )  # fmt: skip
+NO_BREAK = "\N{NO-BREAK SPACE}"
 DEADLINES = {"promised": "promised", "notPromised": "not promised", "none": ABSENT}
 _FOLDED = {"pool": "Pools", "what if": "What if", "assumed": "Assumptions"}
 """Lines that are folded, by their first word, and what they are folded under."""
@@ -52,7 +54,7 @@ def _parts(title: str, status: PlanStatus, answer: Answer) -> Iterator[str]:
     beside = "".join(figure(each) for each in (*pool_use(answer, mark), *power(answer, mark)))
     yield f'<div class="first">{beside}</div>\n' if beside else ""
     if status.jobs:
-        yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, _short(status)) for job in status.jobs], 'lines')}\n"
+        yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, _short(status)) for job in status.jobs])}\n"
     for each in cost_against_time(answer, mark):
         yield folded(each.title, figure(each))
     for group, summary in _FOLDED.items():
@@ -89,7 +91,7 @@ def _row(job: JobPlan, short: bool) -> tuple[str, ...]:
         f"{job.gpus:,}",
         _date(job.start, short),
         _date(job.end, short),
-        f"{bound}{_number(days.mid)} ({_number(days.low)} to {_number(days.high)})",
+        f"{bound}{_number(days.mid)} ({_number(days.low)}{NO_BREAK}to{NO_BREAK}{_number(days.high)})",
         ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
         _number(job.megawatt_hours),
         ABSENT if job.dollars is None else f"${float(job.dollars):,.0f}",
@@ -101,8 +103,9 @@ def _row(job: JobPlan, short: bool) -> tuple[str, ...]:
 
 
 def _date(time: str, short: bool) -> str:
-    """The day of `2026-12-01T06:30:00Z`; in a short plan `2026-12-01 06:30`."""
-    return time[:16].replace("T", " ") if short else time[:10]
+    """`1 Dec 2026`, in a short plan `1 Dec 06:30`: never broken at a line's end."""
+    at = parse_time(time)
+    return f"{at.day} {at:%b} {f'{at:%H:%M}' if short else at.year}".replace(" ", NO_BREAK)
 
 
 def _number(text: str | None) -> str:

@@ -25,8 +25,10 @@ def page(given: Given) -> str:
 
 
 def _parts(given: Given) -> Iterator[str]:
-    said, drawn = verdict(given), list(figures(given))
-    yield banner(given.watermark)
+    said, drawn = list(verdict(given)), list(figures(given))
+    if given.watermark:
+        warned, *said = said
+        yield banner(warned.text)
     yield f"<header><h1>{escape(given.subject)}</h1><p>Made {escape(given.made_at)}</p></header>\n<main>\n"
     main = "".join(figure(each) for each in drawn[:1])
     first = sentences(one for one in said if one.kind != "note")
@@ -50,7 +52,7 @@ def _nodes(given: Given) -> str:
     rows = tuple(map(_node_row, given.nodes[:NODES_LISTED]))
     more = len(given.nodes) - NODES_LISTED
     rest = f", the first {NODES_LISTED}; kubectl precision nodes lists {more} more" if more > 0 else ""
-    return folded(f"All {len(given.nodes)} nodes{rest}", table(head, rows))
+    return folded(f"All {len(given.nodes)} nodes{rest}", table(head, rows), on_paper=False)
 
 
 def _node_row(node: Node) -> tuple[str, ...]:

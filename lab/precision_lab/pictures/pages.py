@@ -1,0 +1,85 @@
+"""Draws the report and a plan's page in Chromium: `python -m precision_lab.pictures.pages OUT` writes a PNG of each.
+
+They are those of the simulated fleet that the dashboards show, and say so: light, dark, on a phone and on paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import Browser
+
+from precision_api.report import ReportStatus
+from precision_lab.builds.go_build import say
+from precision_lab.pictures.browser import chromium
+from precision_lab.pictures.sweep_plans import SOLVED
+from precision_lab.pictures.sweeps import DAY, NAMESPACE, PROFILE, Sweep, sweeps
+from precision_operator.report.facts import Given, Node
+from precision_operator.report.page import page as report_page
+
+NODES, SWEEPS, SHOWN = 200, 7, 5
+"""The stories are all on after the fifth of seven sweeps: a throttled rack cools down in the sixth."""
+PRICE = 8.0
+"""Made-up dollars of a GPU-hour."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a page."""
+
+    name: str
+    width: int = 1280
+    scheme: Literal["light", "dark"] = "light"
+    paper: bool = False
+
+
+VIEWS = (View("light"), View("dark", scheme="dark"), View("phone", width=420), View("print", width=794, paper=True))
+
+
+def given(sweep: Sweep) -> Given:
+    """The report's facts after this sweep."""
+    nodes = tuple(
+        Node(raw["spec"]["nodeName"], status.hardware.pool if status.hardware else "", status)
+        for raw in sweep.reports
+        if (status := ReportStatus.model_validate(raw["status"])).run
+    )
+    return Given(f"Profile {NAMESPACE}/{PROFILE}", sweep.finished_at, nodes, price=PRICE)
+
+
+def texts(sweep: Sweep) -> Iterator[tuple[str, str, tuple[View, ...]]]:
+    """File name, HTML, and how it is looked at."""
+    yield "report", report_page(given(sweep)), VIEWS
+    yield "plan", sweep.plan_page(SOLVED), VIEWS[:1]
+
+
+def draw_pages(browser: Browser, sweep: Sweep, out: Path) -> None:
+    """One PNG of each page and view, of the whole page."""
+    for name, text, views in texts(sweep):
+        for view in views:
+            tab = browser.new_page(viewport={"width": view.width, "height": 900}, color_scheme=view.scheme)
+            tab.set_content(text)
+            tab.emulate_media(media="print" if view.paper else "screen", color_scheme=view.scheme)
+            path = out / (f"{name}-{view.name}.png" if len(views) > 1 else f"{name}.png")
+            tab.screenshot(path=path, full_page=True)
+            tab.close()
+            say(str(path))
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m precision_lab.pictures.pages", description=__doc__)
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    last = sweeps(NODES, SWEEPS, start=time.time() - SHOWN * DAY, every=DAY)[SHOWN - 1]
+    with chromium() as browser:
+        draw_pages(browser, last, options.out)
+
+
+if __name__ == "__main__":
+    main()
