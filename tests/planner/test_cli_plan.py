@@ -74,7 +74,7 @@ class Seen(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.loads += [value or "" for key, value in attrs if key in ("src", "href", "xlink:href", "srcset")]
-        if tag != "meta" and not (self.get_starttag_text() or "").endswith("/>"):
+        if tag not in ("meta", "link") and not (self.get_starttag_text() or "").endswith("/>"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -46,7 +46,7 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
     legend = (
         common.VizLegendOptions()
         .display_mode(options.LegendDisplayMode.TABLE)
-        .placement(options.LegendPlacement.RIGHT)
+        .placement(options.LegendPlacement.BOTTOM if panel.repeat else options.LegendPlacement.RIGHT)
         .show_legend(True)
         .calcs(["lastNotNull"])
     )
