@@ -30,10 +30,11 @@ from precision_api.result import (
 )
 from precision_api.result import Backend as BackendName
 
-RegionName = Literal["layers_forward", "head", "layers_backward", "optimizer"]
-"""The timed parts of a step. `head` is its forward and backward pass together with the loss."""
-Part = Literal["layers", "head", "optimizer"]
-PARTS: tuple[Part, ...] = ("layers", "head", "optimizer")
+RegionName = Literal["dense_forward", "layers_forward", "head", "layers_backward", "dense_backward", "optimizer"]
+"""The timed parts of a step. `head` is its forward and backward pass together with the loss. Where some of a model's
+layers have experts and others a dense MLP, `layers` are those with experts and `dense` the others."""
+Part = Literal["layers", "head", "optimizer", "dense"]
+PARTS: tuple[Part, ...] = ("layers", "head", "optimizer", "dense")
 """What a power window replays: `layers` is one forward and backward pass through the layers that are there."""
 
 Load = Literal["gemms", "training"]
@@ -55,6 +56,8 @@ def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:
         parts["head"] = regions["head"]
     if "optimizer" in regions:
         parts["optimizer"] = regions["optimizer"]
+    if "dense_forward" in regions and "dense_backward" in regions:
+        parts["dense"] = regions["dense_forward"] + regions["dense_backward"]
     return parts
 
 
@@ -107,6 +110,8 @@ class Sample:
     what else is in the short model (`optimizer_parameters` weights; None: those of the layers and the head). A region
     that did not fit is left out. Nothing is recomputed, whatever the request says: that is added by arithmetic.
     `running` is the share of a power window in which calls ran, the rest of it are pauses.
+    `dense_measured`: layers with a dense MLP that ran beside `layers_measured` with experts, as regions of their own; 0
+    where all layers of the model are alike.
     `windowed_layers`: how many of `layers_measured` had the model's sliding window; None where nothing ran.
     `holds_quantization`: of a prequantized case, that `seconds` are those of the step with its casts. Kernel-only time
     is the GEMM kernels' share of them, which profiles tell after all windows.
@@ -125,6 +130,7 @@ class Sample:
     windowed_layers: int | None = None
     weight_gradients: WeightGradients | None = None
     holds_quantization: bool = False
+    dense_measured: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +210,14 @@ class Inspection:
     """What shows from inside that the precision ran: quantizer flags, relative errors, bytes saved for backward.
 
     `saved_bytes_ratio` is over BF16's. `left_out`: what of the model the training step does not have.
+    `notes`: how it runs what it has, where that bears on its figure.
     """
 
     flags: Mapping[str, bool] = field(default_factory=dict)
     errors: NumericErrors | None = None
     saved_bytes_ratio: float | None = None
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ class Utilisation(Record):
 class Region(Record):
     """One timed part of a training step of the short model, seconds of one micro batch on the slowest GPU."""
 
-    name: Literal["layers_forward", "head", "layers_backward", "optimizer"]
+    name: Literal["dense_forward", "layers_forward", "head", "layers_backward", "dense_backward", "optimizer"]
     seconds: Interval
 
 
@@ -293,9 +293,12 @@ class Training(Record):
     mfu: Utilisation | None = None
     speedup: Interval | None = Field(None, description="Against the baseline of the same run.")
     difference: Difference | None = None
-    regions: tuple[Region, ...] = Field((), max_length=4)
+    regions: tuple[Region, ...] = Field((), max_length=6)
     layers: Count | None = Field(None, description="Layers of the full model.")
     layers_measured: Count | None = Field(None, description="Layers of the model that ran.")
+    dense_measured: Count | None = Field(
+        None, description="Layers with a dense MLP that ran beside those with experts; absent where all are alike."
+    )
     trial_tokens_per_second: float | None = None
     missing: tuple[Word, ...] = Field((), max_length=4, description="Parts that are not in the figure.")
     depth_check: float | None = Field(None, description="Predicted over measured step time at a second depth.")

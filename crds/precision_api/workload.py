@@ -325,12 +325,21 @@ class ModelSpec(Document):
         window = self.sliding_window
         parts = {
             "hybrid": self.hybrid is not None,
-            "moe": self.moe is not None,
-            "latentAttention": self.latent_attention is not None,
-            "attentionSinks": self.attention_sinks,
             "slidingWindow.chunked": window is not None and window.chunked,
         }
         return next((name for name, there in parts.items() if there), None)
+
+    @property
+    def step_parts(self) -> tuple[str, ...]:
+        """The fields whose parts a training step needs beside those of a dense transformer layer."""
+        moe = self.moe
+        parts = {
+            "moe": moe is not None,
+            "moe.expertBias": moe is not None and moe.expert_bias,
+            "latentAttention": self.latent_attention is not None,
+            "attentionSinks": self.attention_sinks,
+        }
+        return tuple(name for name, there in parts.items() if there)
 
     @property
     def attention_layers(self) -> int:

@@ -121,6 +121,7 @@ def noisy(chance: Random, abba_blocks: int) -> NodePower:
     each: dict[int, dict[Part, float]] = {}
     for slot in range(2 * abba_blocks):
         part = POWER_PARTS[slot % len(POWER_PARTS)]
+        part = "layers" if part == "dense" else part  # as a run does where all layers are alike
         each.setdefault(slot // 2, {})[part] = WATTS[part] * chance.lognormvariate(0.0, NOISE)
     return NodePower(WATTS, 12.0, 120, "gpu", each)
 

@@ -25,11 +25,14 @@ from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
 HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")
 
+REPLAYED: tuple[Part, ...] = tuple("layers" if part == "dense" else part for part in POWER_PARTS)
+"""Of a model whose layers are all alike."""
+
 
 def windows(seconds: float = 2.0, slots: int = 6, step: float = 0.233) -> list[PowerWindow]:
     """One window a slot, a second apart, as a quick run has them."""
     return [
-        PowerWindow(POWER_PARTS[n % 6], Window(n * (seconds + 1), n * (seconds + 1) + seconds), step, 0.0)
+        PowerWindow(REPLAYED[n % 6], Window(n * (seconds + 1), n * (seconds + 1) + seconds), step, 0.0)
         for n in range(slots)
     ]
 

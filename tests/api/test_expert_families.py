@@ -339,13 +339,21 @@ def test_fields_that_came_later_leave_the_hash_of_older_models_as_it_was() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "part"), [("Kimi-K2", "moe"), ("GPT-OSS-120B", "moe"), ("Qwen3-Coder-480B-A35B", "moe")]
+    ("name", "parts"),
+    [
+        ("Kimi-K2", ("moe", "latentAttention")),
+        ("GPT-OSS-120B", ("moe", "moe.expertBias", "attentionSinks")),
+        ("Qwen3-Coder-480B-A35B", ("moe",)),
+    ],
 )
-def test_such_a_model_has_no_training_step_and_the_part_is_named(name: str, part: str) -> None:
-    assert read(name).no_training_step == part
-    dense = read("Kimi-K2").model_copy(update={"moe": None})
-    assert dense.no_training_step == "latentAttention"
+def test_the_parts_of_a_training_step_beside_a_dense_layers_are_named(name: str, parts: tuple[str, ...]) -> None:
+    model = read(name)
+    assert (model.no_training_step, model.step_parts) == (None, parts)
+
+
+def test_hybrids_and_chunked_attention_have_no_training_step_and_the_part_is_named() -> None:
     assert read("Nemotron-H-56B").no_training_step == "hybrid"
+    assert read("Llama-4-Scout").no_training_step == "slidingWindow.chunked"
 
 
 @pytest.mark.parametrize("name", ["Kimi-K2", "Nemotron-3-Nano-30B-A3B"])

@@ -20,6 +20,7 @@ import torch
 from precision_agent.backends.te.api import Api, api_of
 from precision_api.recipes import RECIPES, Recipe
 from tests.support.te_device import ADAM, BATCHED, ERROR, GEMM, NORM, QUANTISE, FakeGpu
+from tests.support.te_fake_parts import step_parts
 from tests.support.te_signatures import signatures
 
 QUANTIZER = {
@@ -73,8 +74,10 @@ class World:
 @cache
 def _positional(tag: str, symbol: str, count: int, named: tuple[str, ...]) -> list[str]:
     """What the tag's signature calls the first `count` arguments of a call; TypeError where it can't take them all."""
-    bound = signatures(tag)[symbol].bind(*range(count), **dict.fromkeys(named))
-    return [name for name in bound.arguments if name not in named]
+    signature = signatures(tag)[symbol]
+    bound = signature.bind(*range(count), **dict.fromkeys(named))
+    rest = {name for name, one in signature.parameters.items() if one.kind is one.VAR_KEYWORD}
+    return [name for name in bound.arguments if name not in rest.union(named)]
 
 
 class FakeRecipe:
@@ -232,6 +235,7 @@ def fake_api(tag: str, world: World) -> Api:
         RotaryPositionEmbedding=made.rotary(),
         optimizers=SimpleNamespace(FusedAdam=made.adam()),
     )
+    vars(pytorch).update(step_parts(made, _Holder))
     for name, key in (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe")):
         if f"pytorch.{name}" in signatures(tag):
             setattr(pytorch, name, made.autocast(f"pytorch.{name}", key))
@@ -288,7 +292,8 @@ class _Maker:
             def __init__(self, *arguments: Any, **named: Any) -> None:
                 given = world.bind(symbol, *arguments, **named)
                 size = (given["out_features"], given["in_features"])
-                super().__init__(world, [size] * given["num_gemms"], given.get("delay_wgrad_compute", False))
+                fused = given.get("fuse_wgrad_accumulation", False)
+                super().__init__(world, [size] * given["num_gemms"], given.get("delay_wgrad_compute", False), fused)
                 self._offsets = {"input": 0, "weight": 1, "output": 2, "grad_output": 0, "grad_input": 1}
                 self.groups = given["num_gemms"]
 

@@ -43,6 +43,11 @@ _MODULES = {
     "Linear": "module/linear.py",
     "LayerNormLinear": "module/layernorm_linear.py",
     "GroupedLinear": "module/grouped_linear.py",
+    "LayerNormMLP": "module/layernorm_mlp.py",
+    "MultiheadAttention": "attention/multi_head_attention.py",
+    "DotProductAttention": "attention/dot_product_attention/dot_product_attention.py",
+    "Fp8Padding": "module/fp8_padding.py",
+    "Fp8Unpadding": "module/fp8_unpadding.py",
     "TransformerLayer": "transformer.py",
 }
 SYMBOLS = (
@@ -53,6 +58,11 @@ SYMBOLS = (
     Symbol("pytorch.Linear.backward_dw", "TransformerEngineBaseModule.backward_dw", (f"{PYTORCH}/module/base.py",)),
     Symbol("pytorch.GroupedLinear.backward_dw", "GroupedLinear.backward_dw", (f"{PYTORCH}/module/grouped_linear.py",)),
     Symbol("pytorch.RMSNorm", "RMSNorm", (f"{PYTORCH}/module/rmsnorm.py",)),
+    Symbol("pytorch.LayerNorm", "LayerNorm", (f"{PYTORCH}/module/layernorm.py",)),
+    *(Symbol(f"pytorch.{name}", name, (f"{PYTORCH}/permutation.py",)) for name in ("moe_permute", "moe_unpermute")),
+    *(Symbol(f"pytorch.ops.{name}", name, tuple(f"{PYTORCH}/ops/basic/{file}.py" for file in ("activation", "swiglu")))
+      for name in ("GELU", "SwiGLU", "ClampedSwiGLU")),
+    Symbol("pytorch.attention.rope.apply_rotary_pos_emb", "apply_rotary_pos_emb", (f"{PYTORCH}/attention/rope.py",)),
     Symbol("pytorch.checkpoint", "checkpoint", (f"{PYTORCH}/distributed.py",)),
     Symbol("pytorch.RotaryPositionEmbedding", "RotaryPositionEmbedding",
            (f"{PYTORCH}/attention/rope.py", f"{PYTORCH}/attention.py")),
@@ -77,7 +87,7 @@ def of_version(read: Reader) -> dict[str, str]:
     for symbol in SYMBOLS:
         first = symbol.public.split(".")[1]
         if symbol.public.startswith("pytorch.") and symbol.public.count(".") < 3 and first not in exported | {
-            "optimizers", "quantization", "cpp_extensions"
+            "optimizers", "quantization", "cpp_extensions", "ops"
         }:  # fmt: skip
             continue
         texts = (read(file) for file in symbol.files)

@@ -217,8 +217,10 @@ class TorchGemm:
         model = self._workload.model
         if variant.recipe not in PLAIN_RECIPES:
             return Failure(reason="unsupported", message=f"plain torch has no {variant.recipe}")
-        if model is not None and model.no_training_step:
-            message = f"{model.no_training_step}: plain torch has no training step with this; the GEMMs are measured"
+        parts = (model.no_training_step, *model.step_parts) if model is not None else ()
+        part = next(filter(None, parts), None)
+        if part:
+            message = f"{part}: plain torch has no training step with this; the GEMMs are measured"
             return Failure(reason="not_available", message=message)
         wrong = [one for one in step_shape_problems(self._workload.gemms, variant.recipe) if one.severity == "error"]
         return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None

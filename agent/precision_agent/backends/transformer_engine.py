@@ -31,6 +31,7 @@ from precision_agent.backends.te.saved import saved_bytes_ratio
 from precision_agent.backends.te.training_runs import training_sample, window
 from precision_agent.backends.te.training_tier import Shared, VariantModel
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of
+from precision_agent.method.expert_rows import expert_notes
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.protocol import (
@@ -80,7 +81,7 @@ class TransformerEngine:
         self._request, self._prober = request, prober or Prober()
         self._api = api or _loaded()
         self._engine = engine or _cuda()
-        self._problem = problem_of(request)
+        self._problem = problem_of(request, self._api)
         self._units: dict[ModuleKey, Unit | Failure] = {}
         self._cases: dict[ModuleKey, list[GemmCase]] = {}
         self._taken: dict[tuple[str, GemmCase], Sample | Failure] = {}
@@ -176,7 +177,8 @@ class TransformerEngine:
                 return first
             assert isinstance(self._problem, Problem)
             assert self._trial is not None
-            depth = sizes.second_depth(self._trial.layers, self._problem.model.num_hidden_layers)
+            model = self._problem.model
+            depth = sizes.second_depth(self._trial.layers, model.moe_layers or model.num_hidden_layers)
             if depth is None:
                 return Failure(reason="no_other_depth", message="the model has one layer")
             shared = (self._api, self._engine, self._problem, replace(self._trial, layers=depth))
@@ -282,7 +284,8 @@ class TransformerEngine:
             ratio = self._with_room(lambda: saved_bytes_ratio(self._api, self._engine, variant.recipe))
         saved = ratio if isinstance(ratio, float) else None
         left_out = model.shared.plans[0].left_out if model else ()
-        return Inspection(flags, worst.errors if worst else None, saved, left_out)
+        notes = expert_notes(resolve(self._request.workload), variant.recipe) if model else ()
+        return Inspection(flags, worst.errors if worst else None, saved, left_out, tuple(notes))
 
     def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""
@@ -372,7 +375,7 @@ class TransformerEngine:
             return Failure(reason="no_model", message="a workload of bare shapes has no training step")
         if isinstance(problem, Failure):
             return problem
-        trials = sizes.ladder(problem.model.num_hidden_layers, bool(problem.model.vocab_size))
+        trials = sizes.trials_of(problem.model)
         if self._trial is None:
             variants = len(self._request.recipes) + 2
             memory, beside = self._engine.memory_bytes, self._gemm_bytes(variants)

@@ -4,7 +4,8 @@ Seconds of one micro batch on one GPU, and joules alike:
 
     (L - kept) x layer + kept x layer of the higher precision + head + optimizer x scale / (accumulation x shards)
 
-with layer = (forward + backward [+ forward again where activations are recomputed]) / layers that ran. The short
+with layer = (forward + backward [+ forward again where activations are recomputed]) / layers that ran. A model with
+expert layers and dense ones has this sum for each of the two kinds, each from regions of its own. The short
 model's own rate is no stand-in: at 4 layers of an 8B model the head is a third of the FLOPs, and tokens/s come out 5.6
 times too high. Pure; one value in for each ABBA block, one out, so that ratios stay paired and intervals carry over.
 """
@@ -26,9 +27,11 @@ from precision_api.workload import SlidingWindow
 
 REGIONS: tuple[RegionName, ...] = get_args(RegionName)
 PART_OF: Mapping[RegionName, Part] = {
+    "dense_forward": "dense",
     "layers_forward": "layers",
-    "layers_backward": "layers",
     "head": "head",
+    "layers_backward": "layers",
+    "dense_backward": "dense",
     "optimizer": "optimizer",
 }
 """Which power window stands for which timed region: the layers' two passes are replayed together."""
@@ -43,9 +46,12 @@ DEPTH_TOLERANCE = 0.03
 class Depth:
     """What the full step is made of: `layers` of the model, of which `measured` ran.
 
+    Where `dense_measured` layers with a dense MLP were timed apart, `dense` of the `layers` are such, and `measured`
+    are of the others, which have experts. Else all layers are alike.
+
     `optimizer_scale`: weights that one GPU's full model has, over those that the timed optimizer held. An optimizer
     step is bound by memory traffic, so its time goes with the weights. `kept_higher`: first and last layers that run in
-    the baseline's recipe.
+    the baseline's recipe; one more of the first ones where they are odd. Dense layers are the first ones.
     """
 
     layers: int
@@ -55,10 +61,38 @@ class Depth:
     recompute: Literal["None", "Full"] = "None"
     kept_higher: int = 0
     optimizer_scale: float = 1.0
+    dense: int = 0
+    dense_measured: int = 0
 
     def __post_init__(self) -> None:
         if self.measured < 1 or not 0 <= self.kept_higher <= self.layers:
             raise ValueError(f"{self.measured} layers measured, {self.kept_higher} of {self.layers} kept higher")
+        if (self.dense > 0) != (self.dense_measured > 0) or not 0 <= self.dense <= self.layers:
+            raise ValueError(f"{self.dense_measured} dense layers measured of {self.dense} among {self.layers}")
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of layers that the model has."""
+        first = min(self.dense, -(-self.kept_higher // 2))
+        rest = self.kept_higher - first
+        last = max(0, rest - (self.layers - self.dense))  # all others are kept already
+        plain = Kind("layers", self.layers - self.dense, self.measured, rest - last)
+        return (plain, Kind("dense", self.dense, self.dense_measured, first + last)) if self.dense else (plain,)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Layers that are alike: how many the model has, how many ran, how many are kept in the baseline's recipe."""
+
+    part: Literal["layers", "dense"]
+    layers: int
+    measured: int
+    kept_higher: int
+
+    @property
+    def regions(self) -> tuple[RegionName, RegionName]:
+        """Forward and backward pass."""
+        return ("layers_forward", "layers_backward") if self.part == "layers" else ("dense_forward", "dense_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +104,21 @@ class FullDepth:
 
 
 def depth_of(
-    workload: ResolvedWorkload, measured: int, *, kept_higher: int = 0, optimizer_parameters: int | None = None
+    workload: ResolvedWorkload,
+    measured: int,
+    *,
+    kept_higher: int = 0,
+    optimizer_parameters: int | None = None,
+    dense_measured: int = 0,
 ) -> Depth:
-    """The depth of a resolved model workload of which `measured` layers ran.
+    """The depth of a resolved model workload of which `measured` layers ran, beside `dense_measured` dense ones.
 
     `optimizer_parameters`: weights that the timed optimizer held; left out, those of the measured layers and the head.
     """
     model, asked = workload.model, workload.workload
     assert model is not None, "bare shapes have no depth"
     split = Split(asked.tensor_parallel, asked.expert_parallel)
-    held = optimizer_parameters or weights_of_one_gpu(model, measured, split)
+    held = optimizer_parameters or weights_of_one_gpu(model, measured + dense_measured, split)
     return Depth(
         layers=model.num_hidden_layers,
         measured=measured,
@@ -88,6 +127,8 @@ def depth_of(
         recompute=asked.recompute,
         kept_higher=kept_higher,
         optimizer_scale=weights_of_one_gpu(model, model.num_hidden_layers, split) / held,
+        dense=model.dense_layers if dense_measured else 0,
+        dense_measured=dense_measured,
     )
 
 
@@ -130,16 +171,16 @@ def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> Fu
     that did not fit is named in `missing`; every other failed region fails the whole.
     """
     kept = (higher or {},) if depth.kept_higher else ()
-    failed = _failed(values) or next((_failed(whose, "the kept layers: ") for whose in kept), None)
+    failed = _failed(values, depth) or next((_failed(whose, depth, "the kept layers: ") for whose in kept), None)
     if failed:
         return failed
     weights: dict[RegionName, float] = {"head": 1.0, "optimizer": _optimizer_weight(depth)}
     there = {name: found for name in weights if not isinstance(found := values.get(name), Failure) and found}
-    layers = [whose[name] for whose in (values, *kept) for name in REGIONS if PART_OF[name] == "layers"]
+    layers = [whose[name] for whose in (values, *kept) for kind in depth.kinds for name in kind.regions]
     if len({len(found) for found in (*there.values(), *layers) if not isinstance(found, Failure)}) != 1:
         return Failure(reason="regions_differ", message="regions were timed in different numbers of palindromes")
-    terms = [(_layer(values, depth), float(depth.layers - depth.kept_higher))]
-    terms += [(_layer(whose, depth), float(depth.kept_higher)) for whose in kept]
+    terms = [(_layer(values, depth, kind), float(kind.layers - kind.kept_higher)) for kind in depth.kinds]
+    terms += [(_layer(whose, depth, kind), float(kind.kept_higher)) for whose in kept for kind in depth.kinds]
     terms += [(tuple(found), weights[name]) for name, found in there.items()]
     summed = stats.sums([part for part, _ in terms], [weight for _, weight in terms])
     return FullDepth(summed, tuple(name for name in weights if name not in there))
@@ -149,20 +190,21 @@ def _optimizer_weight(depth: Depth) -> float:
     return depth.optimizer_scale / (depth.gradient_accumulation * depth.optimizer_shards)
 
 
-def _layer(values: Values, depth: Depth) -> tuple[float, ...]:
-    """One layer, forward and backward, in each ABBA block."""
-    forward, backward = values["layers_forward"], values["layers_backward"]
+def _layer(values: Values, depth: Depth, kind: Kind) -> tuple[float, ...]:
+    """One layer of a kind, forward and backward, in each ABBA block."""
+    forward, backward = (values[name] for name in kind.regions)
     assert not isinstance(forward, Failure)
     assert not isinstance(backward, Failure)
     again = 2 if depth.recompute == "Full" else 1
-    return tuple((again * f + b) / depth.measured for f, b in zip(forward, backward, strict=True))
+    return tuple((again * f + b) / kind.measured for f, b in zip(forward, backward, strict=True))
 
 
-def _failed(values: Values, whose: str = "") -> Failure | None:
+def _failed(values: Values, depth: Depth, whose: str = "") -> Failure | None:
     """The first region whose failure leaves no figure: layers always, the others unless they did not fit."""
+    layers = {name for kind in depth.kinds for name in kind.regions}
     for name in REGIONS:
         found = values.get(name)
-        needed = PART_OF[name] == "layers"
+        needed = name in layers
         if isinstance(found, Failure) and (needed or found.reason not in MAY_BE_MISSING):
             return _told(found, f"{whose}{name}: {found.message}")
         if needed and not found:
@@ -260,11 +302,12 @@ def depth_check(values: Values, depth: Depth, second: Values, second_depth: Dept
     The model that ran at `second_depth.measured` layers is predicted from the first one's regions as any full model is.
     """
     scale = depth.optimizer_scale / second_depth.optimizer_scale
+    dense = second_depth.dense_measured
     shorter = replace(
-        depth, layers=second_depth.measured, kept_higher=0, optimizer_scale=scale, gradient_accumulation=1,
-        optimizer_shards=1, recompute="None",
+        depth, layers=second_depth.measured + dense, dense=dense, kept_higher=0, optimizer_scale=scale,
+        gradient_accumulation=1, optimizer_shards=1, recompute="None",
     )  # fmt: skip
-    itself = replace(shorter, measured=second_depth.measured, optimizer_scale=1.0)
+    itself = replace(shorter, measured=second_depth.measured, dense_measured=dense, optimizer_scale=1.0)
     predicted, measured = full_depth(values, shorter), full_depth(second, itself)
     if isinstance(predicted, Failure):
         return predicted

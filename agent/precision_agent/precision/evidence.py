@@ -19,6 +19,9 @@ CPU_BOUND = 0.95
 what launches them, or the gaps between them."""
 CORE = "core_attention"
 """The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
+ROUTER = "router"
+"""The module that chooses experts: its scores are FP32 in every recipe."""
+UNQUANTIZED_MODULES = frozenset({"head", CORE, ROUTER})
 _QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
 _TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose")
 """Among Transformer Engine's own kernels, which are norms and activations too. A norm that casts its output counts."""
@@ -49,7 +52,7 @@ def quantization_tax(
             return kernel.seconds
         return kernel.seconds * depth * (forwards if kernel.pass_ == "forward" else 1)
 
-    read = [(classify(kernel.name), seconds_of(kernel)) for kernel in kernels if kernel.module != CORE]
+    read = [(classify(kernel.name), seconds_of(kernel)) for kernel in kernels if kernel.module not in (CORE, ROUTER)]
     gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))
     tax = sum(seconds for kernel, seconds in read if quantises(kernel))
     return tax / (gemms + tax) if gemms > 0 else None
@@ -96,7 +99,8 @@ def _by_probe(found: Verification, backend: Backend) -> Verification:
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
     """From the kernels of the modules that the recipe claims: never head and attention's core, nor what scope keeps."""
-    kept = {"head", CORE} | ({"attention"} if request.recipe_scope == "mlp" and recipe != request.baseline else set())
+    scoped = request.recipe_scope == "mlp" and recipe != request.baseline
+    kept = UNQUANTIZED_MODULES | ({"attention"} if scoped else set())
     claimed = [kernel for kernel in profile.kernels if kernel.module not in kept]
     names = [kernel.name for kernel in profile.kernels]
     errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]

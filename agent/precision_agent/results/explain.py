@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
+from precision_agent.protocol import RegionName
 from precision_api.flops import TRAINING_FLOPS
 from precision_api.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
 
@@ -263,9 +264,8 @@ def _full_depth(found: Training) -> str:
     seconds = {region.name: region.seconds.value for region in found.regions}
     told = "of the full-depth model: layers x layer + head + optimizer's share"
     if found.layers and found.layers_measured and {"layers_forward", "layers_backward"} <= set(seconds):
-        both = seconds["layers_forward"] + seconds["layers_backward"]
         told += (
-            f"; a micro batch is {found.layers} x {both * 1e3:.4g} ms / {found.layers_measured} layers that ran"
+            f"; a micro batch is {_layers(found, seconds)}"
             f" + {seconds.get('head', 0) * 1e3:.4g} ms of head + a share of {seconds.get('optimizer', 0) * 1e3:.4g} ms"
             " of optimizer (once a step, scaled to all weights)"
         )
@@ -274,6 +274,19 @@ def _full_depth(found: Training) -> str:
     if found.trial_tokens_per_second:
         told += f"; the short model itself made {found.trial_tokens_per_second:,.0f} a second, which says nothing"
     return told
+
+
+def _layers(found: Training, seconds: Mapping[RegionName, float]) -> str:
+    """The layers' part of the formula; layers with experts and dense ones are a sum of two."""
+    both = seconds["layers_forward"] + seconds["layers_backward"]
+    dense = seconds.get("dense_forward", 0) + seconds.get("dense_backward", 0)
+    ran = f"{both * 1e3:.4g} ms / {found.layers_measured}"
+    if not found.dense_measured:
+        return f"{found.layers} x {ran} layers that ran"
+    return (
+        f"{found.layers} layers: those with experts x {ran} that ran"
+        f" + dense ones x {dense * 1e3:.4g} ms / {found.dense_measured} that ran"
+    )
 
 
 def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Explanation]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from precision_agent.method.short_memory import ShortMemory, short_memory
+from dataclasses import replace
+
+from precision_agent.method.short_memory import ShortMemory, short_memory, short_model
 from precision_agent.protocol import Sample
 from precision_api.memory import FORMULA, ModelPart, training_memory
 from precision_api.recipes import Recipe
@@ -37,8 +39,10 @@ def model_memory(
     taken = (measured.state_bytes, measured.activation_bytes, measured.allocated_peak_bytes)
     if gradient is None or None in taken:
         return _none("not_told", "this backend does not tell what the short model alone took")
-    part = ModelPart(ran.layers_measured, "head" in ran.regions, embedding=False, optimizer="optimizer" in ran.regions)
-    agreement = _agreement(measured, short_memory(workload, recipe, part, gradient, scope))
+    ran_layers, regions = ran.layers_measured + ran.dense_measured, ran.regions
+    part = ModelPart(ran_layers, "head" in regions, embedding=False, optimizer="optimizer" in regions)
+    short = replace(workload, model=short_model(workload.model, ran.layers_measured, ran.dense_measured))
+    agreement = _agreement(measured, short_memory(short, recipe, part, gradient, scope))
     apart = [f"{name} {ratio:.2f}" for name, ratio in agreement.items() if abs(ratio - 1) > TOLERANCES[name]]
     if apart:
         message = (

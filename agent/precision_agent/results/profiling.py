@@ -236,7 +236,12 @@ def _checked(variant: Variant, steps: Steps, run: Measured, place: int, sample: 
     passes = [devices[place] for devices in run.samples.regions[variant.label]]
     first: Values = {name: (fmean(one[name] for one in passes),) for name in passes[0]}
     second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
-    depth = depth_of(run.workload, sample.layers_measured, optimizer_parameters=sample.optimizer_parameters)
+    depth = depth_of(
+        run.workload,
+        sample.layers_measured,
+        optimizer_parameters=sample.optimizer_parameters,
+        dense_measured=sample.dense_measured,
+    )
     return depth_check(first, steps.depth, second, depth)
 
 

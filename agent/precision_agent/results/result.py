@@ -189,7 +189,8 @@ def _taxes(variant: Variant, run: Measured, found: LoadProfiles | None) -> tuple
     if found is None:
         return ()
     fact, model = _training_fact(variant, run), run.workload.model
-    depth = model.num_hidden_layers / fact.layers_measured if fact and fact.layers_measured and model else 1.0
+    ran = fact.layers_measured + fact.dense_measured if fact and fact.layers_measured else None
+    depth = model.num_hidden_layers / ran if ran and model else 1.0
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
     return taxes(variant.recipe, found, forwards, depth)
 
@@ -245,14 +246,16 @@ def _windows(variant: Variant, run: Measured) -> tuple[str, ...]:
     fact = _training_fact(variant, run)
     if fact is None or fact.windowed_layers is None or not fact.layers_measured:
         return ()
-    told = other_windows(run.workload, fact.layers_measured, fact.windowed_layers)
+    told = other_windows(run.workload, fact.layers_measured + fact.dense_measured, fact.windowed_layers)
     return (told,) if told else ()
 
 
 def _without(inside: Inspection | None) -> tuple[str, ...]:
-    """What of the model the measured training step did not have."""
-    left_out = inside.left_out if inside else ()
-    return (f"the training step is without {', '.join(left_out)}",) if left_out else ()
+    """How the measured training step ran, and what of the model it did not have."""
+    if inside is None:
+        return ()
+    told = (f"the training step is without {', '.join(inside.left_out)}",) if inside.left_out else ()
+    return (*inside.notes, *told)
 
 
 def _doubts(depth_check: float | None) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ def steps_of(variant: Variant, run: Measured) -> Steps | Failure:
         fact.layers_measured or case.layers,
         kept_higher=kept,
         optimizer_parameters=fact.optimizer_parameters,
+        dense_measured=fact.dense_measured,
     )
     seconds: dict[str, tuple[float, ...]] = {}
     missing: tuple[RegionName, ...] = ()
@@ -156,6 +157,7 @@ def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_ch
         regions=_told_regions(variant, run, run.names.index(slowest)),
         layers=steps.depth.layers,
         layers_measured=steps.depth.measured,
+        dense_measured=steps.depth.dense_measured or None,
         trial_tokens_per_second=_trial_rate(variant, run),
         missing=steps.missing,
         depth_check=depth_check,

@@ -23,8 +23,9 @@ CaseKey = tuple[str, Case]
 LEAST_ABBA_BLOCKS = 2
 """One ABBA block has no spread, so no interval, and a number without an interval is not a result."""
 STOPPED = frozenset({"terminated", "deadline"})
-POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "layers", "layers")
-"""Which part of the step a variant's slots replay in turn: the layers are most of a full-depth step."""
+POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "dense", "layers")
+"""Which part of the step a variant's slots replay in turn, the layers in the place of one that the model lacks: they
+are most of a full-depth step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +343,7 @@ def _timed(answer: object) -> Any:
 def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
     """Whether the short model was another one on some device or in some slot: its regions can't be put together."""
     found = {
-        (sample.layers_measured, sample.optimizer_parameters, frozenset(sample.regions))
+        (sample.layers_measured, sample.dense_measured, sample.optimizer_parameters, frozenset(sample.regions))
         for slots in passes
         for slot in slots
         for sample in slot

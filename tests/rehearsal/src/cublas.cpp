@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <string>
+
 #include "rehearsal.h"
 
 using namespace rehearsal;
@@ -39,17 +41,27 @@ const Gemm* gemm_of(cudaDataType_t type, int scale_mode) {
   return type == CUDA_R_32F ? &kTf32 : &kBf16;
 }
 
-cublasStatus_t multiply(const Gemm* gemm, double flops, cudaStream_t stream, Call call) {
+// With CUDA_REHEARSAL_SHAPES a kernel's name ends with the product's two sides and what is summed over: " 64x32x128".
+std::string with_shape(const char* name, double m, double n, double k) {
+  static const bool on = getenv("CUDA_REHEARSAL_SHAPES") != nullptr;
+  if (!on) return name;
+  return std::string(name) + ' ' + std::to_string(static_cast<long long>(m)) + 'x' +
+         std::to_string(static_cast<long long>(n)) + 'x' + std::to_string(static_cast<long long>(k));
+}
+
+cublasStatus_t multiply(const Gemm* gemm, double m, double n, double k, double batches, cudaStream_t stream,
+                        Call call) {
   const char* name = settings().compute >= 100 ? gemm->blackwell : gemm->hopper;
   if (!*name) return CUBLAS_STATUS_NOT_SUPPORTED;
-  Job job{name, work_seconds(0.0) + flops / gemm->flops_per_second, Kind::kernel, 0, gemm->watts};
+  double flops = 2 * m * n * k * batches;
+  Job job{with_shape(name, m, n, k), work_seconds(0.0) + flops / gemm->flops_per_second, Kind::kernel, 0, gemm->watts};
   return launch(job, stream, call) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
 cudaStream_t& stream_of(cublasHandle_t handle) { return *reinterpret_cast<cudaStream_t*>(handle); }
 
 cublasStatus_t multiply(cublasHandle_t handle, cudaDataType_t type, double m, double n, double k, double batches) {
-  return multiply(gemm_of(type, 0), 2 * m * n * k * batches, stream_of(handle), Call::launch);
+  return multiply(gemm_of(type, 0), m, n, k, batches, stream_of(handle), Call::launch);
 }
 
 template <typename T>
@@ -129,7 +141,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t how, const 
   auto k = layout<uint64_t>(a, transposed ? CUBLASLT_MATRIX_LAYOUT_ROWS : CUBLASLT_MATRIX_LAYOUT_COLS);
   double m = layout<uint64_t>(d, CUBLASLT_MATRIX_LAYOUT_ROWS), n = layout<uint64_t>(d, CUBLASLT_MATRIX_LAYOUT_COLS);
   int32_t scales = description(how, CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
-  return multiply(gemm_of(type, scales), 2 * m * n * k, stream, Call::launch_ex);
+  return multiply(gemm_of(type, scales), m, n, k, 1, stream, Call::launch_ex);
 }
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {

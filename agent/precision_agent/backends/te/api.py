@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import sysconfig
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -49,6 +49,57 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
         "disable_rht", "disable_stochastic_rounding", "disable_2d_quantization"),
 }  # fmt: skip
 """Every call that the backend makes, with the parameters that it names. `autocast` is apart: its names changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPart:
+    """What a training step calls for one part of a model, by keyword; `since` is the first version that has it all."""
+
+    since: str
+    needs: Mapping[str, tuple[str, ...]]
+
+
+STEP_PARTS: Mapping[str, StepPart] = {
+    "latentAttention": StepPart("2.8", {
+        "pytorch.DotProductAttention": (
+            "num_attention_heads", "kv_channels", "attention_dropout", "qkv_format", "attn_mask_type", "layer_number"),
+        "pytorch.LayerNormLinear": (
+            "in_features", "out_features", "eps", "bias", "normalization", "params_dtype", "device",
+            "fuse_wgrad_accumulation"),
+        "pytorch.LayerNormLinear.forward": ("inp", "is_first_microbatch"),
+        "pytorch.LayerNormMLP": (
+            "hidden_size", "ffn_hidden_size", "eps", "bias", "normalization", "activation", "params_dtype", "device",
+            "fuse_wgrad_accumulation"),
+        "pytorch.LayerNormMLP.forward": ("inp", "is_first_microbatch"),
+        "pytorch.RMSNorm": ("eps",),
+        "pytorch.attention.rope.apply_rotary_pos_emb": ("tensor_format", "fused"),
+    }),
+    "moe": StepPart("2.8", {
+        "pytorch.GroupedLinear": ("fuse_wgrad_accumulation",),
+        "pytorch.MultiheadAttention": (
+            "hidden_size", "num_attention_heads", "num_gqa_groups", "kv_channels", "layernorm_epsilon",
+            "attention_dropout", "window_size", "layer_number", "normalization", "bias", "params_dtype", "device",
+            "qk_norm_type", "fuse_qkv_params", "fuse_wgrad_accumulation", "attn_mask_type", "qkv_format",
+            "input_layernorm"),
+        "pytorch.MultiheadAttention.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
+        "pytorch.moe_permute": ("inp", "routing_map", "num_out_tokens", "max_token_num", "map_type"),
+        "pytorch.moe_unpermute": ("inp", "row_id_map", "merging_probs", "map_type"),
+        "pytorch.Fp8Padding": ("num_gemms", "align_size"),
+        "pytorch.Fp8Padding.forward": ("inp", "m_splits"),
+        "pytorch.Fp8Unpadding": ("num_gemms", "align_size"),
+        "pytorch.Fp8Unpadding.forward": ("inp", "m_splits"),
+        "pytorch.RMSNorm": ("eps",),
+        "pytorch.LayerNorm": ("eps",),
+        "pytorch.ops.SwiGLU": (),
+        "pytorch.ops.GELU": (),
+    }),
+    "moe.expertBias": StepPart("2.9", {"pytorch.ops.ClampedSwiGLU": ()}),
+    "attentionSinks": StepPart("2.8", {
+        "pytorch.MultiheadAttention": ("softmax_type",),
+        "pytorch.TransformerLayer": ("softmax_type",),
+    }),
+}  # fmt: skip
+"""By the model's field. Who lacks one of these has no training step of such a model; all else is measured."""
 
 AUTOCASTS: tuple[tuple[str, str], ...] = (("autocast", "recipe"), ("fp8_autocast", "fp8_recipe"))
 """Context manager and its recipe's parameter, the newer name first (2.9 renamed it, both parameters with it)."""
@@ -122,10 +173,12 @@ def version_of(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def missing(signatures: Mapping[str, inspect.Signature]) -> tuple[str, ...]:
-    """What of `NEEDS` these signatures lack: a symbol, or `symbol(parameter)`."""
+def missing(
+    signatures: Mapping[str, inspect.Signature], needs: Mapping[str, tuple[str, ...]] = NEEDS
+) -> tuple[str, ...]:
+    """What of `needs` these signatures lack: a symbol, or `symbol(parameter)`."""
     lacking = []
-    for symbol, names in NEEDS.items():
+    for symbol, names in needs.items():
         signature = signatures.get(symbol)
         if signature is None:
             lacking.append(symbol)
@@ -148,11 +201,26 @@ def api_of(version: str, pytorch: Any, recipe: Any, manager: Any) -> Api:
     return Api(version, pytorch, recipe, manager, *names)
 
 
-def live_signatures(pytorch: Any, recipe: Any, manager: Any) -> dict[str, inspect.Signature]:
-    """The signatures of all of `NEEDS` that are there, methods without self."""
+def absent_part(api: Api, parts: Sequence[str]) -> str | None:
+    """Why there is no training step of a model with these parts: the first one that this version lacks; else None."""
+    for name in parts:
+        part = STEP_PARTS[name]
+        lacking = missing(live_signatures(api.pytorch, api.recipe, api.manager, part.needs), part.needs)
+        if lacking:
+            return (
+                f"not_available({name}): Transformer Engine {api.version} lacks {', '.join(lacking[:4])}, which "
+                f"{part.since} has; the GEMMs are measured"
+            )
+    return None
+
+
+def live_signatures(
+    pytorch: Any, recipe: Any, manager: Any, needs: Mapping[str, tuple[str, ...]] = NEEDS
+) -> dict[str, inspect.Signature]:
+    """The signatures of all of `needs` that are there, methods without self."""
     roots = {"pytorch": pytorch, "common": recipe, "quantization": manager}
     found = {}
-    for symbol in NEEDS:
+    for symbol in needs:
         root, *path = symbol.split(".")
         if symbol.startswith("common.recipe."):
             path = path[1:]
@@ -188,6 +256,8 @@ def load() -> Api:
         whole = importlib.import_module("transformer_engine")
         pytorch = importlib.import_module("transformer_engine.pytorch")
         recipe = importlib.import_module("transformer_engine.common.recipe")
+        with suppress(ImportError):  # not exported; who lacks it has no latent attention
+            importlib.import_module("transformer_engine.pytorch.attention.rope")
     except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
         raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
     return api_of(_told_version(whole), pytorch, recipe, _manager())

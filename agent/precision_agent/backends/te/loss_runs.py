@@ -15,6 +15,7 @@ from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.engine import Engine
 from precision_agent.backends.te.modules import DTYPE, Stack, layer_plans, rotary, stack
 from precision_agent.backends.te.problem import Problem
+from precision_agent.backends.te.sizes import Trial, trials_of
 from precision_agent.method import loss
 from precision_agent.protocol import LossPlan, LossTrack
 from precision_api.recipes import Recipe
@@ -46,13 +47,14 @@ class LossModel:
     def __post_init__(self) -> None:
         problem, device = self.problem, self.engine.device
         torch.manual_seed(self.seed)  # Transformer Engine draws its weights from torch's own generators
-        depth = min(LAYERS, problem.model.num_hidden_layers)
         kept = recipes.make(self.api, problem.baseline) if problem.scope == "mlp" else None
         own = recipes.make(self.api, self.recipe)
-        plans = layer_plans(problem.model, problem.split, depth)
-        self.layers = stack(self.api, plans, own, problem.scope, kept, device)
         self.sequence = min(problem.sequence, MOST_TOKENS)
         self.rows = max(1, min(problem.micro_batch, MOST_TOKENS // self.sequence))
+        dense = trials_of(problem.model)[0].dense
+        trial = Trial(min(LAYERS, problem.model.num_hidden_layers) - dense, dense=dense)
+        plans = layer_plans(problem.model, problem.split, trial, self.sequence * self.rows)
+        self.layers = stack(self.api, plans, self.recipe, own, problem.scope, kept, device)
         self.layers.rotary = rotary(self.api, problem.model, self.sequence, device)
         hidden, vocabulary = problem.model.hidden_size, problem.model.vocab_size or loss.STATES
         chance = torch.Generator(device=device).manual_seed(self.seed)

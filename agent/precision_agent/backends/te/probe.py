@@ -22,6 +22,7 @@ from precision_agent.backends.te.api import Api, Unusable, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
 from precision_agent.backends.te.gemm_tier import Unit
 from precision_agent.backends.te.modules import LinearShape, layer_plans, stack
+from precision_agent.backends.te.sizes import Trial
 from precision_agent.precision.kernels import KernelClass, classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Probe
@@ -119,7 +120,8 @@ def _hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
 def _run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape) -> dict[str, Any]:
     unit = Unit(api, engine, shape, recipe, accumulation=1, seed=0)
     kernels = unit.kernels()
-    made = stack(api, layer_plans(SMALL, WHOLE, 1), recipes.make(api, recipe), "all", None, engine.device)
+    plans = layer_plans(SMALL, WHOLE, Trial(1), SEQUENCE)
+    made = stack(api, plans, recipe, recipes.make(api, recipe), "all", None, engine.device)
     x = torch.randn(SEQUENCE, 1, SMALL.hidden_size, device=engine.device, dtype=torch.bfloat16, requires_grad=True)
     y = made.forward(x, None)
     y.backward(torch.randn_like(y))

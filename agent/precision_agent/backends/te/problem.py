@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precision_agent.backends.te.api import Api, absent_part
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
@@ -14,7 +15,7 @@ from precision_api.workload import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is trained: a dense model's layers and head, by one GPU of a group that shares the matrices."""
+    """What is trained: a model's layers and head, by one GPU of the groups that share matrices and experts."""
 
     model: ModelSpec
     micro_batch: int
@@ -32,8 +33,8 @@ class Problem:
         return self.micro_batch * self.sequence
 
 
-def problem_of(request: MeasurementRequest) -> Problem | Failure | None:
-    """What is trained; None for bare shapes, a Failure for what Transformer Engine's layer can't be."""
+def problem_of(request: MeasurementRequest, api: Api) -> Problem | Failure | None:
+    """What is trained; None for bare shapes, a Failure for what can't be made of Transformer Engine's modules."""
     workload = resolve(request.workload)
     plain, model = workload.workload, workload.model
     if model is None:
@@ -42,6 +43,9 @@ def problem_of(request: MeasurementRequest) -> Problem | Failure | None:
     if part is not None:
         message = f"not_available({part}): no training step of Transformer Engine's has this; the GEMMs are measured"
         return Failure(reason="not_available", message=message)
+    absent = absent_part(api, model.step_parts)
+    if absent:
+        return Failure(reason="not_available", message=absent)
     assert plain.micro_batch_size is not None
     assert plain.sequence_length is not None
     return Problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precision_agent.method.short_memory import short_model
 from precision_api.memory import ModelPart, memory_of
 from precision_api.recipes import Recipe
 from precision_api.shapes import Split
@@ -33,21 +34,31 @@ def rotations(working_set: int, l2_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The short model: how many layers, and which of the other parts it has."""
+    """The short model: how many layers, and which of the other parts it has.
+
+    `dense`: dense layers beside `layers` with experts; 0 where all layers of the model are alike.
+    """
 
     layers: int
     head: bool = True
     optimizer: bool = True
+    dense: int = 0
 
 
-def ladder(layers: int, head: bool, depth: int = 4) -> tuple[Trial, ...]:
+def ladder(layers: int, head: bool, depth: int = 4, dense: int = 0) -> tuple[Trial, ...]:
     """What is tried in turn where memory ends: fewer layers first, then without optimizer, then without head."""
     deep = min(depth, layers)
-    steps = [Trial(found, head) for found in dict.fromkeys((deep, min(2, deep), 1))]
-    steps.append(Trial(1, head, optimizer=False))
+    steps = [Trial(found, head, dense=dense) for found in dict.fromkeys((deep, min(2, deep), 1))]
+    steps.append(Trial(1, head, optimizer=False, dense=dense))
     if head:
-        steps.append(Trial(1, head=False, optimizer=False))
+        steps.append(Trial(1, head=False, optimizer=False, dense=dense))
     return tuple(steps)
+
+
+def trials_of(model: ModelSpec) -> tuple[Trial, ...]:
+    """The short models of `model`: one dense layer beside those with experts where it has both kinds."""
+    dense = model.dense_layers if model.moe else 0
+    return ladder(model.num_hidden_layers - dense, bool(model.vocab_size), dense=min(1, dense))
 
 
 def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, variants: int) -> int:
@@ -56,7 +67,8 @@ def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, vari
 
     By the formula of the full model's memory. Graphs keep the activations of the first and of the other micro batches.
     """
-    part = ModelPart(trial.layers, trial.head, embedding=False, optimizer=trial.optimizer)
+    model, layers = short_model(model, trial.layers, trial.dense), trial.layers + trial.dense
+    part = ModelPart(layers, trial.head, embedding=False, optimizer=trial.optimizer)
     bf16 = memory_of(model, tokens, split, "bf16", part=part)
     own = memory_of(model, tokens, split, WIDEST, part=part)
     return bf16.state + variants * own.quantized_weights + 2 * bf16.activations + bf16.peak_beside

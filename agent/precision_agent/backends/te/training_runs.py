@@ -21,6 +21,7 @@ def training_sample(model: VariantModel, seconds: float) -> Sample:
         end=timings.end,
         regions=regions,
         layers_measured=model.shared.trial.layers,
+        dense_measured=model.shared.trial.dense,
         windowed_layers=sum(plan.keywords["window_size"] is not None for plan in model.shared.plans),
         optimizer_parameters=model.shared.optimizer_weights or None,
         execution=model.program.execution,

@@ -8,7 +8,7 @@ from the forward time; communication does not happen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -30,10 +30,12 @@ from precision_agent.backends.te.modules import (
     stack,
 )
 from precision_agent.backends.te.problem import Problem
+from precision_agent.backends.te.quantising import delayed_scales, quantising, scales_move, wrong_modules
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.weight_gradients import Gradients
 from precision_agent.backends.trace import range_name
-from precision_agent.protocol import Part, RegionName
+from precision_agent.method.full_depth import PART_OF, REGIONS
+from precision_agent.protocol import Part, RegionName, TracedPass
 from precision_api.memory import BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES
 from precision_api.recipes import Recipe
 from precision_api.result import Failure
@@ -66,7 +68,7 @@ class Shared:
         problem, device = self.problem, self.engine.device
         model, split = problem.model, problem.split
         chance = torch.Generator(device=device).manual_seed(problem.seed)
-        self.plans = layer_plans(model, split, self.trial.layers, problem.weight_gradients)
+        self.plans = layer_plans(model, split, self.trial, problem.tokens, problem.weight_gradients)
         size = (problem.sequence, problem.micro_batch, model.hidden_size)
         self.x = torch.randn(size, generator=chance, device=device).to(DTYPE).requires_grad_()
         self.gradient = torch.randn(size, generator=chance, device=device).to(DTYPE)
@@ -117,6 +119,8 @@ class _Flow:
     y: torch.Tensor | None = None
     leaf: torch.Tensor | None = None
     dx: torch.Tensor | None = None
+    dense_y: torch.Tensor | None = None
+    dense_leaf: torch.Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -143,7 +147,7 @@ class VariantModel:
         with self._owner.present():
             kept = recipes.make(api, problem.baseline) if problem.scope == "mlp" else None
             own = recipes.make(api, self.recipe)
-            self.stack = stack(api, shared.plans, own, problem.scope, kept, engine.device)
+            self.stack = stack(api, shared.plans, self.recipe, own, problem.scope, kept, engine.device)
             self.stack.rotary = shared.rotary
             shared.adopt(self.stack)
             engine.forget_peaks()
@@ -157,7 +161,7 @@ class VariantModel:
         """Captures and checks; why this variant can't be timed, or None."""
         with self._owner.present():
             self.program.capture(self._evidence)
-            misfit = self._misfit()
+            misfit = wrong_modules(self.recipe, self._quantising)
             if misfit:
                 return Failure(reason="wrong_quantizer", message=misfit)
             self.program.pace()
@@ -167,9 +171,11 @@ class VariantModel:
     def _kept_by_forward(self) -> int:
         batch_kind = self._batch_kinds[-1][0]
         before = self.shared.engine.allocated_bytes()
-        self.program.go(("layers_forward", batch_kind))
+        for name in self._forwards:
+            self.program.go((name, batch_kind))
         kept = self.shared.engine.allocated_bytes() - before
-        self.program.go(("layers_backward", batch_kind))
+        for name in self._backwards:
+            self.program.go((name, batch_kind))
         return max(0, kept)
 
     def measure(self, seconds: float) -> Timings:
@@ -181,13 +187,8 @@ class VariantModel:
         """One call of a part, as power windows replay it."""
         batch_kind = self._batch_kinds[-1][0]
         with self._owner.present():
-            if part == "layers":
-                self.program.go(("layers_forward", batch_kind))
-                self.program.go(("layers_backward", batch_kind))
-            elif part == "head":
-                self.program.go(("head", batch_kind))
-            else:
-                self.program.go(("optimizer", "step"))
+            for region in self._regions_of(part):
+                self.program.go((region, "step" if part == "optimizer" else batch_kind))
 
     def refresh(self) -> None:
         """One run of every region but the optimizer's: what a part reads is this variant's own again."""
@@ -196,20 +197,20 @@ class VariantModel:
 
     def calls_in(self, part: Part, seconds: float) -> int:
         """About how many calls of a part take `seconds`, at least one."""
-        names = {"layers": ("layers_forward", "layers_backward"), "head": ("head",), "optimizer": ("optimizer",)}[part]
-        spent = sum(found for name, found in self.pace.items() if name in names)
+        spent = sum(self.pace.get(name, 0.0) for name in self._regions_of(part))
         return max(1, int(seconds / spent)) if spent > 0 else 1
 
     def has(self, part: Part) -> bool:
         """Whether the short model has this part."""
-        return {"layers": True, "head": self.shared.head is not None}.get(part, self.shared.optimizer is not None)
+        there = {"layers": True, "dense": self.stack.dense > 0, "head": self.shared.head is not None}
+        return there.get(part, self.shared.optimizer is not None)
 
     def eager_step(self) -> None:
         """One micro batch of the common kind, eager, region by region, told by name in the profiler's trace."""
         batch_kind = self._batch_kinds[-1][0]
-        flow = self._flows[batch_kind]
-        kept = flow.y, flow.leaf, flow.dx
-        passes = {"layers_forward": "forward", "layers_backward": "backward"}
+        kept = replace(self._flows[batch_kind])
+        passes: dict[str, TracedPass] = dict.fromkeys(self._forwards, "forward")
+        passes |= dict.fromkeys(self._backwards, "backward")
         try:
             with self._owner.present():
                 for region in self.program.regions:
@@ -220,12 +221,29 @@ class VariantModel:
                     with self.shared.engine.annotate(name):
                         region.work()
         finally:  # also of a step that failed half-way: a graph's memory stays taken
-            flow.y, flow.leaf, flow.dx = kept
+            for field_ in fields(kept):
+                setattr(self._flows[batch_kind], field_.name, getattr(kept, field_.name))
 
     @property
     def flags(self) -> dict[str, bool]:
-        """Quantizers' flags of the first layer's MLP."""
-        return recipes.flags_of(self.stack.layers[0].layernorm_mlp)
+        """Quantizers' flags of the last layer's last module."""
+        found = self._quantising
+        return recipes.flags_of(found[-1]) if found else {}
+
+    @staticmethod
+    def _regions_of(part: Part) -> tuple[RegionName, ...]:
+        """The regions that a part is replayed by, in their order."""
+        return tuple(name for name in REGIONS if PART_OF[name] == part)
+
+    @property
+    def _forwards(self) -> tuple[RegionName, ...]:
+        """The layers' regions in the order of the forward pass."""
+        return ("dense_forward", "layers_forward") if self.stack.dense else ("layers_forward",)
+
+    @property
+    def _backwards(self) -> tuple[RegionName, ...]:
+        """The same of the backward pass."""
+        return ("layers_backward", "dense_backward") if self.stack.dense else ("layers_backward",)
 
     @property
     def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
@@ -237,10 +255,14 @@ class VariantModel:
         made = []
         for batch_kind, first in self._batch_kinds:
             self._flows[batch_kind] = _Flow()
-            made.append(Region("layers_forward", batch_kind, self._forward(batch_kind, first)))
-            if self.shared.head is not None:
-                made.append(Region("head", batch_kind, self._head(batch_kind, first)))
-            made.append(Region("layers_backward", batch_kind, self._backward(batch_kind)))
+            works = {
+                "dense_forward": self._dense_forward(batch_kind, first),
+                "layers_forward": self._forward(batch_kind, first),
+                "head": self._head(batch_kind, first),
+                "layers_backward": self._backward(batch_kind),
+                "dense_backward": self._dense_backward(batch_kind),
+            }
+            made += [Region(name, batch_kind, works[name]) for name in self._micro]
         if self.shared.optimizer is not None:
             made.append(Region("optimizer", "step", self._step))
         return tuple(made)
@@ -248,16 +270,43 @@ class VariantModel:
     def _cycle(self) -> tuple[tuple[str, str], ...]:
         names = [batch_kind for batch_kind, _ in self._batch_kinds]
         order = names if len(names) == 1 else ["first", *["rest"] * (self.shared.problem.accumulation - 1)]
-        micro = ["layers_forward", *(["head"] if self.shared.head is not None else []), "layers_backward"]
-        cycle = [(name, batch_kind) for batch_kind in order for name in micro]
+        cycle: list[tuple[str, str]] = [(name, batch_kind) for batch_kind in order for name in self._micro]
         return (*cycle, *([("optimizer", "step")] if self.shared.optimizer is not None else []))
 
-    def _forward(self, batch_kind: str, first: bool | None) -> Any:
-        flow = self._flows[batch_kind]
+    @property
+    def _micro(self) -> tuple[RegionName, ...]:
+        """The regions of one micro batch, in order."""
+        return (*self._forwards, *(("head",) if self.shared.head is not None else ()), *self._backwards)
+
+    def _dense_forward(self, batch_kind: str, first: bool | None) -> Any:
+        flow, stack_ = self._flows[batch_kind], self.stack
 
         def work() -> None:
             self.shared.x.grad = None
-            flow.y = self.stack.forward(self.shared.x, first)
+            flow.dense_y = stack_.through(stack_.layers[: stack_.dense], self.shared.x, first)
+            flow.dense_leaf = flow.dense_y.detach().requires_grad_()
+
+        return work
+
+    def _dense_backward(self, batch_kind: str) -> Any:
+        flow = self._flows[batch_kind]
+
+        def work() -> None:
+            assert flow.dense_y is not None
+            assert flow.dense_leaf is not None
+            flow.dense_y.backward(self._gradient_of(flow.dense_leaf))
+            flow.dx = self.shared.x.grad
+
+        return work
+
+    def _forward(self, batch_kind: str, first: bool | None) -> Any:
+        flow, stack_ = self._flows[batch_kind], self.stack
+
+        def work() -> None:
+            x = flow.dense_leaf if stack_.dense else self.shared.x
+            assert x is not None
+            x.grad = None
+            flow.y = stack_.through(stack_.layers[stack_.dense :], x, first)
             flow.leaf = flow.y.detach().requires_grad_()
 
         return work
@@ -281,23 +330,26 @@ class VariantModel:
         def work() -> None:
             assert flow.y is not None
             assert flow.leaf is not None
-            gradient = flow.leaf.grad if flow.leaf.grad is not None else self.shared.gradient
-            flow.y.backward(gradient)
+            flow.y.backward(self._gradient_of(flow.leaf))
             flow.dx = self.shared.x.grad
 
         return work
+
+    def _gradient_of(self, leaf: torch.Tensor) -> torch.Tensor:
+        """What came from behind, else what stands for it: where there is no head, or a part is replayed alone."""
+        return leaf.grad if leaf.grad is not None else self.shared.gradient
 
     def _step(self) -> None:
         self.shared.gradients.step(self.shared.optimizer)
 
     def _evidence(self, program: Program) -> ReplayEvidence:
-        first, scales = self._replayed(program), self._scales()
+        first, scales = self._replayed(program), delayed_scales(self._quantising)
         second = self._replayed(program)
         call = recipes.CALLS[self.recipe]
         finite = bool(torch.isfinite(second).all())
         if call is None:
             return ReplayEvidence(finite=finite)
-        moved = self._scales_move(program, scales) if call.delayed else None
+        moved = scales_move(self._quantising, scales, lambda: self._replayed(program)) if call.delayed else None
         return ReplayEvidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
 
     def _replayed(self, program: Program) -> torch.Tensor:
@@ -313,53 +365,13 @@ class VariantModel:
             if region.name != "optimizer":
                 program.go((region.name, region.batch_kind))
 
-    def _scales(self) -> list[torch.Tensor]:
-        states: list[Any] = [getattr(module, "fp8_meta", {}).get("scaling_fwd") for module in self._quantising()]
-        return [state.scale.detach().clone() for state in states if hasattr(state, "scale")]
-
-    def _scales_move(self, program: Program, scales: list[torch.Tensor]) -> bool:
-        """With a history of amaxes that is scaled up, the next replay must bring other scales; it is emptied then.
-
-        The input can't be scaled as for a single layer: a norm stands before the first matrix.
-        """
-        histories = [
-            state.amax_history
-            for module in self._quantising()
-            for state in (module.fp8_meta["scaling_fwd"], module.fp8_meta["scaling_bwd"])
-            if hasattr(state, "amax_history")
-        ]
-        for history in histories:
-            history.mul_(4)
-        self._replayed(program)
-        now = self._scales()
-        for history in histories:
-            history.zero_()
-        self._replayed(program)
-        self._replayed(program)
-        return bool(scales) and any(not torch.equal(a, b) for a, b in zip(scales, now, strict=True))
-
+    @property
     def _quantising(self) -> list[Any]:
         """The modules of all layers that hold quantizers of this variant's recipe."""
-        layers = self.stack.layers
-        parts = layers if self.shared.problem.scope == "all" else [layer.layernorm_mlp for layer in layers]
-        return [
-            module
-            for part in parts
-            for module in part.modules()
-            if recipes.quantizers(module) and list(module.parameters(recurse=False))
-        ]
-
-    def _misfit(self) -> str | None:
-        """Why the quantizers of some module are not the recipe's, or None."""
-        found = self._quantising()
-        if recipes.CALLS[self.recipe] is not None and not found:
-            return f"{self.recipe}: no module of the layers has a quantizer"
-        faults = (recipes.wrong_quantizers(self.recipe, recipes.quantizers(module)) for module in found)
-        return next((fault for fault in faults if fault), None)
+        return quantising(self.stack.layers, self.shared.problem.scope)
 
 
 def regions_of(timings: Timings) -> Mapping[RegionName, float]:
     """Seconds of one run of each region: of a micro batch, and of one optimizer step."""
-    names: tuple[RegionName, ...] = ("layers_forward", "head", "layers_backward", "optimizer")
-    found = by_name(timings, names)
-    return {name: found[name] for name in names if name in found}
+    found = by_name(timings, REGIONS)
+    return {name: found[name] for name in REGIONS if name in found}

@@ -17,6 +17,14 @@ import torch
 from precision_agent.backends.te.api import Api
 from precision_api.result import WeightGradients
 
+_BY_AUTOGRAD = "gradient_by_autograd"
+
+
+def by_autograd(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """Marks a matrix that torch multiplies itself: its gradient comes by autograd, also where the others' are fused."""
+    setattr(parameter, _BY_AUTOGRAD, True)
+    return parameter
+
 
 @dataclass(slots=True)
 class Gradients:
@@ -62,5 +70,5 @@ class Gradients:
         return first if self.how == "fused" else None
 
     def _in_main_grad(self, parameter: torch.nn.Parameter) -> bool:
-        """A matrix, which is multiplied; norms and biases are vectors."""
-        return self.how == "fused" and parameter.ndim == 2
+        """A matrix that a module of Transformer Engine's multiplies; norms and biases are vectors."""
+        return self.how == "fused" and parameter.ndim == 2 and not getattr(parameter, _BY_AUTOGRAD, False)
