@@ -26,8 +26,8 @@ from precision_operator.planner.highs import NotKnown, process_id
 from precision_operator.planner.options import sizes
 from precision_operator.planner.search import value
 from precision_operator.planner.sizes import solve_sizes
+from precision_operator.planner.spec_terms import terms
 from precision_operator.planner.straggler import quiet, straggler
-from precision_operator.planner.terms import terms
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
 from tests.planner.test_planning_loop import Written, plan_object

@@ -31,7 +31,7 @@ from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from precision_operator.planner.evidence import pools as plan_pools
 from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
-from precision_operator.planner.terms import terms
+from precision_operator.planner.spec_terms import terms
 from precision_operator.report.facts import Given, Node
 from precision_operator.report.facts import pools as page_pools
 from tests.support import fleets, world

@@ -23,7 +23,8 @@ from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.options import Tried, offers
 from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.terms import Terms, terms
+from precision_operator.planner.spec_terms import terms
+from precision_operator.planner.terms import Terms
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 NEAR = 1e-6

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
+from precision_operator.planner.catalog import Catalog
 from precision_operator.planner.earliest import WASTES, EarliestEnds
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.options import Kitchen, Tried, offers, sizes
+from precision_operator.planner.options import Tried, offers, sizes
 from precision_operator.planner.planning import plan
 from precision_operator.planner.prices import priced
 from precision_operator.planner.schedule import schedule
 from precision_operator.planner.search import Search
 from precision_operator.planner.sizes import MOST
-from precision_operator.planner.terms import terms
+from precision_operator.planner.spec_terms import terms
 from tests.planner.exhaustive import least, problem
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken
@@ -90,7 +91,7 @@ TIMED = [seed for seed in range(60) if problem(seed)[1].objective == ("time",)][
 def test_no_plan_at_all_ends_before_the_bound_of_all_sizes(seed: int) -> None:
     known, made = problem(seed)
     read = terms(made, NOW)
-    told = priced(Kitchen(pools(known, read, NOW), read), "time", time.monotonic() + 60)
+    told = priced(Catalog(pools(known, read, NOW), read), "time", time.monotonic() + 60)
     best = least(known, made)
     assert best is None or told.bound <= best * (1 + 1e-6)
     assert told.infeasible or told.bound > 0

@@ -20,7 +20,7 @@ from precision_operator.planner.highs import process_id, run
 from precision_operator.planner.options import Tried, offers, sizes
 from precision_operator.planner.planning import Answer, plan
 from precision_operator.planner.program import Program
-from precision_operator.planner.terms import terms
+from precision_operator.planner.spec_terms import terms
 from tests.support.fleets import NOW, fleet, job, node, pool, spec
 from tests.support.plan_checker import broken, in_every_order
 

@@ -15,7 +15,7 @@ from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet, read_fleet
 from precision_operator.planner.planning import plan
 from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
-from precision_operator.planner.terms import terms
+from precision_operator.planner.spec_terms import terms
 from tests.support.fleets import NOW, fleet, node, pool, rate, spec
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 

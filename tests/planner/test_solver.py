@@ -22,8 +22,8 @@ from precision_operator.planner.evidence import pools
 from precision_operator.planner.options import offers
 from precision_operator.planner.planning import Answer, answer, plan
 from precision_operator.planner.solve import solve
+from precision_operator.planner.spec_terms import terms
 from precision_operator.planner.table import lines
-from precision_operator.planner.terms import terms
 from precision_operator.planner.what_if import what_ifs
 from tests.planner.exhaustive import verdict
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec

@@ -19,7 +19,7 @@ from precision_operator.planner.highs_process import Model
 from precision_operator.planner.options import offers
 from precision_operator.planner.planning import plan
 from precision_operator.planner.program import Program
-from precision_operator.planner.terms import terms
+from precision_operator.planner.spec_terms import terms
 from precision_operator.planner.work import MEMORY_BYTES, Work, solved
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning

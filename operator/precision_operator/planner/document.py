@@ -15,8 +15,8 @@ from precision_api.capacity_plan import (
 )
 from precision_api.schema import decimal
 from precision_operator.core.observe.clock import format_time
+from precision_operator.planner.candidate_pool import CandidatePool
 from precision_operator.planner.conflict import Conflict, clash_words, told, words
-from precision_operator.planner.evidence import CandidatePool
 from precision_operator.planner.money import paid_dollars, paid_shares
 from precision_operator.planner.planning import Answer, binding, greedy_text
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, age

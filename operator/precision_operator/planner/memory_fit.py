@@ -23,7 +23,7 @@ from precision_api.memory import (
 from precision_api.products import part
 from precision_api.recipes import Recipe
 from precision_api.shapes import Split
-from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.candidate_pool import CandidatePool
 from precision_operator.planner.predict import Target
 from precision_operator.planner.terms import JobTerms
 

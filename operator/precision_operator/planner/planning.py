@@ -10,21 +10,24 @@ from typing import Literal
 
 from precision_api.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.assumptions import assumptions
+from precision_operator.planner.candidate_pool import CandidatePool
+from precision_operator.planner.catalog import BLOCKS_SPLIT_NODES, blocks, idle_watts
 from precision_operator.planner.conflict import Conflict, conflict
-from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, pools
+from precision_operator.planner.evidence import ALLOWABLE, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
 from precision_operator.planner.highs import NotKnown
 from precision_operator.planner.money import cost, energy
 from precision_operator.planner.odds import Odds, odds
-from precision_operator.planner.options import BLOCKS_SPLIT_NODES, Offer, Option, blocks, idle_watts
+from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT, Problem, Unusable
 from precision_operator.planner.rates import goodput_of, speed
 from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
 from precision_operator.planner.search import value
 from precision_operator.planner.sizes import solve_sizes
 from precision_operator.planner.solve import Solution
-from precision_operator.planner.terms import Terms, terms
+from precision_operator.planner.spec_terms import terms
+from precision_operator.planner.terms import Terms
 
 NAMED = 4
 """Jobs that a sentence names."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from precision_api.capacity_plan import Objective
-from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.candidate_pool import CandidatePool
+from precision_operator.planner.catalog import Catalog, ConfigurationArrays
 from precision_operator.planner.highs import run
 from precision_operator.planner.highs_process import Model, Vector
-from precision_operator.planner.options import Kitchen, Shelf
 from precision_operator.planner.terms import MOST_DAYS, JobTerms, Terms
 
 ROUNDS = 30
@@ -36,12 +36,12 @@ SPREAD = 4
 PARTS = (1, 2, 3, 4, 6, 8)
 """A pool's largest choice and even parts of it, so that jobs fill the pool side by side."""
 NEAR = 2
-"""Places on the shelf beside a chosen one that are offered too."""
+"""Places in the arrays beside a chosen one that are offered too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """`bound` is proved for the objective; `picked` are places on the shelves, by job."""
+    """`bound` is proved for the objective; `picked` are places in the arrays, by job."""
 
     bound: float
     infeasible: bool
@@ -49,15 +49,15 @@ class Priced:
 
 
 class _Job:
-    """One job's shelf with its own days, and which of it is allowed."""
+    """One job's arrays with its own days, and which of it is allowed."""
 
-    def __init__(self, job: JobTerms, shelf: Shelf, terms: Terms, name: Objective) -> None:
-        self.job, self.shelf = job, shelf
-        self.days, self.deadline_days = shelf.days * job.tokens, shelf.deadline_days * job.tokens
-        cost = {"cost": shelf.dollars, "energy": shelf.energy, "time": shelf.gpus * shelf.days}[name]
+    def __init__(self, job: JobTerms, arrays: ConfigurationArrays, terms: Terms, name: Objective) -> None:
+        self.job, self.arrays = job, arrays
+        self.days, self.deadline_days = arrays.days * job.tokens, arrays.deadline_days * job.tokens
+        cost = {"cost": arrays.dollars, "energy": arrays.energy, "time": arrays.gpus * arrays.days}[name]
         self.cost = cost * job.tokens
         self.allowed = (self.days <= MOST_DAYS) & np.isfinite(self.cost)
-        for limit, figure in ((terms.limits.dollars, shelf.dollars), (terms.limits.megawatt_hours, shelf.energy)):
+        for limit, figure in ((terms.limits.dollars, arrays.dollars), (terms.limits.megawatt_hours, arrays.energy)):
             if limit is not None:
                 self.allowed &= np.isfinite(figure)
 
@@ -104,9 +104,9 @@ class _Row:
 
     def of(self, job: _Job, place: int) -> float:
         """What one choice takes of it."""
-        if self.pool >= 0 and job.shelf.pool[place] != self.pool:
+        if self.pool >= 0 and job.arrays.pool[place] != self.pool:
             return 0.0
-        amount = job.shelf.watts if self.watts else job.shelf.gpus
+        amount = job.arrays.watts if self.watts else job.arrays.gpus
         lengths = job.deadline_days if self.deadlines else job.days
         return float(amount[place] * lengths[place]) * self.part
 
@@ -151,8 +151,8 @@ class _Master:
                 return False
             for figure in (job.cost, job.days, job.cost / job.cost[allowed].min() + job.days / job.days[allowed].min()):
                 self.picked[place][int(allowed[np.argmin(figure[allowed])])] = None
-            for pool in np.unique(job.shelf.pool[allowed]):
-                mine = allowed[job.shelf.pool[allowed] == pool]
+            for pool in np.unique(job.arrays.pool[allowed]):
+                mine = allowed[job.arrays.pool[allowed] == pool]
                 self.picked[place][int(mine[np.argmin(job.cost[mine])])] = None
         return True
 
@@ -167,7 +167,7 @@ class _Master:
         """What each choice of a job takes of the rows, at their prices."""
         job = self.jobs[j]
         made = np.zeros(len(job.cost))
-        many = int(job.shelf.pool.max(initial=0)) + 1
+        many = int(job.arrays.pool.max(initial=0)) + 1
         for watts in (False, True):
             for deadlines in (False, True):
                 by_pool = np.zeros(many)
@@ -178,8 +178,8 @@ class _Master:
                         elif row.pool < many:
                             by_pool[row.pool] += prices[r] * row.part
                 if by_pool.any():
-                    amount = job.shelf.watts if watts else job.shelf.gpus
-                    made += by_pool[job.shelf.pool] * amount * (job.deadline_days if deadlines else job.days)
+                    amount = job.arrays.watts if watts else job.arrays.gpus
+                    made += by_pool[job.arrays.pool] * amount * (job.deadline_days if deadlines else job.days)
         return made
 
     def solved(self) -> tuple[Vector, Vector, Vector] | None:
@@ -250,10 +250,10 @@ class _Master:
         return best, used
 
 
-def priced(kitchen: Kitchen, name: Objective, until: float, most: float = math.inf) -> Priced:
+def priced(catalog: Catalog, name: Objective, until: float, most: float = math.inf) -> Priced:
     """The bound of the first objective, and the choices to put into the program; `most` is a plan's value, if known."""
-    terms = kitchen.terms
-    jobs = [_Job(job, kitchen.shelf(job), terms, name) for job in terms.jobs]
+    terms = catalog.terms
+    jobs = [_Job(job, catalog.arrays(job), terms, name) for job in terms.jobs]
     ready, latest = _spans(jobs, True, math.inf)
     for job in jobs:
         late = ready[job.job.name] + job.deadline_days > latest[job.job.name] * (1 + 1e-6)
@@ -261,15 +261,15 @@ def priced(kitchen: Kitchen, name: Objective, until: float, most: float = math.i
     if not all(job.allowed.any() for job in jobs):
         return Priced(math.inf, True, {})
     if name == "time":
-        return _priced_time(jobs, kitchen, until, most)
-    rows = _rows(jobs, kitchen.pools, terms, True, math.inf)
+        return _priced_time(jobs, catalog, until, most)
+    rows = _rows(jobs, catalog.pools, terms, True, math.inf)
     master = _Master(jobs, rows, until, False)
     master.start()
     bound, used = master.bounded()
     return Priced(bound, False, _offered(jobs, used, master.picked, False))
 
 
-def _priced_time(jobs: list[_Job], kitchen: Kitchen, until: float, most: float) -> Priced:
+def _priced_time(jobs: list[_Job], catalog: Catalog, until: float, most: float) -> Priced:
     """The first day by which all can have ended: the room of all work by then must do.
 
     If the fullest room is filled to a share v <= 1 where all end by day T, none end before v T: with an earlier end
@@ -279,14 +279,14 @@ def _priced_time(jobs: list[_Job], kitchen: Kitchen, until: float, most: float) 
     least = {job.job.name: float(job.days[job.allowed].min()) for job in jobs}
     low = max(ready[name] + least[name] - latest[name] for name in ready)
     high = most if math.isfinite(most) else _one_by_one(jobs)
-    filled, picked = _filled(jobs, kitchen, high, until, False)
+    filled, picked = _filled(jobs, catalog, high, until, False)
     while filled > 1 + NEARLY and high < MOST_DAYS and time.monotonic() < until:
         low, high = high, 2 * high
-        filled, picked = _filled(jobs, kitchen, high, until, False)
-    low, step, tried = max(low, min(filled, 1.0) * high), kitchen.terms.gap / 2, 0
-    while time.monotonic() < until and high > low * (1 + kitchen.terms.gap / 2) and tried < HALVINGS:
+        filled, picked = _filled(jobs, catalog, high, until, False)
+    low, step, tried = max(low, min(filled, 1.0) * high), catalog.terms.gap / 2, 0
+    while time.monotonic() < until and high > low * (1 + catalog.terms.gap / 2) and tried < HALVINGS:
         end = min(low * (1 + step), math.sqrt(low * high))
-        filled, used = _filled(jobs, kitchen, end, until, True)
+        filled, used = _filled(jobs, catalog, end, until, True)
         if filled > 1 + NEARLY:
             low, step = end, step * 2
         else:
@@ -296,7 +296,7 @@ def _priced_time(jobs: list[_Job], kitchen: Kitchen, until: float, most: float) 
 
 
 def _filled(
-    jobs: list[_Job], kitchen: Kitchen, end: float, until: float, deadlines: bool
+    jobs: list[_Job], catalog: Catalog, end: float, until: float, deadlines: bool
 ) -> tuple[float, Mapping[str, frozenset[int]]]:
     """(share of the fullest room that the work of all jobs by `end` fills at least, the choices that matter).
 
@@ -307,9 +307,9 @@ def _filled(
     for job, allowed in zip(jobs, before, strict=True):
         in_time = first[job.job.name] + job.days <= last[job.job.name] * (1 + 1e-6)
         job.allowed = allowed & in_time
-    rows = _rows(jobs, kitchen.pools, kitchen.terms, False, end)
+    rows = _rows(jobs, catalog.pools, catalog.terms, False, end)
     if deadlines and _has_deadlines(jobs):
-        rows += _rows(jobs, kitchen.pools, kitchen.terms, True, math.inf)
+        rows += _rows(jobs, catalog.pools, catalog.terms, True, math.inf)
     master = _Master(jobs, rows, until, True)
     if master.start():
         filled, used = master.bounded(stop=1 + NEARLY if deadlines else math.inf)
@@ -337,15 +337,15 @@ def _spread(job: _Job, wanted: set[int], everywhere: bool) -> list[int]:
     With `everywhere` of all pools.
     """
     allowed = np.flatnonzero(job.allowed)
-    pools, of = np.unique(job.shelf.pool[allowed], return_inverse=True)
+    pools, of = np.unique(job.arrays.pool[allowed], return_inverse=True)
     cheapest = np.full(len(pools), np.inf)
     np.minimum.at(cheapest, of, job.cost[allowed])
     found = [int(allowed[np.argmin(job.deadline_days[allowed])])]
     near = {*np.argsort(cheapest)[:SPREAD].tolist(), *np.flatnonzero(np.isin(pools, [*wanted])).tolist()}
     for pool in range(len(pools)) if everywhere else near:
         mine = allowed[of == pool]
-        mine = mine[np.argsort(job.shelf.gpus[mine], kind="stable")]
-        gpus = job.shelf.gpus[mine]
+        mine = mine[np.argsort(job.arrays.gpus[mine], kind="stable")]
+        gpus = job.arrays.gpus[mine]
         parts = np.searchsorted(gpus, gpus[-1] / np.array(PARTS), side="right") - 1
         found += [int(mine[0]), *map(int, mine[np.maximum(parts, 0)])]
     return found
@@ -354,11 +354,11 @@ def _spread(job: _Job, wanted: set[int], everywhere: bool) -> list[int]:
 def _offered(
     jobs: Sequence[_Job], used: Sequence[dict[int, None]], picked: Sequence[dict[int, None]], everywhere: bool
 ) -> Mapping[str, frozenset[int]]:
-    """By job the choices that count, those beside them on the shelf, the last ones that were picked, and a spread."""
+    """By job the choices that count, those beside them in the arrays, the last ones that were picked, and a spread."""
     found = {}
     for job, mine, every in zip(jobs, used, picked, strict=True):
         near = {place + step for place in mine for step in range(-NEAR, NEAR + 1)}
         allowed = {place for place in near if 0 <= place < len(job.allowed) and job.allowed[place]}
-        pools = {int(job.shelf.pool[place]) for place in mine}
+        pools = {int(job.arrays.pool[place]) for place in mine}
         found[job.job.name] = frozenset({*allowed, *[*every][-4:], *_spread(job, pools, everywhere)})
     return found

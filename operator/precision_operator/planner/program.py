@@ -22,21 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_api.capacity_plan import Objective
-from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.candidate_pool import CandidatePool
+from precision_operator.planner.catalog import blocks
 from precision_operator.planner.highs_process import Model, Vector
 from precision_operator.planner.money import dollars_beside_committed, is_committed
-from precision_operator.planner.options import Offer, Option, blocks
+from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.schedule import latest_ends, watts
 from precision_operator.planner.terms import JobTerms, Terms
+from precision_operator.planner.windows import Window, spans_of, windows
 
 Places = NDArray[np.int64]
 TOLERANCE = 1e-9
 """Relative, on limits: a limit that is met exactly counts as held."""
-MOST_ENDS = 12
-"""Deadlines up to which all work is held against the room: of more an even choice, with the last one."""
-MOST_STARTS = 3
-"""Days from which on work is held against the room, beside the plan's start."""
 ROUNDED = (1, 2, 3)
 """Dual feasible functions u^(k) that are tried,"""
 MOST_ROUNDED = 40_000
@@ -65,15 +63,6 @@ class Constraint:
     high: float
     eases: tuple[tuple[RelaxableLimit, float], ...] = ()
     """Limits that it comes from, and what `high` gains where one is passed by its own amount."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """All that these jobs do is done between two days; `end` is None for the end of the last job, a column."""
-
-    jobs: tuple[str, ...]
-    begin: float
-    end: float
 
 
 @dataclass(frozen=True)
@@ -372,52 +361,6 @@ def rounded_share(share: Vector, k: int) -> Vector:
     near = np.round(steps)
     exact = np.abs(steps - near) < 1e-9
     return np.where(exact, share, np.floor(steps) / k)
-
-
-def windows(offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf) -> Iterator[Window]:
-    """Spans of days in which some jobs must do all their work: for deadlines, or for a given end of the last job."""
-    ready, latest = spans_of(offers, deadlines, last_end)
-    days = sorted({day for day in latest.values() if day < math.inf}, reverse=True)
-    begins = sorted({day for day in ready.values() if day > 0})
-    begins = [0.0, *begins[:: math.ceil(len(begins) / MOST_STARTS)]] if begins else [0.0]
-    ends = days[:: math.ceil(len(days) / MOST_ENDS)] if days else []
-    seen: set[tuple[str, ...]] = set()
-    for end in ends:
-        for begin in begins:
-            names = tuple(name for name in latest if latest[name] <= end and ready[name] >= begin)
-            if names and end > begin:
-                # The same jobs with the latest begin and the earliest end are the tightest; ends come last first.
-                tight = Window(names, min(ready[name] for name in names), max(latest[name] for name in names))
-                if (names not in seen or begin > 0) and tight.end > tight.begin:
-                    seen.add(names)
-                    yield tight
-
-
-def spans_of(
-    offers: Sequence[Offer], deadlines: bool, last_end: float = math.inf
-) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """By job the first day on which it can start, and the last on which it must have ended.
-
-    With `deadlines` by what these are held against, else by the middle of the bands and the end of the last job.
-    """
-    least = {
-        offer.job.name: min((o.deadline_days if deadlines else o.days for o in offer.options), default=0.0)
-        for offer in offers
-    }
-    jobs = {offer.job.name: offer.job for offer in offers}
-    ready = {name: 0.0 if job.running else job.not_before for name, job in jobs.items()}
-    latest = {name: ((job.deadline_days or math.inf) if deadlines else last_end) for name, job in jobs.items()}
-    for _ in jobs:  # as often as the longest chain is long
-        moved = False
-        for name, job in jobs.items():
-            for before in job.after:
-                if ready[name] < ready[before] + least[before]:
-                    ready[name], moved = ready[before] + least[before], True
-                if latest[before] > latest[name] - least[name]:
-                    latest[before], moved = latest[name] - least[name], True
-        if not moved:
-            break
-    return ready, latest
 
 
 def _places(span: range) -> Places:

@@ -32,7 +32,8 @@ from precision_operator.planner.bands import (
     goodput_part,
     plus_minus,
 )
-from precision_operator.planner.evidence import ALLOWABLE, CandidatePool, Sample
+from precision_operator.planner.candidate_pool import CandidatePool, Sample
+from precision_operator.planner.evidence import ALLOWABLE
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.predict import Target, Transfer, recipe_transfer, shape_problem, transfer
 from precision_operator.planner.quantities import SECONDS_PER_DAY, age

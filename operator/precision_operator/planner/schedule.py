@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.candidate_pool import CandidatePool
 from precision_operator.planner.options import Option
 from precision_operator.planner.terms import JobTerms, Limits
 

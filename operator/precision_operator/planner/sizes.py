@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from precision_operator.planner.evidence import CandidatePool
+from precision_operator.planner.candidate_pool import CandidatePool
+from precision_operator.planner.catalog import Catalog
 from precision_operator.planner.highs import share
-from precision_operator.planner.options import Kitchen, Offer, Tried, offers, sizes
+from precision_operator.planner.options import Offer, Tried, offers, sizes
 from precision_operator.planner.prices import priced
 from precision_operator.planner.quantities import Problem
 from precision_operator.planner.solve import Solution, objectives_of, solve
@@ -27,31 +28,31 @@ Solved = tuple[tuple[Offer, ...], Solution | None, tuple[Problem, ...]]
 
 def solve_sizes(found: Sequence[CandidatePool], terms: Terms, began: float) -> Solved:
     """The best plan over the sizes. Raises NotKnown."""
-    kitchen = Kitchen(found, terms)
+    catalog = Catalog(found, terms)
     if sizes(found, terms) <= MOST:
-        every = offers(found, terms, Tried(every=True), kitchen)
+        every = offers(found, terms, Tried(every=True), catalog)
         if not all(offer.options for offer in every):
             return every, None, ()
         return every, solve(every, terms, began), ()
-    usual = offers(found, replace(terms, jobs=terms.jobs[:1]), None, kitchen)
+    usual = offers(found, replace(terms, jobs=terms.jobs[:1]), None, catalog)
     if not all(offer.options for offer in usual):
-        return offers(found, terms, None, kitchen), None, ()
-    return _priced(found, terms, began, kitchen, usual)
+        return offers(found, terms, None, catalog), None, ()
+    return _priced(found, terms, began, catalog, usual)
 
 
 def _priced(
-    found: Sequence[CandidatePool], terms: Terms, began: float, kitchen: Kitchen, usual: tuple[Offer, ...]
+    found: Sequence[CandidatePool], terms: Terms, began: float, catalog: Catalog, usual: tuple[Offer, ...]
 ) -> Solved:
     names = objectives_of(usual, terms)
     if not terms.objectives and not all(job.deadline_days for job in terms.jobs):
         names = ("time",)
-    told = priced(kitchen, names[0], share(began + terms.seconds, 2))
+    told = priced(catalog, names[0], share(began + terms.seconds, 2))
     if not told.picked:
-        made = offers(found, terms, None, kitchen)
+        made = offers(found, terms, None, catalog)
         if not all(offer.options for offer in made) or told.infeasible:
             return made, None, ()
     else:
-        made = offers(found, terms, Tried(every=True, picked=told.picked), kitchen)
+        made = offers(found, terms, Tried(every=True, picked=told.picked), catalog)
     proved = told.bound if math.isfinite(told.bound) else 0.0
     solution = solve(made, terms, began, objectives=names, proved=proved)
     if solution is None:

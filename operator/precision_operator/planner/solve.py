@@ -21,11 +21,12 @@ from precision_operator.planner.greedy import greedy_choice
 from precision_operator.planner.highs import NARROW, NoneFound, OutOfTime, run, share
 from precision_operator.planner.highs_process import Solved, Vector
 from precision_operator.planner.options import Offer, Option
-from precision_operator.planner.program import PREFER_SHORT, Constraint, Program, spans_of
+from precision_operator.planner.program import PREFER_SHORT, Constraint, Program
 from precision_operator.planner.quantities import Problem
 from precision_operator.planner.schedule import SLACK, Slot
 from precision_operator.planner.search import Candidate, Search
 from precision_operator.planner.terms import Terms
+from precision_operator.planner.windows import spans_of
 
 HELD = 1e-6
 """Relative slack by which a later objective may spoil an earlier one."""

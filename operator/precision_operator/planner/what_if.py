@@ -8,8 +8,9 @@ from datetime import datetime
 
 from precision_api.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
 from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_operator.planner.candidate_pool import CandidatePool
 from precision_operator.planner.conflict import clash_words
-from precision_operator.planner.evidence import CandidatePool, own_terms, pools
+from precision_operator.planner.evidence import own_terms, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.planning import Answer, Totals, answer, binding
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, Problem, Unusable
