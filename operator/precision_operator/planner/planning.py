@@ -343,7 +343,7 @@ def greedy_text(given: Answer) -> str:
     late = [s for s in given.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)]
     more = (theirs / ours - 1) * 100 if ours else 0.0
     verdict = "as good" if abs(more) < 0.05 else f"{abs(more):.1f} % {'worse' if more > 0 else 'better'}"
-    missed = f", and misses {len(late)} deadlines" if late else ""
+    missed = f", and misses {len(late)} deadline{'s' if len(late) > 1 else ''}" if late else ""
     return f"the greedy answer (best rate first) comes to {_amount(name, theirs)}: {verdict}{missed}"
 
 

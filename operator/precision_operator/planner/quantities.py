@@ -86,3 +86,11 @@ def moment(text: str, field: str) -> datetime:
         raise Unusable(
             Problem(field, f"{text!r} is no time: write RFC 3339, for example 2027-01-31T00:00:00Z")
         ) from None
+
+
+def readable_power(megawatts: float) -> str:
+    """`5.32 MW`, `358 kW`, `900 W`."""
+    for unit, size in (("MW", 1.0), ("kW", 1e-3)):
+        if megawatts >= size:
+            return f"{megawatts / size:.3g} {unit}"
+    return f"{megawatts * 1e6:.3g} W"

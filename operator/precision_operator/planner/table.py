@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from precision_api.capacity_plan import JobPlan, PlanStatus, PlanTotals
+from precision_operator.planner.quantities import readable_power
 
 ABSENT = "-"
 """A figure that is not known."""
@@ -75,7 +76,7 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
         (None if totals.dollars is None else f"${float(totals.dollars):,.0f}", ""),
         (totals.gpu_hours and f"{float(totals.gpu_hours):,.0f}", " GPU hours"),
         (totals.megawatt_hours and _short(totals.megawatt_hours), " MWh"),
-        (totals.peak_megawatts and _short(totals.peak_megawatts), " MW at most"),
+        (totals.peak_megawatts and readable_power(float(totals.peak_megawatts)), " at most"),
     )
     yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
     gap = totals.gap_percent
