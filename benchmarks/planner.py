@@ -1,14 +1,16 @@
 """How long a plan takes, how it grows with pools and jobs, and what it is better by than the greedy answer.
 
-    python -m benchmarks.planner [--seconds 60] [--loop]
+    python -m benchmarks.planner [--seconds 60] [--jobs 200] [--loop]
 
-Fleets and jobs are drawn from one seed. The greedy answer (best rate first) is made of the same choices.
+Fleets and jobs are drawn from one seed. The greedy answer (best rate first) is made of the same choices. Where seconds
+are far above the processor's seconds, others used the machine at the time.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import resource
 import time
@@ -65,7 +67,7 @@ def problem(many_pools: int, many_jobs: int, objective: tuple[str, ...], seconds
 def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], seconds: int) -> str:
     """One line of the table."""
     known, made = problem(many_pools, many_jobs, objective, seconds)
-    began = time.monotonic()
+    began, worked = time.monotonic(), processor_seconds()
     read = terms(made, NOW)
     found = pools(known, read, NOW)
     head = f"{many_pools:>5} {many_jobs:>5} {'+'.join(objective):<10}"
@@ -75,16 +77,26 @@ def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], second
         return f"{head} {time.monotonic() - began:>8.1f}  {error}"
     if solution is None:
         return f"{head} {time.monotonic() - began:>8.1f}  no plan"
-    solved = time.monotonic()
+    solved, work = time.monotonic(), processor_seconds() - worked
     simple = greedy(offered, read.limits, solution.objectives[0])
     name = solution.objectives[0]
     worse = "no place for all" if simple is None else f"{(value(name, simple) / solution.values[0] - 1) * 100:+.1f} %"
     mine, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     memory = f"{(mine + max(child, solver_kib())) / 1024:.0f} MiB"
     return (
-        f"{head} {sizes(found, read):>9} {solved - began:>8.1f} {solution.gap * 100:>7.3f} % {memory:>9}  "
+        f"{head} {sizes(found, read):>9} {solved - began:>8.1f} {work:>9.1f} {solution.gap * 100:>7.3f} % {memory:>9}  "
         f"{worse}{'  (ended by the time limit)' if solution.timed_out else ''}"
     )
+
+
+def processor_seconds() -> float:
+    """What this process and the solver's have used of processors until now."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    number = process_id()
+    fields = [] if number is None else Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2].split()
+    ticks = sum(map(int, fields[11:13]))  # user and system time
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def solver_kib() -> int:
@@ -130,6 +142,7 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="Time limit of a solve: %(default)s.")
+    parser.add_argument("--jobs", type=int, help="Only the fleet with so many jobs.")
     parser.add_argument("--loop", action="store_true", help="Only how long the operator's loop is held.")
     asked = parser.parse_args()
     if asked.loop:
@@ -137,9 +150,11 @@ def main() -> None:
             print(asyncio.run(held_up(nodes)), flush=True)
         return
     seconds: int = asked.seconds
-    print("pools  jobs objective      sizes  seconds     gap    memory   greedy is worse by")
+    print("pools  jobs objective      sizes  seconds processor     gap    memory   greedy is worse by")
     for objective in OBJECTIVES:
         for many_pools, many_jobs in SIZES:
+            if asked.jobs not in (None, many_jobs):
+                continue
             print(measured(many_pools, many_jobs, objective, seconds), flush=True)
     print("\nStragglers:")
     for nodes in (500, 5_000, 50_000):

@@ -12,7 +12,7 @@ from precision_operator.planner.document import status
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.planning import plan
-from precision_operator.planner.quantities import age, readable_power
+from precision_operator.planner.quantities import age
 from precision_operator.planner.what_if import _changed, what_ifs
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
@@ -177,13 +177,6 @@ def test_an_age_is_told_as_people_tell_it(days: float, words: str) -> None:
     found = told(fleet(pool("H100", node("n", count=16, finished_at=finished))))
     assert found.jobs[0].source.endswith(f"oldest {words}")
     assert found.pools[0].provenance.endswith(f"oldest {words}")
-
-
-@pytest.mark.parametrize(
-    ("megawatts", "words"), [(5.317, "5.32 MW"), (1.0, "1 MW"), (0.1934, "193 kW"), (0.0009, "900 W"), (0.0, "0 W")]
-)
-def test_power_is_told_in_a_unit_that_fits(megawatts: float, words: str) -> None:
-    assert readable_power(megawatts) == words
 
 
 def test_every_rate_carries_its_source() -> None:

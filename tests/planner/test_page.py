@@ -14,10 +14,11 @@ from playwright.sync_api import Browser
 
 from precision_api.capacity_plan import PlanStatus
 from precision_lab.pictures.browser import chromium
-from precision_operator.planner.charts import Calendar, gantt, pool_use, power, readable_watts, watermark
+from precision_operator.planner.charts import Calendar, gantt, pool_use, power, watermark
 from precision_operator.planner.document import status
 from precision_operator.planner.page import page
 from precision_operator.planner.planning import Answer, plan
+from precision_operator.planner.quantities import readable_watts
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 PRICES = [

@@ -30,9 +30,10 @@ from precision_operator.drawing.svg import (
     line,
     words,
 )
-from precision_operator.planner.options import Option, idle_watts
+from precision_operator.planner.catalog import idle_watts
+from precision_operator.planner.options import Option
 from precision_operator.planner.planning import Answer
-from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, readable_watts
 from precision_operator.planner.schedule import Slot, peak, watts
 
 LEFT, RIGHT, TOP = 44, 14, 8
@@ -55,14 +56,6 @@ def watermark(status: PlanStatus) -> str:
     """What is written across each picture: the plan's data where it is not this hardware's own."""
     data = status.data or ""
     return next((word for word in ("SIMULATED", "REPLAYED") if word in data), "")
-
-
-def readable_watts(value: float) -> str:
-    """`258 kW`, `1.25 MW`: three digits."""
-    for size, unit in ((WATTS_PER_MEGAWATT, "MW"), (1e3, "kW")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}" if value < 1e3 * size else f"{value / size:,.0f} {unit}"
-    return f"{value:.0f} W"
 
 
 @dataclass(frozen=True)

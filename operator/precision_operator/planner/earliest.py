@@ -32,7 +32,8 @@ class EarliestEnds:
     def __init__(self, search: Search, number: int) -> None:
         """`number` is that of the objective `time`."""
         self.search, self.number = search, number
-        self._options = {waste: {offer.job.name: frugal(offer, waste) for offer in search.offers} for waste in WASTES}
+        self._offers = {offer.job.name: offer for offer in search.offers}
+        self._options: dict[float, dict[str, list[Option]]] = {}
         self._now: Candidate | None = None
         self._wastes: Wastes = {}
 
@@ -42,12 +43,19 @@ class EarliestEnds:
         for first in in_turn([offer.options[0] for offer in self.search.offers], rank):
             job = first.job
             ready = max([job.not_before, *(done[name].end for name in job.after)])
-            slot = _earliest(room, self._options[wastes[job.name]][job.name], ready)
+            slot = _earliest(room, self._frugal(job.name, wastes[job.name]), ready)
             if slot is None:
                 return None
             room.take(slot.option, slot.start, slot.end)
             done[job.name] = slot
         return tuple(done[offer.job.name].option for offer in self.search.offers)
+
+    def _frugal(self, job: str, waste: float) -> list[Option]:
+        """Made when they are first asked for: very many choices take longer to sort than some searches last."""
+        known = self._options.setdefault(waste, {})
+        if job not in known:
+            known[job] = frugal(self._offers[job], waste)
+        return known[job]
 
     def place(self) -> None:
         """Try some orders, with one limit of waste for all jobs."""

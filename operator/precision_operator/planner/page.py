@@ -14,11 +14,10 @@ from precision_operator.planner.charts import (
     gantt,
     pool_use,
     power,
-    readable_watts,
     watermark,
 )
 from precision_operator.planner.planning import Answer
-from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, readable_watts
 from precision_operator.planner.table import ABSENT, lines
 
 FOOTER = (

@@ -88,9 +88,9 @@ def moment(text: str, field: str) -> datetime:
         ) from None
 
 
-def readable_power(megawatts: float) -> str:
-    """`5.32 MW`, `358 kW`, `900 W`."""
-    for unit, size in (("MW", 1.0), ("kW", 1e-3)):
-        if megawatts >= size:
-            return f"{megawatts / size:.3g} {unit}"
-    return f"{megawatts * 1e6:.3g} W"
+def readable_watts(value: float) -> str:
+    """`258 kW`, `1.25 MW`: three digits."""
+    for size, unit in ((WATTS_PER_MEGAWATT, "MW"), (1e3, "kW")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}" if value < 1e3 * size else f"{value / size:,.0f} {unit}"
+    return f"{value:.0f} W"

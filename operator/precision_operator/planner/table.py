@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from precision_api.capacity_plan import JobPlan, PlanStatus, PlanTotals
-from precision_operator.planner.quantities import readable_power
+from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, readable_watts
 
 ABSENT = "-"
 """A figure that is not known."""
@@ -76,7 +76,7 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
         (None if totals.dollars is None else f"${float(totals.dollars):,.0f}", ""),
         (totals.gpu_hours and f"{float(totals.gpu_hours):,.0f}", " GPU hours"),
         (totals.megawatt_hours and _short(totals.megawatt_hours), " MWh"),
-        (totals.peak_megawatts and readable_power(float(totals.peak_megawatts)), " at most"),
+        (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), " at most"),
     )
     yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
     gap = totals.gap_percent
