@@ -30,6 +30,15 @@ def _shown(sign: str) -> str:
     return " " if sign.isspace() else ""
 
 
+def shortened(text: str, limit: int) -> str:
+    """`text`, or as many of its words as `limit` characters hold with ` ...` behind them; a single word that is too
+    long is cut in itself."""
+    if len(text) <= limit:
+        return text
+    cut = text[: limit - 3]  # its last word may go on
+    return f"{cut.rpartition(' ')[0].rstrip() or cut[:-1]} ..."
+
+
 def one_line(text: str) -> str:
     """The same on one line, single spaces between its words."""
     return _BLANKS.sub(" ", plain(text)).strip()

@@ -189,12 +189,12 @@ def _round(value: float) -> float:
 
 
 def _cut(text: str, limit: int) -> str:
-    """`text` in at most `limit` bytes of ASCII JSON (a character outside ASCII takes six), its end marked by dots."""
+    """`text` in at most `limit` bytes of ASCII JSON (a character outside ASCII takes six): cut between words."""
     if len(canonical(text)) - 2 <= limit:
         return text
     while text and len(canonical(text)) + 1 > limit:
         text = text[: max(0, min(len(text) - 1, limit))]
-    return text + "..."
+    return (text.rpartition(" ")[0] or text) + "..."
 
 
 Cut = Callable[[Summary], Summary]

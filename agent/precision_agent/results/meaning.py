@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from precision_api.plain_text import shortened
 from precision_api.recipes import Recipe
 from precision_api.request import Mode
 from precision_api.result import Difference, Failure, Interval, Meaning, RecipeResult, Verdict
@@ -160,7 +161,7 @@ def _with_figures(
     return Meaning.model_validate(
         {
             "kind": kind,
-            "sentence": sentence[:1024],
+            "sentence": shortened(sentence, 1024),
             "gemm_share": facts.gemm_share,
             "gemm_speedup": speedup,
             "expected_speedup": expected,

@@ -13,6 +13,7 @@ from precision_api.capacity_plan import (
     PoolUse,
     WhatIfAnswer,
 )
+from precision_api.plain_text import shortened
 from precision_api.schema import decimal
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.candidate_pool import CandidatePool
@@ -90,7 +91,7 @@ def _unexplained(found: Conflict) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONG else text[: LONG - 3] + "..."
+    return shortened(text, LONG)
 
 
 def _money(value: float | None) -> str | None:

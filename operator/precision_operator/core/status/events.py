@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from precision_api import names
+from precision_api.plain_text import shortened
 from precision_api.profile import ProfileStatus
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView
@@ -65,7 +66,7 @@ def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:
         },
         "type": note.type,
         "reason": note.reason,
-        "message": note.message[:1000],
+        "message": shortened(note.message, 1000),
         "source": {"component": names.MANAGED_BY},
         "reportingComponent": names.MANAGED_BY,
         "firstTimestamp": format_time(now),

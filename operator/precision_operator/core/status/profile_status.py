@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from precision_api import names
+from precision_api.plain_text import shortened
 from precision_api.profile import (
     Condition,
     NodeCounts,
@@ -149,7 +150,9 @@ def _reasons(node_states: Iterable[NodeState]) -> tuple[ReasonCount, ...]:
             groups[node_state.reason].append(node_state)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
     return tuple(
-        ReasonCount(reason=reason, count=len(group), example=group[0].facts.name, message=group[0].message[:1024])
+        ReasonCount(
+            reason=reason, count=len(group), example=group[0].facts.name, message=shortened(group[0].message, 1024)
+        )
         for reason, group in ordered
     )
 
