@@ -20,6 +20,8 @@ _MLA = "this family has no multi-head latent attention (MLA)"
 
 REFUSED: Mapping[str, str] = {
     "deepseek_v32": "its sparse attention is not expressed yet",
+    "deepseek_v4": "its compressed attention is not expressed yet",
+    "glm_moe_dsa": "its sparse attention is not expressed yet",
     "minicpm3": "its latent attention has scales of its own, which are not expressed yet",
     "mamba": "it has no attention",
     "mamba2": "it has no attention",
@@ -33,6 +35,7 @@ REFUSED: Mapping[str, str] = {
 UNKNOWN_FEATURES: Mapping[str, str] = {
     "kv_lora_rank": _MLA,
     "q_lora_rank": _MLA,
+    "index_topk": "sparse attention with an index is not expressed",
     "is_encoder_decoder": "an encoder and a decoder are not one stack of layers",
     "add_cross_attention": "cross attention is not expressed",
     "use_bidirectional_attention": "windows that look both ways are not expressed",

@@ -180,6 +180,8 @@ def test_three_of_four_layers_of_llama_4_attend_within_chunks() -> None:
     [
         (V3 | {"attention_bias": True}, ("attention_bias",)),
         ({key: value for key, value in V3.items() if key != "v_head_dim"}, ("v_head_dim is missing",)),
+        (V3 | {"index_topk": 2048}, ("index_topk is 2048", "sparse attention")),
+        (V3 | {"model_type": "glm_moe_dsa"}, ("glm_moe_dsa", "sparse attention", "Supported: llama", "glm4_moe")),
         (V3 | {"kv_lora_rank": 0}, ("kv_lora_rank", "not 0")),
         (V3 | {"num_experts_per_tok": 300}, ("topK", "moe.numExperts is 256", "num_experts_per_tok")),
         (MINIMAX_M2 | {"attn_type_list": [0, 1]}, ("attn_type_list",)),
