@@ -64,6 +64,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "workload.shapes",
         "give a model",
     ),
+    "GEMMs as text": (
+        {"jobs": [job(workload={"name": "x", "gemms": ["64x64x64"]})]},
+        "workload.gemms",
+        "give a model",
+    ),
     "a model that is too far": (
         {"jobs": [job(workload={"preset": "llama3-8b", "sequenceLength": 131072, "microBatchSize": 1})]},
         "spec.jobs[train]",
