@@ -443,6 +443,24 @@ class NodeRefusal(StatusDocument):
     next_try: Time = Field(description="When it is tried again.")
 
 
+class NodeYield(StatusDocument):
+    """That an agent was ended for a pod of higher priority, and what came of it."""
+
+    node: Name = Field(description="The agent's node.")
+    node_uid: ShortText = Field("", description="Its UID.", alias="nodeUID")
+    job_uid: ShortText = Field(description="UID of the agent's Job.", alias="jobUID")
+    pod: Text = Field(description="The pod, namespace/name.")
+    pod_uid: ShortText = Field(description="Its UID.", alias="podUID")
+    owner_uid: ShortText = Field(description="UID of its controller; its own where it has none.", alias="ownerUID")
+    priority: int = Field(0, description="Its priority.")
+    at: Time = Field(description="When the agent was ended.")
+    outcome: Literal["Waiting", "Helped", "NotHelped", "Gone"] = Field(
+        description="Waiting: the GPUs are kept for the pod; Helped: it was scheduled; NotHelped: it still waited "
+        "after a minute, and no agent is ended for it for an hour; Gone: it was deleted."
+    )
+    ended: Time | None = Field(None, description="When the outcome was known.")
+
+
 class PoolStatus(StatusDocument):
     """Measured figures of one pool."""
 
@@ -495,5 +513,8 @@ class ProfileStatus(StatusDocument):
     reasons: tuple[ReasonCount, ...] = Field((), max_length=32, description="Why nodes wait, are skipped or failed.")
     refusals: tuple[NodeRefusal, ...] = Field(
         (), max_length=32, description="What the cluster refused to create for agents, by node, until it is created."
+    )
+    yields: tuple[NodeYield, ...] = Field(
+        (), max_length=32, description="Agents ended for pods of higher priority within the last hour, newest first."
     )
     pools: tuple[PoolStatus, ...] = Field((), max_length=64, description="Measured figures by pool.")

@@ -40,6 +40,7 @@ from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
+from precision_operator.shell.yields import Yields
 
 _log = logging.getLogger("precision_operator")
 
@@ -95,7 +96,8 @@ async def run(options: argparse.Namespace) -> None:
         refusals = RefusedCreations()
         own = options.lease_namespace or cluster.namespace
         switch = Switch(cluster, own, options.stop_config_map, cache.changed.set)
-        actor = Actor(cluster, cache, refusals)
+        yields = Yields(cluster, cache, configured.settings.device_class, telemetry.yielded)
+        actor = Actor(cluster, cache, refusals, yields.begun)
         gatherer = Gatherer(
             cluster,
             cache,
@@ -104,6 +106,7 @@ async def run(options: argparse.Namespace) -> None:
             refusals=refusals,
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
+            yields=yields,
         )
         plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault), lambda: gatherer.unserved)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
@@ -126,7 +129,8 @@ async def run(options: argparse.Namespace) -> None:
         watching = asyncio.create_task(_watch(elector, watches))
         leaving = asyncio.create_task(own_deployment_deleted(cluster, options.deployment))
         switching = asyncio.create_task(switch.keep())
-        working = (holding, deciding, planning, watching, switching)
+        looking = asyncio.create_task(_look(elector, yields))
+        working = (holding, deciding, planning, watching, switching, looking)
         try:
             done, _ = await asyncio.wait((stopping, leaving, *working), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -145,6 +149,12 @@ async def _watch(elector: LeaderElector, watches: Watches) -> None:
     """Watch for ever. Who leads at the first attempt decides by lists that began after it."""
     await elector.first_attempt_done.wait()
     await watches.run()
+
+
+async def _look(elector: LeaderElector, yields: Yields) -> None:
+    """Look at pods that wait for agents' GPUs, for ever, once this replica leads."""
+    await elector.elected.wait()
+    await yields.run()
 
 
 @asynccontextmanager

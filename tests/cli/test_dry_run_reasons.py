@@ -39,6 +39,7 @@ NOT_TOLD: Mapping[str, str] = {
     "InvalidSpec": "the file is read field by field before anything is planned: every wrong field gets its own line",
     "PodLost": "said of an attempt that is over: the node itself is queued again, or would start",
     "Preempted": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
+    "Yielded": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "Drained": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "PodRejected": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     "ContainerLost": "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",

@@ -76,6 +76,7 @@ ON_NODES = {
     "AgentOutOfStorage": {"text": ""},
     "Drained": {"text": ""},
     "Preempted": {"text": ""},
+    "Yielded": {"pod": "", "priority": 0},
 }
 """The facts that the page shows; empty where the page leaves off."""
 

@@ -8,31 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from typing import Any
 
 import pytest
 
-from precision_api.names import GPU_RESOURCE
 from precision_lab.fleet.fleet import NodeSpec
-from precision_lab.fleet.slices import GPU_DRIVER, NIC_DRIVER
+from precision_lab.fleet.slices import NIC_DRIVER
+from tests.support.claimant import RESOURCE, RUNS, asked, gone, gpus, made_of, priority_class, runs, said_of
 from tests.support.eventually import eventually
 from tests.support.history import Object
 from tests.support.site import Scene, Site
 
 pytestmark = pytest.mark.cluster
 
-RESOURCE, CORE = "/apis/resource.k8s.io/v1", "/api/v1/namespaces/default/pods"
-TEMPLATES = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
-PRIORITIES, TRAINING = "/apis/scheduling.k8s.io/v1/priorityclasses", "dra-training"
+TRAINING = "dra-training"
 ALL: Object = {"allocationMode": "All"}
-NO_ROOM, UPDATED, RUNS = "cannot allocate all claims", "currently being updated", "Running"
+NO_ROOM, UPDATED = "cannot allocate all claims", "currently being updated"
 XID = {"key": "gpu.nvidia.com/xid", "operator": "Exists"}
-_numbers = count(1)
-
-
-def gpus(number: int, **more: Any) -> Object:
-    return {"allocationMode": "ExactCount", "count": number} | more
 
 
 @dataclass(frozen=True)
@@ -95,8 +86,7 @@ def nodes(stage: Scene) -> Iterator[dict[str, str]]:
             eventually(partial(runs, site, pod))
             made.append(pod)
     yield found
-    for name in made:
-        site.api.call("DELETE", f"{CORE}/{name}")
+    gone(site, *made)
     stage.lab.kubectl("label", "namespace", "default", "resource.kubernetes.io/admin-access-")
 
 
@@ -112,7 +102,7 @@ def test_the_scheduler_gives_gpus_by_claim_as_was_found(name: str, nodes: dict[s
             eventually(lambda: case.outcome in said_of(site, pod))
             assert not runs(site, pod)
     finally:
-        site.api.call("DELETE", f"{CORE}/{pod}")
+        gone(site, pod)
 
 
 def test_a_pod_of_high_priority_is_helped_by_no_preemption_of_a_pod_with_a_claim(stage: Scene) -> None:
@@ -120,38 +110,13 @@ def test_a_pod_of_high_priority_is_helped_by_no_preemption_of_a_pod_with_a_claim
     (node,) = stage.add_nodes(NodeSpec("H100", traits=("dra",)))
     holder = asked(site, node, gpus(8))
     eventually(partial(runs, site, holder))
-    made_of(site, PRIORITIES, {"metadata": {"name": TRAINING}, "value": 1000})
-    waiting = asked(site, node, gpus(8), priority=TRAINING)
-    eventually(lambda: "Preemption is not helpful for scheduling" in said_of(site, waiting))
-    assert runs(site, holder)
-    site.api.call("DELETE", f"{CORE}/{holder}")
-    eventually(partial(runs, site, waiting))
-    site.api.call("DELETE", f"{CORE}/{waiting}")
-    site.api.call("DELETE", f"{PRIORITIES}/{TRAINING}")
-
-
-def asked(site: Site, node: str, asks: Object | int, priority: str = "") -> str:
-    """Creates a pod on `node` that asks so; returns its name."""
-    name = f"asks-{next(_numbers)}"
-    container: Object = {"name": "work", "image": "registry.example/work:1"}
-    spec: Object = {
-        "nodeSelector": {"kubernetes.io/hostname": node},
-        "tolerations": [{"operator": "Exists"}],
-        "automountServiceAccountToken": False,
-        "containers": [container],
-        **({"priorityClassName": priority} if priority else {}),
-    }
-    if isinstance(asks, int):
-        container["resources"] = {"limits": {GPU_RESOURCE: str(asks)}}
-    else:
-        exactly = {"deviceClassName": GPU_DRIVER} | asks
-        wanted = {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}}
-        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
-        made_of(site, TEMPLATES, {**kind, "metadata": {"name": name}, "spec": wanted})
-        container["resources"] = {"claims": [{"name": "gpus"}]}
-        spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
-    made_of(site, CORE, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-    return name
+    with priority_class(site, TRAINING):
+        waiting = asked(site, node, gpus(8), priority=TRAINING)
+        eventually(lambda: "Preemption is not helpful for scheduling" in said_of(site, waiting))
+        assert runs(site, holder)
+        gone(site, holder)
+        eventually(partial(runs, site, waiting))
+        gone(site, waiting)
 
 
 def nic_slice(node: str, slices: int) -> Object:
@@ -167,21 +132,3 @@ def nic_slice(node: str, slices: int) -> Object:
             "devices": [{"name": "nic-0"}],
         },
     }
-
-
-def made_of(site: Site, collection: str, body: Object) -> None:
-    status, answer = site.api.call("POST", collection, body)
-    assert status == 201, answer
-
-
-def said_of(site: Site, pod: str) -> str:
-    """The message of a pod's condition PodScheduled; Running where it runs."""
-    status = site.get(f"{CORE}/{pod}").get("status", {})
-    if status.get("phase") == RUNS:
-        return RUNS
-    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
-    return str(conditions.get("PodScheduled", {}).get("message", ""))
-
-
-def runs(site: Site, pod: str) -> bool:
-    return bool(site.get(f"{CORE}/{pod}").get("status", {}).get("phase") == RUNS)

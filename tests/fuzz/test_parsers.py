@@ -31,6 +31,14 @@ from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import node_facts, quantity
 from precision_operator.core.observe.stop import stop_in
 from precision_operator.core.observe.views import profile_view
+from precision_operator.core.observe.waiting_pods import (
+    class_of_gpus,
+    classes_of,
+    could_be_helped,
+    gpus_of_claim,
+    gpus_of_resources,
+    waiting_pod,
+)
 from precision_operator.core.results.log_tail import log_tail
 from precision_operator.core.rollout.refusal import Answer
 from precision_operator.core.rollout.refusal import classify as classify_answer
@@ -62,6 +70,42 @@ PROFILE = {
     },
     "spec": {"workload": {"preset": "llama3-8b"}, "rollout": {"maxConcurrent": "10%"}},
 }
+
+WAITING = {
+    "metadata": {"name": "t", "namespace": "x", "uid": "u", "ownerReferences": [{"uid": "o", "controller": True}]},
+    "spec": {
+        "priority": 1000,
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["5"]}]}]
+                }
+            }
+        },
+        "containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+    },
+    "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "cannot allocate all claims"}]},
+}
+CLAIM = {
+    "spec": {
+        "devices": {
+            "requests": [
+                {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 8}},
+                {"name": "b", "firstAvailable": [{"deviceClassName": "gpu.nvidia.com", "count": 4}]},
+            ]
+        }
+    }
+}
+CLASS = {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}}
+
+
+def _read_waiting(raw: Any) -> None:
+    could_be_helped(raw)
+    gpus_of_resources(raw, "gpu.nvidia.com")
+    waiting_pod(raw, 1, NOW).may_run_on(node_facts(node_object(EIGHT_H100 | {"rank": "7"})))
+
 
 _SCALARS = (
     st.none()
@@ -133,6 +177,11 @@ PARSERS = {
     "an agent's log": Parser(st.binary(max_size=400) | st.text(max_size=400).map(str.encode), log_tail),
     "a node": Parser(damaged(node_object(EIGHT_H100)), node_facts),
     "a ResourceSlice": Parser(damaged(SLICE), slice_view),
+    "a pod that waits for GPUs": Parser(damaged(WAITING), _read_waiting),
+    "a claim of GPUs": Parser(
+        damaged(CLAIM), lambda raw: (gpus_of_claim(raw, {"gpu.nvidia.com": True}), classes_of(raw))
+    ),
+    "a DeviceClass": Parser(damaged(CLASS), class_of_gpus),
     "a quantity": Parser(ANYTHING | st.from_regex(r"[0-9.]{1,20}[eEKMGTPi]{0,3}[0-9]{0,3}"), quantity),
     "a profile": Parser(damaged({"spec": PROFILE["spec"]}).map(lambda part: PROFILE | part), profile_view),
     "an admin's stop": Parser(

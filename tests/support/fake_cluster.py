@@ -93,7 +93,7 @@ class FakeCluster:
             for where, body in self.objects.items()
             if _in(path, where)
             and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted)
-            and (node is None or body["spec"].get("nodeName") == node)
+            and (node is None or (body["spec"].get("nodeName") or "") == node)
         ]
         return found, str(self.version)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from precision_api.wire import encode
@@ -15,6 +15,7 @@ from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
+from precision_operator.shell.yields import Yields
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object
@@ -39,7 +40,10 @@ class OperatorInMemory:
         self.cache, self.telemetry = Cache(SETTINGS.allowed_images), Telemetry()
         refusals = RefusedCreations()
         self.switch = Switch(self.cluster, SYSTEM, STOP, self.cache.changed.set)
-        self.actor = Actor(self.cluster, self.cache, refusals)
+        self.yields = Yields(self.cluster, self.cache, SETTINGS.device_class, self.telemetry.yielded, lambda: self.now)
+        self.now = datetime.now(UTC) - timedelta(minutes=1)
+        """When pods are seen to wait: a minute ago, unless a test changes it."""
+        self.actor = Actor(self.cluster, self.cache, refusals, self.yields.begun)
         self.gatherer = Gatherer(
             self.cluster,
             self.cache,
@@ -48,6 +52,7 @@ class OperatorInMemory:
             refusals=refusals,
             stop=lambda: self.switch.stop,
             creating=self.actor.creations.jobs,
+            yields=self.yields,
         )
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)
         self.telemetry.follow_stop(lambda: self.switch.stop)

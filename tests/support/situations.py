@@ -21,9 +21,10 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
-from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination
+from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination, Yield
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
+from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
@@ -55,6 +56,9 @@ def node_with(labels: Mapping[str, str] | None = None, **changes: Any) -> Observ
 
 
 EIGHT_BY_CLAIM = resource_slice("NVIDIA H100 80GB HBM3", count=8)
+AGENT = job()
+TRAINER = WaitingPod("team/train-0", "uid-train-0", "uid-train", 1000, 8, NOW - MINUTE)
+YIELD = Yield("uid-nightly", "n1", "uid-n1", AGENT.uid, TRAINER.key, TRAINER.uid, TRAINER.owner, 1000, NOW - MINUTE)
 VFIO = {"name": "gpu-vfio-0", "attributes": {"type": {"string": "vfio"}}}
 
 
@@ -356,6 +360,10 @@ TURNS: dict[str, Situation] = {
     "DeviceClassMissing": Situation(
         replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(exists=False)), {"name": "gpu.nvidia.com"}
     ),
+    "KeptForPod": Situation(
+        replace(by_claim(EIGHT_BY_CLAIM), yields=(YIELD,)),
+        {"pod": "team/train-0", "priority": 1000, "since": format_time(NOW - MINUTE)},
+    ),
     "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
     "InsufficientCPU": Situation(
         without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
@@ -656,6 +664,18 @@ ENDS: dict[str, Situation] = {
     "Disrupted": Situation(left(disruption="a drain"), {"text": "a drain"}, "attempt"),
     "Preempted": Situation(
         left(disruption="for team/a", disruption_reason="PreemptionByScheduler"), {"text": "for team/a"}, "attempt"
+    ),
+    "Yielded": Situation(
+        after(
+            by_claim(
+                EIGHT_BY_CLAIM,
+                jobs=(AGENT,),
+                pods=(pod(AGENT, claims=True, claims_created=True, scheduled_at=NOW, started_at=NOW),),
+                waiting_pods=(TRAINER,),
+            )
+        ),
+        {"pod": "team/train-0", "priority": 1000},
+        "attempt",
     ),
     "Evicted": Situation(
         left(disruption="disk is full", disruption_reason="TerminationByKubelet"),

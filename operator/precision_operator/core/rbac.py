@@ -38,7 +38,7 @@ class Grant:
 
 GRANTS: tuple[Grant, ...] = (
     Grant("operator", "cluster", "", ("nodes",), _READ, "which nodes there are, and what GPUs they have"),
-    Grant("operator", "cluster", "", ("pods",), ("list",), "whether anybody holds a node's GPUs just now"),
+    Grant("operator", "cluster", "", ("pods",), ("list",), "who holds a node's GPUs just now, and who waits for them"),
     Grant(
         "operator",
         "cluster",

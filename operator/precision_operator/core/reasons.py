@@ -201,6 +201,12 @@ _ROWS = (
         POLL_SECONDS,
     ),
     Reason(
+        "KeptForPod",
+        "waiting",
+        "an agent was ended on it at {since} for pod {pod} (priority {priority}), which waits for GPUs",
+        "It is measured when that pod runs or is gone, or after a minute in which the GPUs did not help it.",
+    ),
+    Reason(
         "InsufficientCPU",
         "waiting",
         "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",
@@ -659,6 +665,13 @@ _ROWS = (
         "Preempted",
         "failed",
         "the agent's pod was preempted by a pod of higher priority: {text}",
+        "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
+    ),
+    Reason(
+        "Yielded",
+        "failed",
+        "the operator ended the agent for pod {pod} of priority {priority}, which waited for its GPUs: the scheduler "
+        "preempts no pod that has its GPUs by resource claim",
         "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
     ),
     Reason(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from precision_api.report import ReportStatus
 from precision_api.request import canonical
 from precision_api.result import MeasurementResult
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Stage
+from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Stage, Yield
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout import manifest
@@ -25,6 +25,7 @@ from precision_operator.core.rollout.actions import (
     Close,
     Collect,
     Drop,
+    GiveWay,
     Keeping,
     MarkFresh,
     MarkStale,
@@ -65,7 +66,15 @@ class Unanswered:
 class Actor:
     """Writes to the cluster; what the API server answers goes into the cache, so that no watch can lag behind it."""
 
-    def __init__(self, cluster: Cluster, cache: Cache, refusals: RefusedCreations | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        refusals: RefusedCreations | None = None,
+        gave_way: Callable[[Yield], None] = lambda record: None,
+    ) -> None:
+        """`gave_way` is told of each agent that is ended for a pod of others, before it is."""
+        self._gave_way = gave_way
         self._cluster = cluster
         self._cache = cache
         self._refusals = refusals or RefusedCreations()
@@ -139,6 +148,8 @@ class Actor:
             case Collect():
                 await self._collect(action)
             case Close():
+                if isinstance(action, GiveWay) and action.record is not None:
+                    self._gave_way(action.record)
                 problem = ingest.NoResult(action.reason, action.message, action.outcome)
                 await self._fail(action.job, action.report, problem, action.keeping)
             case Drop():

@@ -194,7 +194,7 @@ def _job(raw: Raw) -> dict[str, Any]:
 def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
-        "spec": _pick(raw, "spec", "nodeName", "resourceClaims"),
+        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims"),
         "status": _pick(raw, "status", "phase", "conditions", "containerStatuses", "resourceClaimStatuses"),
     }
 

@@ -15,15 +15,26 @@ from precision_operator.cluster.object_store import identity
 from precision_operator.core.observe.claims import Claims, claim_names, claimed_gpus
 from precision_operator.core.observe.device_class import DeviceClass, device_class
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
-from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, Raw, Settings
+from precision_operator.core.observe.observed import (
+    JobView,
+    Observed,
+    Occupancy,
+    PodView,
+    ProfileView,
+    Raw,
+    Settings,
+    Yield,
+)
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.rollout.faults import Fault, Where, fault_text
+from precision_operator.core.status.yields import yields_told
 from precision_operator.shell.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.local_queues import LocalQueues, get_or_none
 from precision_operator.shell.refusals import RefusedCreations
+from precision_operator.shell.yields import Yields
 
 T = TypeVar("T")
 
@@ -161,8 +172,13 @@ class Gatherer:
         refusals: RefusedCreations | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[JobView]] = tuple,
+        yields: Yields | None = None,
     ) -> None:
-        """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now."""
+        """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
+
+        `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
+        """
+        self._yields = yields
         self._creating = creating
         self._stop = stop
         self._cluster = cluster
@@ -282,7 +298,14 @@ class Gatherer:
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
         )
-        return replace(seen, refusals=self._refusals.standing(seen))
+        seen = replace(seen, refusals=self._refusals.standing(seen))
+        return self._with_yields(seen, yields_told(profiles))
+
+    def _with_yields(self, seen: Observed, told: tuple[Yield, ...]) -> Observed:
+        if self._yields is None:
+            return replace(seen, yields=told)
+        self._yields.remember(told)
+        return replace(seen, yields=self._yields.records, waiting_pods=self._yields.pods)
 
     def _not_yet_seen(self, jobs: Sequence[JobView]) -> Iterator[JobView]:
         """Jobs whose creation has no answer yet, and that no watch has shown either."""

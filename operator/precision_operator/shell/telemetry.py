@@ -111,6 +111,15 @@ class Telemetry:
             buckets=RUN_BUCKETS,
             registry=registry,
         )
+        self._yields = Counter(
+            "precision_operator_yields",
+            "Agents that were ended for a pod of higher priority which waited for claimed GPUs, by what came of it: "
+            "Helped, NotHelped, Gone.",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in ("Helped", "NotHelped", "Gone"):
+            self._yields.labels(outcome)
         self._requests = Counter(
             "precision_operator_api_requests",
             "Requests to the API server by verb and status; 0: no answer came.",
@@ -226,6 +235,10 @@ class Telemetry:
     def fault(self, where: str) -> None:
         """Count one exception that cost one object its turn."""
         self._faults.labels(where).inc()
+
+    def yielded(self, outcome: str) -> None:
+        """Count what came of one agent that was ended for a pod of others."""
+        self._yields.labels(outcome).inc()
 
     def requested(self, verb: str, status: int) -> None:
         """Count one request to the API server; status 0 where no answer came."""

@@ -113,6 +113,7 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield "job", f"{answer.profile.namespace}/{answer.job}"
     if answer.due is not None:
         yield "due", f"{answer.due}: {answer.due_message}"
+    yield from (("gave way", words) for words in answer.yielded)
     if answer.past.attempt is not None:
         yield "last attempt", _attempt(answer.past.attempt)
         yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
@@ -197,6 +198,7 @@ def row(node: str, answer: NodeAnswer) -> dict[str, Any]:
         "blockedBy": list(answer.blocked_by),
         "job": answer.job,
         "due": {"reason": answer.due, "message": answer.due_message} if answer.due else None,
+        "yields": list(answer.yielded) or None,
         "attempt": _json(attempt),
         "resultAt": answer.past.result_at,
         "report": answer.past.report,

@@ -18,8 +18,11 @@ from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, Slices, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.stop import Stop
+from precision_operator.core.observe.waiting_pods import WaitingPod
 
 Raw = Mapping[str, Any]
+YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Gone"]
+"""Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile."""
 Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
 """What is created for an attempt, in this order."""
 
@@ -87,6 +90,7 @@ class PodView:
     waiting_message: str = ""
     unschedulable: str = ""
     uid: str = ""
+    priority: int = 0
     claims: bool = False
     """Whether it asks for its GPUs by resource claim."""
     claims_created: bool = False
@@ -260,6 +264,33 @@ class RefusedCreation:
 
 
 @dataclass(frozen=True)
+class Yield:
+    """That an agent was ended for a pod of higher priority, and what came of it."""
+
+    profile_uid: str
+    node: str
+    node_uid: str
+    job_uid: str
+    pod: str
+    """namespace/name."""
+    pod_uid: str
+    owner: str
+    """UID of the pod's controller; its own where it has none."""
+    priority: int
+    at: datetime
+    released: datetime | None = None
+    """When the agent's pod was gone."""
+    outcome: YieldOutcome = "Waiting"
+    ended: datetime | None = None
+    """When the outcome was known; None while the pod waits."""
+
+    @property
+    def namespace(self) -> str:
+        """The pod's."""
+        return self.pod.partition("/")[0]
+
+
+@dataclass(frozen=True)
 class Observed:
     """The world at `now`. Nodes are raw Node objects by UID: their pool depends on the profile that looks."""
 
@@ -289,6 +320,10 @@ class Observed:
     """Whether there is a Kueue LocalQueue, by (namespace, name); absent: not asked for."""
     refusals: Mapping[tuple[str, str], RefusedCreation] = field(default_factory=dict)
     """Creations that the cluster refused last, by profile UID and node UID."""
+    waiting_pods: tuple[WaitingPod, ...] = ()
+    """Pods of others that wait for GPUs by claim; looked at while agents hold such GPUs."""
+    yields: tuple[Yield, ...] = ()
+    """Agents that were ended for such pods within the last hour."""
 
     @cached_property
     def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:
@@ -313,6 +348,11 @@ class Observed:
         ownerless = (report for report in self.reports if not report.profile_uid)
         pairs = ((named.get((report.namespace, report.profile)), report) for report in ownerless)
         return tuple((uid, report) for uid, report in pairs if uid is not None)
+
+    @cached_property
+    def waited_for(self) -> Mapping[str, Yield]:
+        """Agents that were ended for a pod that still waits, by node UID."""
+        return {one.node_uid: one for one in self.yields if one.outcome == "Waiting"}
 
     @cached_property
     def refused_of(self) -> Mapping[str, Mapping[str, RefusedCreation]]:

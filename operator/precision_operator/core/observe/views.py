@@ -165,6 +165,7 @@ def pod_view(raw: Raw) -> PodView | None:
         waiting_message=str(_map(state, "waiting").get("message", "")),
         unschedulable=_message(conditions.get("PodScheduled"), "False"),
         uid=str(meta.get("uid") or ""),
+        priority=spec["priority"] if isinstance(spec.get("priority"), int) else 0,
         claims=claims.asks_for_claims(raw),
         claims_created=claims.are_created(raw),
         disruption=_message(conditions.get("DisruptionTarget"), "True"),

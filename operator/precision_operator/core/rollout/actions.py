@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from precision_api.profile import Retention, Retry
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView, Stage
+from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView, Stage, Yield
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,14 @@ class Close:
     reason: str
     message: str
     keeping: Keeping = DEFAULT_KEEPING
+
+
+@dataclass(frozen=True)
+class GiveWay(Close):
+    """End an agent for a pod of higher priority that waits for its GPUs, where no scheduler would preempt it."""
+
+    record: Yield | None = None
+    """What is remembered of it."""
 
 
 @dataclass(frozen=True)

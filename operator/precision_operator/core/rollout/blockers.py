@@ -38,6 +38,8 @@ class Wait:
     """Name and reason of each node of the profile that has failed."""
     occupancy: Occupancy | None
     """Who holds GPUs of the node; None where nobody has looked."""
+    kept_for: str | None = None
+    """The pod that the node's GPUs are kept for."""
 
 
 Blockers = Callable[[Wait], tuple[str, ...]]
@@ -74,6 +76,11 @@ def failed_nodes(wait: Wait) -> tuple[str, ...]:
 def gpu_holder(wait: Wait) -> tuple[str, ...]:
     """The pod that holds GPUs of the node."""
     return (f"pod {wait.occupancy.holder}",) if wait.occupancy is not None else ()
+
+
+def waiting_pod(wait: Wait) -> tuple[str, ...]:
+    """The pod that the node's GPUs are kept for."""
+    return (f"pod {wait.kept_for}",) if wait.kept_for is not None else ()
 
 
 def _neighbours(wait: Wait, counts: Callable[[Agent], bool]) -> tuple[str, ...]:

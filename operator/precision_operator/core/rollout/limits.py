@@ -189,6 +189,14 @@ def has_physical_limits(rollout: Rollout) -> bool:
     return any(limit.binds_others(rollout) for limit in NODE_CHECKS if limit.binds_others is not None)
 
 
+def kept_for_pod(request: AdmissionRequest) -> Blocked | None:
+    """An agent was ended for a pod of higher priority: none takes the GPUs before that pod has had its chance."""
+    found = request.view.observed.waited_for.get(request.facts.uid)
+    if found is None:
+        return None
+    return blocked("KeptForPod", pod=found.pod, priority=found.priority, since=format_time(found.at))
+
+
 def backing_off(request: AdmissionRequest) -> Blocked | None:
     if request.attempt is None or request.attempt.outcome != "disrupted":
         return None
@@ -301,6 +309,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("PowerBudgetTooSmall", power_budget_too_small),
     Limit("FleetPowerTooSmall", fleet_limits.power_too_small),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
+    Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),
     Limit("BackingOff", backing_off),
     Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, lambda rollout: bool(rollout.pools)),
     Limit(

@@ -20,6 +20,7 @@ from precision_operator.core.observe.observed import (
     RefusedCreation,
     ReportView,
     Settings,
+    Yield,
 )
 from precision_operator.core.reasons import REASONS, Kind, sentence
 from precision_operator.core.rollout.budget_view import Tally
@@ -67,6 +68,8 @@ class ProfilePlan:
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
     refusals: Mapping[str, RefusedCreation] = field(default_factory=dict)
     """What the cluster refused to create last, by node UID."""
+    yields: tuple[Yield, ...] = ()
+    """Its agents that were ended for pods of others within the last hour."""
 
     @property
     def poll_seconds(self) -> float | None:
@@ -120,9 +123,10 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
     if profile.uid in observed.refused_of:
         node_states = tuple(_or_refused(each, profile, found, observed) for each in node_states)
     refusals = observed.refused_of.get(profile.uid, {})
+    yields = tuple(one for one in observed.yields if one.profile_uid == profile.uid)
     if isinstance(asked, ResolvedProfile):
-        return AcceptedPlan(asked.profile, asked, node_states, facts, refusals)
-    return ProfilePlan(profile, asked, node_states, facts, refusals)
+        return AcceptedPlan(asked.profile, asked, node_states, facts, refusals, yields)
+    return ProfilePlan(profile, asked, node_states, facts, refusals, yields)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from precision_api.profile import Idle, ProfileSpec
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, PodView, Settings
+from precision_operator.core.observe.waiting_pods import NO_DEVICES
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.manifest import POD_GRACE_SECONDS
 
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 """Why a container waits whose image can't be had."""
-NO_DEVICES = "cannot allocate all claims"
-"""What the scheduler says of a node that has too few free devices for a pod's claims."""
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits that nothing is wrong with: its image is being pulled, its volumes are mounted."""
 

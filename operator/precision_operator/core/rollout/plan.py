@@ -12,12 +12,13 @@ from datetime import datetime
 from precision_operator.core.observe import nodes
 from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
 from precision_operator.core.rollout import node_state
-from precision_operator.core.rollout.actions import Action
+from precision_operator.core.rollout.actions import Action, Close, Collect, Withdraw
 from precision_operator.core.rollout.admission import admit
 from precision_operator.core.rollout.cleanup import cleanup, next_end
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan, draft
 from precision_operator.core.rollout.request import Refusal, refusal
+from precision_operator.core.rollout.yielding import give_way
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,13 @@ def plan(observed: Observed) -> Plan:
     faults += [Fault("node", f.name, f.unreadable) for f in unread.values() if f.unreadable is not None]
     drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
     admission = admit(drafts, observed, faults)
-    actions = (*cleanup(observed, admission.plans, faults), *admission.starts)
-    ends = next_end(observed, admission.plans)
-    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), ends)
+    ends = tuple(cleanup(observed, admission.plans, faults))
+    gives = give_way(
+        observed, admission.plans, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)}
+    )
+    actions = (*ends, *gives, *admission.starts)
+    again = next_end(observed, admission.plans)
+    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), again)
 
 
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:

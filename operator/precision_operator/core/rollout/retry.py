@@ -30,7 +30,7 @@ LONGEST_DISRUPTED = timedelta(hours=1)
 """Most that a node rests after disruptions in a row: the scheduler may find room for its agent at any time."""
 JITTER = 0.25
 """Largest share by which a rest is longer than its step, so that nodes that were refused together come back apart."""
-GAVE_WAY = ("Preempted", "Drained", "Disrupted", "StoppedByAdmin")
+GAVE_WAY = ("Preempted", "Yielded", "Drained", "Disrupted", "StoppedByAdmin")
 """Reasons of agents whose pod somebody took away who wanted the GPUs or the node: they say nothing of the node."""
 NODE_LOSSES = ("NodeLost", "NodeUnresponsive", "ContainerLost", "Evicted")
 """Reasons of attempts that were lost with their node, or by its doing."""

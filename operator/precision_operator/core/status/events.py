@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -42,7 +43,18 @@ def notes(before: ProfileStatus, after: ProfileStatus) -> tuple[Note, ...]:
         for r in after.reasons
         if r.reason not in known and _is_notable(r.reason)
     ]
-    return (*turned, *failed)
+    return (*turned, *failed, *_yields(before, after))
+
+
+def _yields(before: ProfileStatus, after: ProfileStatus) -> Iterator[Note]:
+    """Agents that were ended for a pod, and those whose end did not help it."""
+    old = {row.job_uid: row.outcome for row in before.yields}
+    for row in reversed(after.yields):
+        what = f"the agent on node {row.node} was ended for pod {row.pod} (priority {row.priority})"
+        if row.job_uid not in old:
+            yield Note("Normal", "Yielded", f"{what}, which waited for its GPUs")
+        if row.outcome == "NotHelped" and old.get(row.job_uid) != "NotHelped":
+            yield Note("Warning", "YieldInVain", f"{what}, which still waits: for an hour no agent is ended for it")
 
 
 def _is_notable(reason: str) -> bool:

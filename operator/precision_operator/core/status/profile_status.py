@@ -32,6 +32,7 @@ from precision_operator.core.rollout.request import Refusal, ResolvedProfile
 from precision_operator.core.rollout.schedule import next_tick
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
+from precision_operator.core.status.yields import yield_rows
 
 REASONS_SHOWN = 32
 POOLS_SHOWN = 64
@@ -78,6 +79,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         data=_data(measured),
         reasons=_reasons(plan.node_states),
         refusals=_refusals(plan),
+        yields=yield_rows(plan.yields),
         pools=tuple(pools),
     )
 

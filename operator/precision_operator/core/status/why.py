@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from precision_api import names
 from precision_api.profile import Condition
 from precision_api.report import Quarantine, ReportAttempt
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import Way, node_facts
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView
 from precision_operator.core.reasons import REASONS, Kind, sentence
@@ -21,6 +22,7 @@ from precision_operator.core.rollout.limits import LIMITS
 from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan, newest_attempt
 from precision_operator.core.rollout.plan import Plan
 from precision_operator.core.rollout.request import Refusal
+from precision_operator.core.rollout.yielding import told
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.profile_status import standings
 
@@ -75,6 +77,8 @@ class NodeAnswer:
     """None where the node has no figure of this run, or too few of its peers have one."""
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
+    yielded: tuple[str, ...] = ()
+    """What came of agents on the node that were ended for pods of others within the last hour, in words."""
     gpus: int = 0
     """GPUs that an agent can ask for."""
     way: Way | None = None
@@ -126,6 +130,7 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
         blocked_by=_blockers(plan, decided, observed, node_state),
         past=_past(node_state.report),
         standing=_standing(plan, node_state),
+        yielded=tuple(f"{format_time(one.at)}, {told(one)}" for one in plan.yields if one.node_uid == uid),
         gpus=node_state.facts.gpus,
         way=node_state.facts.way if node_state.facts.gpus else None,
     )
@@ -253,6 +258,7 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
         agents=_agents(plan, decided, observed),
         failed_nodes=tuple(f"{other.facts.name} ({other.reason})" for other in failed),
         occupancy=observed.occupancy.get(node_state.facts.name),
+        kept_for=kept.pod if (kept := observed.waited_for.get(node_state.facts.uid)) is not None else None,
     )
     return _some(limit.blockers(wait))
 

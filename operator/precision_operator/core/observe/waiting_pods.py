@@ -1,0 +1,216 @@
+"""Pods that the scheduler finds too few free GPUs for, where GPUs come by resource claim.
+
+The scheduler preempts no pod that holds a claim, so whoever waits for the GPUs of an agent would wait until it ends.
+What is read here decides whether an agent's end could help such a pod. Objects may hold anything: nothing here raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from precision_api.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.quantities import quantity
+
+NO_DEVICES = "cannot allocate all claims"
+"""What the scheduler says of a node that has too few free devices for a pod's claims."""
+OF_CLASS = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that stands for a DeviceClass (KEP-5004)."""
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class WaitingPod:
+    """A pod that waits for GPUs, and where it may run."""
+
+    key: str
+    """namespace/name."""
+    uid: str
+    owner: str
+    """UID of its controller; its own where it has none."""
+    priority: int
+    gpus: int
+    """GPUs that it asks for; 0: all of a node."""
+    since: datetime
+    """When it was first seen to wait for GPUs."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...] | None = None
+    """Required node affinity: one of these must hold, each a conjunction of (key, operator, values); None: none."""
+    tolerations: tuple[tuple[str, str, str, str], ...] = ()
+    """(key, operator, value, effect)."""
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    def may_run_on(self, facts: NodeFacts) -> bool:
+        """Whether the scheduler would let it have this node if all its GPUs were free, as far as is read here."""
+        return (
+            self.gpus <= facts.gpus
+            and all(facts.labels.get(key) == value for key, value in self.node_selector)
+            and (self.terms is None or any(_holds(term, facts) for term in self.terms))
+            and all(self._tolerates(t.key, t.value, t.effect) for t in facts.taints if t.effect in _HARD)
+        )
+
+    def _tolerates(self, key: str, value: str, effect: str) -> bool:
+        return any(
+            wanted in ("", effect)
+            and (name == key or (not name and how == "Exists"))
+            and (how == "Exists" or of == value)
+            for name, how, of, wanted in self.tolerations
+        )
+
+
+_HARD = ("NoSchedule", "NoExecute")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_FIELD_NAME = "metadata.name"
+
+
+def could_be_helped(raw: Mapping[str, Any]) -> bool:
+    """Whether a Pod object waits for GPUs by claim, so that an agent's end may help it.
+
+    Not one that has a node already, or is promised one; that is held by a gate or being deleted; that would preempt
+    nobody (`preemptionPolicy: Never`); nor one of our agents.
+    """
+    meta, spec, status = (_mapping(raw.get(part)) for part in ("metadata", "spec", "status"))
+    if meta.get("deletionTimestamp") or spec.get("nodeName") or spec.get("schedulingGates"):
+        return False
+    if status.get("nominatedNodeName") or spec.get("preemptionPolicy") == "Never":
+        return False
+    if _mapping(meta.get("labels")).get(LABEL_APP) == AGENT_APP:
+        return False
+    told = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
+    return told.get("status") == "False" and NO_DEVICES in str(told.get("message"))
+
+
+def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPod:
+    """A pod that `could_be_helped` and asks for so many GPUs."""
+    meta, spec = _mapping(raw.get("metadata")), _mapping(raw.get("spec"))
+    owners = [row for row in _rows(meta, "ownerReferences") if row.get("controller")]
+    priority = spec.get("priority")
+    return WaitingPod(
+        key=f"{meta.get('namespace')}/{meta.get('name')}",
+        uid=str(meta.get("uid")),
+        owner=str((owners[0] if owners else meta).get("uid")),
+        priority=priority if isinstance(priority, int) else 0,
+        gpus=gpus,
+        since=since,
+        node_selector=tuple(sorted((str(k), str(v)) for k, v in _mapping(spec.get("nodeSelector")).items())),
+        terms=_terms(spec),
+        tolerations=tuple(
+            (
+                str(r.get("key") or ""),
+                str(r.get("operator") or "Equal"),
+                str(r.get("value") or ""),
+                str(r.get("effect") or ""),
+            )
+            for r in _rows(spec, "tolerations")
+        ),
+    )
+
+
+def gpus_of_resources(raw: Mapping[str, Any], device_class: str) -> int:
+    """GPUs that a pod asks for as an extended resource, which the scheduler makes a claim of."""
+    names = (GPU_RESOURCE, OF_CLASS + device_class)
+    limits = [
+        _mapping(_mapping(c.get("resources")).get("limits")) for c in _rows(_mapping(raw.get("spec")), "containers")
+    ]
+    return sum(quantity(limit.get(name)) or 0 for limit in limits for name in names)
+
+
+def gpus_of_claim(claim: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
+    """GPUs that a claim asks for; 0 where it asks for all of a node, None where it asks for none.
+
+    `of_gpus` holds, by name, the DeviceClasses whose devices are GPUs: True for whole ones, False for MIG slices, which
+    count as one GPU together. Of alternatives (firstAvailable) the smallest counts.
+    """
+    asked = [_asked(row, of_gpus) for row in _rows(_mapping(_mapping(claim.get("spec")).get("devices")), "requests")]
+    known = [number for number in asked if number is not None]
+    if not known:
+        return None
+    return 0 if 0 in known else sum(known)
+
+
+def classes_of(claim: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the DeviceClasses that a claim asks for."""
+    rows = _rows(_mapping(_mapping(claim.get("spec")).get("devices")), "requests")
+    return frozenset(str(one.get("deviceClassName")) for row in rows for one in _alternatives(row))
+
+
+def class_of_gpus(raw: Mapping[str, Any]) -> bool | None:
+    """Whether a DeviceClass hands out whole GPUs (True), or slices of them (False); None: neither, by its selectors."""
+    rows = _rows(_mapping(raw.get("spec")), "selectors")
+    text = " ".join(str(_mapping(row.get("cel")).get("expression")) for row in rows)
+    return None if DRA_DRIVER not in text else "mig" not in text
+
+
+def _alternatives(row: Mapping[str, Any]) -> Rows:
+    """What a request asks for: `exactly`, or one of `firstAvailable`."""
+    exactly = _mapping(row.get("exactly"))
+    return [exactly] if exactly else _rows(row, "firstAvailable")
+
+
+def _asked(row: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
+    return min((n for one in _alternatives(row) if (n := _count(one, of_gpus)) is not None), default=None)
+
+
+def _count(one: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
+    whole = of_gpus.get(str(one.get("deviceClassName")))
+    if whole is None or one.get("adminAccess") is True:
+        return None
+    if one.get("allocationMode") == "All":
+        return 0
+    count = one.get("count")
+    return count if whole and isinstance(count, int) and count > 0 else 1
+
+
+def _terms(spec: Mapping[str, Any]) -> tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...] | None:
+    affinity = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not isinstance(required, Mapping):
+        return None
+    return tuple(tuple(_rules(term)) for term in _rows(required, "nodeSelectorTerms"))
+
+
+def _rules(term: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for part in ("matchExpressions", "matchFields"):
+        for row in _rows(term, part):
+            values = row.get("values")
+            name = str(row.get("key")) if part == "matchExpressions" else _FIELD_NAME
+            yield name, str(row.get("operator")), tuple(map(str, values)) if isinstance(values, list) else ()
+
+
+def _holds(term: tuple[tuple[str, str, tuple[str, ...]], ...], facts: NodeFacts) -> bool:
+    """A term without any rule holds nowhere, as for the scheduler."""
+    return bool(term) and all(_rule_holds(*rule, facts) for rule in term)
+
+
+def _rule_holds(key: str, operator: str, values: tuple[str, ...], facts: NodeFacts) -> bool:
+    value = facts.name if key == _FIELD_NAME else facts.labels.get(key)
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            numbers = [int(text) for text in (value or "", *values[:1]) if _NUMBER.fullmatch(text)]
+            return len(numbers) == 2 and (numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1])
+    return False
+
+
+def _rows(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = raw.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

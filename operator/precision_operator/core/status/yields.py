@@ -1,0 +1,61 @@
+"""Agents that were ended for others, as a profile's status tells them: for people, and for the next leader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+from precision_api.profile import NodeYield, ProfileStatus
+from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.observed import ProfileView, Yield
+
+SHOWN = 32
+
+
+def yield_rows(yields: Iterable[Yield]) -> tuple[NodeYield, ...]:
+    """The rows of a profile's status, newest first, bounded."""
+    newest = sorted(yields, key=lambda one: (one.at, one.node), reverse=True)[:SHOWN]
+    return tuple(
+        NodeYield(
+            node=one.node,
+            node_uid=one.node_uid,
+            job_uid=one.job_uid,
+            pod=one.pod,
+            pod_uid=one.pod_uid,
+            owner_uid=one.owner,
+            priority=one.priority,
+            at=format_time(one.at),
+            outcome=one.outcome,
+            ended=format_time(one.ended) if one.ended is not None else None,
+        )
+        for one in newest
+    )
+
+
+def yields_told(profiles: Iterable[ProfileView]) -> tuple[Yield, ...]:
+    """What these profiles' statuses tell; nothing of one that can't be read."""
+    return tuple(_yield(profile, row) for profile in profiles for row in _rows(profile))
+
+
+def _rows(profile: ProfileView) -> tuple[NodeYield, ...]:
+    try:
+        return ProfileStatus.model_validate(dict(profile.status)).yields
+    except ValidationError:
+        return ()
+
+
+def _yield(profile: ProfileView, row: NodeYield) -> Yield:
+    return Yield(
+        profile_uid=profile.uid,
+        node=row.node,
+        node_uid=row.node_uid,
+        job_uid=row.job_uid,
+        pod=row.pod,
+        pod_uid=row.pod_uid,
+        owner=row.owner_uid,
+        priority=row.priority,
+        at=parse_time(row.at),
+        outcome=row.outcome,
+        ended=parse_time(row.ended) if row.ended is not None else None,
+    )

@@ -1,0 +1,181 @@
+"""Looks at pods that wait for GPUs by claim while agents hold some, and remembers which agents were ended for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observe.claims import claim_names
+from precision_operator.core.observe.observed import PodView, Yield
+from precision_operator.core.observe.views import pod_view
+from precision_operator.core.observe.waiting_pods import (
+    WaitingPod,
+    class_of_gpus,
+    classes_of,
+    could_be_helped,
+    gpus_of_claim,
+    gpus_of_resources,
+    waiting_pod,
+)
+from precision_operator.core.rollout.yielding import PATIENCE, Fate, advanced
+from precision_operator.shell.cache import Cache
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 3.0
+"""Time between two looks; ten times as long as a look takes where that is more."""
+PENDING = "spec.nodeName=,status.phase=Pending"
+"""Field selector of pods without a node. The API server keeps an index of spec.nodeName."""
+MOST_PODS = 256
+"""A bound: of so many pods, those of the highest priority, the claims are read."""
+RESOURCE_API = "resource.k8s.io/v1"
+Raw = Mapping[str, Any]
+
+
+class Yields:
+    """What waits for agents' GPUs, and what came of agents that were ended; `changed` of the cache is set by it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        device_class: str,
+        ended: Callable[[str], None] = lambda outcome: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`ended` is called with the outcome of each yield when it is known."""
+        self._cluster = cluster
+        self._cache = cache
+        self._device_class = device_class
+        self._ended = ended
+        self._clock = clock
+        self._since: dict[str, datetime] = {}
+        """When each pod was first seen to wait for GPUs, by UID."""
+        self._gpus: dict[str, int] = {}
+        """GPUs that each asks for, by UID: a pod's claims never change."""
+        self._records: dict[str, Yield] | None = None
+        """By Job UID; None until the statuses of profiles have been read."""
+        self.pods: tuple[WaitingPod, ...] = ()
+
+    @property
+    def records(self) -> tuple[Yield, ...]:
+        """Agents that were ended within the last hour."""
+        return tuple((self._records or {}).values())
+
+    def remember(self, told: Iterable[Yield]) -> None:
+        """Take what the profiles' statuses tell, once: from who led before."""
+        if self._records is None:
+            self._records = {one.job_uid: one for one in told}
+
+    def begun(self, record: Yield) -> None:
+        """An agent is being ended for a pod."""
+        self._records = (self._records or {}) | {record.job_uid: record}
+
+    async def run(self) -> None:
+        """Look now and then, for ever. A look that fails is logged, and changes nothing."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            try:
+                await self.look()
+            except ApiError as error:
+                _log.warning("pods that wait for GPUs can't be read: %s", error)
+            except Exception:
+                _log.exception("pods that wait for GPUs can't be read")
+            await asyncio.sleep(max(LOOK_SECONDS, 10 * (loop.time() - before)))
+
+    async def look(self) -> None:
+        """One look; nothing is asked of the API server while no agent holds GPUs by claim. Raises ApiError."""
+        agents = [view for raw in self._cache.all("pods").values() if (view := pod_view(raw)) is not None]
+        waits = [one for one in self.records if one.outcome == "Waiting"]
+        before = self._signature()
+        if any(pod.claims and pod.live for pod in agents):
+            self.pods = await self._waiting()
+        else:
+            self.pods = ()
+        await self._advance(waits, agents)
+        if self._signature() != before:
+            self._cache.changed.set()
+
+    def _signature(self) -> object:
+        """What a plan hangs on."""
+        now = self._clock()
+        return {pod.uid: now - pod.since >= PATIENCE for pod in self.pods}, self.records
+
+    async def _waiting(self) -> tuple[WaitingPod, ...]:
+        listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING)
+        first = sorted(listed, key=lambda raw: -_priority(raw))[:MOST_PODS]
+        now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
+        self._since = {uid: self._since.get(uid, now) for uid in uids}
+        self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in self._since}
+        classes: dict[str, bool | None] = {}
+        for uid, raw in zip(uids, first, strict=True):
+            if uid not in self._gpus and (gpus := await self._gpus_of(raw, classes)) is not None:
+                self._gpus[uid] = gpus
+        known = [(uid, raw) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
+        return tuple(waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in known)
+
+    async def _gpus_of(self, raw: Raw, classes: dict[str, bool | None]) -> int | None:
+        """GPUs that a pod asks for; 0: all of a node; None: none, or its claims can't be read."""
+        asked = [gpus_of_resources(raw, self._device_class) or None]
+        namespace = str(raw["metadata"].get("namespace"))
+        for name in claim_names(raw):
+            claim = await self._get("resourceclaims", name, namespace)
+            if claim is None:
+                return None
+            for wanted in classes_of(claim) - classes.keys():
+                found = await self._get("deviceclasses", wanted)
+                classes[wanted] = class_of_gpus(found) if found is not None else None
+            asked.append(gpus_of_claim(claim, {name: whole for name, whole in classes.items() if whole is not None}))
+        known = [number for number in asked if number is not None]
+        return None if not known else 0 if 0 in known else sum(known)
+
+    async def _get(self, kind: str, name: str, namespace: str | None = None) -> Raw | None:
+        """The object; None where it is gone or may not be read."""
+        try:
+            return await self._cluster.get(paths.item(paths.collection(RESOURCE_API, kind, namespace), name))
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            return None
+
+    async def _advance(self, waits: Sequence[Yield], agents: Sequence[PodView]) -> None:
+        fates = {one.pod_uid: await self._fate(one) for one in waits}
+        before = {one.job_uid: one for one in self.records}
+        after = advanced(self.records, fates, agents, self._clock())
+        for one in after:
+            if one.outcome != "Waiting" and before[one.job_uid].outcome == "Waiting":
+                self._ended(one.outcome)
+        self._records = {one.job_uid: one for one in after} if self._records is not None else None
+
+    async def _fate(self, one: Yield) -> Fate:
+        """What has become of the pod that an agent was ended for."""
+        namespace, _, name = one.pod.partition("/")
+        listed, _ = await self._cluster.list_all(paths.pods(namespace), field_selector=f"metadata.name={name}")
+        found = next((raw for raw in listed if raw["metadata"].get("uid") == one.pod_uid), None)
+        if found is None:
+            return "gone"
+        return "bound" if (found.get("spec") or {}).get("nodeName") else "pending"
+
+
+def _kept(raw: dict[str, Any]) -> Raw | None:
+    """Of a pod that agents may help what is read of it: the others are dropped as they come."""
+    if not could_be_helped(raw):
+        return None
+    meta, spec = raw["metadata"], raw["spec"]
+    wanted = ("priority", "nodeSelector", "affinity", "tolerations", "resourceClaims")
+    containers = [{"resources": container.get("resources")} for container in spec.get("containers") or ()]
+    return {
+        "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid", "ownerReferences")},
+        "spec": {key: spec[key] for key in wanted if key in spec} | {"containers": containers},
+        "status": {"resourceClaimStatuses": (raw.get("status") or {}).get("resourceClaimStatuses")},
+    }
+
+
+def _priority(raw: Raw) -> int:
+    value = raw["spec"].get("priority")
+    return value if isinstance(value, int) else 0

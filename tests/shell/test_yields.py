@@ -1,0 +1,169 @@
+"""Pods that wait for claimed GPUs: an agent is ended for them, the GPUs are kept, and what came of it is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_operator.cluster import ApiError, paths
+from precision_operator.core.observe.views import profile_view
+from precision_operator.core.rollout.yielding import HELP_WITHIN
+from precision_operator.core.status.yields import yields_told
+from tests.support.node_objects import node_object, slice_object
+from tests.support.operator_in_memory import NAMESPACE, PODS, REPORTS, OperatorInMemory
+
+RESOURCE = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{RESOURCE}/namespaces/team/resourceclaims"
+TEAM = paths.pods("team")
+SAID = "0/1 nodes are available: 1 cannot allocate all claims."
+SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+
+
+@pytest.fixture
+async def loop() -> OperatorInMemory:
+    """An agent runs on a node whose GPUs come by claim."""
+    loop = OperatorInMemory()
+    loop.cluster._store(f"{paths.NODES}/n1", node_object({}, name="n1", gpus=None))
+    loop.cluster._store(f"{RESOURCE}/resourceslices/n1", slice_object(node="n1"))
+    selectors = {"spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
+    loop.cluster._store(
+        f"{RESOURCE}/deviceclasses/gpu.nvidia.com", {"metadata": {"name": "gpu.nvidia.com"}} | selectors
+    )
+    loop.apply("nightly")
+    await loop.once()
+    loop.run_agents()
+    (path,) = [path for path in loop.cluster.objects if path.startswith(f"{PODS}/")]
+    pod = loop.cluster.objects[path]
+    pod["spec"] |= {"priority": -1000, "resourceClaims": [{"name": "gpus"}]}
+    pod["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": loop.cluster.created}
+    ]
+    loop.cluster._store(path, pod)
+    await loop.once()
+    return loop
+
+
+def ask(
+    loop: OperatorInMemory, name: str = "train-0", priority: int = 1000, device_class: str = "gpu.nvidia.com"
+) -> None:
+    """A pod of somebody else's that wants eight GPUs by claim, which the scheduler does not find."""
+    wanted = {"name": "gpus", "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 8}}
+    claim = {"metadata": {"name": name, "namespace": "team"}, "spec": {"devices": {"requests": [wanted]}}}
+    loop.cluster._store(f"{CLAIMS}/{name}", claim)
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
+    pod = {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
+        "spec": {"priority": priority, "resourceClaims": [{"name": "gpus", "resourceClaimName": name}]},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    loop.cluster._store(f"{TEAM}/{name}", pod)
+
+
+async def passes(loop: OperatorInMemory, after: timedelta = timedelta()) -> None:
+    """Time goes on; a look, and a pass over all profiles, as the watches see the world then."""
+    loop.now += after
+    await loop.yields.look()
+    await loop.once()
+    loop.collect_garbage()
+    await loop.gatherer.list_everything()
+
+
+def attempt(loop: OperatorInMemory) -> dict[str, Any]:
+    (report,) = [body for path, body in loop.cluster.objects.items() if path.startswith(f"{REPORTS}/")]
+    return dict((report.get("status") or {}).get("attempt") or {})
+
+
+def reasons(loop: OperatorInMemory) -> dict[str, str]:
+    return {row["reason"]: row["message"] for row in loop.status("nightly")["reasons"]}
+
+
+def events(loop: OperatorInMemory) -> dict[str, str]:
+    found = paths.collection("v1", "events", NAMESPACE)
+    rows = [body for path, body in loop.cluster.objects.items() if path.startswith(f"{found}/")]
+    return {row["reason"]: row["message"] for row in rows}
+
+
+async def test_an_agent_is_ended_for_a_pod_that_goes_on_waiting_and_the_gpus_are_kept_for_it(
+    loop: OperatorInMemory,
+) -> None:
+    ask(loop)
+    await passes(loop)
+    assert loop.jobs() == {}
+    told = attempt(loop)
+    assert (told["outcome"], told["reason"], told.get("failures", 0)) == ("disrupted", "Yielded", 0)
+    await passes(loop)
+    assert "team/train-0" in reasons(loop)["KeptForPod"]
+    assert "node n1 was ended for pod team/train-0 (priority 1000)" in events(loop)["Yielded"]
+    assert loop.jobs() == {}
+
+
+async def test_a_pod_that_was_scheduled_then_is_counted_as_helped(loop: OperatorInMemory) -> None:
+    ask(loop)
+    await passes(loop)
+    loop.cluster.objects[f"{TEAM}/train-0"]["spec"]["nodeName"] = "n1"
+    await passes(loop)
+    assert [row["outcome"] for row in loop.status("nightly")["yields"]] == ["Helped"]
+    assert loop.metric("precision_operator_yields_total", outcome="Helped") == 1
+    assert loop.metric("precision_agent_runs_total", pool="NVIDIA-H100-80GB-HBM3", result="disrupted", reason="Yielded")
+
+
+async def test_a_pod_that_was_not_helped_ends_no_other_agent_and_the_node_is_measured(loop: OperatorInMemory) -> None:
+    ask(loop)
+    await passes(loop)
+    await passes(loop)
+    await passes(loop, HELP_WITHIN)
+    assert [row["outcome"] for row in loop.status("nightly")["yields"]] == ["NotHelped"]
+    assert "for an hour no agent is ended for it" in events(loop)["YieldInVain"]
+    assert loop.metric("precision_operator_yields_total", outcome="NotHelped") == 1
+    assert "KeptForPod" not in reasons(loop)
+
+
+async def test_the_next_leader_knows_from_the_status_what_was_tried(loop: OperatorInMemory) -> None:
+    ask(loop)
+    await passes(loop)
+    raw = loop.cluster.objects[f"{paths.profiles(NAMESPACE)}/nightly"]
+    (told,) = yields_told([profile_view(raw)])
+    (own,) = loop.yields.records
+    assert (told.pod_uid, told.owner, told.node_uid, told.job_uid) == (
+        own.pod_uid,
+        own.owner,
+        own.node_uid,
+        own.job_uid,
+    )
+    assert told.outcome == "Waiting"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"priority": -1000}, "it has no higher priority"),
+        ({"device_class": "rdma"}, "it waits for a NIC"),
+    ],
+)
+async def test_no_agent_is_ended_where(loop: OperatorInMemory, changes: dict[str, Any], why: str) -> None:
+    ask(loop, **changes)
+    await passes(loop)
+    assert list(loop.jobs()) == ["n1"], why
+
+
+async def test_a_claim_that_can_not_be_read_ends_nothing_and_is_looked_at_again(loop: OperatorInMemory) -> None:
+    ask(loop)
+    for _ in range(2):
+        loop.cluster.fail("GET", "resourceclaims/train-0", ApiError(403, "Forbidden", "no"))
+        await passes(loop)
+        assert list(loop.jobs()) == ["n1"]
+    await passes(loop)
+    assert loop.jobs() == {}
+
+
+async def test_nothing_is_asked_of_the_cluster_while_no_agent_holds_claimed_gpus() -> None:
+    loop = OperatorInMemory("n1")
+    loop.apply("nightly")
+    await loop.once()
+    loop.run_agents()
+    await loop.once()
+    loop.cluster.requests.clear()
+    await loop.yields.look()
+    assert loop.cluster.requests == []
