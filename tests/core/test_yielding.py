@@ -165,7 +165,9 @@ def test_what_came_of_it_is_known_within_a_minute_of_the_agents_end_and_forgotte
     there = (claiming(agent),)
     one = replace(one, job_uid=agent.uid)
     pending: dict[str, Fate] = {one.pod_uid: "pending"}
-    assert advanced([one], pending, there, at(600)) == (one,), "the agent has not ended: its kubelet takes its time"
+    assert advanced([one], pending, there, at(60)) == (one,), "the agent has not ended: its kubelet takes its time"
+    (lost,) = advanced([one], pending, there, at(120))
+    assert lost.released == at(120), "nobody is there to end it"
     (released,) = advanced([one], pending, (), at(0))
     assert (released.outcome, released.released) == ("Waiting", at(0))
     within = HELP_WITHIN.total_seconds()

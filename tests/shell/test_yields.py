@@ -158,6 +158,16 @@ async def test_a_claim_that_can_not_be_read_ends_nothing_and_is_looked_at_again(
     assert loop.jobs() == {}
 
 
+async def test_after_a_look_that_failed_nobody_counts_as_waiting(loop: OperatorInMemory) -> None:
+    ask(loop)
+    await loop.yields.look()
+    assert [pod.key for pod in loop.yields.pods] == ["team/train-0"]
+    loop.cluster.fail("LIST", "pods", ApiError(500, "InternalError", "no"))
+    with pytest.raises(ApiError):
+        await loop.yields.look()
+    assert loop.yields.pods == ()
+
+
 async def test_nothing_is_asked_of_the_cluster_while_no_agent_holds_claimed_gpus() -> None:
     loop = OperatorInMemory("n1")
     loop.apply("nightly")

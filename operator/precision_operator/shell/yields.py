@@ -93,11 +93,14 @@ class Yields:
         agents = [view for raw in self._cache.all("pods").values() if (view := pod_view(raw)) is not None]
         waits = [one for one in self.records if one.outcome == "Waiting"]
         before = self._signature()
-        if any(pod.claims and pod.live for pod in agents):
-            self.pods = await self._waiting()
-        else:
-            self.pods = ()
-        await self._advance(waits, agents)
+        asked = any(pod.claims and pod.live for pod in agents)
+        try:
+            self.pods = await self._waiting() if asked else ()
+        except ApiError:
+            self.pods = ()  # they may have got their GPUs since the last look
+            raise
+        finally:
+            await self._advance(waits, agents)
         if self._signature() != before:
             self._cache.changed.set()
 

@@ -22,6 +22,8 @@ from precision_operator.core.rollout.node_state import ProfilePlan, recorded
 
 PATIENCE = timedelta(seconds=10)
 """A pod that could run elsewhere is scheduled within a moment: so long one waits before an agent is ended for it."""
+END_WITHIN = timedelta(minutes=2)
+"""After this an agent's pod that is still there has a kubelet that is gone: its GPUs help nobody."""
 HELP_WITHIN = timedelta(seconds=60)
 """How long after an agent's end the pod that it was for may take to be scheduled."""
 REST = timedelta(hours=1)
@@ -96,7 +98,7 @@ def _moved(one: Yield, fate: Fate | None, agent_is_there: bool, now: datetime) -
         return one
     if fate in ("bound", "gone"):
         return replace(one, outcome="Helped" if fate == "bound" else "Gone", ended=now)
-    if agent_is_there:
+    if agent_is_there and abs(now - one.at) < END_WITHIN:
         return one
     if one.released is None:
         return replace(one, released=now)
