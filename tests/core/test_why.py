@@ -80,6 +80,7 @@ def test_a_node_without_any_trace_has_no_answer() -> None:
 
 BLOCKERS = {
     "Busy": ("pod team/train-0",),
+    "KeptForPod": ("pod team/train-0",),
     "MeasuredByAnotherProfile": ("agent of ml/other on node n1",),
     "MaxConcurrentReached": ("agent of ml/nightly on node n2",),
     "CanaryFirst": ("agent of ml/nightly on node n2",),
@@ -96,6 +97,22 @@ def test_what_stands_in_the_way_is_named() -> None:
     answers = {reason: answer(situation) for reason, situation in SITUATIONS.items()}
     named = {reason: found.blocked_by for reason, found in answers.items()}
     assert named == {reason: BLOCKERS.get(found.reason, ()) for reason, found in answers.items()}
+
+
+def test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told() -> None:
+    said = {
+        "Waiting": "its GPUs are kept for it",
+        "Helped": "which was scheduled then",
+        "NotHelped": "that did not help: it still waits. For 60 minutes no agent is ended for it.",
+        "Gone": "which is gone",
+    }
+    seen = SITUATIONS["KeptForPod"].seen
+    for outcome, words in said.items():
+        there = replace(seen, yields=(replace(seen.yields[0], outcome=outcome),))
+        (found,) = why(plan(there), there, "n1")
+        (told,) = found.yielded
+        assert "its agent was ended for pod team/train-0 (priority 1000)" in told
+        assert words in told
 
 
 def test_an_agent_in_another_pool_does_not_stand_in_the_way_of_a_pools_limit() -> None:
