@@ -75,33 +75,37 @@ def partial_text(result: MeasurementResult) -> str | None:
 
 
 def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:
-    """`summary`, cut step by step until its compact JSON has at most `limit` bytes; `dropped` names the steps."""
+    """`summary` as every operator since release 0.2.0 reads it, cut until its compact JSON has at most `limit` bytes.
+
+    `dropped` names the steps that cut something.
+    """
+    for name, cut in LATER:
+        summary = _after(summary, name, cut)
     for name, cut in STEPS:
         if len(compact(summary)) <= limit:
             return summary
-        shorter = cut(summary)
-        if shorter != summary:
-            dropped = (*summary.dropped, *(() if name in summary.dropped else (name,)))
-            summary = shorter.model_copy(update={"dropped": dropped})
+        summary = _after(summary, name, cut)
     return summary
 
 
+def _after(summary: Summary, name: str, cut: Cut) -> Summary:
+    """What a step leaves, with the step's name in `dropped` if it cut anything."""
+    shorter = cut(summary)
+    if shorter == summary:
+        return summary
+    dropped = (*summary.dropped, *(() if name in summary.dropped else (name,)))
+    return shorter.model_copy(update={"dropped": dropped})
+
+
+def restored(summary: Summary, result: MeasurementResult) -> Summary:
+    """`summary` with the recipes' figures that were left out of the message, from the full result of the same run."""
+    return summary.model_copy(update={"recipes": recipe_summaries(result)}) if summary.dropped else summary
+
+
 def compact(summary: Summary) -> bytes:
-    """The summary as it travels: canonical ASCII JSON, defaults left out.
-
-    An interval is four numbers. Recipes are a table of columns, which names each field once: named in every recipe,
-    the fields of seven recipes take a third of the room.
-    """
+    """The summary as it travels: canonical ASCII JSON, intervals packed into four numbers, defaults left out."""
     document = summary.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    if "recipes" in document:
-        document["recipes"] = _columns(document["recipes"])
     return canonical({"v": summary.v, **_packed(document)}).encode()
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """By field: its values in the order of `rows`, null in a row that lacks it. `Summary` reads it back."""
-    fields = dict.fromkeys(field for row in rows for field in row)
-    return {field: [row.get(field) for row in rows] for field in fields}
 
 
 def _packed(value: Any) -> Any:
@@ -210,6 +214,17 @@ def _each(**changes: Any) -> Cut:
     return cut
 
 
+def _without_expected_loss(summary: Summary) -> Summary:
+    """Loss verdicts stay where a reader that can't see them would take the recipe for a sound one."""
+    recipes = tuple(
+        recipe.model_copy(update={"loss_verdict": None})
+        if recipe.loss_verdict == "healthy" or recipe.diverged_step is not None
+        else recipe
+        for recipe in summary.recipes
+    )
+    return summary.model_copy(update={"recipes": recipes})
+
+
 def _shorter_failures(limit: int) -> Cut:
     def cut(summary: Summary) -> Summary:
         recipes = tuple(
@@ -272,6 +287,16 @@ def _without_other_figures() -> tuple[tuple[str, Cut], ...]:
         if name not in KEPT
     )
 
+
+LATER: tuple[tuple[str, Cut], ...] = (
+    ("loss_verdict", _without_expected_loss),
+    ("model_memory_bytes", _each(model_memory_bytes=None)),
+)
+"""Fields that the operator of release 0.2.0 refuses: a rollback may bring it back while agents of this version run.
+
+They travel in the full result alone, and the operator restores them from there. A loss verdict that speaks against a
+recipe stays: an older operator then says ResultNewer instead of recommending the recipe.
+"""
 
 STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(160)),

@@ -101,7 +101,7 @@ PROBLEMS: dict[str, tuple[JobView, PodView | None, str, str]] = {
     "a summary with a field that is none": (FINISHED, ended('{"v":"PPS1","x":1}'), "ResultDamaged", "failed"),
     "a newer agent's verdict": (
         FINISHED,
-        ended(GOOD.message.replace(b'"verdict":["verified"', b'"verdict":["confused"', 1)),
+        ended(GOOD.message.replace(b'"verdict":"verified"', b'"verdict":"confused"', 1)),
         "ResultNewer",
         "failed",
     ),

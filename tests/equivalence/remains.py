@@ -127,7 +127,7 @@ def bad(rng: Random, job: dict[str, Any], product: str) -> Remains:
         case "bad figures":
             document = json.loads(good(rng, job, product, 1.0, "").message)
             recipes = document["recipes"]
-            if isinstance(recipes, dict):  # columns; versions until November 2026 wrote a row for each recipe
+            if isinstance(recipes, dict):  # columns, as some versions of November 2026 wrote them
                 recipes["watts"][0] = 1e300
             else:
                 recipes[0]["watts"] = 1e300

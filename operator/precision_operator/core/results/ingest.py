@@ -28,6 +28,7 @@ from precision_api.report import (
 )
 from precision_api.result import MeasurementResult
 from precision_api.schema import StatusDocument, decimal
+from precision_api.summary import restored
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
@@ -194,7 +195,7 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
     except WireError as error:
         code = DETAIL_CODES.get(error.code, "DetailUnreadable")
         return Finding(summary, None, _without_detail(code, error.message))
-    return Finding(summary, result)
+    return Finding(restored(summary, result), result)
 
 
 def without_detail(found: Finding, why: str) -> Finding:
