@@ -30,6 +30,7 @@ def test_a_dashboard_is_drawn_without_an_error(shown: Shown, browser: Browser, d
     assert drawn.panels == len(dashboard.panels) - len(not_drawn(dashboard))
     for title in (panel.title for panel in dashboard.panels if panel.title not in not_drawn(dashboard)):
         assert title in drawn.text
+    assert "simulated" in drawn.text, "the banner says what kind of figures these are"
 
 
 def test_the_overview_shows_the_planted_stories(shown: Shown, browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -85,6 +86,21 @@ def test_a_mark_matches_the_whole_cell() -> None:
     panel = Panel("table", "T", "D.", "count", "none", (Query("a"),), columns=(column,))
     (cell,) = one_panel(panel)["plugin"]["spec"]["cellSettings"]  # type: ignore[index]
     assert cell["condition"] == {"kind": "Regex", "spec": {"expr": "^slow$"}}
+
+
+@pages
+def test_the_banner_names_what_was_not_measured(dashboard: Dashboard) -> None:
+    """A stat of Perses 0.50 has no names: there it would be a number alone."""
+    spec = perses.resource(dashboard)["spec"]["panels"]["panel-1"]["spec"]
+    assert spec["display"]["name"] == "Figures that were not measured on this hardware"
+    assert spec["plugin"]["kind"] == "Table"
+    options = spec["plugin"]["spec"]
+    shown = [column for column in options["columnSettings"] if not column.get("hide")]
+    assert [(column["name"], column["header"]) for column in shown] == [("data", "Data"), ("value", "Nodes")]
+    (named,) = [cell for cell in options["cellSettings"] if cell["condition"]["kind"] == "Regex"]
+    assert re.search(named["condition"]["spec"]["expr"], "simulated")
+    assert not re.search(named["condition"]["spec"]["expr"], "24")
+    assert named["backgroundColor"] == perses.COLOURS["orange"]
 
 
 def test_bars_of_several_queries_become_one_query_so_that_all_share_one_order() -> None:

@@ -2,7 +2,7 @@
 
 Reference: https://perses.dev/perses/docs/api/dashboard/. What Perses lacks is left out and named: `not_drawn`. Its
 tables show values as they come, so they are rounded in the expression, and colours go by a cell's text or number,
-whichever column it stands in.
+whichever column it stands in. Its stats show numbers without their names, so a stat of named values becomes a table.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from precision_operator.monitoring.dashboards.panel import (
     Colour,
     Dashboard,
     GridPosition,
+    Mark,
     Panel,
     SeriesColour,
     Step,
@@ -54,6 +55,8 @@ LINES = {"green": "#37872D", "yellow": "#E0B400", "orange": "#FA6400", "red": "#
 PROJECT = "precision-profiler"
 NARROW = 8
 _MANY = 1e300
+_TABLE_HEIGHT = 5
+"""Of a title, a header and two rows."""
 
 
 def text(dashboard: Dashboard) -> str:
@@ -76,7 +79,7 @@ def resource(dashboard: Dashboard, values: Mapping[str, Sequence[str]] = Mapping
     layouts = []
     for row in dashboard.rows:
         items = []
-        drawn = _stretched(_each(panel, values) for panel in row.panels if panel.kind not in NOT_DRAWN)
+        drawn = _stretched(_each(_with_names(panel), values) for panel in row.panels if panel.kind not in NOT_DRAWN)
         for panel, place in flow(drawn, 0):
             name = f"panel-{len(panels) + 1}"
             panels[name] = _panel(panel)
@@ -125,6 +128,16 @@ def _stretched(groups: Iterable[tuple[Panel, ...]]) -> tuple[Panel, ...]:
         if last and made[at].kind != "stat":
             made[at] = replace(made[at], width=GRID_WIDTH - place.x)
     return tuple(made)
+
+
+def _with_names(panel: Panel) -> Panel:
+    """A stat of named values as a table of names and values, in the colour of its last step; others as they are."""
+    if not panel.named:
+        return panel
+    label = panel.queries[0].legend.strip("{}")
+    name = TableColumn(label, label.capitalize(), marks=(Mark(".*[a-z].*", panel.steps[-1].colour),))
+    value = TableColumn("value 1", panel.unit.capitalize(), panel.unit, steps=panel.steps)
+    return replace(panel, kind="table", columns=(name, value), height=max(panel.height, _TABLE_HEIGHT))
 
 
 def _item(place: GridPosition, name: str) -> dict[str, Any]:
