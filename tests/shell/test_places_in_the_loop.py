@@ -1,13 +1,16 @@
-"""What the loop adds to the plan's places: pods that are gone, nodes without room, and the moment to look again."""
+"""What the loop adds to the plan: pods that are gone, nodes without room, the moment to look again, marks in turns."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from precision_api import names
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.rollout.unhurried import UNHURRIED_A_PASS
 from tests.support.node_objects import node_object
 from tests.support.operator_in_memory import JOBS, PODS, OperatorInMemory
+from tests.support.report_objects import report_object
 
 
 async def test_a_job_that_has_lost_its_pod_still_tells_who_took_it() -> None:
@@ -59,3 +62,25 @@ async def test_the_next_pass_is_due_when_an_agents_time_is_over() -> None:
     container = loop.cluster.objects[path]["status"]["containerStatuses"][0]
     container["state"] = {"running": {"startedAt": format_time(began)}}
     assert await loop.once() <= 3.0
+
+
+async def test_thousands_of_marks_of_one_namespace_hold_up_no_start_of_another() -> None:
+    loop = OperatorInMemory("n1", namespaces=("ml", "large"))
+    loop.apply("nightly", "large", suspend=True)
+    owner = {"kind": names.PROFILE_KIND, "name": "nightly", "uid": "uid-ml-nightly"}
+    labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    for number in range(2 * UNHURRIED_A_PASS):
+        raw = report_object(f"gone-{number}", namespace="large", ownerReferences=[owner], labels=labels)
+        loop.cluster._store(f"{paths.reports('large')}/{raw['metadata']['name']}", raw)
+    loop.apply("own")
+    await loop.once()
+    assert list(loop.jobs()) == ["n1"]
+    assert loop.condition("own", "Progressing")["status"] == "True"
+    assert (marked(loop), loop.cache.changed.is_set()) == (UNHURRIED_A_PASS, True)
+    await loop.once()
+    assert marked(loop) == 2 * UNHURRIED_A_PASS
+
+
+def marked(loop: OperatorInMemory) -> int:
+    """How many reports say that their node is gone."""
+    return sum(body.get("status", {}).get("state") == "NodeGone" for body in loop.cluster.objects.values())

@@ -16,6 +16,7 @@ from precision_operator.core.rollout.actions import Action, Start
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.rollout.unhurried import for_one_pass
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 from precision_operator.core.status.stopped import with_stop
@@ -198,6 +199,10 @@ class Reconciler:
         again = 0
         for _ in range(TURNS):
             observed, decided = await self._decide()
+            actions, left = for_one_pass(decided.actions)
+            decided = replace(decided, actions=actions)
+            if left:
+                self._cache.changed.set()
             again += await self._actor.act(decided.actions)
             done += decided.actions
             for action in decided.actions:
