@@ -1,21 +1,25 @@
 """What one tenant's fleet costs another: the same event of a small profile, alone and beside a large neighbour.
 
-    python -m benchmarks.tenants [--reports 10000] [--huge 20]
+    python -m benchmarks.tenants [--reports 10000] [--huge 20] [--api-server]
 
 A small tenant has a profile over twenty nodes. Its event (a new generation of the profile) is taken in by the
 operator's own loop on an API server in memory, and the time until its status is written is measured: alone, and beside
 a tenant with a report for each of 10,000 nodes and profiles as long as their definition allows. Both worlds have the
 same nodes. Each runs in a process of its own; of nine passes the median counts. Seconds are wall seconds.
+
+With --api-server it is the lab's real API server and the operator's own process: `benchmarks.tenants_on_cluster`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from statistics import median
 from typing import Any
 
+from benchmarks import tenants_on_cluster
 from benchmarks.exporter import peak_mib
 from benchmarks.reconcile import Server, apart, fleet, profile, report
 from precision_operator.cluster import paths
@@ -102,15 +106,12 @@ def measured(count: int, reports: int, huge: int) -> tuple[float, float]:
     return asyncio.run(_measured(count, reports, huge))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reports", type=int, default=10_000, help="of the large tenant, and nodes: %(default)s")
-    parser.add_argument("--huge", type=int, default=20, help="profiles of the largest size: %(default)s")
-    options = parser.parse_args()
+def in_memory(reports: int, huge: int) -> None:
+    """Prints the three worlds."""
     rows = {
-        "alone": apart(measured, options.reports, 0, 0),
-        f"beside {options.reports} reports": apart(measured, options.reports, options.reports, 0),
-        f"and {options.huge} huge profiles": apart(measured, options.reports, options.reports, options.huge),
+        "alone": apart(measured, reports, 0, 0),
+        f"beside {reports} reports": apart(measured, reports, reports, 0),
+        f"and {huge} huge profiles": apart(measured, reports, reports, huge),
     }
     alone, _ = rows["alone"]
     print(f"{'THE SMALL TENANT':<28}{'EVENT TO STATUS':>18}{'RATIO':>8}{'PEAK MIB':>10}")
@@ -118,5 +119,20 @@ def main() -> None:
         print(f"{name:<28}{seconds:>16.3f} s{seconds / alone:>8.2f}{peak:>10.0f}")
 
 
+def main() -> int:
+    """Exit code 1 where the small tenant's starts or status are not the same beside the large one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reports", type=int, default=10_000, help="of the large tenant, and nodes: %(default)s")
+    parser.add_argument("--huge", type=int, default=20, help="profiles of the largest size: %(default)s")
+    parser.add_argument("--api-server", action="store_true", help="on a real API server, without huge profiles")
+    options = parser.parse_args()
+    if not options.api_server:
+        in_memory(options.reports, options.huge)
+        return 0
+    found = tenants_on_cluster.measured(options.reports)
+    print(tenants_on_cluster.table(found))
+    return int(any(row.seen != found[0].seen for row in found))
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

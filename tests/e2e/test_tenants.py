@@ -23,7 +23,7 @@ from tests.monitoring.replay import PROMTOOLS, check
 from tests.support.eventually import eventually
 from tests.support.history import most_agents
 from tests.support.lagging_proxy import Trouble, lagging_proxy
-from tests.support.site import Profile, Scene, Site, profile_manifest, specs
+from tests.support.site import Profile, Scene, Site, profile_manifest, specs, without_times
 from tests.support.tenant import TENANT
 
 pytestmark = pytest.mark.cluster
@@ -126,18 +126,12 @@ def tricks(neighbour: Neighbour, ours: Profile, nodes: Mapping[str, str]) -> lis
     return made
 
 
-def told(status: Mapping[str, Any]) -> dict[str, Any]:
-    """A status without its times."""
-    conditions = {row["type"]: (row["status"], row["reason"], row.get("message")) for row in status["conditions"]}
-    return {"phase": status["phase"], "nodes": status["nodes"], "progress": status["progress"], **conditions}
-
-
 def test_limits_huge_objects_and_forged_ones_of_one_tenant_change_neither_starts_nor_status_of_the_other(
     scene: Scene, neighbour: Neighbour
 ) -> None:
     added = scene.add_nodes(*specs(NODES))
     alone = scene.apply("alone", rollout={"maxConcurrent": LIMIT})
-    expected = told(alone.completes())
+    expected = without_times(alone.completes())
     alone.delete()
     limits_everywhere(neighbour, scene.manifest()["spec"]["target"]["nodeSelector"])
     huge(neighbour)
@@ -147,7 +141,7 @@ def test_limits_huge_objects_and_forged_ones_of_one_tenant_change_neither_starts
     scene.site.operator_has_looked()
     beside.patch(suspend=False)
     eventually(lambda: beside.counts().get("succeeded") == NODES)
-    assert told(beside.completes()) == expected
+    assert without_times(beside.completes()) == expected
     assert len(beside.reports()) == NODES
     assert most_agents(beside.history()) == LIMIT
     there = {job["metadata"]["name"] for job in scene.site.get(paths.jobs(TENANT))["items"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -249,6 +249,12 @@ def profile_manifest(namespace: str, name: str, **spec: Any) -> Object:
 def node_uid(scene: Scene, name: str) -> str:
     """UID of a node that is there now."""
     return str(scene.site.get(paths.item(paths.NODES, name))["metadata"]["uid"])
+
+
+def without_times(status: Mapping[str, Any]) -> Object:
+    """A profile's status without its times."""
+    conditions = {row["type"]: (row["status"], row["reason"], row.get("message")) for row in status["conditions"]}
+    return {"phase": status["phase"], "nodes": status["nodes"], "progress": status["progress"], **conditions}
 
 
 def reasons(status: Object) -> dict[str, int]:
