@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from functools import partial
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_api.names import PROFILE_PLURAL
+from precision_api.names import AGENT_APP, LABEL_APP, PROFILE_PLURAL
 from precision_lab.builds.binaries import binaries
-from precision_lab.lab import Lab
+from precision_lab.lab import KubectlError, Lab
+from precision_operator.cluster import paths
 from tests.support.api_server import MERGE_PATCH, ApiServer
 from tests.support.custom_resources import path, profile
 from tests.support.eventually import eventually
@@ -25,7 +27,11 @@ VALUES = {
     "tolerations": {"enabled": True, "allowedKeys": ["team.example/", "dedicated"]},
     "runtimeClass": {"enabled": True, "allowed": ["nvidia"]},
     "idle": {"enabled": True},
+    "agents": {"enabled": True},
 }
+OPERATOR = "system:serviceaccount:profiling:fleet-operator"
+CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+AGENT = {LABEL_APP: AGENT_APP}
 TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
 RESERVED = {"key": "reserved", "operator": "Exists"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -60,10 +66,11 @@ def tenant(cluster: Lab, api: ApiServer) -> Iterator[str]:
         assert code == 201, answer
     rendered = Helm(binaries(["helm"])["helm"]).manifests(watchNamespaces=[namespace], policies=VALUES)
     policies = of_kind(rendered, *KINDS)
-    assert len(policies) == 2 * len(CASES)
+    assert len(policies) == 2 * len(VALUES)
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(policies))
     for denied, _, _ in CASES.values():
         eventually(partial(refuses, api, namespace, denied))
+    eventually(lambda: "may not make" in said(cluster, namespace, "jobs", AGENT))
     yield namespace
     cluster.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -114,3 +121,41 @@ def test_a_profile_has_no_priority_class_to_ask_for(api: ApiServer, tenant: str)
     body = profile("urgent", agent={"priorityClassName": "system-node-critical"})
     code, answer = api.call("POST", path(tenant, PROFILE_PLURAL), body, fieldValidation="Strict")
     assert (code, 'unknown field "spec.agent.priorityClassName"' in answer["message"]) == (400, True)
+
+
+def said(cluster: Lab, namespace: str, kind: str, labels: dict[str, str], user: str = "") -> str:
+    """What the API server says to a new Job or pod (dry run) of this user, who has all rights; empty: it is taken."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
+    spec = {"template": {"spec": pod}} if kind == "jobs" else pod
+    version, name = ("batch/v1", "Job") if kind == "jobs" else ("v1", "Pod")
+    body = {"apiVersion": version, "kind": name, "metadata": {"name": "forged", "labels": labels}, "spec": spec}
+    acting = (f"--as={user}", "--as-group=system:masters") if user else ()
+    try:
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", "-n", namespace, *acting, stdin=json.dumps(body))
+    except KubectlError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+@pytest.mark.parametrize(("kind", "maker", "other"), [("jobs", OPERATOR, CONTROLLER), ("pods", CONTROLLER, OPERATOR)])
+def test_agents_are_made_by_the_operator_and_the_job_controller_alone(
+    cluster: Lab, tenant: str, namespace: str, kind: str, maker: str, other: str
+) -> None:
+    assert said(cluster, tenant, kind, AGENT, maker) == ""
+    assert said(cluster, tenant, kind, {LABEL_APP: "trainer"}) == ""
+    assert said(cluster, namespace, kind, AGENT) == "", "another namespace is free"
+    told = said(cluster, tenant, kind, AGENT, other)
+    expected = (
+        f"metadata.labels: {other} may not make {kind} with app.kubernetes.io/name: precision-agent, which the "
+        "operator takes for its agents. Choose another name."
+    )
+    assert expected in told
+
+
+def test_the_agents_label_is_not_put_on_later(cluster: Lab, api: ApiServer, tenant: str) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
+    job = {"metadata": {"name": "plain"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+    assert api.call("POST", paths.jobs(tenant), job)[0] == 201
+    labels = {"metadata": {"labels": AGENT}}
+    code, answer = api.call("PATCH", paths.item(paths.jobs(tenant), "plain"), labels, kind=MERGE_PATCH)
+    assert (code, "which the operator takes for its agents" in answer["message"]) == (403, True)

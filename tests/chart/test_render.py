@@ -66,6 +66,7 @@ EVERYTHING: dict[str, Any] = {
         "tolerations": {"enabled": True, "allowedKeys": ["team.example/", "dedicated"]},
         "runtimeClass": {"enabled": True, "allowed": ["nvidia"]},
         "idle": {"enabled": True},
+        "agents": {"enabled": True},
     },
     "podSecurityContext": {"fsGroup": 1000620000, "seLinuxOptions": {"level": "s0:c25,c10"}},
     "networkPolicy": {
