@@ -1,8 +1,8 @@
 """An upgrade by Helm while agents run, and the way back: nothing is lost, and nothing is run twice.
 
-From the chart of before the agents' new PriorityClass and the policies to the working tree's, and back
-by `helm rollback`. The operator is the working tree's throughout, with each chart's arguments and rights. One story in
-steps; each test looks at what the steps left behind.
+From the chart of release 0.2.0 (before the agents' new PriorityClass and the policies) to the working tree's, and back
+by `helm rollback`. Before and after, that release's own operator runs; agents are the working tree's throughout, which
+are harder to read for it than its own. One story in steps; each test looks at what the steps left behind.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from precision_api.names import AGENT_APP, ANNOTATION_NODE, LABEL_APP
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.release.helm import Release
+from precision_lab.release.install import Program
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
-from tests.support.golden import FOLDER
 from tests.support.helm import command_in_docs
 from tests.support.history import Change, History, Object, created
+from tests.support.older_release import CHART, OlderRelease, older_release
 from tests.support.site import profile_manifest
 
 pytestmark = pytest.mark.cluster
 
-BEFORE = FOLDER / "precision-profiler-0.2.0.tgz"
-"""Packaged from c19b0ea, without its README, tests and dashboards."""
 WATCHED = "training"
 MEASURED, SOON, LATE = "measured-before", "ends-after-upgrade", "ends-after-rollback"
+JOINED = NodeSpec("GB200", name="joins-after-upgrade", traits=("fault:hold",))
+"""The newer operator starts its agent, the older one reads its result."""
 FLEET = [
     NodeSpec("H100", name=MEASURED),
-    NodeSpec("GB200", name=SOON, traits=("agent-seconds:25",)),
-    NodeSpec("GB200", name=LATE, traits=("agent-seconds:55",)),
+    NodeSpec("GB200", name=SOON, traits=("fault:hold",)),
+    NodeSpec("GB200", name=LATE, traits=("fault:hold",)),
 ]
 NEWER = {"target": {"products": ["NVIDIA-GH200-480GB"]}, "suspend": True}
 """A spec that the older definitions refuse."""
-VALUES: Object = {"watchNamespaces": [WATCHED], "policies": {"idle": {"enabled": True}}}
+VALUES: Object = {"watchNamespaces": [WATCHED], "policies": {"idle": {"enabled": True}, "agents": {"enabled": True}}}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Story:
     upgraded: Step
     rolled_back: Step
     changes: list[Change]
-    attempts: list[Object]
+    reports: dict[str, Object]
+    """By node: the status of its report in the end."""
     newer: Object
     """The profile that only the newer definitions take, after the way back."""
 
@@ -74,11 +76,16 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def story(lab: Lab) -> Iterator[Story]:
+def older(tmp_path_factory: pytest.TempPathFactory) -> OlderRelease:
+    return older_release(tmp_path_factory.mktemp("older"))
+
+
+@pytest.fixture(scope="module")
+def story(lab: Lab, older: OlderRelease) -> Iterator[Story]:
     """All of it, once."""
     release = Release(lab)
-    release.put(BEFORE, watchNamespaces=[WATCHED])
-    operate(release)
+    release.put(CHART, watchNamespaces=[WATCHED])
+    operator_of(release, older).start()
     history = History(ApiServer(lab.kubeconfig), WATCHED, ("jobs", "pods"))
     lab.apply(profile_manifest(WATCHED, "story"))
     eventually(lambda: (running(lab), measured(lab)) == ({SOON, LATE}, {MEASURED}))
@@ -87,26 +94,31 @@ def story(lab: Lab) -> Iterator[Story]:
     lab.processes.stop("operator")
     release.helm(*command_in_docs("helm upgrade"), "--values=-", stdin=json.dumps(VALUES))
     upgraded = step(lab)
-    operate(release)
+    operator_of(release).start()
+    lab.annotate_node(SOON, fault=None)
+    lab.add_node(JOINED, JOINED.name)
     lab.apply(profile_manifest(WATCHED, "newer", **NEWER))
-    eventually(lambda: measured(lab) == {MEASURED, SOON})
+    eventually(lambda: (running(lab), measured(lab)) == ({LATE, JOINED.name}, {MEASURED, SOON}))
 
     lab.processes.stop("operator")
     release.helm(*command_in_docs("helm rollback"))
     rolled_back = step(lab)
-    operate(release)
-    eventually(lambda: measured(lab) == {MEASURED, SOON, LATE})
+    operator_of(release, older).start()
+    for name in (LATE, JOINED.name):
+        lab.annotate_node(name, fault=None)
+    eventually(lambda: measured(lab) == {MEASURED, SOON, LATE, JOINED.name})
     lab.kubectl("wait", "--for=condition=Complete", "pp/story", "-n", WATCHED, "--timeout=60s")
     uid = lab.get("pp/story", "-n", WATCHED)["metadata"]["uid"]
-    attempts = [report["status"]["attempt"] for report in lab.get("npr", "-n", WATCHED)["items"]]
+    reports = {report["spec"]["nodeName"]: report["status"] for report in lab.get("npr", "-n", WATCHED)["items"]}
     newer = lab.get("pp/newer", "-n", WATCHED)
-    yield Story(before, upgraded, rolled_back, history.changes(uid), attempts, newer)
+    yield Story(before, upgraded, rolled_back, history.changes(uid), reports, newer)
     history.close()
 
 
-def operate(release: Release) -> None:
-    """Start the working tree's operator, with the arguments and the rights of the release."""
-    release.programs()["operator"].start()
+def operator_of(release: Release, older: OlderRelease | None = None) -> Program:
+    """The operator, with the arguments and the rights of the release as it is now: the working tree's, or the older."""
+    program = release.programs()["operator"]
+    return older.program(program) if older else program
 
 
 def step(lab: Lab) -> Step:
@@ -131,7 +143,7 @@ def measured(lab: Lab) -> set[str]:
 
 def test_agents_run_on_through_the_upgrade_and_through_the_way_back(story: Story) -> None:
     assert (story.before.running, story.upgraded.running) == ({SOON, LATE}, {SOON, LATE})
-    assert story.rolled_back.running == {LATE}
+    assert story.rolled_back.running == {LATE, JOINED.name}
 
 
 def test_profiles_and_reports_stay_the_objects_that_they_were(story: Story) -> None:
@@ -143,9 +155,18 @@ def test_profiles_and_reports_stay_the_objects_that_they_were(story: Story) -> N
 
 def test_every_node_was_measured_once(story: Story) -> None:
     jobs = created(story.changes, "jobs")
-    assert Counter(job["metadata"]["annotations"][ANNOTATION_NODE] for job in jobs) == {MEASURED: 1, SOON: 1, LATE: 1}
-    assert len(created(story.changes, "pods")) == 3
-    assert {(attempt["outcome"], attempt["number"]) for attempt in story.attempts} == {("succeeded", 1)}
+    nodes = [job["metadata"]["annotations"][ANNOTATION_NODE] for job in jobs]
+    assert Counter(nodes) == dict.fromkeys((MEASURED, SOON, LATE, JOINED.name), 1)
+    assert len(created(story.changes, "pods")) == 4
+    attempts = [status["attempt"] for status in story.reports.values()]
+    assert {(attempt["outcome"], attempt["number"]) for attempt in attempts} == {("succeeded", 1)}
+
+
+def test_what_one_operator_starts_the_other_reads_with_its_figures(story: Story) -> None:
+    for status in story.reports.values():
+        rows = {row["recipe"]: row for row in status["results"]}
+        assert rows.keys() == {"bf16", "fp8_current"}
+        assert float(rows["fp8_current"]["gemmSpeedup"]["autocast"]) > 1
 
 
 def test_the_agents_class_comes_and_goes_with_its_chart(story: Story) -> None:

@@ -43,6 +43,9 @@ class Machine(Protocol):
     async def replaced(self, pod: Object) -> None:
         """Returns when there is another node of that name, whose kubelet finds the pod among its own."""
 
+    async def released(self, pod: Object) -> None:
+        """Returns when the pod's node is there and has no fault any more."""
+
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the pod's status; a pod that is gone is no error."""
 
@@ -139,6 +142,8 @@ class AgentPod:
         if plan.fault.waiting:
             await wanted.wait()
             return LOST
+        if plan.fault.held:
+            await _first_of(wanted.wait(), self.machine.released(self.pod))
         if await _happens(wanted, plan.seconds if plan.fault.ends else None):
             return Ended(SIGTERM_EXIT)
         if not plan.fault.runs:
@@ -193,3 +198,15 @@ async def _happens(event: asyncio.Event, seconds: float | None) -> bool:
         return await asyncio.wait_for(waiting, seconds)
     except TimeoutError:
         return False
+
+
+async def _first_of(*works: Coroutine[Any, Any, object]) -> None:
+    """Returns when one of them has ended; the others are cancelled. Raises what it raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -24,12 +24,13 @@ from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.kubelet.agent_process import AGENT, AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import PodLog, log_server
-from precision_lab.names import KWOK_NODE
+from precision_lab.names import FAULT, KWOK_NODE
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.changes import Change, list_and_watch
 
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
 REPLACED_SECONDS = 1.0
+RELEASED_SECONDS = 0.5
 """How often a pod whose node is gone looks for another one of its name."""
 
 
@@ -96,6 +97,14 @@ class Kubelets:
             if await self._node(pod) is not None:
                 return
             await asyncio.sleep(REPLACED_SECONDS)
+
+    async def released(self, pod: Object) -> None:
+        """Returns when the pod's node is there and has no fault any more."""
+        while True:
+            node = await self._node(pod)
+            if node is not None and FAULT not in node["metadata"].get("annotations", {}):
+                return
+            await asyncio.sleep(RELEASED_SECONDS)
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the status; a pod that is gone or was made anew under its name is left alone."""

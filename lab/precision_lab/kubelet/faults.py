@@ -43,6 +43,8 @@ class Fault:
     runs: bool = True
     """Whether the agent's program is run at all."""
     ends: bool = True
+    held: bool = False
+    """Whether the agent measures once the node has this fault no more, and ends well then."""
     waiting: str = ""
     """Why the container does not even start (ImagePullBackOff)."""
     agent_options: Callable[[str], tuple[str, ...]] = lambda argument: ()
@@ -188,6 +190,7 @@ FAULTS: dict[str, Fault] = {
     "oom": Fault("the kernel kills the agent for its memory", _out_of_memory, runs=False),
     "evict": Fault("the kubelet evicts the pod", _evicted, runs=False),
     "hang": Fault("the agent never ends by itself", ends=False, runs=False),
+    "hold": Fault("the agent runs and waits until its node has no fault any more", held=True),
     "image-pull": Fault("the image can't be pulled", waiting="ImagePullBackOff", runs=False),
     "garbage-message": Fault("the termination message is noise", _message(_GARBAGE)),
     "foreign-message": Fault("the message is somebody else's JSON", _message('{"status":"ok","result":[1,2,3]}')),
