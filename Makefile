@@ -17,7 +17,7 @@ PYTHON_IMAGE ?=
 PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-leftovers node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check sbom audit clean
 
 help: ## Show this list.
@@ -49,7 +49,10 @@ test-cluster: setup browser ## Tests on a real control plane.
 	$(PYTEST) -m cluster -q $(ALLOW)
 
 test-node: setup node-packages ## Tests of the images on real nodes (root; elsewhere skipped, with the reason).
-	$(PYTEST) -m node -q --durations=5 $(ALLOW)
+	$(PYTEST) -m "node and not long" -q --durations=5 $(ALLOW)
+
+test-node-faults: setup node-packages ## Faults of real nodes, images, disks and releases, by agents on real kubelets (root).
+	$(PYTEST) tests/node/faults tests/node/test_leftovers.py -m node -q --durations=10 $(ALLOW)
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).
 	$(BIN)/python -m precision_lab.nodes.leftovers

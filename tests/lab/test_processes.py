@@ -20,6 +20,7 @@ from precision_lab.demo.demo import make_room
 from precision_lab.processes.identity import Identity
 from precision_lab.processes.processes import ProcessError, Processes, launch
 from precision_lab.processes.supervisor import SOCKET
+from tests.support.eventually import eventually
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 STUBBORN = [
@@ -81,6 +82,23 @@ def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identit
         process.wait()
         process.stdout.close()
         Processes(Path(run_dir)).end()
+
+
+def test_a_program_that_has_ended_is_started_again_as_it_was(processes: Processes) -> None:
+    say = [sys.executable, "-c", "import os, signal; print(os.environ['SAYS'], flush=True); signal.pause()"]
+    first = processes.start("child", say, env={"SAYS": "the same"})
+    eventually(lambda: processes.log("child") == "the same\n", 20)
+    with pytest.raises(ProcessError, match="runs already"):
+        processes.restart("child")
+    processes.stop("child", signal.SIGKILL)
+    processes.restart("child")
+    assert processes.states()["child"].pid != first
+    eventually(lambda: processes.log("child") == "the same\n" * 2, 20)
+
+
+def test_a_program_that_was_never_started_is_not_started_again(processes: Processes) -> None:
+    with pytest.raises(ProcessError, match="nobody"):
+        processes.restart("nobody")
 
 
 def test_a_started_program_runs_until_it_is_stopped_and_its_output_is_kept(processes: Processes) -> None:

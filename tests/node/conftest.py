@@ -15,16 +15,29 @@ from precision_lab.nodes.support import missing
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.installed import EXPORTER, OPERATOR, Installed, cluster
 
-ORDER = ("test_leftovers", "test_install", "test_measure", "test_faults", "test_uninstall")
+ORDER = (
+    "test_leftovers",
+    "test_install",
+    "test_measure",
+    "test_faults",
+    "test_claims",
+    "test_claim_faults",
+    "test_agent_faults",
+    "test_hostile_agent",
+    "test_node_faults",
+    "test_cluster_faults",
+    "test_release_faults",
+    "test_uninstall",
+)
 LOG_LINES = 30
 FOLDER = Path(__file__).parent
 KEY = pytest.StashKey[Installed]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts this folder's modules into ORDER, behind all others."""
+    """Puts this folder's modules, and those of `faults`, into ORDER, behind all others."""
     places = {name: place for place, name in enumerate(ORDER, 1)}
-    items.sort(key=lambda item: places.get(item.path.stem, 0) if item.path.parent == FOLDER else 0)
+    items.sort(key=lambda item: places[item.path.stem] if FOLDER in item.path.parents else 0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,10 +7,9 @@ import signal
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, Installed, Object, Profile
+from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed, Object, Profile
 
 pytestmark = pytest.mark.node
-ONLY_GPU_NODE = {"nodeNames": [GPU_NODE]}
 PACE = 0.03
 """An agent of `llama3-8b` takes some ten seconds: long enough to meet with a fault."""
 SLOW_PACE = 0.2
@@ -102,24 +101,19 @@ def test_a_deleted_profile_takes_its_agent_along(installed: Installed) -> None:
 def test_a_gpu_that_becomes_unhealthy_is_not_asked_for(installed: Installed) -> None:
     installed.real.unhealthy_gpus(GPU_NODE, "GPU-3")
     try:
-        eventually(lambda: allocatable(installed) == "7")
+        eventually(lambda: installed.offered_gpus() == 7)
         profile = installed.apply("unhealthy", target=ONLY_GPU_NODE)
         eventually(lambda: explained(profile))
         assert profile.status()["nodes"].get("failed", 0) == 0, profile.status()
     finally:
         installed.real.unhealthy_gpus(GPU_NODE)
-    eventually(lambda: allocatable(installed) == "8")
+    eventually(lambda: installed.offered_gpus() == 8)
     profile.delete()
 
 
 def explained(profile: Profile) -> bool:
     """The profile either measured the node with the GPUs that it has, or says why it does not."""
     return bool(profile.reasons()) or profile.status().get("phase") == "Complete"
-
-
-def allocatable(installed: Installed) -> str:
-    """GPUs that the node offers now."""
-    return str(installed.lab.get("node", GPU_NODE)["status"]["allocatable"]["nvidia.com/gpu"])
 
 
 def trainer() -> Object:

@@ -26,6 +26,7 @@ TEAM = "team-a"
 AGENT_RESOURCES = {"cpu": "200m", "memory": "1Gi"}
 """These machines are small: the default asks for what a GPU node has to spare."""
 SIMULATED_NODES = 20
+ONLY_GPU_NODE = {"nodeNames": [GPU_NODE]}
 OPERATOR, EXPORTER = "precision-profiler-operator", "precision-profiler-exporter"
 Object = dict[str, Any]
 
@@ -78,6 +79,10 @@ class Installed:
         """Returns the next holder as soon as it is not `former`; a killed container may win again when it is back."""
         return eventually(lambda: (holder := self.holder()) and holder != former and holder, seconds)
 
+    def offered_gpus(self) -> int:
+        """GPUs that the real GPU node offers now."""
+        return int(self.lab.get("node", GPU_NODE)["status"]["allocatable"].get(names.GPU_RESOURCE, 0))
+
     def kill_processes(self, pod: Object) -> None:
         """SIGKILL for all processes of a pod's program, as an out-of-memory killer or an operator's debugger does."""
         killed = [pid for pid in processes_of(pod["metadata"]["uid"]) if command_of(pid)[:1] != ["/pause"]]
@@ -124,11 +129,31 @@ class Profile:
         """Why nodes of this profile have no result (yet)."""
         return {row["reason"] for row in self.status().get("reasons", ())}
 
+    def reports(self) -> list[Object]:
+        """Its reports, of all nodes."""
+        selector = f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
+        found: list[Object] = self.lab.get("npr", "--namespace", TEAM, "--selector", selector)["items"]
+        return found
+
     def report(self, node: str = GPU_NODE) -> Object:
         """Its report of a node; empty where there is none."""
-        selector = f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
-        reports = self.lab.get("npr", "--namespace", TEAM, "--selector", selector)["items"]
-        return next((report for report in reports if report["spec"]["nodeName"] == node), {})
+        return next((report for report in self.reports() if report["spec"]["nodeName"] == node), {})
+
+    def attempt(self, node: str = GPU_NODE) -> Object:
+        """The newest attempt on a node that has ended; empty before."""
+        found: Object = self.report(node).get("status", {}).get("attempt", {})
+        return found
+
+    def ends(self, reason: str, seconds: float = 240) -> Object:
+        """The newest attempt, once it has ended for this reason. Fails with the attempt where it ends for another."""
+        attempt = eventually(self.attempt, seconds)
+        assert attempt.get("reason") == reason, attempt
+        return attempt
+
+    def measured(self, seconds: float = 240) -> int:
+        """Waits until the GPU node is measured; returns the number of the attempt that did it."""
+        eventually(lambda: self.report().get("status", {}).get("state") == "Measured", seconds)
+        return int(self.attempt()["number"])
 
     def agent(self, node: str = GPU_NODE) -> Object | None:
         """The agent's pod on a node, as long as it has not ended."""

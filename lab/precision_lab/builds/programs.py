@@ -105,6 +105,7 @@ NODE_MODULES: tuple[Module, ...] = (
     ),
     Module("runc", (("runc", "github.com/opencontainers/runc"),), 20, tags="seccomp", cgo=True),
     Module("gpu-device-plugin", (("gpu-device-plugin", "../../../nodes/device_plugin.go"),), 10, pins="kubernetes"),
+    Module("gpu-dra-driver", (("gpu-dra-driver", "../../../nodes/dra_driver.go"),), 30, pins="kubernetes"),
     Module("pause", (("pause", "../../../nodes/pause.go"),), 5, pins="kubernetes"),
 )
 """What real nodes need beside a cluster: built only where somebody asks for real nodes."""

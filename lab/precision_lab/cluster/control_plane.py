@@ -19,6 +19,8 @@ from precision_operator.cluster import ApiError, Cluster, paths
 
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 90.0
+NODE_GRACE_SECONDS = 300
+"""Longer than the leases of a large simulated fleet; Kubernetes' own default is 50."""
 PROBE_SECONDS = 0.05
 SERVICE_RANGE = "10.99.0.0/16"
 USERS = {
@@ -80,9 +82,19 @@ def start_control_plane(plane: ControlPlane, programs: Mapping[str, Path], extra
     flags = [*_apiserver_flags(plane, etcd), *extra]
     processes.start("kube-apiserver", [programs["kube-apiserver"], *flags], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-apiserver", _ready))
-    for name, make_flags in (("controller-manager", _controller_manager_flags), ("scheduler", _scheduler_flags)):
-        processes.start(f"kube-{name}", [programs[f"kube-{name}"], *make_flags(plane.run_dir)], grace_seconds=0.5)
+    start_controller_manager(plane, programs)
+    name = "kube-scheduler"
+    processes.start(name, [programs[name], *_scheduler_flags(plane.run_dir)], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-controller-manager", _default_service_account))
+
+
+def start_controller_manager(
+    plane: ControlPlane, programs: Mapping[str, Path], node_grace_seconds: int = NODE_GRACE_SECONDS
+) -> None:
+    """Starts the controller manager; a node whose kubelet has been silent for so long becomes NotReady."""
+    name = "kube-controller-manager"
+    flags = _controller_manager_flags(plane.run_dir, node_grace_seconds)
+    plane.processes.start(name, [programs[name], *flags], grace_seconds=0.5)
 
 
 def write_kubeconfigs(plane: ControlPlane, authority: Authority) -> None:
@@ -134,7 +146,7 @@ def _serving_flags(plane: ControlPlane) -> list[str]:
     return ["--bind-address=0.0.0.0", f"--advertise-address={plane.address}"]
 
 
-def _controller_manager_flags(run_dir: Path) -> list[str]:
+def _controller_manager_flags(run_dir: Path, node_grace_seconds: int) -> list[str]:
     return [
         f"--kubeconfig={run_dir / 'controller-manager.kubeconfig'}",
         "--use-service-account-credentials",
@@ -146,7 +158,7 @@ def _controller_manager_flags(run_dir: Path) -> list[str]:
         "--kube-api-burst=600",
         "--concurrent-job-syncs=10",
         "--concurrent-gc-syncs=10",
-        "--node-monitor-grace-period=300s",  # longer than the leases of a large simulated fleet
+        f"--node-monitor-grace-period={node_grace_seconds}s",
     ]
 
 

@@ -87,6 +87,12 @@ def gpu_uuid(node: str, number: int) -> str:
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{number}')}"
 
 
+def whole_gpus(node: NodeManifest) -> list[Device]:
+    """A node's GPUs as devices of a ResourceSlice, none of them tainted."""
+    hardware = _hardware(node)
+    return [_gpu(node, hardware, number) for number in range(hardware.gpus)]
+
+
 def _owner(node: NodeManifest) -> dict[str, str]:
     """What is there for a node goes with it."""
     meta = node["metadata"]
@@ -147,7 +153,7 @@ def _slice(
 
 
 def _whole(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
-    return [_slice(node, "0", [_gpu(node, hardware, number) for number in range(hardware.gpus)])]
+    return [_slice(node, "0", whole_gpus(node))]
 
 
 def _half(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:

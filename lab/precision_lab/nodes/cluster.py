@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +14,12 @@ from typing import Self
 
 import yaml
 
+from precision_api.names import GPU_RESOURCE
 from precision_lab.builds.binaries import binaries
 from precision_lab.builds.programs import CLUSTER, NODE
-from precision_lab.cluster.control_plane import new_control_plane
+from precision_lab.cluster.control_plane import NODE_GRACE_SECONDS, new_control_plane, start_controller_manager
 from precision_lab.cluster.objects import Object
+from precision_lab.fleet import slices
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_lab.lab import Lab, LabSettings, fill
 from precision_lab.nodes import sandbox
@@ -28,6 +32,8 @@ PROXY = "kube-proxy"
 REPLAYED_GPU = Path(__file__).parent / "replayed_gpu"
 REPLAYED_GPU_IN_PODS = "/opt/replayed-gpu"
 AGENT_IN_IMAGE = "/opt/precision-agent"
+VARIABLES = (f"PYTHONPATH={REPLAYED_GPU_IN_PODS}:{AGENT_IN_IMAGE}",)
+"""Of every container with GPUs."""
 READY_SECONDS = 60
 FLEET = (RealNode("node-a"), RealNode("node-b"), RealNode("gpu-a", gpus=8, product="H100"))
 """Two plain nodes for operator and exporter, and one whose device plugin offers the eight GPUs of an H100 box."""
@@ -59,9 +65,90 @@ class RealLab:
         """Options (`--replay-scale=0.8`) of every agent that starts from now on."""
         (self.lab.run_dir / REPLAYED_GPU.name / "options").write_text("\n".join(options))
 
+    @contextmanager
+    def agents_run(self, code: str) -> Iterator[None]:
+        """Agents on real nodes that start in this block run this Python program instead of measuring."""
+        program = self.lab.run_dir / REPLAYED_GPU.name / "instead.py"
+        program.write_text(code)
+        try:
+            yield
+        finally:
+            program.unlink()
+
+    @contextmanager
+    def node_grace(self, seconds: int) -> Iterator[None]:
+        """In the block a node is NotReady when its kubelet has been silent for so many seconds."""
+        self._restart_controller_manager(seconds)
+        try:
+            yield
+        finally:
+            self._restart_controller_manager(NODE_GRACE_SECONDS)
+
+    def _restart_controller_manager(self, node_grace_seconds: int) -> None:
+        self.lab.processes.stop("kube-controller-manager", signal.SIGKILL)
+        start_controller_manager(self.lab.plane, self.lab.binaries, node_grace_seconds)
+
+    def reboot(self, node: str) -> None:
+        """Cuts a node's power and starts it again, with its device plugin; returns when the kubelet has started."""
+        found = self.nodes[node]
+        found.reboot()
+        if found.spec.gpus:
+            found.start_plugin(self._mounts, VARIABLES)
+
     def unhealthy_gpus(self, node: str, *devices: str) -> None:
         """Which GPUs (`GPU-0`) of a node its device plugin reports as unhealthy; none: all are healthy."""
         self.nodes[node].unhealthy.write_text("\n".join(devices))
+
+    def start_plugin(self, node: str) -> None:
+        """Starts a GPU node's device plugin; returns when all its GPUs are allocatable. Raises ProcessError."""
+        self.nodes[node].start_plugin(self._mounts, VARIABLES)
+        self._until_allocatable(node, self.nodes[node].spec.gpus, self.nodes[node].plugin)
+
+    def stop_plugin(self, node: str) -> None:
+        """Ends a GPU node's device plugin; returns when none of its GPUs is allocatable. Raises ProcessError."""
+        self.lab.processes.stop(self.nodes[node].plugin)
+        self._until_allocatable(node, 0, self.nodes[node].kubelet)
+
+    def start_dra_driver(
+        self, node: str, tainted: Sequence[str] = (), mounts: Sequence[str] = (), variables: Sequence[str] = ()
+    ) -> None:
+        """Starts a GPU node's DRA driver; returns when the node's GPUs are published. Raises ProcessError.
+
+        The devices of these names (`gpu-3`) bear the taint of an XID error. Containers with a claim get these mounts
+        and variables too.
+        """
+        found = self.nodes[node]
+        assert found.spec.product, f"{node} has no GPUs"
+        gpus = slices.whole_gpus(node_manifest(NodeSpec(found.spec.product, traits=("dra",)), node, 0))[
+            : found.spec.gpus
+        ]
+        devices = [gpu | ({"taints": [slices.XID]} if gpu["name"] in tainted else {}) for gpu in gpus]
+        self.lab.apply(*slices.device_classes())
+        found.start_dra_driver(self.lab.kubeconfig, devices, [*self._mounts, *mounts], [*VARIABLES, *variables])
+        wait_until(
+            lambda: len(self.published(node)) == len(devices), self.lab.processes, found.dra_driver, READY_SECONDS
+        )
+
+    def stop_dra_driver(self, node: str) -> None:
+        """Ends a node's DRA driver, and takes its slices away as the kubelet does half a minute later."""
+        self.lab.processes.stop(self.nodes[node].dra_driver)
+        self.lab.kubectl("delete", "resourceslices", f"--field-selector=spec.nodeName={node}")
+
+    def published(self, node: str) -> list[Object]:
+        """The devices in the ResourceSlices of a node."""
+        found = self.lab.get("resourceslices", f"--field-selector=spec.nodeName={node}")["items"]
+        return [device for item in found for device in item["spec"].get("devices", ())]
+
+    @property
+    def _mounts(self) -> list[str]:
+        """What every container with GPUs gets, as NVIDIA's programs give it the driver's files."""
+        return [f"{self.lab.run_dir / REPLAYED_GPU.name}:{REPLAYED_GPU_IN_PODS}"]
+
+    def _until_allocatable(self, node: str, gpus: int, process: str) -> None:
+        def offered() -> int:
+            return int(_status(self.lab, node).get("allocatable", {}).get(GPU_RESOURCE, 0))
+
+        wait_until(lambda: offered() == gpus, self.lab.processes, process, READY_SECONDS)
 
 
 def start_real_lab(
@@ -96,12 +183,13 @@ def start_real_lab(
         for node in nodes.values():
             node.start_kubelet()
         _start_proxy(lab, programs[PROXY], fleet[0].name)
+        real = RealLab(lab, outside, nodes)
         for node in nodes.values():
-            _make_ready(lab, node)
+            _make_ready(real, node)
     except BaseException:
         outside.end()
         raise
-    return RealLab(lab, outside, nodes)
+    return real
 
 
 def _forward(outside: Processes, port: int) -> None:
@@ -135,23 +223,16 @@ def _start_proxy(lab: Lab, program: Path, node: str) -> None:
     lab.processes.start(PROXY, [program, f"--config={path}"])
 
 
-def _make_ready(lab: Lab, node: Node) -> None:
+def _make_ready(real: RealLab, node: Node) -> None:
     """Waits until a node is Ready; a GPU node then has its labels, its taint and all its GPUs. Raises ProcessError."""
+    lab = real.lab
     wait_until(lambda: _is_ready(_status(lab, node.name)), lab.processes, node.kubelet, READY_SECONDS)
     if not node.spec.gpus:
         return
     labels = gpu_labels(node.spec)
     lab.kubectl("label", "--overwrite", "node", node.name, *(f"{key}={value}" for key, value in labels.items()))
-    lab.kubectl("taint", "--overwrite", "node", node.name, "nvidia.com/gpu:NoSchedule")
-    mounts = [f"{lab.run_dir / REPLAYED_GPU.name}:{REPLAYED_GPU_IN_PODS}"]
-    node.start_plugin(mounts, [f"PYTHONPATH={REPLAYED_GPU_IN_PODS}:{AGENT_IN_IMAGE}"])
-    offered = str(node.spec.gpus)
-    wait_until(
-        lambda: _status(lab, node.name).get("allocatable", {}).get("nvidia.com/gpu") == offered,
-        lab.processes,
-        node.plugin,
-        READY_SECONDS,
-    )
+    lab.kubectl("taint", "--overwrite", "node", node.name, f"{GPU_RESOURCE}:NoSchedule")
+    real.start_plugin(node.name)
 
 
 def gpu_labels(spec: RealNode) -> dict[str, str]:

@@ -8,8 +8,13 @@ its device plugin join it.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +33,10 @@ CNI_PROGRAMS = Path("/usr/lib/cni")
 PAUSE_IMAGE = "localhost/pause:1"
 DNS_ADDRESS = "10.99.0.10"
 KUBELET_PORT = 11250
+POD_PIDS = 1024
+"""Processes and threads that a pod may have."""
 START_SECONDS = 60.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CONTAINERD = """version = 3
 root = "{folder}/containerd/root"
 state = "{folder}/containerd/state"
@@ -39,6 +47,7 @@ state = "{folder}/containerd/state"
 [plugins."io.containerd.cri.v1.runtime"]
   # Without CAP_SYS_RESOURCE nobody may lower an oom_score_adj.
   restrict_oom_score_adj = true
+  cdi_spec_dirs = ["{folder}/cdi"]
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = ["{cni}"]
   conf_dir = "{folder}/cni"
@@ -86,6 +95,11 @@ class Node:
         return node_address(self.index)
 
     @property
+    def containerd(self) -> str:
+        """The container runtime's name among the processes."""
+        return f"containerd-{self.name}"
+
+    @property
     def kubelet(self) -> str:
         """The kubelet's name among the processes."""
         return f"kubelet-{self.name}"
@@ -94,6 +108,16 @@ class Node:
     def plugin(self) -> str:
         """The device plugin's name among the processes."""
         return f"device-plugin-{self.name}"
+
+    @property
+    def dra_driver(self) -> str:
+        """The DRA driver's name among the processes."""
+        return f"dra-driver-{self.name}"
+
+    @property
+    def claim_fault(self) -> Path:
+        """The file that says what the DRA driver does wrong, as the driver's source describes."""
+        return self.folder / "claim-fault"
 
     @property
     def unhealthy(self) -> Path:
@@ -110,6 +134,21 @@ class Node:
         options += [f"--mount={mount}" for mount in mounts] + [f"--env={variable}" for variable in variables]
         self.inside.start(self.plugin, [*self._joined(), self.programs["gpu-device-plugin"], *options])
 
+    def start_dra_driver(
+        self, kubeconfig: Path, devices: Sequence[Mapping[str, Any]], mounts: Sequence[str], variables: Sequence[str]
+    ) -> None:
+        """Starts the DRA driver, also again: it publishes `devices` (as a ResourceSlice has them) as the node's pool.
+
+        Every container with a claim gets the GPUs of its claim, these mounts and these variables.
+        """
+        published = self.folder / "devices.json"
+        published.write_text(json.dumps(devices))
+        options = [f"--kubeconfig={kubeconfig}", f"--node={self.name}", f"--devices={published}"]
+        options += [f"--kubelet-root={self.folder / 'kubelet'}", f"--cdi={self.folder / 'cdi'}"]
+        options += [f"--fault={self.claim_fault}"]
+        options += [f"--mount={mount}" for mount in mounts] + [f"--env={variable}" for variable in variables]
+        self.inside.start(self.dra_driver, [*self._joined(), self.programs["gpu-dra-driver"], *options])
+
     def ctr(self, *words: str) -> list[str]:
         """The command line of `ctr` for this node's containerd, to be run outside or inside the sandbox."""
         socket = f"--address={self.folder / 'containerd.sock'}"
@@ -117,16 +156,50 @@ class Node:
 
     def start_containerd(self) -> None:
         """Starts containerd in a mount namespace of its own; returns when its socket is there. Raises ProcessError."""
-        name = f"containerd-{self.name}"
-        private = 'mount -t tmpfs tmpfs /var/lib/kubelet && exec "$0" "$@"'
-        command = ["unshare", "--mount", "sh", "-c", private, str(self.programs["containerd"])]
+        private = 'mount -t tmpfs tmpfs /var/lib/kubelet && mount --bind "$0" "$1" && shift && exec "$@"'
+        boot = [str(self.folder / "boot-id"), BOOT_ID]
+        command = ["unshare", "--mount", "sh", "-c", private, *boot, str(self.programs["containerd"])]
         path = f"{self.programs['containerd'].parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        self.inside.start(name, [*command, f"--config={self.folder / 'containerd.toml'}"], env={"PATH": path})
-        wait_until((self.folder / "containerd.sock").exists, self.inside, name)
+        configuration = f"--config={self.folder / 'containerd.toml'}"
+        self.inside.start(self.containerd, [*command, configuration], env={"PATH": path})
+        wait_until((self.folder / "containerd.sock").exists, self.inside, self.containerd)
+
+    def reboot(self) -> None:
+        """Cuts the node's power and starts it again, without its device plugin: no program of it is asked to end.
+
+        What is on disk stays; what a machine keeps in memory (sockets, the runtime's state, the boot id) is new.
+        """
+        running = {name for name, state in self.inside.states().items() if state.exit is None}
+        for name in (self.kubelet, self.plugin, self.dra_driver, self.containerd):
+            if name in running:
+                self.inside.stop(name, signal.SIGKILL)
+        _kill_all(self._processes)
+        shutil.rmtree(self.folder / "containerd" / "state", ignore_errors=True)
+        (self.folder / "containerd.sock").unlink(missing_ok=True)
+        self.write_boot_id()
+        self.start_containerd()
+        self.start_kubelet()
+
+    def write_boot_id(self) -> None:
+        """A new one, as the kernel makes at each boot."""
+        (self.folder / "boot-id").write_text(f"{uuid.uuid4()}\n")
+
+    def _processes(self) -> list[int]:
+        """Ids, on this machine, of all containers' processes of this node and of the shims that watch them."""
+        group, socket = f"/{self.inside.run_dir.name}/{self.name}/", str(self.folder / "containerd.sock")
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                shim = socket in (folder / "cmdline").read_text().split("\0")
+                if shim or group in (folder / "cgroup").read_text():
+                    found.append(int(folder.name))
+            except OSError:  # it has ended
+                continue
+        return found
 
     def _joined(self) -> list[str]:
         """Runs a program where this node's containerd sees its mounts."""
-        containerd = self.inside.states()[f"containerd-{self.name}"].pid
+        containerd = self.inside.states()[self.containerd].pid
         return ["nsenter", f"--mount=/proc/{containerd}/ns/mnt", "--"]
 
     def _kubelet_flags(self) -> list[str]:
@@ -149,9 +222,10 @@ def node_address(index: int) -> str:
 def prepare(node: Node, plane: ControlPlane, authority: Authority) -> None:
     """Writes the node's configuration and makes its control groups."""
     folder = node.folder
-    for part in ("cni", "pki", "kubelet", "podlogs"):
+    for part in ("cdi", "cni", "pki", "kubelet", "podlogs"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     node.unhealthy.touch()
+    node.write_boot_id()
     cgroups.create(f"{plane.run_dir.name}/{node.name}")
     pair = issue(authority, datetime.now(UTC), f"system:node:{node.name}", "system:nodes")
     write(folder / "kubeconfig", Credentials(plane.url, authority.pem, pair))
@@ -169,6 +243,18 @@ def wait_until(holds: Callable[[], bool], processes: Processes, name: str, secon
         processes.check(name)
         if time.monotonic() > deadline:
             raise ProcessError(f"{name} is not ready after {seconds:.0f} s: {processes.log(name)[-1500:]}")
+        time.sleep(0.05)
+
+
+def _kill_all(processes: Callable[[], Sequence[int]]) -> None:
+    """SIGKILL for all of them, until none is left. Raises ProcessError."""
+    deadline = time.monotonic() + START_SECONDS
+    while found := processes():
+        if time.monotonic() > deadline:
+            raise ProcessError(f"processes {found} do not end by SIGKILL")
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
@@ -209,6 +295,8 @@ def _kubelet_configuration(node: Node, plane: ControlPlane) -> dict[str, Any]:
         "clusterDNS": [DNS_ADDRESS],
         "resolvConf": str(node.folder / "resolv.conf"),
         "podLogsDir": str(node.folder / "podlogs"),
+        "podPidsLimit": POD_PIDS,
         "nodeStatusUpdateFrequency": "5s",
+        "volumeStatsAggPeriod": "10s",  # a volume that outgrows its limit is seen at the second look
         "shutdownGracePeriod": "0s",
     }

@@ -60,6 +60,10 @@ class Processes:
         }
         return self._ask("start", **request)[name].pid
 
+    def restart(self, name: str) -> None:
+        """Starts a program that has ended once more, exactly as it was started. Raises ProcessError."""
+        self._ask("restart", name=name)
+
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
         """Ends a process: by `number`, and by SIGKILL when its grace is over. Returns when it is gone."""
         self._ask("stop", name=name, signal=int(number))

@@ -54,6 +54,7 @@ class Supervisor:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.children: dict[str, Child] = {}
+        self.requests: dict[str, dict[str, Any]] = {}
         self.ending = False
 
     def serve(self) -> None:
@@ -117,6 +118,8 @@ class Supervisor:
         match request["do"]:
             case "start":
                 self._start(request)
+            case "restart":
+                self._start(self.requests[request["name"]])
             case "stop":
                 stop(self.children[request["name"]], request["signal"])
             case "signal":
@@ -131,6 +134,7 @@ class Supervisor:
         if old and old.process.poll() is None:
             self.children[name] = old
             raise ValueError(f"{name} runs already, as process {old.process.pid}")
+        self.requests[name] = request
         with (self.run_dir / "logs" / name).open("ab") as log:
             process = subprocess.Popen(
                 request["argv"],

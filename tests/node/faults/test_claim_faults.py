@@ -1,0 +1,115 @@
+"""What goes wrong with GPUs by resource claim on a real kubelet: drivers that restart, refuse, or hand over others."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from precision_lab.fleet.slices import device_classes
+from tests.support.claimed_node import ClaimedNode, claimed_node
+from tests.support.eventually import eventually
+from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
+
+pytestmark = [pytest.mark.node, pytest.mark.long]
+PACE = 0.05
+FOREIGN = "GPU-00000000-0000-0000-0000-000000000000"
+ON_REAL_GPUS = "--backend=torch"
+"""Looks at NVML, then for torch, which the image lacks: BackendUnavailable once the GPUs are proved."""
+
+
+@pytest.fixture(scope="module")
+def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClaimedNode]:
+    with claimed_node(installed, tmp_path_factory.mktemp("nvml")) as found:
+        yield found
+
+
+def test_an_agent_outlives_a_dra_driver_that_restarts(installed: Installed, node: ClaimedNode) -> None:
+    with installed.paced(PACE):
+        profile = installed.apply("driver-restarts", target=ONLY_GPU_NODE)
+        profile.running_agent()
+    node.stop_driver()
+    node.start_driver()
+    assert profile.measured() == 1
+    eventually(lambda: not node.prepared())
+    profile.delete()
+
+
+def test_an_agent_outlives_a_kubelet_that_restarts_and_forgets_its_slices(
+    installed: Installed, node: ClaimedNode
+) -> None:
+    with installed.paced(PACE):
+        profile = installed.apply("kubelet-restarts", target=ONLY_GPU_NODE)
+        profile.running_agent()
+    installed.lab.processes.stop(node.node.kubelet, signal.SIGKILL)
+    node.node.start_kubelet()
+    assert profile.measured() == 1
+    eventually(lambda: len(installed.real.published(GPU_NODE)) == 8)
+    profile.delete()
+
+
+def test_claims_that_are_not_prepared_are_told_and_cost_no_retry(installed: Installed, node: ClaimedNode) -> None:
+    with node.fault("fail the CDI cache is stale"):
+        profile = installed.apply(
+            "not-prepared",
+            target=ONLY_GPU_NODE,
+            idle={"pendingTimeoutSeconds": 30},
+            rollout={"retry": {"limit": 0, "backoffSeconds": 1}},
+        )
+        attempt = profile.ends("ClaimNotPrepared")
+    assert attempt["outcome"] == "disrupted"
+    assert attempt["message"].startswith(f"Node {GPU_NODE} did not prepare the agent's GPUs within 30 s: ")
+    assert "the CDI cache is stale" in attempt["message"]
+    assert profile.measured() >= 2
+    profile.delete()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "told"),
+    [
+        ("", "BackendUnavailable", "torch"),
+        (f"add {FOREIGN}", "AgentRefused", f"DevicesNotClaimed (exit code 21): NVML shows {FOREIGN}"),
+        ("drop", "AgentRefused", "DeviceMissing (exit code 12): the request names 8 GPUs, NVML shows 7"),
+    ],
+)
+def test_an_agent_holds_what_nvml_shows_against_its_claim(
+    installed: Installed, node: ClaimedNode, fault: str, reason: str, told: str
+) -> None:
+    """By a fake NVML, which shows what the driver handed over. The first row is the control: the GPUs are right."""
+    installed.real.replay_options(ON_REAL_GPUS)
+    try:
+        with node.fault(fault):
+            profile = installed.apply("proved", target=ONLY_GPU_NODE, rollout={"retry": {"limit": 0}})
+            attempt = profile.ends(reason)
+    finally:
+        installed.real.replay_options()
+    assert told in attempt["message"]
+    profile.delete()
+
+
+def test_without_the_device_class_nodes_wait_and_are_measured_when_it_is_there(
+    installed: Installed, node: ClaimedNode
+) -> None:
+    (whole,) = [item for item in device_classes() if item["metadata"]["name"] == "gpu.nvidia.com"]
+    installed.lab.kubectl("delete", "deviceclass", "gpu.nvidia.com")
+    try:
+        profile = installed.apply("no-class", target=ONLY_GPU_NODE)
+        eventually(lambda: "DeviceClassMissing" in profile.reasons())
+        assert not profile.jobs()
+    finally:
+        installed.lab.apply(whole)
+    assert profile.measured() == 1
+    profile.delete()
+
+
+def test_a_node_with_plugin_and_driver_is_not_measured(installed: Installed, node: ClaimedNode) -> None:
+    installed.real.start_plugin(GPU_NODE)
+    try:
+        profile = installed.apply("twice", target=ONLY_GPU_NODE)
+        eventually(lambda: "GPUsOfferedTwice" in profile.reasons())
+        assert not profile.jobs()
+    finally:
+        installed.real.stop_plugin(GPU_NODE)
+    assert profile.measured() == 1
+    profile.delete()

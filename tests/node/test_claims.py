@@ -1,0 +1,38 @@
+"""GPUs by resource claim on a real kubelet: a claim's own GPUs reach the agent's container, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.claimed_node import ClaimedNode, Container, claimed_node
+from tests.support.eventually import eventually
+from tests.support.installed import ONLY_GPU_NODE, Installed
+
+pytestmark = pytest.mark.node
+PACE = 0.02
+
+
+@pytest.fixture(scope="module")
+def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClaimedNode]:
+    """A node with eight GPUs, one of which the driver has tainted."""
+    with claimed_node(installed, tmp_path_factory.mktemp("nvml"), tainted=("gpu-3",)) as found:
+        yield found
+
+
+def test_an_agent_gets_exactly_the_gpus_of_its_claim(installed: Installed, node: ClaimedNode) -> None:
+    with installed.paced(PACE):
+        profile = installed.apply("claimed", target=ONLY_GPU_NODE)
+        container = Container.of(profile.running_agent())
+    (claim,) = node.claims()
+    given = {result["device"] for result in claim["status"]["allocation"]["devices"]["results"]}
+    assert given == {f"gpu-{number}" for number in range(8)} - {"gpu-3"}
+    assert container.gpus() == {device.replace("gpu-", "nvidia") for device in given}
+    assert container.variable("NVIDIA_VISIBLE_DEVICES") == "void"
+    assert (container.user(), "ro" in container.root_options()) == (65532, True)
+    profile.completes()
+    status = profile.report()["status"]
+    assert (status["state"], status["data"], status["hardware"]["gpus"]) == ("Measured", "simulated", 7)
+    eventually(lambda: not node.claims() and not node.prepared())
+    profile.delete()
