@@ -9,7 +9,7 @@ from precision_api.recipes import Recipe, alignment_error
 from precision_api.request import MeasurementRequest, Mode
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import Backend, Failure
-from precision_api.shapes import Gemm, distinct
+from precision_api.shapes import Gemm, distinct, padded_rows
 
 UNQUANTIZED: Recipe = "bf16"
 """What the head and other layers that no recipe quantises run in."""
@@ -108,8 +108,12 @@ def variants_of(request: MeasurementRequest) -> tuple[Variant, ...]:
 
 
 def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
-    """Variants and cases of a request whose workload was resolved to shapes."""
-    chosen = distinct(workload.gemms)
+    """Variants and cases of a request whose workload was resolved to shapes.
+
+    Rows of experts are padded to what every recipe of the request can take, in all of them alike.
+    """
+    recipes = (request.baseline, *request.recipes)
+    chosen = distinct(padded_rows(gemm, recipes) for gemm in workload.gemms)
     gemms = tuple(_case(gemm, mode, request) for mode in dict.fromkeys(request.gemm_modes) for gemm in chosen)
     training = _training(request, workload)
     return Cases(

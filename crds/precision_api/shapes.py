@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from precision_api.recipes import Recipe, alignment_error
+from precision_api.recipes import RECIPES, Recipe, alignment_error
 from precision_api.workload import ModelSpec, Shape
 
 Pass = Literal["fprop", "dgrad", "wgrad"]
@@ -19,6 +19,9 @@ PASSES: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
 
 RHT_ROWS, RHT_COLUMNS = 64, 128
 """Transformer Engine fuses NVFP4's random Hadamard transform into the cast only for tensors of such multiples."""
+
+
+EXPERT_GEMMS = ("experts_up", "experts_down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Gemm:
     def flops(self) -> int:
         """FLOPs of one of the `count` multiplications."""
         return 2 * self.m * self.k * self.n
+
+    @property
+    def of_experts(self) -> bool:
+        """Whether its rows are those that a router sends to an expert: as many as it likes, so a recipe pads them."""
+        return self.name in EXPERT_GEMMS
 
     @property
     def forward(self) -> tuple[int, int, int]:
@@ -150,11 +158,12 @@ def distinct(gemms: Iterable[Gemm]) -> tuple[Gemm, ...]:
 def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, ...]:
     """What stands in the way of training `gemm` with `recipe`: sentences for the user; empty where nothing does.
 
-    All of m, k and n are looked at whatever the pass, because a training step runs all three.
+    All of m, k and n are looked at whatever the pass, because a training step runs all three. An expert's rows are
+    padded to the recipe's multiple, as Megatron Core does it.
     """
     if not gemm.quantized:
         return ()
-    m, k, n = gemm.forward
+    m, k, n = padded_rows(gemm, (recipe,)).forward
     error = alignment_error(recipe, {"m": m, "k": k, "n": n})
     if error:
         return (ShapeProblem("error", f"{gemm.name}: {error}"),)
@@ -163,6 +172,16 @@ def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, .
         cliff = "nvfp4 trains without its fused Hadamard transform here, which is much slower"
         return (ShapeProblem("warning", f"{gemm.name}: {cliff}: {', '.join(off)}"),)
     return ()
+
+
+def padded_rows(gemm: Gemm, recipes: Iterable[Recipe]) -> Gemm:
+    """`gemm` with the rows of an expert padded to what all of `recipes` can take; every other GEMM as it is."""
+    step = max((RECIPES[recipe].multiple_of for recipe in recipes), default=1)  # powers of two: the largest is enough
+    if not gemm.of_experts:
+        return gemm
+    if gemm.pass_ == "wgrad":  # summed over the rows
+        return replace(gemm, k=-(-gemm.k // step) * step)
+    return replace(gemm, m=-(-gemm.m // step) * step)
 
 
 def _rht(m: int, k: int, n: int) -> tuple[tuple[str, int, int], ...]:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.cases import cases_of
+from precision_agent.cases import cases_of, refusal_of
 from precision_api.flops import (
     parameters,
     published_flops_per_token,
@@ -26,9 +26,9 @@ from precision_api.flops import (
 from precision_api.huggingface import model_from_mapping
 from precision_api.memory import memory_of
 from precision_api.presets import PRESETS
-from precision_api.recipes import RECIPE_NAMES
+from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.resolution import resolve, written_out
-from precision_api.shapes import Gemm, Split, model_gemms, split_problems
+from precision_api.shapes import Gemm, Split, model_gemms, split_problems, step_shape_problems
 from precision_api.workload import Hybrid, LatentAttention, ModelSpec, MoE, PresetName, SlidingWindow, Workload
 from tests.support.result_objects import request
 
@@ -366,6 +366,21 @@ def test_with_scope_mlp_the_projections_of_attention_and_mamba_stay_in_the_basel
     mlps = ("mlp", "experts", "shared", "router", "lm_head")
     assert kept == {case.name for case in cases.gemms if not case.name.startswith(mlps)}
     assert kept >= {"attn_out", "kv_down" if name == "Kimi-K2" else "mamba_in"}
+
+
+@pytest.mark.parametrize(("recipe", "rows"), [("bf16", 86), ("fp8_current", 96), ("mxfp8", 96)])
+def test_rows_of_experts_are_padded_to_what_the_recipes_need_and_refuse_none(recipe: Recipe, rows: int) -> None:
+    """4,096 tokens x 8 of 384 experts are 85.3 rows each."""
+    workload = resolve(Workload(preset="kimi-k2"))
+    assert not [problem for problem in step_shape_problems(workload.gemms, recipe) if problem.severity == "error"]
+    cases = cases_of(request(workload=workload.workload, recipes=("bf16", recipe)), workload)
+    experts = [case for case in cases.gemms if case.name == "experts_up"]
+    assert {(case.pass_, case.k if case.pass_ == "wgrad" else case.m) for case in experts} == {
+        (pass_, rows) for pass_ in ("fprop", "dgrad", "wgrad")
+    }
+    variant = next(variant for variant in cases.variants if variant.recipe == recipe)
+    assert not [case for case in experts if refusal_of(case, variant, "transformer-engine")]
+    assert {case.m for case in cases.gemms if case.name == "router" and case.pass_ == "fprop"} == {4096}
 
 
 def test_a_hybrid_has_no_training_case_on_any_backend() -> None:

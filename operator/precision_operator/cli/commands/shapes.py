@@ -233,6 +233,8 @@ def _notes(resolved: ResolvedWorkload) -> list[str]:
     notes = [f"{name}: {groups} experts run as one grouped GEMM; count counts each expert" for name, groups in grouped]
     if _uneven(resolved):
         notes.append("tokens do not spread evenly over the experts: their m is rounded up")
+    rows = sorted({gemm.m for gemm in resolved.gemms if gemm.of_experts and gemm.pass_ == "fprop" and gemm.m % 32})
+    notes += [f"an expert's {m} rows are padded for recipes that need multiples of 16 or 32" for m in rows]
     high = sorted({gemm.name for gemm in resolved.gemms if not gemm.quantized})
     notes += [f"{name}: stays in high precision with every recipe; as a GEMM it is measured in bf16" for name in high]
     notes += _notes_of_model(resolved.model, resolved.workload.sequence_length)
