@@ -64,7 +64,7 @@ def draw(
         "response", lambda answer: problems.extend([f"{answer.status} {answer.url}"] if answer.status >= 400 else [])
     )
     try:
-        page.goto(f"{url}/?{urlencode({'dashboard': dashboard.uid, **(choices or {})})}")
+        page.goto(f"{url}/?{urlencode({'dashboard': dashboard.uid, **(choices or {})})}", timeout=DRAWN_MILLISECONDS)
         panels = _wait_until_drawn(page)
         problems.extend(f"panel: {alert}" for alert in page.locator("[role=alert]").all_inner_texts())
         if out:
