@@ -126,7 +126,8 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
     ),
     Family(
         "precision_node_training_tokens_per_second",
-        "Training tokens per second of the whole node (all GPUs, full-depth model, no communication between nodes).",
+        "Training tokens per second of the whole node (all GPUs, full-depth model, no communication between nodes or "
+        "experts).",
         RECIPE,
         "node",
         _by_recipe(attrgetter("tokens_per_second")),
