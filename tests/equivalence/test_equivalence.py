@@ -30,7 +30,7 @@ def planted(tmp_path: Path) -> Path:
     for folder in (*PACKAGES, "tests/support"):
         shutil.copytree(REPOSITORY / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "pyproject.toml", copy)
-    reasons = next((copy / "operator").rglob("reasons.py"))
+    reasons = next((copy / "operator").rglob("reasons/nodes.py"))
     text = reasons.read_text()
     assert "the node is cordoned" in text
     reasons.write_text(text.replace("the node is cordoned", "the node is closed"))

@@ -1,0 +1,239 @@
+"""How an attempt ended: read from the agent's pod, and what was lost of its result."""
+
+from __future__ import annotations
+
+from precision_operator.core.reasons.row import Reason
+
+ROWS = (
+    Reason(
+        "AgentCrashed",
+        "failed",
+        "the agent ended with exit code {exit_code}",
+        "The last lines of its log are in the report (status.attempt.log) and in kubectl precision why {node}. If it "
+        "repeats on one node only, check that node's GPUs.",
+    ),
+    Reason(
+        "AgentOutOfMemory",
+        "failed",
+        "the agent was killed for using more than its {limit} of memory",
+        "Raise spec.agent.resources.memory, or choose a smaller workload.",
+    ),
+    Reason(
+        "AgentOutOfStorage",
+        "failed",
+        "the agent was ended for using more local storage (/tmp, log) than it may: {text}",
+        "Raise spec.agent.resources.ephemeralStorage.",
+    ),
+    Reason(
+        "AgentRefused",
+        "failed",
+        "the agent could not measure: {name} (exit code {exit_code}): {detail}",
+        "Fix the reported cause, then run kubectl precision rerun NODE. The last lines of its log are in the report "
+        "(status.attempt.log).",
+    ),
+    Reason(
+        "BackendUnavailable",
+        "failed",
+        "the agent image can't measure: {detail}",
+        "Set an image with PyTorch and Transformer Engine, in agent.image of the chart or spec.agent.image of the "
+        "profile. The node is not at fault.",
+    ),
+    Reason(
+        "ImagePullFailed",
+        "failed",
+        "image {image} could not be pulled: {text}",
+        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry.",
+    ),
+    Reason(
+        "PendingTooLong",
+        "failed",
+        "the agent's pod was not scheduled within {seconds} s: {text}",
+        "It is retried automatically, after other nodes. Check spec.agent.resources and spec.agent.tolerations against "
+        "the node.",
+    ),
+    Reason(
+        "ClaimNotCreated",
+        "failed",
+        "the resource claim for the agent's GPUs was not created within {seconds} s: {text}",
+        "It is retried automatically. Claims are created by the cluster's controller manager: check that it runs, and "
+        "see kubectl get events.",
+    ),
+    Reason(
+        "ClaimNotAllocated",
+        "failed",
+        "the scheduler found too few free GPUs for the agent's resource claim within {seconds} s: {text}",
+        "It is retried automatically, after other nodes. If nobody holds GPUs of {node}, look for DeviceTaintRules "
+        "(kubectl get devicetaintrules), which no ResourceSlice shows.",
+    ),
+    Reason(
+        "ClaimNotPrepared",
+        "failed",
+        "node {node} did not prepare the agent's GPUs within {seconds} s: {text}",
+        "It is retried automatically. Look at the DRA driver's pod on {node}.",
+    ),
+    Reason(
+        "StartTooLong",
+        "failed",
+        "the agent's container did not start within {seconds} s of being scheduled: {text}",
+        "kubectl get events shows what the kubelet waited for. If it was still pulling the image, raise "
+        "spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
+    ),
+    Reason(
+        "DeadlineExceeded",
+        "failed",
+        "the agent was stopped after {seconds} s",
+        "Measure less: fewer spec.recipes, or spec.benchmarks.preset quick.",
+    ),
+    Reason(
+        "PodNotCreated",
+        "failed",
+        "the agent's Job has had no pod for {seconds} s, and no event says why",
+        "Check that the cluster's controller manager runs: its Job controller creates pods.",
+    ),
+    Reason(
+        "Failed",
+        "failed",
+        "the last attempt failed",
+        "See status.attempt of the node's report.",
+    ),
+    Reason(
+        "PodLost",
+        "failed",
+        "the agent's pod was deleted before its result was read",
+        "No action needed: it is retried automatically.",
+    ),
+    Reason(
+        "NodeLost",
+        "failed",
+        "node {node} was deleted during the run",
+        "No action needed: a node that comes back under this name is measured as a new one.",
+    ),
+    Reason(
+        "NodeUnresponsive",
+        "failed",
+        "node {node} is unreachable ({why}), and its attempt was given up: {what}",
+        "It is retried when the node is Ready, and doesn't count as a failure. See kubectl describe node {node}.",
+    ),
+    Reason(
+        "NodeGone",
+        "failed",
+        "node {node} is no longer in the cluster",
+        "No action needed: its report is deleted after spec.retention.deletedNodes.",
+    ),
+    Reason(
+        "Preempted",
+        "failed",
+        "the agent's pod was preempted by a pod of higher priority: {text}",
+        "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
+    ),
+    Reason(
+        "Yielded",
+        "failed",
+        "the operator ended the agent for pod {pod} of priority {priority}, which waited for its GPUs: the scheduler "
+        "preempts no pod that has its GPUs by resource claim",
+        "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
+    ),
+    Reason(
+        "Drained",
+        "failed",
+        "the agent's pod was evicted from a node that is being drained: {text}",
+        "No action needed: it is retried when the node is schedulable again, and this attempt doesn't count.",
+    ),
+    Reason(
+        "PodRejected",
+        "failed",
+        "the kubelet of node {node} rejected the agent's pod: {text}",
+        "It is retried automatically, and this attempt doesn't count as a failure. If it repeats, check the device "
+        "plugin there and what the node offers: kubectl describe node {node}.",
+    ),
+    Reason(
+        "ContainerLost",
+        "failed",
+        "node {node} lost the agent's container, as in a restart of the node: {text}",
+        "It is retried automatically, and this attempt doesn't count as a failure. If it repeats, look for what "
+        "restarts the node or its container runtime.",
+    ),
+    Reason(
+        "Evicted",
+        "failed",
+        "the agent's pod was evicted by {by}: {text}",
+        "It is retried, and this attempt doesn't count as a failure. If it repeats, check the node's pressure "
+        "conditions and taints, and what evicts pods.",
+    ),
+    Reason(
+        "Disrupted",
+        "failed",
+        "the agent's pod was disrupted: {text}",
+        "No action needed: it is retried, and this attempt doesn't count.",
+    ),
+    Reason(
+        "ResultMissing",
+        "failed",
+        "the agent succeeded but left no result",
+        "Check that spec.agent.image is the image of this version. The last lines of its log are in the report "
+        "(status.attempt.log) and in kubectl precision why {node}.",
+    ),
+    Reason(
+        "ResultDamaged",
+        "failed",
+        "the agent's termination message is not a valid result: {detail}",
+        "Check that spec.agent.image is the image of this version.",
+    ),
+    Reason(
+        "ResultForeign",
+        "failed",
+        "the agent's result does not answer this request: {detail}",
+        "It is discarded. Check that spec.agent.image is the image of this version, and that nothing else writes to "
+        "the agent's termination log.",
+    ),
+    Reason(
+        "ResultNewer",
+        "failed",
+        "agent and operator have different versions: {detail}",
+        "Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to the image of the "
+        "operator's version.",
+    ),
+    Reason(
+        "DetailNewer",
+        "partial",
+        "agent and operator have different versions, and the full result can't be used: {detail}",
+        "The summary is used. Upgrade the operator (and its CRDs) to the agent's version, or set spec.agent.image to "
+        "the image of the operator's version.",
+    ),
+    Reason(
+        "ResultTruncated",
+        "partial",
+        "the agent's log is missing lines of the full result: {detail}",
+        "The summary is used. For the full result, raise containerLogMaxSize of the kubelet and measure again.",
+    ),
+    Reason(
+        "ResultDigestMismatch",
+        "partial",
+        "the full result in the agent's log doesn't match the digest in its summary",
+        "The summary is used. If it repeats, check what else writes to the agent's log on this node.",
+    ),
+    Reason(
+        "ResultTooLarge",
+        "partial",
+        "the full result is too large: {detail}",
+        "The summary is used. Measure fewer shapes or recipes in one profile.",
+    ),
+    Reason(
+        "DetailUnreadable",
+        "partial",
+        "the full result in the agent's log can't be used: {detail}",
+        "The summary is used. If it repeats, check that spec.agent.image is the image of this version.",
+    ),
+    Reason(
+        "DetailNotWritten",
+        "partial",
+        "the ConfigMap with the full result could not be written: {detail}",
+        "The summary is used. For the full result, make room (quota, policy), then measure again.",
+    ),
+    Reason(
+        "LogUnavailable",
+        "partial",
+        "the agent's log could not be read: {detail}",
+        "The summary is used. Check that the API server reaches the kubelet of the node.",
+    ),
+)

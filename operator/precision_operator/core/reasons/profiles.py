@@ -1,0 +1,118 @@
+"""How a measured node compares with its peers, and what is said of a profile as a whole."""
+
+from __future__ import annotations
+
+from precision_operator.core.reasons.row import Reason
+
+_AGAINST_PEERS = (
+    "it reaches {relative} of the median of its {count} peers (pool {pool}, same GPUs, power limit, software, driver "
+    "and workload; {recipe}, GPUs x slowest GPU), and less than {limit} is slow"
+)
+_AGAIN = "kubectl precision rerun {node} -n {namespace} --profile {profile}"
+
+ROWS = (
+    Reason(
+        "Slow",
+        "slow",
+        _AGAINST_PEERS,
+        f"A synchronous job that uses it runs at its speed. {_AGAIN} shows whether it repeats; if so, "
+        "kubectl cordon {node}, and see the runbook of PrecisionNodeSlow.",
+    ),
+    Reason(
+        "SlowThrottled",
+        "slow",
+        f"{_AGAINST_PEERS}; it was throttled by {{cause}} during the measurement",
+        f"Check its cooling and power (runbook PrecisionThrottledInProfile), then {_AGAIN}.",
+    ),
+    Reason(
+        "SlowFallback",
+        "slow",
+        f"{_AGAINST_PEERS}; {{recipes}} silently ran in another precision",
+        "Compare Transformer Engine, CUDA and the environment with a good node's (runbook "
+        f"PrecisionSilentFallback), then {_AGAIN}.",
+    ),
+    # The profile as a whole.
+    Reason(
+        "PlanFailed",
+        "waiting",
+        "the operator hit an internal error while planning: {why}",
+        "It retries automatically; the traceback is in the operator's log (search for PlanFailed). Please report it.",
+    ),
+    Reason(
+        "NamespaceForbidden",
+        "profile",
+        "the operator may not list all that it needs in namespace {namespace} ({why})",
+        "Agents that run go on. Give the operator its Role and RoleBinding there again (helm upgrade does).",
+    ),
+    Reason(
+        "ImageNotAllowed",
+        "profile",
+        "spec.agent.image {image} matches none of the allowed prefixes ({allowed})",
+        "Use an allowed image, or have the cluster's administrator extend the operator's allow-list.",
+    ),
+    Reason(
+        "ImageMissing",
+        "profile",
+        "no agent image is set",
+        "Set spec.agent.image, or have the cluster's administrator set the operator's default.",
+    ),
+    Reason(
+        "ConfigMapMissing",
+        "profile",
+        "ConfigMap {name}, which spec.workload names, does not exist in namespace {namespace}",
+        "Create it, or correct the name.",
+    ),
+    Reason(
+        "ConfigMapKeyMissing",
+        "profile",
+        "ConfigMap {name} has no key {key}",
+        "Add the key, or correct it in spec.workload. Keys that it has: {keys}.",
+    ),
+    Reason("InvalidSpec", "profile", "the spec can't be read: {detail}", "Correct the field that the message names."),
+    Reason("InvalidWorkload", "profile", "spec.workload can't be measured: {detail}", "Correct spec.workload."),
+    Reason(
+        "PriorityClassMissing",
+        "profile",
+        "PriorityClass {name} does not exist; without it agents could preempt other pods",
+        "Upgrade or reinstall the chart, or create it.",
+    ),
+    Reason(
+        "QueueMissing",
+        "profile",
+        "there is no Kueue LocalQueue {name} in namespace {namespace}",
+        "Create it (kubectl get localqueues says whether Kueue is installed), or correct spec.agent.queueName.",
+    ),
+    Reason(
+        "InvalidSchedule", "profile", "{detail}", "Correct spec.schedule; the profile then continues automatically."
+    ),
+    Reason(
+        "NoNodesMatch",
+        "profile",
+        "none of the cluster's {nodes} nodes matches spec.target",
+        "Compare spec.target with kubectl get nodes --show-labels.",
+    ),
+    Reason(
+        "NothingEligible",
+        "profile",
+        "none of the {matched} matched nodes can be measured; most often: {example}",
+        "See status.reasons of the profile.",
+    ),
+    Reason(
+        "AllMeasured",
+        "profile",
+        "all {count} eligible nodes are measured",
+        "See kubectl get npr for each node's result.",
+    ),
+    Reason(
+        "SomeFailed",
+        "profile",
+        "{failed} of {count} eligible nodes failed; most often: {example}",
+        "See status.reasons of the profile.",
+    ),
+    Reason(
+        "SomeWaiting",
+        "profile",
+        "{measured} of {count} eligible nodes are measured, {waiting} wait; most often: {example}",
+        "kubectl precision why NODE shows what each of them waits for.",
+    ),
+)

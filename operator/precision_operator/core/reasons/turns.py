@@ -1,0 +1,184 @@
+"""Reasons to wait or to queue, decided from everything that runs."""
+
+from __future__ import annotations
+
+from precision_operator.core.reasons.row import POLL_SECONDS, Reason
+
+ROWS = (
+    Reason(
+        "DeviceClassMissing",
+        "waiting",
+        "there is no DeviceClass {name}, which the agents' resource claims name",
+        "Install the NVIDIA DRA driver's chart, which makes it, or name another one in the chart's value "
+        "dra.deviceClass.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "DeviceClassShares",
+        "waiting",
+        "DeviceClass {name}, which the agents' resource claims name, shares GPUs between pods (sharing.strategy is "
+        "{strategy})",
+        "Name a DeviceClass of whole GPUs without sharing in the chart's value dra.deviceClass.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "Busy",
+        "waiting",
+        "pod {pod} holds {gpus} of its GPUs",
+        "It is measured when no pod holds its GPUs.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "KeptForPod",
+        "waiting",
+        "an agent was ended on it at {since} for pod {pod} (priority {priority}), which waits for GPUs",
+        "It is measured when that pod runs or is gone, or after a minute in which the GPUs did not help it.",
+    ),
+    Reason(
+        "InsufficientCPU",
+        "waiting",
+        "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",
+        "It is measured when enough pods have left; or lower spec.agent.resources.cpu.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "InsufficientMemory",
+        "waiting",
+        "the agent requests {wanted} of memory, and the pods on the node already request {requested} of {allocatable}",
+        "It is measured when enough pods have left; or lower spec.agent.resources.memory.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "MeasuredByAnotherProfile",
+        "queued",
+        "profile {profile} is measuring it",
+        "It is measured when that run is done.",
+    ),
+    Reason(
+        "MaxConcurrentReached",
+        "queued",
+        "the number of running agents has reached spec.rollout.maxConcurrent ({limit})",
+        "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
+    ),
+    Reason(
+        "TooManyFailures",
+        "waiting",
+        "{failed} nodes have failed, more than spec.rollout.maxFailures ({limit}) allows: the rollout has stopped",
+        "Check the failed nodes in status.reasons, then raise maxFailures or run kubectl precision rerun.",
+    ),
+    Reason(
+        "CanaryFailed",
+        "waiting",
+        "{failed} of the first {canary} nodes (spec.rollout.canary) failed: the rollout has stopped",
+        "Check the failed nodes in status.reasons, then run kubectl precision rerun NODE, or remove canary.",
+    ),
+    Reason(
+        "CanaryFirst",
+        "queued",
+        "{succeeded} of {canary} canary nodes are measured",
+        "It is measured when they are.",
+    ),
+    Reason(
+        "ImagePullLimitReached",
+        "queued",
+        "the number of nodes that pull the agent's image has reached spec.rollout.maxImagePulls ({limit}), and this "
+        "node does not have the image",
+        "It is measured when one of them is done. Raise spec.rollout.maxImagePulls, or pull the image beforehand "
+        "(docs/fleet-care.md).",
+    ),
+    Reason(
+        "PoolLimitReached",
+        "queued",
+        "the number of agents in pool {pool} has reached its limit in spec.rollout.pools ({limit})",
+        "It is measured when one of them is done.",
+    ),
+    Reason(
+        "TopologyLimitReached",
+        "queued",
+        "the number of agents where {key} is {group} has reached spec.rollout.perTopology ({limit})",
+        "It is measured when one of them is done.",
+    ),
+    Reason(
+        "TopologyKeyMissing",
+        "waiting",
+        "it has no label {key}, by which spec.rollout.perTopology limits agents",
+        "Label the node, or correct the key.",
+    ),
+    Reason(
+        "PowerBudgetReached",
+        "queued",
+        "running agents may draw {drawn} W and this node {watts} W ({origin}), together more than {name} ({budget} W)",
+        "It is measured when the budget has room.",
+    ),
+    Reason(
+        "LimitOfAnotherProfile",
+        "queued",
+        "profile {profile} limits this place: {detail}",
+        "It is measured when there is room; or change the limit in that profile, or delete it.",
+    ),
+    Reason(
+        "PowerBudgetTooSmall",
+        "waiting",
+        "this node alone may draw {watts} W ({origin}), more than {name} ({budget} W)",
+        "Raise the budget, or exclude such nodes in spec.target.",
+    ),
+    Reason(
+        "FleetLimitReached",
+        "queued",
+        "as many agents of all namespaces run {where} as the operator's limits allow ({limit})",
+        "It is measured when one of them is done.",
+    ),
+    Reason(
+        "FleetPowerReached",
+        "queued",
+        "running agents of all namespaces may draw {drawn} W {where} and this node {watts} W ({origin}), more than the "
+        "operator's limits allow ({budget} W)",
+        "It is measured when there is room.",
+    ),
+    Reason(
+        "FleetPowerTooSmall",
+        "waiting",
+        "this node alone may draw {watts} W ({origin}), more than the operator's limits allow {where} ({budget} W)",
+        "Ask who administers the operator to raise fleetLimits of its chart, or leave such nodes out of spec.target.",
+    ),
+    Reason(
+        "Ramping",
+        "queued",
+        "another agent has just started, and spec.rollout.rampSeconds ({seconds}) spaces the starts",
+        "It may start at {until}.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "NotDueYet",
+        "waiting",
+        "the schedule has not started a run yet",
+        "The first run starts at {at}. To start one now, run kubectl precision rerun.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "Quarantined",
+        "waiting",
+        "{runs} in a row ended without a result on it, the last with {why}",
+        "Fix the node, then release it with kubectl precision rerun {node}.",
+    ),
+    Reason(
+        "Retrying",
+        "queued",
+        "attempt {attempt} failed: {why}",
+        "Retry {retry} of {limit} starts automatically at {until}.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "WaitsInQueue",
+        "queued",
+        "its agent waits in Kueue queue {queue}",
+        "It starts when Kueue admits it. See kubectl get workloads.",
+        POLL_SECONDS,
+    ),
+    Reason(
+        "QueueTimeout",
+        "failed",
+        "Kueue did not admit its agent within {seconds} s",
+        "It is retried automatically. Check the queue's quota, or raise spec.idle.queueTimeoutSeconds.",
+    ),
+)
