@@ -24,15 +24,16 @@ RANGES: dict[str, tuple[float, float]] = {
     "percent": (-0.1, 1.3),
     "speedup": (0.5, 6),
     "tokens_per_second": (1e3, 1e6),
+    "tokens_per_second_per_gpu": (1e3, 1e5),
     "tokens_per_second_per_mw": (1e6, 1e8),
     "tokens_per_joule": (1, 100),
     "dollars_per_million_tokens": (1e-3, 10),
     "seconds": (0, 10 * DAY),
-    "long_seconds": (DAY, 100 * DAY),
+    "long_seconds": (0, 100 * DAY),
     "per_minute": (0, 1e4),
-    "watts": (0, 1e9),
+    "kilowatts": (1, 1e4),
     "dollars": (0, 1e12),
-    "joules": (0, 1e18),
+    "megawatt_hours": (0.1, 1e4),
 }
 """What a value of this unit can be in the fleet of 24 nodes: a figure in another unit lies elsewhere."""
 
