@@ -31,12 +31,19 @@ SUPER: Json = {
 """Nemotron 3 Super, as NVIDIA's Megatron-LM scripts and the checks of its checkpoints give it."""
 
 
-def test_deepseek_v3_with_its_module_is_the_hubs_684_489_845_504_parameters() -> None:
+@pytest.mark.parametrize(
+    ("document", "without", "hub"),
+    [
+        pytest.param(V3, 671_026_419_200, 684_489_845_504, id="DeepSeek-V3"),
+        pytest.param(GLM_4_5_AIR | {"num_nextn_predict_layers": 1}, 106_852_251_264, 110_468_824_832, id="GLM-4.5-Air"),
+    ],
+)
+def test_models_with_their_module_are_the_hubs_total_exactly(document: Json, without: int, hub: int) -> None:
     """The hub's total, scales of FP8 blocks apart, holds a copy of embedding and head in the module."""
-    model = model_from_mapping(V3)
+    model = model_from_mapping(document)
     counted = parameters(model)
-    assert counted.total == 671_026_419_200
-    assert counted.total + mtp_parameters(model) + 2 * counted.embedding == 684_489_845_504
+    assert counted.total == without
+    assert counted.total + mtp_parameters(model) + 2 * counted.embedding == hub
 
 
 def test_nemotron_3_super_with_its_module_is_the_hubs_123_611_012_096_parameters() -> None:
