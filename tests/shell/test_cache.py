@@ -160,7 +160,9 @@ POD = {
     },
     "spec": {"containers": [{"name": "agent"}]},
     "status": {
-        "phase": "Pending",
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "Usage of EmptyDir volume exceeds the limit.",
         "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
         "containerStatuses": [{"name": "agent", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
         "podIP": "10.0.0.1",

@@ -168,7 +168,7 @@ class Profile:
             None,
         )
 
-    def running_agent(self, node: str = GPU_NODE, seconds: float = 60) -> Object:
+    def running_agent(self, node: str = GPU_NODE, seconds: float = 180) -> Object:
         """The agent's pod on a node, once its program measures."""
 
         def look() -> Object | None:

@@ -195,7 +195,9 @@ def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
         "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims"),
-        "status": _pick(raw, "status", "phase", "conditions", "containerStatuses", "resourceClaimStatuses"),
+        "status": _pick(
+            raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
+        ),
     }
 
 

@@ -66,21 +66,21 @@ def test_claims_that_are_not_prepared_are_told_and_cost_no_retry(installed: Inst
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason", "told"),
+    ("name", "fault", "reason", "told"),
     [
-        ("", "BackendUnavailable", "torch"),
-        (f"add {FOREIGN}", "AgentRefused", f"DevicesNotClaimed (exit code 21): NVML shows {FOREIGN}"),
-        ("drop", "AgentRefused", "DeviceMissing (exit code 12): the request names 8 GPUs, NVML shows 7"),
+        ("right", "", "BackendUnavailable", "torch"),
+        ("foreign", f"add {FOREIGN}", "AgentRefused", f"DevicesNotClaimed (exit code 21): NVML shows {FOREIGN}"),
+        ("missing", "drop", "AgentRefused", "DeviceMissing (exit code 12): the request names 8 GPUs, NVML shows 7"),
     ],
 )
 def test_an_agent_holds_what_nvml_shows_against_its_claim(
-    installed: Installed, node: ClaimedNode, fault: str, reason: str, told: str
+    installed: Installed, node: ClaimedNode, name: str, fault: str, reason: str, told: str
 ) -> None:
     """By a fake NVML, which shows what the driver handed over. The first row is the control: the GPUs are right."""
     installed.real.replay_options(ON_REAL_GPUS)
     try:
         with node.fault(fault):
-            profile = installed.apply("proved", target=ONLY_GPU_NODE, rollout={"retry": {"limit": 0}})
+            profile = installed.apply(f"proved-{name}", target=ONLY_GPU_NODE, rollout={"retry": {"limit": 0}})
             attempt = profile.ends(reason)
     finally:
         installed.real.replay_options()
