@@ -42,6 +42,8 @@ class LabSettings:
     name: str = ""
     """A named lab can be found again (`Lab.find`), also by other processes."""
     apiserver_flags: tuple[str, ...] = ()
+    kubernetes_flags: tuple[str, ...] = ()
+    """Of API server, controller manager and scheduler alike: feature gates, an emulated version."""
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ def start_lab(specs: Sequence[NodeSpec] = (), settings: LabSettings = LabSetting
 
 def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[NodeSpec], settings: LabSettings) -> Lab:
     """Starts a control plane, and the simulated fleet where the settings want it. Raises ProcessError."""
-    start_control_plane(plane, programs, settings.apiserver_flags)
+    start_control_plane(plane, programs, settings.apiserver_flags, settings.kubernetes_flags)
     lab = Lab(plane, programs)
     if settings.simulate:
         (log_port,) = free_ports(1)

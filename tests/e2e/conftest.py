@@ -13,6 +13,7 @@ from precision_lab.release.install import install
 from tests.support.api_server import ApiServer
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.history import History
+from tests.support.kubernetes_version import kubernetes_flags
 from tests.support.loss import Loss, lose_a_node
 from tests.support.refusing import PLACES
 from tests.support.site import Scene, Site
@@ -43,7 +44,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A control plane without nodes, the chart installed, its programs running; pods must be `restricted`."""
     folder = tmp_path_factory.mktemp("audit")
-    settings = LabSettings(agent_seconds=0.3, apiserver_flags=audit_flags(folder))
+    apiserver, common = kubernetes_flags()
+    flags = (*audit_flags(folder), *apiserver)
+    settings = LabSettings(agent_seconds=0.3, apiserver_flags=flags, kubernetes_flags=common)
     with start_lab(settings=settings) as lab:
         installed = install(lab, watch=(NAMESPACE, *PLACES, TENANT), start=False)
         lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)

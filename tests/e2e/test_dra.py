@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from precision_api import names
 from precision_lab.fleet.fleet import NodeSpec
-from tests.support.claim_history import ClaimHistory
+from tests.support.claimant import asked, gone, gpus, runs
 from tests.support.eventually import eventually
+from tests.support.gpu_ledger import GpuLedger
 from tests.support.history import Object, created
 from tests.support.site import Profile, Scene, Site, reasons
 
@@ -28,46 +27,54 @@ TRAITS = (
     "dra-half",
     "dra-double",
     "dra-mapped",
+    "busy",
 )
 MEASURED = ("mig-off", "dra", "dra-dynmig", "dra-tainted", "dra-nic-holder")
 """Traits of nodes that can be measured at once; `mig-off` is an ordinary node with a device plugin."""
+TRAINER_GPUS = 3
 
 
 @pytest.fixture(scope="module")
-def claims(site: Site) -> Iterator[ClaimHistory]:
-    history = ClaimHistory(site.api)
-    yield history
-    history.close()
+def ledger(site: Site) -> Iterator[GpuLedger]:
+    """What an onlooker sees of all claims and pods."""
+    found = GpuLedger(site.api)
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="module")
-def fleet(stage: Scene, claims: ClaimHistory) -> dict[str, str]:
-    """Names of H100 nodes by their trait, and of a GB200 tray by claim."""
+def fleet(stage: Scene, ledger: GpuLedger) -> dict[str, str]:
+    """Names of H100 nodes by their trait, of one where a trainer holds GPUs by claim, and of a GB200 tray."""
     added = stage.add_nodes(
-        *(NodeSpec("H100", traits=(trait,)) for trait in TRAITS), NodeSpec("GB200", traits=("dra",))
+        *(NodeSpec("H100", traits=(trait,)) for trait in (*TRAITS, "dra")), NodeSpec("GB200", traits=("dra",))
     )
     mapped = f"claimant-{added[TRAITS.index('dra-mapped')]}"
     eventually(lambda: stage.site.get(f"/api/v1/namespaces/default/pods/{mapped}")["status"].get("phase") == "Running")
-    return dict(zip((*TRAITS, "tray"), added, strict=True))
+    return dict(zip((*TRAITS, "held", "tray"), added, strict=True))
 
 
 @pytest.fixture(scope="module")
 def measured(stage: Scene, fleet: dict[str, str]) -> Profile:
-    """The profile over all of them, when all that can be measured is."""
+    """The profile over all of them, when all that can be measured is; the trainer ends when the others are."""
+    trainer = asked(stage.site, fleet["held"], gpus(TRAINER_GPUS))
+    eventually(lambda: runs(stage.site, trainer))
     profile = stage.apply(idle={"required": True})
-    profile.completes()
     eventually(lambda: len(profile.attempts()) == len(MEASURED) + 1)
+    eventually(lambda: reasons(profile.status()).get("Busy") == 3)
+    gone(stage.site, trainer)
+    eventually(lambda: len(profile.attempts()) == len(MEASURED) + 2)
+    eventually(lambda: reasons(profile.status()).get("Busy") == 2)
     return profile
 
 
 def test_every_node_that_can_be_measured_is_and_the_others_say_why(measured: Profile, fleet: dict[str, str]) -> None:
-    wanted = {fleet[trait] for trait in (*MEASURED, "tray")}
+    wanted = {fleet[trait] for trait in (*MEASURED, "held", "tray")}
     assert {node for node, tried in measured.attempts().items() if tried["outcome"] == "succeeded"} == wanted
     told = reasons(measured.status())
     assert {reason: told.get(reason) for reason in ("GPUsNotReady", "GPUsOfferedTwice", "Busy")} == {
         "GPUsNotReady": 1,
         "GPUsOfferedTwice": 1,
-        "Busy": 1,
+        "Busy": 2,
     }
 
 
@@ -76,36 +83,19 @@ def test_label_and_slice_make_one_pool_of_one_product(measured: Profile) -> None
     assert pools.keys() == {"NVIDIA-H100-80GB-HBM3", "NVIDIA-GB200"}
 
 
-def test_no_node_is_measured_twice_and_no_gpu_is_held_twice(measured: Profile, claims: ClaimHistory) -> None:
+def test_no_node_is_measured_twice(measured: Profile) -> None:
     jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(measured.history(), "jobs"))
     assert set(jobs.values()) == {1}
-    assert claims.held_twice() == []
 
 
-def test_each_agent_has_the_gpus_that_its_request_names_and_no_others(
-    measured: Profile, fleet: dict[str, str], claims: ClaimHistory
+def test_at_no_instant_an_agent_had_a_gpu_that_somebody_held_or_another_one_than_it_was_told(
+    measured: Profile, fleet: dict[str, str], ledger: GpuLedger
 ) -> None:
-    held = claims.of_pods()
-    expected = {fleet[t]: n for t, n in zip(MEASURED[1:], (8, 8, 7, 8), strict=True)} | {fleet["tray"]: 4}
-    seen: dict[str, int] = {}
-    for pod in created(measured.history(), "pods"):
-        request = asked(pod)
-        node = request["node"]["name"]
-        if node == fleet["mig-off"]:
-            assert pod["metadata"]["name"] not in held
-            assert "gpu_uuids" not in request["node"]
-            continue
-        devices = held[pod["metadata"]["name"]]
-        assert {(driver, pool) for driver, pool, _ in devices} == {("gpu.nvidia.com", node)}
-        assert len(devices) == request["node"]["gpus"] == len(request["node"]["gpu_uuids"])
-        seen[node] = len(devices)
-    assert seen == expected
-
-
-def asked(pod: Object) -> dict[str, Any]:
-    """The request in an agent's environment."""
-    env = pod["spec"]["containers"][0]["env"]
-    return dict(json.loads(next(row["value"] for row in env if row["name"] == names.REQUEST_ENV)))
+    assert ledger.violations() == []
+    agents = {node: len(uuids) for node, uuids in ledger.agents().items() if node in fleet.values()}
+    by_claim = zip((*MEASURED[1:], "held"), (8, 8, 7, 8, 8), strict=True)
+    assert agents == {fleet[trait]: gpus for trait, gpus in by_claim} | {fleet["tray"]: 4, fleet["mig-off"]: 0}
+    assert ledger.most_held() >= TRAINER_GPUS + 16, "the trainer, the mapped pod, and the one of the device plugin"
 
 
 def templates(site: Site, profile: Profile) -> list[Object]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from precision_api import names
 from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
+from tests.support.lagging_proxy import Trouble, lagging_proxy
 from tests.support.site import Profile, Scene, Site, reasons
 
 pytestmark = pytest.mark.cluster
@@ -35,13 +38,15 @@ def test_a_quota_of_devices_is_told_at_once_and_passes_when_there_is_room(scene:
     assert profile.attempts()[node]["number"] == 1
 
 
-def test_an_operator_that_is_killed_when_its_template_appears_leaves_one_of_each(scene: Scene) -> None:
-    site = scene.site
+def test_an_operator_that_is_killed_between_template_and_job_leaves_one_of_each(scene: Scene, tmp_path: Path) -> None:
+    site, operator = scene.site, scene.site.operator
     scene.add_nodes(*[NodeSpec("H100", traits=("dra",))] * 4)
-    profile = scene.apply(rollout={"maxConcurrent": 4})
-    eventually(lambda: bool(templates(site, profile)))
-    with site.without_operator():
-        pass
+    with lagging_proxy(operator.kubeconfig, troubles=[Trouble("hang", "POST", 1, "/jobs")]) as road:
+        to_be_killed = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
+        with site.operated_by(to_be_killed):
+            profile = scene.apply(rollout={"maxConcurrent": 4})
+            eventually(lambda: templates(site, profile) and road.hanging == 4)
+            assert profile.jobs() == []
     profile.completes()
     jobs = Counter(job["metadata"]["labels"][names.LABEL_NODE_UID] for job in created(profile.history(), "jobs"))
     assert sorted(jobs.values()) == [1, 1, 1, 1]

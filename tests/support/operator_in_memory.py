@@ -32,8 +32,12 @@ CLASSES = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
 class OperatorInMemory:
     """A fake cluster with its operator; `once` is one pass after everything has been listed."""
 
-    def __init__(self, *nodes: str, namespaces: tuple[str, ...] = (NAMESPACE,)) -> None:
-        self.cluster: Any = FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
+    def __init__(
+        self, *nodes: str, namespaces: tuple[str, ...] = (NAMESPACE,), cluster: FakeCluster | None = None
+    ) -> None:
+        """Without a `cluster` that is there, one of its own."""
+        own = cluster or FakeCluster((CLASSES, {"metadata": {"name": SETTINGS.priority_class}}))
+        self.cluster: Any = own
         self.cluster.created = _now()
         for name in nodes:
             self.cluster._store(f"{paths.NODES}/{name}", node_object(name=name))

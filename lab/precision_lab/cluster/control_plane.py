@@ -70,8 +70,12 @@ def new_control_plane(processes: Processes, address: str = LOOPBACK) -> tuple[Co
     return plane, authority
 
 
-def start_control_plane(plane: ControlPlane, programs: Mapping[str, Path], extra: tuple[str, ...] = ()) -> None:
+def start_control_plane(
+    plane: ControlPlane, programs: Mapping[str, Path], extra: tuple[str, ...] = (), common: tuple[str, ...] = ()
+) -> None:
     """Starts all four and returns when pods can be made; `extra` are further flags of the API server.
+
+    `common` are flags of API server, controller manager and scheduler alike (feature gates, an emulated version).
 
     Raises ProcessError with the log's end when one of them does not come up.
     """
@@ -79,21 +83,24 @@ def start_control_plane(plane: ControlPlane, programs: Mapping[str, Path], extra
     etcd, etcd_peer = free_ports(2)
     processes.start("etcd", [programs["etcd"], *_etcd_flags(plane.run_dir, etcd, etcd_peer)])
     # Asked politely, an API server waits for its watches; nothing of it is worth that second.
-    flags = [*_apiserver_flags(plane, etcd), *extra]
+    flags = [*_apiserver_flags(plane, etcd), *extra, *common]
     processes.start("kube-apiserver", [programs["kube-apiserver"], *flags], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-apiserver", _ready))
-    start_controller_manager(plane, programs)
+    start_controller_manager(plane, programs, common=common)
     name = "kube-scheduler"
-    processes.start(name, [programs[name], *_scheduler_flags(plane.run_dir)], grace_seconds=0.5)
+    processes.start(name, [programs[name], *_scheduler_flags(plane.run_dir), *common], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-controller-manager", _default_service_account))
 
 
 def start_controller_manager(
-    plane: ControlPlane, programs: Mapping[str, Path], node_grace_seconds: int = NODE_GRACE_SECONDS
+    plane: ControlPlane,
+    programs: Mapping[str, Path],
+    node_grace_seconds: int = NODE_GRACE_SECONDS,
+    common: tuple[str, ...] = (),
 ) -> None:
     """Starts the controller manager; a node whose kubelet has been silent for so long becomes NotReady."""
     name = "kube-controller-manager"
-    flags = _controller_manager_flags(plane.run_dir, node_grace_seconds)
+    flags = [*_controller_manager_flags(plane.run_dir, node_grace_seconds), *common]
     plane.processes.start(name, [programs[name], *flags], grace_seconds=0.5)
 
 

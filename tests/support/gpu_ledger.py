@@ -1,0 +1,207 @@
+"""Who held which GPU when, from outside: by resource claims, by the device plugin, and what the agents were told.
+
+The API server numbers all writes of a cluster in one order (resourceVersion), so that claims and pods can be put
+together afterwards as they were at each instant. It knows nothing of the operator's own reading of them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from precision_api import names
+from precision_api.names import GPU_RESOURCE
+from precision_lab.fleet.slices import GPU_DRIVER
+from tests.support.api_server import ApiServer
+from tests.support.eventually import eventually
+from tests.support.history import has_ended
+
+RESOURCE = "/apis/resource.k8s.io/v1"
+PATHS = {"claims": f"{RESOURCE}/resourceclaims", "pods": "/api/v1/pods"}
+Object = dict[str, Any]
+Kind = Literal["claims", "pods"]
+
+
+@dataclass
+class _World:
+    """Claims and pods that are there at one instant, by UID."""
+
+    claims: dict[str, Object] = field(default_factory=dict)
+    pods: dict[str, Object] = field(default_factory=dict)
+
+
+class GpuLedger:
+    """Watches all ResourceClaims and pods of the cluster from now on, until `close`."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._seen: list[tuple[int, str, str, Object]] = []
+        self._ending = threading.Event()
+        self._broken = False
+        for kind, path in PATHS.items():
+            listed = self._list(path)
+            self._seen += [(_version(item), kind, "ADDED", item) for item in listed["items"]]
+            version = listed["metadata"]["resourceVersion"]
+            threading.Thread(target=self._follow, args=(kind, path, version), daemon=True).start()
+
+    def close(self) -> None:
+        """Lets the watches run out."""
+        self._ending.set()
+
+    def violations(self) -> list[str]:
+        """What must never be, at any instant up to now: empty is as it must be.
+
+        A GPU that two claims have; an agent that does not have exactly the GPUs that its request names; an agent that
+        has by the device plugin what somebody holds by claim; an agent where the plugin has given GPUs to others.
+        """
+        uuids = self._uuids()
+        return list(dict.fromkeys(said for world in self._worlds() for said in _wrong(world, uuids)))
+
+    def agents(self) -> dict[str, frozenset[str]]:
+        """UUIDs that each agent's claim was allocated, by node; empty for those of the device plugin."""
+        uuids, found = self._uuids(), dict[str, frozenset[str]]()
+        for world in self._worlds():
+            for pod in world.pods.values():
+                if _is_agent(pod) and _node(pod):
+                    found[_node(pod)] = found.get(_node(pod), frozenset()) | _of_claims(pod, world, uuids)
+        return found
+
+    def most_held(self) -> int:
+        """The most GPUs that pods other than agents held at one time, so that a test sees that there were any."""
+        uuids = self._uuids()
+        return max(
+            sum(len(_of_claims(p, w, uuids)) + _by_plugin(p) for p in w.pods.values() if _node(p) and not _is_agent(p))
+            for w in self._worlds()
+        )
+
+    def _worlds(self) -> Iterator[_World]:
+        """The world after each change."""
+        eventually(self._caught_up)
+        assert not self._broken, "a watch lost its place: something may be missing"
+        world = _World()
+        for _, kind, event, item in sorted(self._seen, key=lambda change: change[0]):
+            there = getattr(world, kind)
+            there.pop(item["metadata"]["uid"], None)
+            if event != "DELETED" and not (kind == "pods" and has_ended(item)):
+                there[item["metadata"]["uid"]] = item
+            yield world
+
+    def _uuids(self) -> dict[tuple[str, str], str]:
+        """UUIDs of the GPUs by pool and device, as the newest slices tell them."""
+        found: dict[tuple[str, str], str] = {}
+        slices = self._list(f"{RESOURCE}/resourceslices")["items"]
+        for item in sorted(slices, key=lambda raw: raw["spec"]["pool"]["generation"]):
+            if item["spec"]["driver"] != GPU_DRIVER:
+                continue
+            for device in item["spec"].get("devices") or ():
+                if (uuid := device.get("attributes", {}).get("uuid", {}).get("string")) is not None:
+                    found[item["spec"]["pool"]["name"], device["name"]] = uuid
+        return found
+
+    def _caught_up(self) -> bool:
+        """Whether all that a list shows now has been seen."""
+        seen = {(kind, item["metadata"]["uid"], version) for version, kind, _, item in list(self._seen)}
+        return all(
+            (kind, item["metadata"]["uid"], _version(item)) in seen
+            for kind, path in PATHS.items()
+            for item in self._list(path)["items"]
+        )
+
+    def _list(self, path: str) -> Object:
+        status, answer = self._api.call("GET", path)
+        assert status == 200, answer
+        return answer
+
+    def _follow(self, kind: str, path: str, version: str) -> None:
+        while not self._ending.is_set():
+            try:
+                for event in self._api.watch(path, version):
+                    if event["type"] == "ERROR":
+                        self._broken = True
+                        return
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._seen.append((int(version), kind, event["type"], event["object"]))
+            except OSError:
+                self._ending.wait(0.1)
+
+
+def _wrong(world: _World, uuids: dict[tuple[str, str], str]) -> Iterator[str]:
+    holders: dict[str, list[str]] = defaultdict(list)
+    for claim in world.claims.values():
+        for uuid in allocated(claim, uuids):
+            holders[uuid].append(claim["metadata"]["name"])
+    yield from (f"{uuid} is held by {', '.join(them)}" for uuid, them in holders.items() if len(them) > 1)
+    by_plugin: dict[str, dict[str, int]] = defaultdict(dict)
+    for pod in world.pods.values():
+        if _node(pod) and _by_plugin(pod):
+            by_plugin[_node(pod)][pod["metadata"]["name"]] = _by_plugin(pod)
+    for pod in world.pods.values():
+        if _is_agent(pod) and _node(pod):
+            yield from _wrong_agent(pod, world, uuids, holders, by_plugin[_node(pod)])
+
+
+def _wrong_agent(
+    pod: Object,
+    world: _World,
+    uuids: dict[tuple[str, str], str],
+    holders: dict[str, list[str]],
+    by_plugin: dict[str, int],
+) -> Iterator[str]:
+    name, node = pod["metadata"]["name"], _node(pod)
+    env = {row["name"]: row.get("value") for row in pod["spec"]["containers"][0]["env"]}
+    told = frozenset(json.loads(env[names.REQUEST_ENV])["node"].get("gpu_uuids") or ())
+    mine = _of_claims(pod, world, uuids)
+    others = by_plugin.keys() - {name}
+    if others:
+        yield f"agent {name} is on {node}, where the device plugin has given GPUs to {', '.join(sorted(others))}"
+    if pod["spec"].get("resourceClaims"):
+        if mine != told:
+            yield f"agent {name} was told of {sorted(told)}, and has {sorted(mine)}"
+    else:
+        here = {uuid for (pool, _), uuid in uuids.items() if pool == node}
+        held = here & holders.keys()
+        if held:
+            yield f"agent {name} has GPUs of {node} by the device plugin, of which claims hold {sorted(held)}"
+
+
+def allocated(claim: Object, uuids: dict[tuple[str, str], str]) -> frozenset[str]:
+    """UUIDs of the GPUs that a claim has for itself."""
+    results = ((claim.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results") or ()
+    mine = [row for row in results if row["driver"] == GPU_DRIVER and not row.get("adminAccess")]
+    return frozenset(uuids.get((row["pool"], row["device"]), f"{row['pool']}/{row['device']}") for row in mine)
+
+
+def _of_claims(pod: Object, world: _World, uuids: dict[tuple[str, str], str]) -> frozenset[str]:
+    """UUIDs of the claims that are reserved for a pod."""
+    uid = pod["metadata"]["uid"]
+    mine = (
+        claim
+        for claim in world.claims.values()
+        if any(row["uid"] == uid for row in (claim.get("status") or {}).get("reservedFor") or ())
+    )
+    return frozenset().union(*(allocated(claim, uuids) for claim in mine))
+
+
+def _by_plugin(pod: Object) -> int:
+    """GPUs that a pod has from the device plugin: not those of a request that the scheduler has made a claim of."""
+    if (pod.get("status") or {}).get("extendedResourceClaimStatus"):
+        return 0
+    limits = ((container.get("resources") or {}).get("limits") or {} for container in pod["spec"]["containers"])
+    return sum(int(limit.get(GPU_RESOURCE, 0)) for limit in limits)
+
+
+def _node(pod: Object) -> str:
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def _is_agent(pod: Object) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(names.LABEL_APP) == names.AGENT_APP)
+
+
+def _version(item: Object) -> int:
+    return int(item["metadata"]["resourceVersion"])
