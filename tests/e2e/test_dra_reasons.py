@@ -156,7 +156,7 @@ def profile(stage: Scene, nodes: dict[str, str]) -> Profile:
     made = stage.apply(idle={"pendingTimeoutSeconds": PENDING_SECONDS})
     measured = sum(case.reason == "Measured" for case in CASES.values())
     eventually(lambda: made.counts().get("succeeded") == measured)
-    eventually(lambda: reasons(made.status()).get("AgentUnschedulable") == 1)
+    eventually(lambda: "AgentUnschedulable" in told(stage.site, nodes[RULED]))
     return made
 
 

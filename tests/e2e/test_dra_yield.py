@@ -45,12 +45,13 @@ def test_a_pod_that_waits_runs_within_a_minute_and_one_that_can_run_elsewhere_en
     eventually(partial(running, profile, 2))
 
     elsewhere = asked(site, [*ours, free], gpus(8), urgent)
-    meek = asked(site, ours, gpus(8))  # of priority 0, above the agents' own
+    waits = asked(site, ours, gpus(8), urgent)
     eventually(partial(runs, site, elsewhere))
-    eventually(partial(runs, site, meek))
+    eventually(partial(runs, site, waits))
+    eventually(lambda: [row["outcome"] for row in profile.status().get("yields", ())] == ["Helped"])
     (row,) = profile.status()["yields"]
-    assert (row["pod"], row["priority"], row["outcome"]) == (f"default/{meek}", 0, "Helped")
-    pod = site.get(f"{PODS}/{meek}")
+    assert (row["pod"], row["priority"]) == (f"default/{waits}", 1000)
+    pod = site.get(f"{PODS}/{waits}")
     began = next(c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled")["lastTransitionTime"]
     assert parse_time(began) - parse_time(pod["metadata"]["creationTimestamp"]) < WITHIN
 
@@ -60,5 +61,5 @@ def test_a_pod_that_waits_runs_within_a_minute_and_one_that_can_run_elsewhere_en
     assert (attempt["outcome"], attempt["reason"], attempt.get("failures", 0)) == ("disrupted", "Yielded", 0)
     assert len(created(profile.history(), "jobs")) == 2, "one agent was ended, and the node is not measured meanwhile"
     why = Plugin.of(scene.lab, tmp_path)("why", node)
-    assert f"pod default/{meek} (priority 0), which was scheduled then" in why
-    gone(site, elsewhere, meek)
+    assert f"pod default/{waits} (priority 1000), which was scheduled then" in why
+    gone(site, elsewhere, waits)
