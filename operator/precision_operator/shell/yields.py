@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -26,8 +27,8 @@ from precision_operator.shell.cache import Cache
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 3.0
-"""Time between two looks; ten times as long as a look takes where that is more."""
+LOOK_SECONDS, MOST_LOOK_SECONDS = 3.0, 10.0
+"""Least and most time between two looks; in between ten times as long as a look takes."""
 PENDING = "spec.nodeName=,status.phase=Pending"
 """Field selector of pods without a node. The API server keeps an index of spec.nodeName."""
 MOST_PODS = 256
@@ -86,7 +87,13 @@ class Yields:
                 _log.warning("pods that wait for GPUs can't be read: %s", error)
             except Exception:
                 _log.exception("pods that wait for GPUs can't be read")
-            await asyncio.sleep(max(LOOK_SECONDS, 10 * (loop.time() - before)))
+            took = loop.time() - before
+            await asyncio.sleep(min(max(LOOK_SECONDS, 10 * took), MOST_LOOK_SECONDS, self._until_patience_ends()))
+
+    def _until_patience_ends(self) -> float:
+        """Seconds until the next of the pods that wait has waited for long enough; infinite where none is about to."""
+        left = [(pod.since + PATIENCE - self._clock()).total_seconds() for pod in self.pods]
+        return min((seconds for seconds in left if seconds > 0), default=inf)
 
     async def look(self) -> None:
         """One look; nothing is asked of the API server while no agent holds GPUs by claim. Raises ApiError."""
