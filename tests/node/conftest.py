@@ -22,11 +22,7 @@ ORDER = (
     "test_faults",
     "test_claims",
     "test_claim_faults",
-    "test_agent_faults",
     "test_hostile_agent",
-    "test_node_faults",
-    "test_cluster_faults",
-    "test_release_faults",
     "test_uninstall",
 )
 LOG_LINES = 30
