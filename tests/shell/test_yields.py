@@ -9,7 +9,7 @@ import pytest
 
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.rollout.yielding import HELP_WITHIN
+from precision_operator.core.rollout.yielding import HELP_WITHIN, PATIENCE
 from precision_operator.core.status.yields import yields_told
 from tests.support.node_objects import node_object, slice_object
 from tests.support.operator_in_memory import NAMESPACE, PODS, REPORTS, OperatorInMemory
@@ -166,6 +166,17 @@ async def test_after_a_look_that_failed_nobody_counts_as_waiting(loop: OperatorI
     with pytest.raises(ApiError):
         await loop.yields.look()
     assert loop.yields.pods == ()
+
+
+async def test_a_plan_is_asked_for_when_a_pod_comes_and_when_its_patience_ends(loop: OperatorInMemory) -> None:
+    ask(loop)
+    asked = []
+    for _ in range(3):
+        loop.cache.changed.clear()
+        await loop.yields.look()
+        asked.append(loop.cache.changed.is_set())
+        loop.now += PATIENCE
+    assert asked == [True, True, False]
 
 
 async def test_nothing_is_asked_of_the_cluster_while_no_agent_holds_claimed_gpus() -> None:

@@ -61,6 +61,8 @@ class Yields:
         self._records: dict[str, Yield] | None = None
         """By Job UID; None until the statuses of profiles have been read."""
         self.pods: tuple[WaitingPod, ...] = ()
+        self._planned_for: object = None
+        """What the last plan that was asked for hangs on."""
 
     @property
     def records(self) -> tuple[Yield, ...]:
@@ -99,7 +101,6 @@ class Yields:
         """One look; nothing is asked of the API server while no agent holds GPUs by claim. Raises ApiError."""
         agents = [view for raw in self._cache.all("pods").values() if (view := pod_view(raw)) is not None]
         waits = [one for one in self.records if one.outcome == "Waiting"]
-        before = self._signature()
         asked = any(pod.claims and pod.live for pod in agents)
         try:
             self.pods = await self._waiting() if asked else ()
@@ -108,7 +109,9 @@ class Yields:
             raise
         finally:
             await self._advance(waits, agents)
-        if self._signature() != before:
+        signature = self._signature()
+        if signature != self._planned_for:
+            self._planned_for = signature
             self._cache.changed.set()
 
     def _signature(self) -> object:
