@@ -132,7 +132,7 @@ SAME_WORDS = {
     "preset": "timing", "baseline": "baseline", "scope": "scope", "keptHigherLayers": "kept_higher_layers",
 }  # fmt: skip
 """Fields of a profile's `benchmarks` and the option of a local run that says the same."""
-WORKLOAD_OPTIONS = {"hugging_face_config": "hf_config", "shapes": "shape", "model": "hf_config"}
+WORKLOAD_OPTIONS = {"hugging_face_config": "hf_config", "shapes": "shape", "gemms": "shape", "model": "hf_config"}
 
 
 def leaves(model: type[BaseModel], before: str = "") -> list[str]:
@@ -174,7 +174,8 @@ def test_every_option_reaches_the_request() -> None:
         ({"timing": "standard", "loss": False}, None),
         ({"timing": "standard", "training": False}, None),
         ({"timing": "standard", "preset": "codonfm-5b"}, None),
-        ({"timing": "standard", "preset": "mixtral-8x7b"}, None),
+        ({"timing": "standard", "preset": "mixtral-8x7b"}, LossRuns(steps=50, seeds=3)),
+        ({"timing": "standard", "preset": "nemotron-h-56b"}, None),
         ({"loss": True}, LossRuns(steps=50, seeds=1)),
         ({"loss_steps": 20}, LossRuns(steps=20, seeds=1)),
     ],

@@ -80,8 +80,8 @@ def test_what_is_an_allowance_is_called_one() -> None:
         assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")
 
 
-def test_a_model_with_experts_has_no_time_for_the_steps_that_nobody_can_run() -> None:
-    moe = Workload(preset="qwen3-30b-a3b")
+def test_a_hybrid_has_no_time_for_the_steps_that_nobody_can_run() -> None:
+    moe = Workload(preset="nemotron-h-56b")
     found = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], loss=LossRuns()))
     bare = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], training=False))
     assert not {"second_depth", "loss"} & {phase.name for phase in found}
