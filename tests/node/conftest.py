@@ -22,6 +22,7 @@ ORDER = (
     "test_faults",
     "test_claims",
     "test_claim_faults",
+    "test_agent_faults",
     "test_hostile_agent",
     "test_uninstall",
 )
