@@ -32,7 +32,6 @@ def test_a_dashboard_is_drawn_without_an_error(shown: Shown, browser: Browser, d
     assert drawn.panels == len(made) >= len(dashboard.panels) - len(not_drawn(dashboard))
     for panel in made.values():
         assert panel["spec"]["display"]["name"] in drawn.text
-    assert "simulated" in drawn.text, "the banner says what kind of figures these are"
 
 
 def test_the_overview_shows_the_planted_stories(shown: Shown, browser: Browser) -> None:
