@@ -98,6 +98,7 @@ def claimed_node(installed: Installed, folder: Path, tainted: Sequence[str] = ()
     Devices named in `tainted` (`gpu-3`) bear the taint of an XID error; `folder` gets the fake NVML.
     """
     compile_nvml(folder)
+    folder.chmod(0o755)  # the agent's user reads it
     found = ClaimedNode(installed, tainted, folder)
     installed.real.stop_plugin(GPU_NODE)
     try:
