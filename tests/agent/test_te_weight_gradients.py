@@ -111,6 +111,6 @@ def test_the_request_says_how_and_left_out_it_is_as_in_production(
     asked: WeightGradients | None, expected: WeightGradients
 ) -> None:
     of: MeasurementRequest = request(weight_gradients=asked)
-    found = problem_of(of)
+    found = problem_of(of, fake_api("v2.20", World("v2.20", FakeGpu())))
     assert isinstance(found, Problem)
     assert found.weight_gradients == expected

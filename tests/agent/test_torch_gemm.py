@@ -109,7 +109,7 @@ TINY_WEIGHTS = 2 * (128 * 384 + 128 * 128 + 128 * 512 + 256 * 128 + 2 * 128) + 1
 """Layers, head and norms of the tiny model, without its embedding."""
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", sorted(set(PARTS) - {"dense"}))  # of a mixture alone, which plain torch does not train
 def test_each_part_of_the_step_can_be_replayed_for_a_power_window(part: Part) -> None:
     one = backend()
     one.prepare(step(), BF16)

@@ -221,7 +221,7 @@ def test_a_config_without_model_type_is_known_by_its_architecture() -> None:
         (LLAMA | {"num_key_value_heads": 7}, ("numKeyValueHeads 7", "32")),
         (LLAMA | {"num_attention_heads": 24}, ("4096", "24", "head")),
         (LLAMA | {"tie_word_embeddings": "yes"}, ("tie_word_embeddings", "true or false")),
-        (QWEN3_MOE | {"num_experts_per_tok": 129}, ("topK", "128 experts")),
+        (QWEN3_MOE | {"num_experts_per_tok": 129}, ("num_experts_per_tok", "moe.topK is 129", "moe.numExperts is 128")),
         (QWEN3_MOE | {"mlp_only_layers": [{}]}, ("mlp_only_layers",)),
         ({key: value for key, value in LLAMA.items() if key != "hidden_size"}, ("hidden_size is missing",)),
         ({key: value for key, value in LLAMA.items() if key != "num_attention_heads"}, ("num_attention_heads",)),

@@ -36,6 +36,7 @@ from precision_operator.core.rollout.limits import (
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.refusal import Answer, noted
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
+from tests.support.situations import YIELD
 from tests.support.world import (
     MINUTE,
     NOW,
@@ -170,6 +171,10 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         "in the cluster (5000 W). Ask who administers the operator",
     ),
     "MeasuredByAnotherProfile": (request(taken_by="ml/other"), "Profile ml/other is measuring it."),
+    "KeptForPod": (
+        request(observed=observed(yields=(replace(YIELD, node_uid="uid-n1"),))),
+        "An agent was ended on it at 2026-11-21T08:59:00Z for pod team/train-0 (priority 1000), which waits for GPUs.",
+    ),
     "BackingOff": (request(attempt=disrupted(29)), "The next one starts automatically at 2026-11-21T09:00:01Z."),
     "PoolLimitReached": (
         request(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),

@@ -1,4 +1,4 @@
-"""Every figure of a recipe that an agent gives reaches its metric: message, report, exporter."""
+"""Every figure of a recipe that an agent gives reaches its metric: message, log, report, exporter."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ NO_TAX = {"fp8_delayed"}
 def recipes_shown_after_a_replay() -> dict[str, set[str]]:
     """By metric: the recipes that the exporter shows after one GB200 node was replayed with all recipes."""
     text = request_text(workload=Workload(preset="llama3-8b"), recipes=RECIPE_NAMES, product="GB200")
-    summary = read_message(run_request(text, "replay").message)
-    status = ingest.read_status(ingest.finding(summary, None), job(), report(), "NVIDIA-GB200", NOW)
+    outcome = run_request(text, "replay")
+    found = ingest.finding(read_message(outcome.message), "\n".join(outcome.lines))
+    status = ingest.read_status(found, job(), report(), "NVIDIA-GB200", NOW)
     store = Store("detail")
     store.see_report(report_object("n1", status=ingest.report_json(status)))
     shown = defaultdict(set)

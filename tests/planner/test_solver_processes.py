@@ -61,7 +61,6 @@ def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
     found = plan(spec(*jobs, objective=["time"], solver={"timeLimitSeconds": 2}), fleet(), NOW)
     assert found.solution is not None
     assert found.terms is not None
-    assert found.solution.timed_out
     assert broken(found.solution.slots, found.terms) == []
     assert process_id() != stopped
     with pytest.raises(ProcessLookupError):
