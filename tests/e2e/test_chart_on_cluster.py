@@ -95,7 +95,7 @@ def upgraded(release: Release, first: Step) -> Step:
     """The working tree's chart over it, without prometheus-operator; its operator has looked at the profile."""
     lab, notes = (
         release.lab,
-        notes_of(release.helm(*command_in_docs("helm upgrade"), "--values=-", stdin=json.dumps(AUTO))),
+        notes_of(release.helm(*command_in_docs("helm upgrade", "Upgrade"), "--values=-", stdin=json.dumps(AUTO))),
     )
     lab.processes.stop("operator")
     operate(release)
@@ -119,7 +119,7 @@ def monitored(release: Release, upgraded: Step) -> Step:
 def uninstalled(release: Release, monitored: Step) -> Step:
     """Uninstalled as the defaults have it; an agent runs meanwhile."""
     release.lab.processes.stop("operator")
-    notes = release.helm(*command_in_docs("helm uninstall"), "--wait")
+    notes = release.helm(*command_in_docs("helm uninstall", "Uninstall"), "--wait")
     return Step(notes, monitored.objects, present(release.lab), gone(release.lab, monitored.objects))
 
 
@@ -127,7 +127,11 @@ def uninstalled(release: Release, monitored: Step) -> Step:
 def removed(release: Release, uninstalled: Step) -> Step:
     """Installed once more over what was kept, now not to keep it, and uninstalled again."""
     notes = notes_of(
-        release.helm(*command_in_docs("helm install"), "--values=-", stdin=json.dumps(AUTO | {"crds": {"keep": False}}))
+        release.helm(
+            *command_in_docs("helm install precision-profiler", "2. Install the chart"),
+            "--values=-",
+            stdin=json.dumps(AUTO | {"crds": {"keep": False}}),
+        )
     )
     found = step(release, notes)
     collector_knows_profiles(release.lab)

@@ -92,7 +92,7 @@ def story(lab: Lab, older: OlderRelease) -> Iterator[Story]:
     before = step(lab)
 
     lab.processes.stop("operator")
-    release.helm(*command_in_docs("helm upgrade"), "--values=-", stdin=json.dumps(VALUES))
+    release.helm(*command_in_docs("helm upgrade", "Upgrade"), "--values=-", stdin=json.dumps(VALUES))
     upgraded = step(lab)
     operator_of(release).start()
     lab.annotate_node(SOON, fault=None)
@@ -101,7 +101,7 @@ def story(lab: Lab, older: OlderRelease) -> Iterator[Story]:
     eventually(lambda: (running(lab), measured(lab)) == ({LATE, JOINED.name}, {MEASURED, SOON}))
 
     lab.processes.stop("operator")
-    release.helm(*command_in_docs("helm rollback"))
+    release.helm(*command_in_docs("helm rollback", "Upgrade"))
     rolled_back = step(lab)
     operator_of(release, older).start()
     for name in (LATE, JOINED.name):

@@ -49,10 +49,11 @@ def _rendered(program: Path, values: str, chart: Path) -> subprocess.CompletedPr
 _rendered_once = cache(_rendered)
 
 
-def command_in_docs(begin: str) -> list[str]:
-    """The command of docs/install.md that begins so, without its program."""
+def command_in_docs(begin: str, section: str) -> list[str]:
+    """The command of docs/install.md that begins so under this heading, without its program."""
     text = (CHART.parents[1] / "docs" / "install.md").read_text().replace("\\\n", " ")
-    [line] = [line for line in text.splitlines() if line.startswith(begin)]
+    [under] = [part for part in text.split("\n## ") if part.startswith(f"{section}\n")]
+    [line] = [line for line in under.splitlines() if line.startswith(begin)]
     return shlex.split(line, comments=True)[1:]
 
 
