@@ -196,8 +196,14 @@ def _partition(hardware: Hardware, number: int, piece: int, counter_set: str) ->
 
 
 def _shared(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
-    """Several claims can have each GPU at the same time."""
-    gpus = [_gpu(node, hardware, number, allowMultipleAllocations=True) for number in range(hardware.gpus)]
+    """Several claims can have each GPU at the same time: one that names no amount of memory gets a tenth of it."""
+    part = f"{hardware.memory_mib // 10}Mi"
+    policy = {"default": part, "validRange": {"min": part}}
+    shared = {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": f"{hardware.memory_mib}Mi", "requestPolicy": policy}},
+    }
+    gpus = [_gpu(node, hardware, number, **shared) for number in range(hardware.gpus)]
     return [_slice(node, "0", gpus)]
 
 
