@@ -122,7 +122,7 @@ def test_the_report_of_a_profile_is_whole_and_says_that_it_is_simulated(
     done = plugin.run("report", profile.name, "-n", profile.site.namespace, "-o", "all.html", "--png", "main.png")
     assert done.returncode == 0, done.stderr
     page = (plugin.folder / "all.html").read_text()
-    assert '<p class="mark">SIMULATED</p>' in page
+    assert '<p class="mark">SIMULATED: ' in page
     assert "Matrix multiplications of one layer" in page, "the full result comes from its ConfigMap"
     assert slow_in_status(profile)[0] in page
     assert f"All {len(nodes)} nodes" in page
