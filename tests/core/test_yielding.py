@@ -120,6 +120,7 @@ def test_one_agent_at_a_time_is_ended_for_an_owner_and_one_more_for_each_that_he
     assert not may_ask(second, [record(first)])
     assert may_ask(second, [record(first, outcome="Helped")])
     assert may_ask(waiting("c", owner="o"), [record(first, outcome="Helped"), record(second)])
+    assert not may_ask(second, [record(first, outcome="Helped"), record(second)]), "its GPUs are on their way"
     assert not may_ask(waiting("c", owner="o"), [record(first, outcome="NotHelped"), record(second, outcome="Helped")])
 
 
