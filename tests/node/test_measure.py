@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,12 @@ pytestmark = pytest.mark.node
 
 
 @pytest.fixture(scope="module")
-def fleet(installed: Installed) -> Profile:
+def fleet(installed: Installed) -> Iterator[Profile]:
+    """It goes with its tests: whenever the real node's GPUs change, it would measure that node again."""
     profile = installed.apply("fleet")
     profile.completes(90)
-    return profile
+    yield profile
+    profile.delete()
 
 
 @pytest.fixture(scope="module")
