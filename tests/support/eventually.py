@@ -11,10 +11,13 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.2
 
 
-def eventually(look: Callable[[], T], seconds: float = 60.0) -> T:
-    """What `look` gives once that is true. Fails the test with what it gave last when the time is over."""
+def eventually(look: Callable[[], T], seconds: float = 60.0, why: Callable[[], object] | None = None) -> T:
+    """What `look` gives once that is true.
+
+    When the time is over it fails the test with what `why` says, or else with what `look` gave last.
+    """
     deadline = time.monotonic() + seconds
     while not (seen := look()):
-        assert time.monotonic() < deadline, f"not so after {seconds:g} s; the last look gave {seen!r}"
+        assert time.monotonic() < deadline, f"not so after {seconds:g} s: {why() if why else seen!r}"
         threading.Event().wait(LOOK_SECONDS)
     return seen

@@ -146,23 +146,33 @@ class Profile:
 
     def ends(self, reason: str, seconds: float = 240) -> Object:
         """The newest attempt, once it has ended for this reason. Fails with the attempt where it ends for another."""
-        attempt = eventually(self.attempt, seconds)
+        attempt = eventually(self.attempt, seconds, self.situation)
         assert attempt.get("reason") == reason, attempt
         return attempt
 
     def measured(self, seconds: float = 240) -> int:
         """Waits until the GPU node is measured; returns the number of the attempt that did it."""
-        eventually(lambda: self.report().get("status", {}).get("state") == "Measured", seconds)
+        eventually(lambda: self.report().get("status", {}).get("state") == "Measured", seconds, self.situation)
         return int(self.attempt()["number"])
+
+    def pods(self) -> list[Object]:
+        """The pods of its agents, on all nodes, also those that have ended."""
+        selector = f"{names.LABEL_APP}={names.AGENT_APP},{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
+        found: list[Object] = self.lab.get("pods", "--namespace", TEAM, "--selector", selector)["items"]
+        return found
+
+    def situation(self) -> str:
+        """What a failed test shows of it: phase, reasons, the newest attempt, and each pod's status."""
+        pods = [(pod["metadata"]["name"], pod["status"]) for pod in self.pods()]
+        status = self.status()
+        return f"{status.get('phase')} {status.get('reasons')} attempt {self.attempt()} pods {pods}"
 
     def agent(self, node: str = GPU_NODE) -> Object | None:
         """The agent's pod on a node, as long as it has not ended."""
-        selector = f"{names.LABEL_APP}={names.AGENT_APP},{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
-        pods: list[Object] = self.lab.get("pods", "--namespace", TEAM, "--selector", selector)["items"]
         return next(
             (
                 pod
-                for pod in pods
+                for pod in self.pods()
                 if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")
             ),
             None,
@@ -175,7 +185,7 @@ class Profile:
             pod = self.agent(node)
             return pod if pod and pod["status"]["phase"] == "Running" and "measuring" in log_of(self.lab, pod) else None
 
-        found = eventually(look, seconds)
+        found = eventually(look, seconds, self.situation)
         assert found
         return found
 
