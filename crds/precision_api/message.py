@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import PLAIN, Mode
@@ -102,18 +102,6 @@ class Summary(Record):
         (), max_length=16, description="What was cut or left out to make the message fit; the full result has it."
     )
     detail: Detail
-
-    @field_validator("recipes", mode="before")
-    @classmethod
-    def _rows_of_columns(cls, recipes: Any) -> Any:
-        """Recipes that travelled as a table of columns, as rows; a null is an absent field."""
-        if not isinstance(recipes, dict):
-            return recipes
-        columns = {field: values for field, values in recipes.items() if isinstance(values, list)}
-        if len(columns) != len(recipes) or len({len(values) for values in columns.values()}) > 1:
-            raise ValueError("the columns of a table are lists of the same length")
-        rows = zip(*columns.values(), strict=True)
-        return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
 
     @model_validator(mode="after")
     def _recipes_once(self) -> Summary:

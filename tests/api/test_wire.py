@@ -267,11 +267,8 @@ BROKEN_MESSAGES = {
         "ResultDamaged",
     ),
     "not a number": (changed_message(duration_seconds=float("nan")), "ResultDamaged"),
-    "columns of different lengths": (
-        changed_message(recipes={"recipe": ["bf16", "mxfp8"], "watts": [1]}),
-        "ResultDamaged",
-    ),
-    "a column that is no list": (changed_message(recipes={"recipe": "bf16"}), "ResultDamaged"),
+    "recipes by column": (changed_message(recipes={"recipe": ["bf16", "mxfp8"], "watts": [1, 2]}), "ResultDamaged"),
+    "recipes that are no list": (changed_message(recipes={"recipe": "bf16"}), "ResultDamaged"),
     "bounds out of order": (
         changed_message(
             recipes=[{"recipe": "bf16", "availability": "ok", "verdict": "verified", "speedup": [1, 2, 0, 3]}]
@@ -394,15 +391,6 @@ def test_a_summary_that_fits_is_left_alone() -> None:
     summary = summarize(result(), Detail(lines=1, bytes=100, sha256="a" * 64))
     assert fitted(summary) == summary
     assert summary.dropped == ()
-
-
-def test_recipes_as_a_table_of_columns_are_read_too() -> None:
-    """Agents of November 2026 wrote them so."""
-    document = json.loads(MESSAGE)
-    fields = dict.fromkeys(field for row in document["recipes"] for field in row)
-    columns = {field: [row.get(field) for row in document["recipes"]] for field in fields}
-    assert columns["recipe"] == ["bf16", "nvfp4"]
-    assert read_message(json.dumps(document | {"recipes": columns})) == read_message(MESSAGE)
 
 
 def test_a_summary_rounds_to_six_digits_and_names_the_first_failure() -> None:
