@@ -38,6 +38,8 @@ class Family:
     required: tuple[str, ...] = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     """Keys that every config of the family names; the class default of another one would be another model."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    counted: Mapping[str, str] = field(default_factory=dict)
+    """Keys that newer configs leave out: they are the length of that list."""
 
 
 def dimensions(config: Config) -> Facts:
@@ -243,7 +245,7 @@ FAMILIES: Mapping[str, Family] = {
         (_ATTENTION_BIAS, _periodic_window(2)),
     ),
     "gemma3_text": Family(
-        ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        ("Gemma3ForCausalLM",),
         _GEMMA_DEFAULTS
         | {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096},
         _GATED | {"normsPerLayer": 4, "qkNorm": "PerHead"},
@@ -261,6 +263,13 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe_lite": Family(
+        ("Glm4MoeLiteForCausalLM",),
+        {"topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
+        _GATED,
+        _DEEPSEEK_V3.readers,
+        required=_DEEPSEEK_V3.required,
+    ),
     "glm4_moe": Family(
         ("Glm4MoeForCausalLM",),
         {"vocab_size": 151552, "topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
@@ -277,6 +286,7 @@ FAMILIES: Mapping[str, Family] = {
             *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "mamba_num_heads"),
             *("mamba_head_dim", "ssm_state_size"),
         ),
+        counted={"num_hidden_layers": "layers_block_type"},
     ),
     "gpt_oss": Family(
         ("GptOssForCausalLM",),
@@ -286,7 +296,7 @@ FAMILIES: Mapping[str, Family] = {
         aliases={"num_experts_per_tok": ("experts_per_token",)},
     ),
     "llama4_text": Family(
-        ("Llama4ForCausalLM", "Llama4ForConditionalGeneration"),
+        ("Llama4ForCausalLM",),
         {
             "vocab_size": 202048,
             "num_key_value_heads": 8,

@@ -16,7 +16,7 @@ from precision_api.architectures import FAMILIES, dimensions
 from precision_api.config_json import Config, Json, shown
 from precision_api.workload import MAX_CONFIG_BYTES, ModelSpec
 
-_MLA = "this family has no multi-head latent attention (MLA)"
+_MLA = "multi-head latent attention (MLA) is known of deepseek_v2, deepseek_v3, kimi_k2 and glm4_moe_lite alone"
 
 REFUSED: Mapping[str, str] = {
     "deepseek_v32": "its sparse attention is not expressed yet",
@@ -26,11 +26,20 @@ REFUSED: Mapping[str, str] = {
     "mamba": "it has no attention",
     "mamba2": "it has no attention",
     "jamba": "its state-space layers are not expressed yet",
-    "qwen3_next": "its linear attention layers are not expressed yet",
+    **dict.fromkeys(("qwen3_next", "minimax", "minimax_m1"), "its linear attention layers are not expressed yet"),
     "phi": "its head has a bias, which is not expressed yet",
     "t5": "it is an encoder and a decoder",
 }
 """Known families that the models here can't express, each with why."""
+
+TEXT_MODELS: Mapping[str, tuple[str, str]] = {
+    "gemma3": ("gemma3_text", "Gemma3ForConditionalGeneration"),
+    "llama4": ("llama4_text", "Llama4ForConditionalGeneration"),
+    "kimi_k25": ("kimi_k2", "KimiK25ForConditionalGeneration"),
+    "qwen3_vl": ("qwen3", "Qwen3VLForConditionalGeneration"),
+    "qwen3_vl_moe": ("qwen3_moe", "Qwen3VLMoeForConditionalGeneration"),
+}
+"""Multimodal configs whose `text_config` is one of the families: model_type, that family, the architecture's name."""
 
 UNKNOWN_FEATURES: Mapping[str, str] = {
     "kv_lora_rank": _MLA,
@@ -40,12 +49,12 @@ UNKNOWN_FEATURES: Mapping[str, str] = {
     "add_cross_attention": "cross attention is not expressed",
     "use_bidirectional_attention": "windows that look both ways are not expressed",
     "attention_chunk_size": "chunked attention is not expressed",
-    "vision_config": "only the text models of Gemma 3 and Llama 4 are taken out of a multimodal config",
+    "vision_config": f"of multimodal configs only the text models of {', '.join(TEXT_MODELS)} are read",
 }
 """Keys that, when set, mean other layers than the family's own."""
 
 OWN_FEATURES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), ("kv_lora_rank", "q_lora_rank")),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), ("kv_lora_rank", "q_lora_rank")),
     "llama4_text": ("attention_chunk_size",),
 }
 """Of these, what a family has by itself."""
@@ -56,19 +65,24 @@ _INSTEAD = "if its layers are those of a plain transformer, describe it with mod
 def model_from_config(text: str) -> ModelSpec:
     """The model that the config.json `text` describes. ValueError, fit for the user, if it can't be expressed."""
     if len(text.encode(errors="replace")) > MAX_CONFIG_BYTES:
-        raise ValueError(f"config.json: larger than {MAX_CONFIG_BYTES // 1024} KiB; give the model's config.json alone")
+        raise ValueError(
+            f"config.json: larger than {MAX_CONFIG_BYTES // 1024} KiB; give the model's config.json alone, without "
+            "quantization_config, which is not read"
+        )
     try:
-        config = json.loads(text, parse_constant=_refuse_constant)
+        config = json.loads(text)  # with Infinity, as Python writes it: time_step_limit of Nemotron-H has it
     except (ValueError, RecursionError) as error:
         raise ValueError(f"config.json: not valid JSON ({error}); copy the file anew") from error
     return model_from_mapping(_object(config, "the file"))
 
 
 def model_from_mapping(config: Json) -> ModelSpec:
-    """As `model_from_config`, from parsed JSON. Of a multimodal Gemma 3 or Llama 4 it takes the text model."""
+    """As `model_from_config`, from parsed JSON. Of the multimodal configs of TEXT_MODELS it takes the text model."""
     model_type, layers = _text_model(config)
     _refuse_features(layers, model_type)
     family = FAMILIES[model_type]
+    counted = {key: len(layers[items]) for key, items in family.counted.items() if isinstance(layers.get(items), list)}
+    layers = counted | dict(layers)
     view = Config(layers, family.defaults, family.aliases)
     for key in family.required:
         if view.value(key) is None:
@@ -129,11 +143,12 @@ def _text_model(config: Json) -> tuple[str, Json]:
     model_type, architecture = config.get("model_type"), _architecture(config)
     if model_type is None:
         model_type = next((name for name, row in FAMILIES.items() if architecture in row.architectures), None)
-    if model_type in ("gemma3", "llama4"):
-        model_type, config = f"{model_type}_text", _nested_text(config, model_type)
+    multimodal = TEXT_MODELS.get(model_type) if isinstance(model_type, str) else None
+    if multimodal:
+        config, (model_type, whole) = _nested_text(config, str(model_type)), multimodal
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         _refuse_family(config, model_type, architecture)
-    known = FAMILIES[model_type].architectures
+    known = (*FAMILIES[model_type].architectures, *((whole,) if multimodal else ()))
     if architecture is not None and architecture.lower() not in [name.lower() for name in known]:
         raise ValueError(
             f"config.json: architecture {shown(architecture)} of model_type {model_type} is not supported, only "
@@ -171,7 +186,7 @@ def _refuse_family(config: Json, model_type: object, architecture: str | None) -
     reason = REFUSED.get(str(model_type)) or next(iter(features), None)
     raise ValueError(
         f"config.json: {named} is not supported{f' ({reason})' if reason else ''}; {_INSTEAD}. "
-        f"Supported: {', '.join(FAMILIES)}, and the text models of gemma3 and llama4"
+        f"Supported: {', '.join(FAMILIES)}, and the text models of {', '.join(TEXT_MODELS)}"
     )
 
 
@@ -181,7 +196,3 @@ def _refuse_features(config: Json, model_type: str) -> None:
             raise ValueError(
                 f"config.json: {key} is {shown(config[key])}, so this is no plain {model_type}: {why}; {_INSTEAD}"
             )
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")

@@ -1,0 +1,146 @@
+"""Configs of the families that are known, as their publishers keep them on Hugging Face, with the quirks of the files.
+
+Keys that say nothing of shapes are left out. Totals are the safetensors totals of the hub: they hold modules for
+multi-token prediction (GLM's with an embedding and a head of their own), which `parameters` leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from precision_api.flops import parameters
+from precision_api.huggingface import model_from_config, model_from_mapping
+from precision_api.mtp import mtp_parameters
+from tests.api.test_expert_families import V3, golden
+
+Json = dict[str, Any]
+NEMOTRON_H: Json = {
+    "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "conv_kernel": 4, "head_dim": 128,
+    "mamba_head_dim": 64, "mamba_proj_bias": False, "mlp_bias": False, "n_groups": 8, "n_routed_experts": 512,
+    "n_shared_experts": 1, "num_experts_per_tok": 22, "num_key_value_heads": 2, "num_nextn_predict_layers": 1,
+    "sliding_window": None, "ssm_state_size": 128, "tie_word_embeddings": False, "use_bias": False, "expand": 2,
+    "vocab_size": 131072,
+}  # fmt: skip
+SUPER = NEMOTRON_H | {
+    "hidden_size": 4096, "intermediate_size": 2688, "mamba_num_heads": 128, "moe_intermediate_size": 2688,
+    "moe_latent_size": 1024, "moe_shared_expert_intermediate_size": 5376, "num_attention_heads": 32,
+    "num_hidden_layers": 88, "mtp_hybrid_override_pattern": "*E", "time_step_limit": [0.0, float("inf")],
+    "hybrid_override_pattern":
+        "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+}  # fmt: skip
+BLOCKS = {"M": "mamba", "E": "moe", "*": "attention"}
+ULTRA = NEMOTRON_H | {
+    "hidden_size": 8192, "intermediate_size": 5120, "mamba_num_heads": 256, "moe_intermediate_size": 5120,
+    "moe_latent_size": 2048, "moe_shared_expert_intermediate_size": 10240, "num_attention_heads": 64,
+    "mtp_layers_block_type": ["attention", "moe"],
+    "layers_block_type": [BLOCKS[one] for one in "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*"
+                          "EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"],
+}  # fmt: skip
+"""Without num_hidden_layers: newer versions of transformers count the list."""
+GLM_4_7: Json = {
+    "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_hidden_layers": 92, "hidden_size": 5120,
+    "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288,
+    "vocab_size": 151552, "n_routed_experts": 160, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 1536, "first_k_dense_replace": 3, "attention_bias": True, "use_qk_norm": True,
+    "num_nextn_predict_layers": 1,
+}  # fmt: skip
+GLM_4_7_FLASH: Json = {
+    "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", "num_hidden_layers": 47,
+    "hidden_size": 2048, "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 64,
+    "intermediate_size": 10240, "vocab_size": 154880, "n_routed_experts": 64, "n_shared_experts": 1,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "kv_lora_rank": 512,
+    "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
+    "num_nextn_predict_layers": 1,
+}  # fmt: skip
+KIMI_K2_5: Json = {
+    "architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "tie_word_embeddings": False,
+    "text_config": golden()["Kimi-K2"]["config"] | {"architectures": ["DeepseekV3ForCausalLM"],
+                                                     "model_type": "kimi_k2"},
+    "vision_config": {"vt_hidden_size": 1152, "vt_num_hidden_layers": 27},
+}  # fmt: skip
+QWEN3_VL: Json = {
+    "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
+    "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
+    "text_config": {
+        "model_type": "qwen3_vl_moe_text", "attention_bias": False, "decoder_sparse_step": 1, "head_dim": 128,
+        "hidden_size": 4096, "intermediate_size": 12288, "mlp_only_layers": [], "moe_intermediate_size": 1536,
+        "num_attention_heads": 64, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 94,
+        "num_key_value_heads": 4, "vocab_size": 151936,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("document", "hub", "copies"),
+    [
+        pytest.param(SUPER, 123_611_012_096, 0, id="Nemotron-3-Super-120B-A12B"),
+        pytest.param(GLM_4_7, 358_337_791_296, 2, id="GLM-4.7"),
+        pytest.param(GLM_4_7_FLASH, 31_221_488_576, 2, id="GLM-4.7-Flash"),
+    ],
+)
+def test_the_model_its_modules_and_their_copies_are_what_the_hub_has(document: Json, hub: int, copies: int) -> None:
+    """`copies`: of the table of vocabulary x hidden that the module in the files has beside the model's own."""
+    model = model_from_config(json.dumps(document))
+    tables = copies * document["vocab_size"] * document["hidden_size"]
+    assert parameters(model).total + mtp_parameters(model) + tables == hub
+
+
+@pytest.mark.parametrize(
+    ("document", "total", "active"),
+    [
+        pytest.param(SUPER, 120.7, 12.8, id="Nemotron-3-Super-120B-A12B"),
+        pytest.param(ULTRA, 549.3, 56.1, id="Nemotron-3-Ultra-550B-A55B"),
+        pytest.param(KIMI_K2_5, 1026.4, 32.9, id="Kimi-K2.5"),
+        pytest.param(QWEN3_VL, 235.1, 22.2, id="Qwen3-VL-235B-A22B"),
+    ],
+)
+def test_billions_are_those_of_the_name(document: Json, total: float, active: float) -> None:
+    """Ultra's name leaves the input embedding out of the active ones; here it is in."""
+    counted = parameters(model_from_config(json.dumps(document)))
+    assert (round(counted.total / 1e9, 1), round(counted.active / 1e9, 1)) == (total, active)
+
+
+def test_infinity_in_a_field_that_is_not_read_is_no_fault_and_in_one_that_is_it_is() -> None:
+    """Python writes it into JSON: time_step_limit of every Nemotron-H."""
+    text = json.dumps(golden()["Nemotron-H-56B"]["config"] | {"time_step_limit": [0.0, float("inf")]})
+    assert "Infinity" in text
+    assert parameters(model_from_config(text)).total == golden()["Nemotron-H-56B"]["counted"]["total"]
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=r"config\.json: hidden_size must be a whole number"):
+            model_from_config(json.dumps(SUPER | {"hidden_size": value}))
+
+
+def test_layers_are_counted_where_a_config_lists_them() -> None:
+    assert model_from_mapping(ULTRA).num_hidden_layers == len(ULTRA["layers_block_type"]) == 108
+    with pytest.raises(ValueError, match=r"108 letters, but there are 107 layers"):
+        model_from_mapping(ULTRA | {"num_hidden_layers": 107})
+    with pytest.raises(ValueError, match=r"num_hidden_layers is missing"):
+        model_from_mapping({key: value for key, value in ULTRA.items() if key != "layers_block_type"})
+
+
+def test_the_text_model_of_kimi_k2_5_is_kimi_k2() -> None:
+    assert model_from_mapping(KIMI_K2_5) == model_from_mapping(golden()["Kimi-K2"]["config"])
+
+
+REFUSED: dict[str, tuple[Json, str]] = {
+    "DeepSeek-V3.2": ({**V3, "model_type": "deepseek_v32", "index_topk": 2048}, "sparse attention"),
+    "DeepSeek-V4": ({"model_type": "deepseek_v4", "architectures": ["DeepseekV4ForCausalLM"]}, "compressed attention"),
+    "GLM-5": ({**V3, "model_type": "glm_moe_dsa"}, "sparse attention"),
+    "Qwen3-Next": ({"model_type": "qwen3_next", "full_attention_interval": 4}, "linear attention"),
+    "Qwen3.5": ({"model_type": "qwen3_5_moe", "text_config": {}, "vision_config": {"depth": 27}}, "multimodal"),
+    "Kimi-K3": ({"model_type": "kimi_k3", "text_config": {}, "vision_config": {"depth": 27}}, "multimodal"),
+    "MiniMax-M1": ({"model_type": "minimax_m1", "attn_type_list": [0, 1]}, "linear attention"),
+    "Mamba-Codestral": ({"model_type": "mamba2", "architectures": ["Mamba2ForCausalLM"]}, "no attention"),
+    "another MLA": ({"model_type": "deepseek_ref", "kv_lora_rank": 512}, "MLA"),
+}
+
+
+@pytest.mark.parametrize(("document", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_known_is_refused_with_the_reason_and_the_families(document: Json, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        model_from_mapping(document)
+    assert f'"{document["model_type"]}"' in str(error.value)
+    assert "Supported: llama" in str(error.value)
