@@ -71,6 +71,8 @@ static double monotonic(void) {
 }
 
 void fake_nvml_set_seconds(double seconds) { set_seconds = seconds; }
+/* The same by a moment of CLOCK_MONOTONIC. */
+void fake_nvml_set_moment(double moment) { set_seconds = fmax(0, moment - zero); }
 
 static double seconds(void) { return set_seconds >= 0 ? set_seconds : monotonic() - zero; }
 
