@@ -4,7 +4,8 @@ Bytes follow from the model's dimensions, the split and the recipe. Per weight: 
 master weight and Adam's two moments 12, the last spread over the optimizer's shards: 16 or 18 bytes, 4 or 6 + 12 /
 shards (Megatron Core's docs, "Distributed Optimizer"; Megatron-LM theoretical_memory_usage.py has 18 and 6 + 12 /
 shards). Activations are what a layer's modules keep for the backward pass (Korthikanti et al., arXiv 2205.05198, table
-2, counted module by module: without dropout, attention fused), the operands of a GEMM in the recipe's format. Pure.
+2, counted module by module: without dropout, attention fused unless told otherwise), the operands of a GEMM in the
+recipe's format. Pure.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ FORMULA = "modules_and_state/1"
 LOSS_BYTES = 14
 """For each token and row of the vocabulary, at the fullest moment of torch's cross entropy on FP32 logits: BF16 logits
 2, their logarithmic softmax 4, its gradient and the loss's 4 each."""
+
+_PROBABILITY_BYTES = 2
+"""Of each pair of tokens in a sequence and head, in BF16 with every recipe; their gradient takes as much."""
 
 _OPERAND_BYTES: Mapping[Recipe, float] = {
     "bf16": 2,
@@ -98,6 +102,7 @@ def training_memory(
     gradient_bytes: int = FP32_GRADIENT_BYTES,
     scope: Literal["all", "mlp"] = "all",
     kept_higher: int = 0,
+    fused_attention: bool = True,
     part: ModelPart = FULL,
 ) -> TrainingMemory:
     """The memory of one GPU of a job that trains `workload` in `recipe`.
@@ -105,7 +110,7 @@ def training_memory(
     Tensor and expert parallelism, micro batch and recomputation are the workload's, and so are `optimizer_shards` where
     they are left out. The tokens of a tensor-parallel group are on each of its GPUs (no sequence parallelism), and
     there is no pipeline. With `scope` mlp attention's projections stay in BF16, and so do whole layers, `kept_higher`
-    of them. ValueError for bare shapes.
+    of them. Attention that is not fused keeps its probabilities. ValueError for bare shapes.
     """
     model, plain, tokens = workload.model, workload.workload, workload.tokens_per_micro_batch
     if model is None or tokens is None:
@@ -120,6 +125,7 @@ def training_memory(
         scope=scope,
         kept_higher=kept_higher,
         recompute=plain.recompute,
+        unfused_sequence=0 if fused_attention else plain.sequence_length or 0,
         part=part,
     )
 
@@ -135,14 +141,18 @@ def memory_of(
     scope: Literal["all", "mlp"] = "all",
     kept_higher: int = 0,
     recompute: Literal["None", "Full"] = "None",
+    unfused_sequence: int = 0,
     part: ModelPart = FULL,
 ) -> TrainingMemory:
-    """The same for a model by itself, with `tokens` in a micro batch."""
+    """The same for a model by itself, with `tokens` in a micro batch. `unfused_sequence`: tokens of a sequence where
+    attention is not fused, else 0."""
     layers = model.num_hidden_layers if part.layers is None else part.layers
     attention: Recipe = "bf16" if scope == "mlp" else recipe
     weights = _weights(model, layers, split, part)
-    a_layer = _kept_by_mixers(model, split, attention) + _kept_by_mlp(model, split, recipe)
-    higher = _kept_by_mixers(model, split, "bf16") + _kept_by_mlp(model, split, "bf16")
+    probabilities = _PROBABILITY_BYTES * model.num_attention_heads / split.tensor * unfused_sequence
+    unfused = probabilities * model.attention_layers / model.num_hidden_layers
+    a_layer = _kept_by_mixers(model, split, attention) + _kept_by_mlp(model, split, recipe) + unfused
+    higher = _kept_by_mixers(model, split, "bf16") + _kept_by_mlp(model, split, "bf16") + unfused
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
     whole = (layers - kept_higher) * a_layer + kept_higher * higher
     kept = layers * entered + max(a_layer, higher if kept_higher else 0) - entered
@@ -153,7 +163,7 @@ def memory_of(
         optimizer=-(-OPTIMIZER_BYTES * weights // optimizer_shards) if part.optimizer else 0,
         quantized_weights=round((layers - kept_higher) * _quantized_weights(model, split, attention, recipe)),
         activations=round(tokens * (kept if recompute == "Full" else whole)),
-        peak_beside=round(tokens * max(head, _backward(model, split))),
+        peak_beside=round(tokens * max(head, _backward(model, split), probabilities)),
     )
 
 

@@ -37,14 +37,20 @@ class ShortMemory:
 
 
 def short_memory(
-    workload: ResolvedWorkload, recipe: Recipe, part: ModelPart, gradient_bytes: int, scope: RecipeScope = "all"
+    workload: ResolvedWorkload,
+    recipe: Recipe,
+    part: ModelPart,
+    gradient_bytes: int,
+    scope: RecipeScope = "all",
+    *,
+    fused_attention: bool = True,
 ) -> ShortMemory:
     """The prediction for `part` of the model, with a whole optimizer; nothing is recomputed there. ValueError for bare
     shapes."""
     plain = workload.workload.model_copy(update={"recompute": "None"})
     memory = training_memory(
         replace(workload, workload=plain), recipe, optimizer_shards=1, gradient_bytes=gradient_bytes, scope=scope,
-        part=part,
+        fused_attention=fused_attention, part=part,
     )  # fmt: skip
     assert workload.model is not None
     assert workload.tokens_per_micro_batch is not None

@@ -157,6 +157,7 @@ def _evidence(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrRe
             fact,
             scope=found.request.recipe_scope if variant.recipe != found.request.baseline else "all",
             kept_higher=run.kept_by(variant),
+            fused_attention=not _unfused(training),
         ),
         verification=verification_of(variant.recipe, found.request, probe, profile, inside, found.backend),
         held_back=held_back(recordings, windows),
@@ -212,7 +213,6 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
     )
     kept = found.run.kept_by(variant)
     base = found.run.cases.baseline.recipe
-    profile = merged(found.after.profiles.get((variant.label, "training")))
     told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
     notes = (
         *((told,) if kept else ()),
@@ -222,7 +222,7 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
         *_doubts(found.after.depth_checks.get(variant.label)),
         *found.after.notes.get(variant.label, ()),
         *_without(found.after.inspections.get(variant.label)),
-        *((UNFUSED,) if profile and unfused_attention(profile) else ()),
+        *((UNFUSED,) if _unfused(found.after.profiles.get((variant.label, "training"))) else ()),
         *_gaps(variant, found),
         *sorted(reasons),
     )
@@ -230,6 +230,12 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
     if cut > 0:
         notes = (*notes[: MOST_NOTES - 1], f"{cut + 1} more notes")
     return tuple(note[:1024] for note in notes)
+
+
+def _unfused(training: LoadProfiles | None) -> bool:
+    """Whether attention ran unfused in the profiled steps; False where none was profiled."""
+    profile = merged(training)
+    return profile is not None and unfused_attention(profile)
 
 
 def _gaps(variant: Variant, found: Found) -> tuple[str, ...]:
