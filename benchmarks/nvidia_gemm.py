@@ -23,12 +23,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
 
+from precision_api.gemm_text import Shape
 from precision_api.presets import PRESETS
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, RequestNode, Timing, request_json
 from precision_api.resolution import resolve
 from precision_api.result import MeasurementResult
-from precision_api.workload import PresetName, Shape, Workload
+from precision_api.workload import PresetName, Workload
 
 COLUMNS: Mapping[str, Recipe] = {
     "BF16": "bf16",

@@ -18,10 +18,11 @@ from benchmarks import nvidia_gemm
 from benchmarks.first_day.agent_runs import agent
 from benchmarks.first_day.checks import between, holds
 from benchmarks.first_day.steps import Context
+from precision_api.gemm_text import Shape
 from precision_api.recipes import Recipe
 from precision_api.request import request_json
 from precision_api.result import MeasurementResult
-from precision_api.workload import PresetName, Shape
+from precision_api.workload import PresetName
 
 PRESET: PresetName = "llama3-8b"
 LEAST_TIMED_SECONDS = 6.0

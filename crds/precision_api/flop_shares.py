@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from precision_api.flops import parameters, scan_multiply_adds, training_flops_per_token
+from precision_api.model import ModelSpec
 from precision_api.shapes import model_gemms
-from precision_api.workload import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from precision_api.model import ModelSpec
 from precision_api.shapes import WHOLE, Split, attention_projections
-from precision_api.workload import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from precision_api.architectures import FAMILIES, dimensions
 from precision_api.config_json import Config, Json, shown
-from precision_api.workload import MAX_CONFIG_BYTES, ModelSpec
+from precision_api.model import ModelSpec
+from precision_api.workload import MAX_CONFIG_BYTES
 
 _MLA = "multi-head latent attention (MLA) is known of deepseek_v2, deepseek_v3, kimi_k2 and glm4_moe_lite alone"
 

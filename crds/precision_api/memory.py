@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_api.flops import weights_of_one_gpu
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.shapes import Split, attention_projections
-from precision_api.workload import ModelSpec
 
 WEIGHT_BYTES = 2
 OPTIMIZER_BYTES = 12

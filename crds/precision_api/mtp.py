@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from precision_api.flops import parameters, training_flops_per_token
+from precision_api.model import ModelSpec
 from precision_api.shapes import PASSES, WHOLE, Gemm, Split, model_gemms, passes
-from precision_api.workload import ModelSpec
 
 
 def layers_of_a_module(model: ModelSpec) -> ModelSpec | None:

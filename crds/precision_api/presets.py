@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from precision_api.model import ModelSpec
+from precision_api.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
 from precision_api.products import ProductClass
-from precision_api.workload import Hybrid, LatentAttention, ModelSpec, MoE, PresetName, SlidingWindow
+from precision_api.workload import PresetName
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from precision_api.flops import TRAINING_FLOPS, Formula, Parameters, parameters, training_flops_per_token
+from precision_api.gemm_text import parse_shape
 from precision_api.huggingface import model_from_config
+from precision_api.model import ModelSpec
 from precision_api.presets import PRESETS
 from precision_api.shapes import Gemm, Split, explicit_gemms, model_gemms
-from precision_api.workload import STEP_SETTINGS, ModelSpec, Workload, parse_shape
+from precision_api.workload import STEP_SETTINGS, Workload
 
 
 @dataclass(frozen=True, slots=True)

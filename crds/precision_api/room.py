@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from precision_api.memory import ModelPart, memory_of
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.shapes import Split
-from precision_api.workload import ModelSpec
 
 USABLE_SHARE = 0.85
 """Of a GPU's memory: the rest is the CUDA context's, the libraries' and fragmentation. Assumed, not measured."""

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from precision_api.gemm_text import Shape
+from precision_api.model import ModelSpec
 from precision_api.recipes import RECIPES, Recipe, alignment_error
-from precision_api.workload import ModelSpec, Shape
 
 Pass = Literal["fprop", "dgrad", "wgrad"]
 PASSES: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")

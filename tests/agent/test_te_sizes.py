@@ -18,9 +18,9 @@ from precision_agent.backends.te.sizes import (
     windowed,
     working_set_bytes,
 )
+from precision_api.model_parts import SlidingWindow
 from precision_api.presets import PRESETS
 from precision_api.shapes import WHOLE
-from precision_api.workload import SlidingWindow
 
 LLAMA = PRESETS["llama3-8b"].model
 LARGE = PRESETS["llama3.1-405b"].model

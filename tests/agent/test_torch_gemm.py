@@ -16,12 +16,13 @@ from precision_agent.method.loss import divergence
 from precision_agent.precision.verification import numeric_verdict
 from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
 from precision_agent.run.run import run_request
+from precision_api.model_parts import MoE
 from precision_api.recipes import Recipe
 from precision_api.request import LossRuns, Mode, Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure
 from precision_api.shapes import PASSES, Pass
-from precision_api.workload import MoE, Workload
+from precision_api.workload import Workload
 from tests.support.result_objects import TINY, request, request_text
 
 pytestmark = pytest.mark.torch

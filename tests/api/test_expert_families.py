@@ -25,11 +25,13 @@ from precision_api.flops import (
 )
 from precision_api.huggingface import model_from_mapping
 from precision_api.memory import memory_of
+from precision_api.model import ModelSpec
+from precision_api.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
 from precision_api.presets import PRESETS
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.resolution import resolve, written_out
 from precision_api.shapes import Gemm, Split, model_gemms, split_problems, step_shape_problems
-from precision_api.workload import Hybrid, LatentAttention, ModelSpec, MoE, PresetName, SlidingWindow, Workload
+from precision_api.workload import PresetName, Workload
 from tests.support.result_objects import request
 
 Json = dict[str, Any]

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from precision_api.flop_shares import GEMMS, flop_shares, weights_in_gemms
 from precision_api.flops import parameters, published_flops_per_token, training_flops_per_token
 from precision_api.huggingface import model_from_mapping
+from precision_api.model import ModelSpec
+from precision_api.model_parts import MultiTokenPrediction
 from precision_api.mtp import layers_of_a_module, mtp_flops_per_token, mtp_gemms, mtp_parameters
 from precision_api.presets import PRESETS
 from precision_api.resolution import resolve, workload_hash
 from precision_api.shapes import Split, model_gemms
-from precision_api.workload import ModelSpec, MultiTokenPrediction, Workload
+from precision_api.workload import Workload
 from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, Json, golden, in_no_gemm, models, read
 
 SUPER: Json = {

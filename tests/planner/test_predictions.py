@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from benchmarks.predictions import APART, Tried, no_gains, tried
 from precision_api.flops import training_flops_per_token
+from precision_api.model_parts import Hybrid
 from precision_api.presets import PRESETS
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.workload import Hybrid, Workload
+from precision_api.workload import Workload
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.laws import Predicted, model_band, published, published_recipes, tolerance
 from precision_operator.planner.planning import Answer, plan

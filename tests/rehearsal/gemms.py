@@ -20,9 +20,10 @@ from typing import Any
 
 from precision_agent.method.expert_rows import expert_rows
 from precision_agent.precision.evidence import CORE, ROUTER
+from precision_api.model import ModelSpec
+from precision_api.model_parts import LatentAttention, MoE
 from precision_api.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.shapes import WHOLE, Gemm, Split, model_gemms, passes
-from precision_api.workload import LatentAttention, ModelSpec, MoE
 
 TOKENS = 1024
 DENSE = ModelSpec(

@@ -22,10 +22,10 @@ from precision_agent.backends.te.engine import CudaEngine
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.training_tier import Shared, VariantModel
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.result import WeightGradients
 from precision_api.shapes import WHOLE
-from precision_api.workload import ModelSpec
 
 MODEL = ModelSpec(
     hidden_size=512, intermediate_size=1024, num_attention_heads=8, num_hidden_layers=2, vocab_size=512, gated_mlp=True

@@ -16,9 +16,9 @@ from statistics import median
 from typing import Any, get_args
 
 from precision_api.flops import published_flops_per_token
+from precision_api.model import ModelSpec
 from precision_api.presets import PRESETS
 from precision_api.recipes import Recipe
-from precision_api.workload import ModelSpec
 from precision_operator.planner.published import PublishedModel, PublishedRow, model_steps, recipe_steps
 
 ROOT = Path(__file__).parent.parent.parent

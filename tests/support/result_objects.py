@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from precision_api.model import ModelSpec
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import MeasurementRequest, RequestNode, Timing, request_hash, request_json
 from precision_api.result import (
@@ -18,7 +19,7 @@ from precision_api.result import (
     Training,
     Verification,
 )
-from precision_api.workload import ModelSpec, Workload
+from precision_api.workload import Workload
 
 HASH = "ab" * 32
 TINY = ModelSpec(

@@ -20,10 +20,10 @@ from typing import Literal, get_args
 from precision_agent.protocol import Part, RegionName
 from precision_api import stats
 from precision_api.flops import training_flops_per_token, weights_of_one_gpu
+from precision_api.model_parts import SlidingWindow
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import Failure, Interval
 from precision_api.shapes import Split
-from precision_api.workload import SlidingWindow
 
 REGIONS: tuple[RegionName, ...] = get_args(RegionName)
 PART_OF: Mapping[RegionName, Part] = {

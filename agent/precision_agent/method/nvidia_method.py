@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from precision_agent import __version__
 from precision_agent.cases import GemmCase, cases_of
 from precision_api import stats
+from precision_api.model import ModelSpec
 from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.request import MeasurementRequest, Mode, digest
 from precision_api.resolution import ResolvedWorkload, resolve
@@ -30,7 +31,7 @@ from precision_api.result import (
     Software,
     Verification,
 )
-from precision_api.workload import ModelSpec, Workload
+from precision_api.workload import Workload
 
 WARMUPS, CALLS = 10, 100
 """As benchmark_gemm.py has them: ten calls untimed, one pair of events around a hundred."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from precision_api.memory import ModelPart, training_memory
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import RecipeScope
-from precision_api.workload import ModelSpec
 
 DATA_TENSORS, STEP_TENSORS = 2, 9
 """Tensors of tokens x hidden in BF16 that the short model has and a full one has not: its data, and with them what

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.report import Origin
 from precision_api.result import Verdict
 from precision_api.schema import Record
-from precision_api.workload import ModelSpec
 from precision_operator.core.observe.clock import parse_time
 
 VERSION: Literal["precision-fleet/1"] = "precision-fleet/1"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.shapes import Gemm, step_shape_problems
-from precision_api.workload import ModelSpec
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.laws import MODEL_FACTOR, Predicted, model_band, published_recipes
 from precision_operator.planner.published import Kind, described

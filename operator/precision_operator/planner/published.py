@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from precision_api.model import ModelSpec
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.workload import ModelSpec
 
 Kind = Literal["dense", "mixture of experts", "hybrid mixture of experts", "hybrid"]
 """Class of a model; hybrid: Mamba layers beside attention. Of hybrids without experts no pair is published."""

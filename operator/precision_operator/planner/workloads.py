@@ -6,8 +6,9 @@ import hashlib
 import json
 from functools import lru_cache
 
+from precision_api.model import ModelSpec
 from precision_api.resolution import ResolvedWorkload, resolve, written_out
-from precision_api.workload import ModelSpec, Workload
+from precision_api.workload import Workload
 from precision_operator.planner.fleet import WorkloadFacts
 from precision_operator.planner.predict import Target
 from precision_operator.planner.quantities import Problem, Unusable, count

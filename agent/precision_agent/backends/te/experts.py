@@ -16,10 +16,10 @@ from torch.nn import functional
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.weight_gradients import by_autograd
 from precision_agent.method.expert_rows import ALIGNMENT, expert_rows, launches
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.result import WeightGradients
 from precision_api.shapes import Split
-from precision_api.workload import ModelSpec
 
 DTYPE = torch.bfloat16
 CHOSEN = 2.0

@@ -14,9 +14,9 @@ import torch
 
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.experts import DTYPE, norm
+from precision_api.model import ModelSpec
 from precision_api.result import WeightGradients
 from precision_api.shapes import Split
-from precision_api.workload import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

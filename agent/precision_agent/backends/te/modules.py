@@ -13,10 +13,10 @@ from precision_agent.backends.te.experts import Experts, ExpertsPlan, experts_pl
 from precision_agent.backends.te.latent_attention import LatentAttention, LatentPlan, latent_plan
 from precision_agent.backends.te.sizes import Trial, windowed
 from precision_agent.precision.evidence import CORE, ROUTER
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.result import RecipeScope, WeightGradients
 from precision_api.shapes import Split
-from precision_api.workload import ModelSpec
 
 DTYPE = torch.bfloat16
 GELU = "qgelu"

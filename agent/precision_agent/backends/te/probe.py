@@ -26,10 +26,10 @@ from precision_agent.backends.te.sizes import Trial
 from precision_agent.precision.kernels import KernelClass, classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Probe
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.result import KernelSeen, NumericErrors
 from precision_api.shapes import WHOLE
-from precision_api.workload import ModelSpec
 
 SHAPE = LinearShape(512, 768, 1024)
 """Multiples of 128: every format takes them, and NVFP4's transform is the fused one."""

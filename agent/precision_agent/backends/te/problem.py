@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from precision_agent.backends.te.api import Api, absent_part
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
 from precision_api.result import Failure, RecipeScope, WeightGradients
 from precision_api.shapes import Split
-from precision_api.workload import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

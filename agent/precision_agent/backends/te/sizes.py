@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from precision_agent.method.short_memory import short_model
 from precision_api.memory import ModelPart, memory_of
+from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.shapes import Split
-from precision_api.workload import ModelSpec
 
 MOST_ROTATIONS = 32
 QUANTISED_BYTES_A_WEIGHT = 2

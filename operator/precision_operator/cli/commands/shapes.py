@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from precision_api.flop_shares import flop_shares
 from precision_api.flops import Parameters, published_flops_per_token, training_flops_per_token
+from precision_api.model import ModelSpec
 from precision_api.mtp import mtp_flops_per_token, mtp_parameters
 from precision_api.products import PRODUCT_CLASSES
 from precision_api.products import part as gpu_part
@@ -20,7 +21,7 @@ from precision_api.recipes import RECIPE_NAMES, recipes_for
 from precision_api.resolution import ResolvedWorkload, resolve
 from precision_api.room import layer_room
 from precision_api.shapes import Gemm, step_shape_problems
-from precision_api.workload import ModelSpec, Workload
+from precision_api.workload import Workload
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
 from precision_operator.cli.output import Output, OutputFormat, as_columns, printed, say
