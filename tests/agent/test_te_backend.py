@@ -498,6 +498,20 @@ def test_more_experts_than_transformer_engine_takes_are_not_available_with_its_w
     assert Bench(asked=bench.request).backend.prepare(bench.gemm("experts_up", "fprop"), bench.variant("nvfp4")) is None
 
 
+def test_experts_that_nvfp4_takes_in_two_calls_are_measured_in_two_calls_and_others_in_one() -> None:
+    bench = Bench(asked=request(workload={"model": MODEL | {"moe": {"numExperts": 80, "topK": 2}}}))
+    bench.world.most_experts = 64
+    case = bench.gemm("experts_up", "fprop")
+    assert bench.backend.prepare(case, bench.variant("nvfp4")) is None
+    assert isinstance(bench.backend.measure(case, bench.variant("nvfp4"), 0.0), Sample)
+    made = [symbol for symbol, _ in bench.world.calls].count("pytorch.GroupedLinear")
+    assert made >= 2
+    assert made % 2 == 0
+    refused = bench.backend.prepare(case, bench.variant("bf16"))
+    assert refused is not None
+    assert "Assertion failed: 80 tensors" in refused.message
+
+
 @pytest.mark.parametrize(
     ("error", "so"),
     [

@@ -8,6 +8,7 @@ are put back: these kernels are in Transformer Engine's library, while those by 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -151,14 +152,14 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
 
     def _through(self, rows: torch.Tensor, first: bool | None) -> torch.Tensor:
         """The experts' two projections with the activation between them, a grouped call after the other."""
-        found, start = [], 0
-        begin = 0
-        for count, up, down in zip(self.groups, self.up, self.down, strict=True):
-            splits = self.padded[start : start + count]
-            own = rows[begin : begin + sum(splits)] if len(self.groups) > 1 else rows
-            inner = self.activation(up(own, m_splits=splits, is_first_microbatch=first))
-            found.append(down(inner, m_splits=splits, is_first_microbatch=first))
-            start, begin = start + count, begin + sum(splits)
+        ends = list(accumulate(self.groups))
+        splits = [self.padded[end - count : end] for count, end in zip(self.groups, ends, strict=True)]
+        # split, not slices: the gradients of slices are filled with zeros to the full size and added
+        parts = rows.split([sum(one) for one in splits]) if len(splits) > 1 else (rows,)
+        found = []
+        for own, part, up, down in zip(splits, parts, self.up, self.down, strict=True):
+            inner = self.activation(up(part, m_splits=own, is_first_microbatch=first))
+            found.append(down(inner, m_splits=own, is_first_microbatch=first))
         return found[0] if len(found) == 1 else torch.cat(found)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from precision_agent.backends.te.modules import DTYPE, LinearShape, call_linear,
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.trace import kernels, launches, range_name
 from precision_agent.cases import GemmCase
+from precision_agent.method.expert_rows import launches as grouped_calls
 from precision_agent.precision.verification import numeric_verdict
 from precision_agent.protocol import ProfiledKernel, Sample
 from precision_api.recipes import Recipe
@@ -70,7 +71,8 @@ class Unit:
     """One layer in one variant. Owns its modules, its recipe object and its part of Transformer Engine's global state.
 
     Where one call's buffers would stay in the cache there are several equal modules, called in turn, as the layers of a
-    model are: inside one autocast, so that delayed scaling updates all of them once.
+    model are: inside one autocast, so that delayed scaling updates all of them once. Where a grouped call takes fewer
+    experts than there are, each of them is several modules, a call each.
     """
 
     api: Api
@@ -85,6 +87,7 @@ class Unit:
     modules: tuple[Any, ...] = field(init=False)
     _owner: Owner = field(init=False)
     _te_recipe: Any = field(init=False)
+    _shapes: tuple[LinearShape, ...] = field(init=False)
     _x: list[torch.Tensor] = field(init=False)
     _dy: torch.Tensor = field(init=False)
     _y: dict[str, list[torch.Tensor]] = field(default_factory=dict)
@@ -93,16 +96,18 @@ class Unit:
         self._owner = Owner(self.api)
         shape = self.shape
         self.rotated = rotations(working_set_bytes(shape.m, shape.k, shape.n, shape.groups), self.engine.l2_bytes)
+        calls = grouped_calls(shape.groups, self.recipe)
+        self._shapes = tuple(replace(shape, groups=groups) for _ in range(self.rotated) for groups in calls)
         chance = torch.Generator(device=self.engine.device).manual_seed(self.seed)
 
-        def normal(columns: int) -> torch.Tensor:
-            return torch.randn(shape.rows, columns, generator=chance, device=self.engine.device).to(DTYPE)
+        def normal(rows: int, columns: int) -> torch.Tensor:
+            return torch.randn(rows, columns, generator=chance, device=self.engine.device).to(DTYPE)
 
         with self._owner.present():
             self._te_recipe = recipes.make(self.api, self.recipe)
-            self.modules = tuple(linear(self.api, shape, self.engine.device) for _ in range(self.rotated))
-            self._x = [normal(shape.k).requires_grad_() for _ in range(self.rotated)]
-            self._dy = normal(shape.n)
+            self.modules = tuple(linear(self.api, one, self.engine.device) for one in self._shapes)
+            self._x = [normal(one.rows, one.k).requires_grad_() for one in self._shapes]
+            self._dy = normal(shape.rows, shape.n)
             self.program = Program(self.engine, self._regions(), self._cycle())
             self.program.warm_up()
         self.errors = NumericErrors()
@@ -210,13 +215,13 @@ class Unit:
         for x in self._x:
             x.grad = None
         with self.api.autocast(self._te_recipe):
-            pairs = zip(self.modules, self._x, strict=True)
-            self._y[batch_kind] = [call_linear(module, self.shape, x, first) for module, x in pairs]
+            calls = zip(self.modules, self._shapes, self._x, strict=True)
+            self._y[batch_kind] = [call_linear(module, shape, x, first) for module, shape, x in calls]
 
     def _backward(self, batch_kind: str) -> None:
         # as in a model: the first module's comes last, and updates the scales
         for y in reversed(self._y.pop(batch_kind)):
-            y.backward(self._dy)
+            y.backward(self._dy[: len(y)])
 
     def _weight_gradients(self) -> None:
         for module in reversed(self.modules):
