@@ -495,6 +495,24 @@ async def test_a_failed_attempt_whose_log_cannot_be_read_is_closed_all_the_same_
         assert scene.attempt().log == f"(no log: {error.message})"
 
 
+async def test_a_kubelet_without_the_container_is_not_taken_for_the_agents_log(scene: Scene) -> None:
+    """An evicted pod's container is removed at once; the kubelet then answers with 200 and this text."""
+    job, pod = await scene.ended(message=b"")
+    scene.cluster.logs[pod.name] = b"unable to retrieve container logs for containerd://950e5ebe7015d5b3"
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    assert scene.attempt().log == "(no log: unable to retrieve container logs for containerd://950e5ebe7015d5b3)"
+
+
+async def test_a_full_result_whose_log_is_gone_is_not_called_truncated(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    scene.cluster.logs[pod.name] = b"unable to retrieve container logs for containerd://950e5ebe7015d5b3"
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert status.run is not None
+    assert (status.run.detail_problem or "").startswith("LogUnavailable: ")
+
+
 async def test_an_attempt_that_was_lost_without_its_pod_has_no_log(scene: Scene) -> None:
     job, _ = await scene.ended()
     del scene.cluster.objects[f"{PODS}/{job.name}-x"]

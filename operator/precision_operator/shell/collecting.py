@@ -7,6 +7,7 @@ what is written is still fenced by the lease.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,8 @@ LOG_PATIENCE = timedelta(seconds=60)
 """How long a log that can't be read is asked for again before the attempt is told without it."""
 EXTRA_LOG_LINES = 200
 """Lines asked for beyond the result's own: stderr shares the log, and a runtime counts pieces of long lines."""
+LOG_IS_GONE = re.compile(rb"unable to retrieve container logs for \w+://[0-9a-f]+\s*")
+"""What a kubelet says with status 200, as if it were the log, where its runtime has no such container any more."""
 
 
 class Requeue(Exception):
@@ -151,9 +154,12 @@ class Collector:
     async def _log(self, job: JobView, pod: PodView, **bounds: int) -> bytes:
         """The log of an ended agent. Raises ApiError; Requeue while the Job ended just now and the trouble may pass."""
         try:
-            return await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
+            log = await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
         except ApiError as error:
             young = job.finished_at is not None and datetime.now(UTC) - job.finished_at < LOG_PATIENCE
             if error.transient and young:
                 raise Requeue(f"its log can't be read: {error}") from error
             raise
+        if LOG_IS_GONE.fullmatch(log):
+            raise ApiError(404, "NotFound", log.decode())
+        return log
