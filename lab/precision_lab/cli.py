@@ -75,7 +75,7 @@ def down(name: Name = DEFAULT_NAME) -> None:
 
 @app.command()
 def demo(
-    agent_seconds: Annotated[float, typer.Option(help="How long an agent takes.", min=0)] = 3.0,
+    agent_seconds: Annotated[float, typer.Option(help="How long an agent takes.", min=0)] = 1.0,
     name: Name = DEFAULT_NAME,
     keep: Annotated[bool, typer.Option(help="Leave the cluster running at the end.")] = True,
     dashboards: Annotated[

@@ -5,6 +5,8 @@ from __future__ import annotations
 PREFIX = "lab.precisionprofiler.io"
 SCALE = f"{PREFIX}/scale"
 """The node's speed against the published one, as a decimal: 0.8 is 20 % slow."""
+DRIVER = f"{PREFIX}/driver"
+"""The node's driver, where it is not the one that nodes of its product have: its labels name this one too."""
 FAULT = f"{PREFIX}/fault"
 """What goes wrong with every agent on this node: a name of the table of faults, with `:argument` where it takes one."""
 FAULT_RUNS = f"{PREFIX}/fault-runs"

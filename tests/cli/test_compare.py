@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from precision_operator.cluster import paths
 from tests.cli.api import Api
 from tests.report.sample import full_result
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -179,6 +180,18 @@ def test_two_pools_are_two_groups(api: Api) -> None:
     assert ratio["lower"] < ratio["ratio"] < ratio["upper"]
     assert ratio["ratio"] == pytest.approx(1.3, rel=0.01)
     assert ratio["answer"] == "more"
+
+
+def test_a_product_names_its_pool_where_it_has_only_one(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(4):
+        api.reports(node(f"a{i}", 100_000 + 200 * i, pool="A"), node(f"b{i}", 130_000 + 300 * i, pool="B"))
+        api.collections[paths.reports("ml")][-1]["status"]["hardware"]["product"] = "GB300"
+    assert api.printed("compare", "pool/A", "pool/GB300")["b"] == "pool B"
+    api.reports(node("c", 130_000, pool="C"))
+    done = api.run("compare", "pool/A", "pool/GB200")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "there is no pool GB200" in done.stderr
 
 
 def test_two_differences_at_once_are_refused(api: Api) -> None:

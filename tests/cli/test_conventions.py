@@ -73,6 +73,12 @@ def test_help_is_short_and_long_and_ends_with_the_examples(name: str, flag: str)
     assert all(f"    {example}" in told.stdout for example in EXAMPLES[name])
 
 
+def test_the_list_of_commands_has_each_in_one_whole_line() -> None:
+    lines = runner.invoke(app, ["-h"]).stdout.splitlines()
+    listed = lines[lines.index("Commands:") + 1 :]
+    assert [line.split(maxsplit=1) for line in listed] == [[name, summary] for name, (_, summary) in COMMANDS.items()]
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_CLUSTER])
 def test_what_asks_a_cluster_takes_kubectls_options(name: str) -> None:
     assert options(name) >= {*CLUSTER_OPTIONS, "--namespace", "-n", "--output", "-o"}

@@ -51,7 +51,7 @@ def run_elsewhere(folder: Path, *words: str, command: str = "run") -> subprocess
 def test_without_the_agents_program_it_says_how_to_install_it(tmp_path: Path) -> None:
     done = run_elsewhere(tmp_path, "--local")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "pip install 'precision-profiler[agent]'" in done.stderr
+    assert "pip install '.[agent]'" in done.stderr
 
 
 def test_the_agents_program_gets_all_options_and_its_exit_code_is_ours(tmp_path: Path) -> None:

@@ -284,6 +284,25 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
         assert words in told
 
 
+def test_status_of_one_profile_has_every_recipe_of_each_pool_the_fastest_first(api: Api) -> None:
+    story(api)
+    api.reports(measured("gone-wrong", rows=[recipe_row("mxfp8", 1.3, verdict="fallback")]))
+    table = [line.split() for line in api.run("status", "nightly").stdout.splitlines() if "NVIDIA-" in line]
+    assert [(line[1], line[-1]) for line in table] == [
+        ("nvfp4", "verified"),
+        ("mxfp8", "fallback"),
+        ("bf16", "verified"),
+    ]
+
+
+def test_status_without_the_right_to_list_reports_says_what_is_left_out(api: Api) -> None:
+    api.profiles(profile_object(status={"phase": "Running"}))
+    api.refused[paths.reports("ml")] = "reports is forbidden"
+    done = api.run("status", "nightly")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "ml/nightly: Running")
+    assert done.stderr.startswith("note: the recipes of each pool are left out: ")
+
+
 def test_figures_of_status_are_numbers_in_json(api: Api) -> None:
     told = {"name": "NVIDIA-GB200", "nodes": 10, "speedup": "1.6", "tokensPerSecond": "153986", "watts": "4500"}
     api.profiles(profile_object(status={"tokensPerJoule": "54.4", "pools": [told]}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from precision_operator.cli.commands.why import row, text, wide
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.plan import plan
@@ -140,7 +142,7 @@ def test_of_many_blockers_five_are_named_and_the_others_counted() -> None:
 def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the_json() -> None:
     found = answer(SITUATIONS["Slow"])
     assert (found.kind, found.reason) == ("succeeded", "Measured")
-    assert "\n  slow         Slow: It reaches 80.0% of the median of its 4 peers" in text("n1", [found])
+    assert "\n  slow         Slow: It reaches 80.0% of the median of 4 comparable nodes" in text("n1", [found])
     assert row("n1", found)["standing"] == {
         "ofMedian": 0.8,
         "slow": True,
@@ -153,9 +155,29 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
     assert wide("n1", [found]).splitlines()[1].split()[3:5] == ["80.0%,", "slow"]
 
 
+@pytest.mark.parametrize(
+    ("spread", "said"),
+    [
+        ("0.996", "no recipe fell back, and all its GPUs are equally slow (the slowest is at 99.6% of their mean)."),
+        ("0.81", "one GPU is slower than the others, at 81.0% of their mean (status.hardware.slowestGPU names it)."),
+        (None, "and its GPUs were not compared with each other."),
+    ],
+)
+def test_a_slow_node_says_whether_one_gpu_or_all_of_them_are_slow(spread: str | None, said: str) -> None:
+    found = answer(beside_like(800, gpuSpread=spread))
+    assert found.standing is not None
+    assert said in found.standing.message
+
+
+def test_why_says_once_how_the_last_attempt_failed() -> None:
+    situation = SITUATIONS["AgentRefused"]
+    told = text("n1", [answer(situation)])
+    assert told.count(sentence("AgentRefused", **situation.facts)) <= 1
+
+
 def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
     found = answer(beside_like(1010))
-    assert "\n  not slow     101.0% of the median of its 4 peers (bf16); below 95.0% is slow" in text("n1", [found])
+    assert "\n  not slow     101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow" in text("n1", [found])
     assert row("n1", found)["standing"]["reason"] is None
 
 

@@ -147,20 +147,20 @@ def test_for_what_does_not_run_the_last_line_says_why_and_no_url_is_shown(monito
 def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_own_programs() -> None:
     folders = (Path("/cache/bin"), Path("/venv/bin"))
     plan = "examples/capacity-plan.yaml"
-    ending = Ending("demo", "precision-demo", Path("/run/admin.kubeconfig"), folders, plan, "gb200-0009")
+    ending = Ending("demo", "nightly", Path("/run/admin.kubeconfig"), folders, plan, "gb200-0009")
     commands = [line.partition("#")[0].strip() for line in next_commands(ending) if line.startswith("  ")]
     assert commands == [
         "export KUBECONFIG=/run/admin.kubeconfig",
         'export PATH="$PATH:/cache/bin:/venv/bin"',
-        "kubectl precision status -n precision-demo",
-        "kubectl precision why gb200-0009 -n precision-demo",
+        "kubectl precision status nightly",
+        "kubectl precision why gb200-0009",
         "kubectl precision plan -f examples/capacity-plan.yaml",
     ]
 
 
 @pytest.mark.parametrize(("lab", "command"), [("demo", "make demo-down"), ("mine", "precision-lab down --name mine")])
 def test_the_demo_says_how_to_end_this_very_lab(lab: str, command: str) -> None:
-    ending = Ending(lab, "precision-demo", Path("/k"), (), "plan.yaml")
+    ending = Ending(lab, "nightly", Path("/k"), (), "plan.yaml")
     assert next_commands(ending)[-1].endswith(command)
 
 

@@ -137,7 +137,7 @@ def test_the_demo_fleet_has_24_nodes_with_one_of_each_trouble() -> None:
     assert sum("-MIG-" in str(label(item, "gpu.product")) for item in made) == 1
     assert sum(is_busy(item) for item in made) == 1
     asked = [item["metadata"]["annotations"] for item in made]
-    assert sum("lab.precisionprofiler.io/scale" in told for told in asked) == 1
+    assert Counter(told.get("lab.precisionprofiler.io/scale") for told in asked) == {None: 19, "0.97": 4, "0.8": 1}
     assert sum("lab.precisionprofiler.io/fault" in told for told in asked) == 1
 
 
@@ -147,6 +147,12 @@ def test_a_fleet_of_any_size_has_that_many_nodes_of_all_asked_products() -> None
         "NVIDIA-GB300": 17,
         "NVIDIA-H100-80GB-HBM3": 16,
     }
+
+
+def test_a_node_with_another_driver_is_labelled_as_gpu_feature_discovery_does() -> None:
+    labels = node("GB200", "driver:580.95.05")["metadata"]["labels"]
+    keys = ("full", "major", "minor", "revision")
+    assert [labels[f"nvidia.com/cuda.driver-version.{key}"] for key in keys] == ["580.95.05", "580", "95", "05"]
 
 
 def test_the_pod_on_a_busy_node_holds_all_its_gpus() -> None:

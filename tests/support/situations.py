@@ -262,6 +262,7 @@ def beside_like(rate: int, *others: dict[str, Any], **changes: Any) -> Situation
     reports = tuple(report(name, status=status) for name, status in statuses.items())
     facts = {"relative": f"{rate / 1000:.1%}", "limit": "95.0%", "count": 3 if changes else 4, "pool": H100}
     facts |= {"recipe": "bf16", "node": "n1", "namespace": "ml", "profile": "nightly"}
+    facts |= {"gpus": "its GPUs were not compared with each other"}
     facts |= {"cause": changes.get("throttleReason"), "recipes": ", ".join(other["recipe"] for other in others)}
     return Situation(observed([profile()], nodes(*rows), reports=reports), facts, "slow")
 
@@ -606,6 +607,7 @@ ENDS: dict[str, Situation] = {
             "name": "GPUBusy",
             "exit_code": 14,
             "detail": "A GPU was in use by somebody else before the measurement began.",
+            "node": "n1",
         },
     ),
     "BackendUnavailable": Situation(

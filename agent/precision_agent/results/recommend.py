@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from precision_agent.method.learning import in_words, learnt
 from precision_api import stats
@@ -15,6 +15,13 @@ WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 LEAST_ENERGY_DIFFERENCE = 0.03
 """Assumed, not tried on a GPU: in simulation the power of paused steps errs by up to 2.8 %, and not all of it shows in
 an interval. Less than this is never called a gain."""
+
+_MARKS: Mapping[Provenance, str] = {
+    "simulated": "Simulated: ",
+    "replayed": "Replayed: ",
+    "trial": "A trial on a CPU, which says nothing of a GPU: ",
+}
+"""What the sentence begins with where nobody measured it on this hardware: a report cuts the end of a long one."""
 
 
 def recommend(
@@ -119,6 +126,4 @@ def _sentence(
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
     said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
-    if provenance == "trial":
-        return f"{said} These figures are a CPU trial's: they say nothing of a GPU."
-    return said if provenance == "measured" else f"{said} These figures are {provenance}, not measured here."
+    return f"{_MARKS.get(provenance, '')}{said}"

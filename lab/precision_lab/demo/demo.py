@@ -90,6 +90,7 @@ def make_room(console: Console, name: str) -> None:
 def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, keep: bool, build_page: bool) -> None:
     name = settings.name
     with start_lab(demo_fleet(), settings) as lab:
+        lab.kubectl("config", "set-context", "--current", f"--namespace={NAMESPACE}")
         console.print("A control plane with 24 simulated nodes is up.")
         installed = install(lab, watch=[NAMESPACE], values=["exporter.metricsLevel=detail"])
         console.print(
@@ -153,7 +154,7 @@ def _run(lab: Lab, console: Console, *arguments: str) -> None:
 def _ending(lab: Lab, name: str) -> Ending:
     folders = (lab.binaries["kubectl"].parent, plugin_folder())
     slow = next(iter(slow_nodes(look(lab))), "")
-    return Ending(name, NAMESPACE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
+    return Ending(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
 
 
 def _left(monitoring: Monitoring, keep: bool) -> Monitoring:

@@ -29,7 +29,7 @@ class Ending:
     """Paths and names that the last lines are made of."""
 
     lab: str
-    namespace: str
+    profile: str
     kubeconfig: Path
     path: tuple[Path, ...]
     """Folders in which kubectl and its plugin lie."""
@@ -71,16 +71,15 @@ def down_command(lab: str) -> str:
 
 
 def next_commands(ending: Ending) -> list[str]:
-    """What to paste to look around in the cluster, and how to stop it."""
-    nodes = f"  kubectl precision nodes -n {ending.namespace}    # every node, with its figures"
-    why = f"  kubectl precision why {ending.slow_node} -n {ending.namespace}    # how slow is this node, and why?"
+    """What to paste to look around in the cluster, and how to stop it. The kubeconfig has the profile's namespace."""
+    why = f"  kubectl precision why {ending.slow_node}    # how slow is this node, and why?"
     return [
         "The cluster keeps running, with a SIMULATED fleet. Connect to it:",
         f"  export KUBECONFIG={ending.kubeconfig}",
         f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
         "Three things to look at:",
-        f"  kubectl precision status -n {ending.namespace}    # which recipe is the fastest in each pool?",
-        why if ending.slow_node else nodes,
+        f"  kubectl precision status {ending.profile}    # which recipe is the fastest in each pool?",
+        why if ending.slow_node else "  kubectl precision nodes    # every node, with its figures",
         f"  kubectl precision plan -f {ending.plan}    # how long do jobs take on this fleet?",
         f"To stop it: {down_command(ending.lab)}",
     ]

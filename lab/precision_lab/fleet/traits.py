@@ -127,6 +127,20 @@ def _unattended(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     del node["metadata"]["annotations"][names.KWOK_NODE]
 
 
+def driver_labels(driver: str) -> dict[str, str]:
+    """What GPU feature discovery says of a driver: `580.126.20` and its parts."""
+    major, minor, revision = driver.split(".")
+    parts = {"full": driver, "major": major, "minor": minor, "revision": revision}
+    return {f"nvidia.com/cuda.driver-version.{name}": value for name, value in parts.items()}
+
+
+def _driver(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """Another driver than the product's other nodes have, as in the middle of a driver rollout."""
+    driver = argument or hardware.driver
+    node["metadata"]["labels"].update(driver_labels(driver))
+    node["metadata"]["annotations"][names.DRIVER] = driver
+
+
 def _annotated(annotation: str) -> ApplyTrait:
     """The argument goes into this annotation, for the stand-in to read."""
 
@@ -163,6 +177,7 @@ TRAITS: dict[str, ApplyTrait] = {
     "cold": _cold,
     "unattended": _unattended,
     "no-pods": _no_pods,
+    "driver": _driver,
     "scale": _annotated(names.SCALE),
     "fault": _annotated(names.FAULT),
     "fault-runs": _annotated(names.FAULT_RUNS),

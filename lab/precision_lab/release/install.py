@@ -52,7 +52,15 @@ class Program:
 
     def start(self) -> None:
         """Starts it (again); returns when it is ready. Raises ProcessError with its log's end when it ends instead."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Starts its process, and does not wait for it."""
         self.lab.processes.start(self.name, self.argv, env={"KUBECONFIG": str(self.kubeconfig)}, grace_seconds=10.0)
+
+    def wait_until_ready(self) -> None:
+        """Returns when it is ready. Raises ProcessError with its log's end when it ends instead."""
         deadline = time.monotonic() + READY_SECONDS
         while not _is_ready(f"{self.url}/readyz"):
             self.lab.processes.check(self.name)
@@ -89,7 +97,9 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
     programs = [program_of(lab, deployment, port) for deployment, port in zip(deployments, ports, strict=True)]
     if start:
         for program in programs:
-            program.start()
+            program.launch()
+        for program in programs:
+            program.wait_until_ready()
     return Installation((*watch, namespace)[0], {program.name: program for program in programs})
 
 

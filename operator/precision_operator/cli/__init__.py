@@ -16,23 +16,24 @@ from typer.core import TyperGroup
 
 from precision_operator.cli.examples import epilog
 
-COMMANDS: Mapping[str, str] = {
-    "status": "precision_operator.cli.commands.status:status",
-    "nodes": "precision_operator.cli.commands.nodes:nodes",
-    "why": "precision_operator.cli.commands.why:why_node",
-    "compare": "precision_operator.cli.commands.compare:compare_sides",
-    "report": "precision_operator.cli.commands.report:report",
-    "metrics": "precision_operator.cli.commands.metrics:metrics",
-    "rerun": "precision_operator.cli.commands.rerun:rerun",
-    "dry-run": "precision_operator.cli.commands.dry_run:dry_run",
-    "shapes": "precision_operator.cli.commands.shapes:shapes",
-    "plan": "precision_operator.cli.commands.plan:plan_jobs",
-    "fleet": "precision_operator.cli.commands.fleet:fleet",
-    "support-bundle": "precision_operator.cli.commands.support_bundle:support_bundle",
-    "run": "precision_operator.cli.commands.local:run",
-    "verify-trace": "precision_operator.cli.commands.local:verify_trace",
+_IN = "precision_operator.cli.commands"
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "status": (f"{_IN}.status:status", "Show the progress of profiles; of one, each pool's recipes"),
+    "nodes": (f"{_IN}.nodes:nodes", "List nodes: best recipe, comparison with their peers"),
+    "why": (f"{_IN}.why:why_node", "Explain the state of a node, and what to do next"),
+    "compare": (f"{_IN}.compare:compare_sides", "Compare drivers, pools, runs or nodes, with intervals"),
+    "report": (f"{_IN}.report:report", "Write a page with all figures, for a browser"),
+    "metrics": (f"{_IN}.metrics:metrics", "Show the Prometheus series of a node"),
+    "rerun": (f"{_IN}.rerun:rerun", "Measure a profile or a node again; release from quarantine"),
+    "dry-run": (f"{_IN}.dry_run:dry_run", "Show what a profile would do to each node now"),
+    "shapes": (f"{_IN}.shapes:shapes", "List the GEMMs of a training step of a model"),
+    "plan": (f"{_IN}.plan:plan_jobs", "Answer a CapacityPlan: pool, recipe, GPUs, days, cost"),
+    "fleet": (f"{_IN}.fleet:fleet", "Show or save the measured rates that plans are made from"),
+    "support-bundle": (f"{_IN}.support_bundle:support_bundle", "Collect what an issue needs into one archive"),
+    "run": (f"{_IN}.local:run", "Measure this machine, without a cluster (--local)"),
+    "verify-trace": (f"{_IN}.local:verify_trace", "Find out in which precision a training job ran"),
 }
-"""Name of the command -> module:function."""
+"""Name of the command -> module:function, and its line in the list of commands, which must fit 80 columns."""
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -104,6 +105,11 @@ class _LazyCommands(TyperGroup):
         """The names of COMMANDS, in its order."""
         return list(COMMANDS)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command `cmd_name`, imported now; None if there is none."""
         if cmd_name not in COMMANDS:
@@ -113,7 +119,7 @@ class _LazyCommands(TyperGroup):
 
             see = "See kubectl precision --help"
             fail(f"there is no command {cmd_name}{did_you_mean(cmd_name, list(COMMANDS), see)}")
-        module_name, function = COMMANDS[cmd_name].split(":")
+        module_name, function = COMMANDS[cmd_name][0].split(":")
         module = import_module(module_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         settings = _HELP | getattr(module, "CONTEXT_SETTINGS", {})

@@ -52,7 +52,7 @@ def answers(typed: Sequence[str], names: Names) -> list[str]:
     *before, current = words
     command = next((word for word in before if not word.startswith("-")), None)
     if command is None:
-        found = [f"{name}\t{_first(name)}" for name in COMMANDS if name.startswith(current)]
+        found = [f"{name}\t{summary}" for name, (_, summary) in COMMANDS.items() if name.startswith(current)]
         return [*found, NO_FILES]
     if command not in COMMANDS:
         return [NO_FILES]
@@ -95,10 +95,6 @@ def _given(words: Sequence[str]) -> dict[str, str]:
 def _command(name: str) -> Any:
     group: Any = typer.main.get_command(app)
     return group.get_command(None, name)
-
-
-def _first(name: str) -> str:
-    return str(_command(name).get_short_help_str(80))
 
 
 def _options(name: str) -> Iterator[tuple[str, str]]:

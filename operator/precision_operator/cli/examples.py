@@ -1,4 +1,4 @@
-"""Examples that each command's help ends with, as kubectl's does."""
+"""Examples that each command's help ends with, as kubectl's does. In the demo they can be pasted as they are."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Mapping
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "status": (
         "kubectl precision status -A",
-        "kubectl precision status nightly --watch",
+        "kubectl precision status demo",
+        "kubectl precision status demo --watch",
     ),
     "nodes": (
         "kubectl precision nodes --all",
         "kubectl precision nodes --only slow --sort-by relative",
         "kubectl precision nodes --only failed -o jsonpath='{.items[*].node}'",
-        "kubectl precision nodes nightly -l topology.kubernetes.io/zone=a -o csv",
+        "kubectl precision nodes demo -l topology.kubernetes.io/zone=us-east-1a -o csv",
     ),
     "why": (
-        "kubectl precision why gb200-0001",
-        "kubectl precision why node/gb200-0001 --profile nightly -o yaml",
+        "kubectl precision why gb200-0009",
+        "kubectl precision why node/gb200-0009 --profile demo -o yaml",
     ),
     "compare": (
-        "kubectl precision compare driver/570.124.06 driver/580.95.05 --profile nightly",
-        "kubectl precision compare pool/NVIDIA-H100-80GB-HBM3 pool/NVIDIA-GB200 --difference hardware",
-        "kubectl precision compare before.json nightly --fail-if-slower",
+        "kubectl precision compare driver/580.95.05 driver/580.126.20 --difference driver",
+        "kubectl precision compare pool/H100 pool/GB200 --difference hardware",
+        "kubectl get npr -o json > before.json && kubectl precision compare before.json demo --fail-if-slower",
     ),
     "report": (
-        "kubectl precision report nightly -o report.html",
+        "kubectl precision report demo -o report.html",
         "kubectl precision report node/gb200-0001 -o report.html --png speedup.png",
     ),
     "metrics": (
@@ -33,34 +34,38 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "kubectl precision metrics node/gb200-0001 --level detail -o wide",
     ),
     "rerun": (
-        "kubectl precision rerun nightly",
-        "kubectl precision rerun node/gb200-0001 --profile nightly",
+        "kubectl precision rerun demo",
+        "kubectl precision rerun node/gb200-0001 --profile demo",
     ),
     "dry-run": (
-        "kubectl precision dry-run -f profile.yaml",
-        "kubectl get nodes -o json > nodes.json && kubectl precision dry-run -f profile.yaml --nodes nodes.json",
+        "kubectl precision dry-run -f examples/quick-llama3-8b.yaml",
+        "kubectl get nodes -o json > nodes.json && "
+        "kubectl precision dry-run -f examples/gb200-pool.yaml --nodes nodes.json",
     ),
     "shapes": (
         "kubectl precision shapes --preset llama3-8b",
         "kubectl precision shapes --shape 15872x4096x12288",
-        "kubectl precision shapes --hf-config config.json --micro-batch-size 2 --sequence-length 4096",
+        "kubectl precision shapes --preset qwen3-8b --micro-batch-size 2 --sequence-length 4096 -o csv",
     ),
     "plan": (
-        "kubectl precision plan -f plan.yaml",
-        "kubectl precision plan -f plan.yaml -o json",
+        "kubectl precision plan -f examples/capacity-plan.yaml",
+        "kubectl precision plan -f examples/capacity-plan.yaml -o html > plan.html",
     ),
-    "fleet": ("kubectl precision fleet -o yaml > fleet.yaml",),
+    "fleet": (
+        "kubectl precision fleet",
+        "kubectl precision fleet -o yaml > fleet.yaml",
+    ),
     "support-bundle": (
         "kubectl precision support-bundle -n precision-system",
         "kubectl precision support-bundle -A -o bundle.tar.gz",
     ),
     "run": (
-        "kubectl precision run --local --preset llama3-8b --output result.json",
         "kubectl precision run --local --plan --product GB200 --gpus 4 --preset llama3-8b",
+        "kubectl precision run --local --preset llama3-8b --output result.json",
     ),
-    "verify-trace": ("kubectl precision verify-trace trace.json.gz --claims mxfp8",),
+    "verify-trace": ("kubectl precision verify-trace docs/traces/mxfp8-layers-bf16-head.json --claims mxfp8",),
 }
-"""Name of the command -> complete command lines."""
+"""Name of the command -> complete command lines; names and files are those of `make demo` in a checkout."""
 
 
 def epilog(command: str) -> str:

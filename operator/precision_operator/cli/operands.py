@@ -45,6 +45,15 @@ def names_of(reports: Reports, profiles: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
+def full_name(given: str, reports: Reports) -> str:
+    """`pool/GB200` with the pool's own name, where it is the only pool of that product; all else as it is given."""
+    prefix, _, product = given.partition("/")
+    hardware = [report.status.hardware for report in reports if report.status and report.status.hardware]
+    pools = {one.pool for one in hardware if one.product == product}
+    exists = any(one.pool == product for one in hardware)
+    return f"pool/{pools.pop()}" if prefix == "pool" and len(pools) == 1 and not exists else given
+
+
 def _distinct(told: Iterable[str | None]) -> list[str]:
     return [each for each in dict.fromkeys(told) if each]
 

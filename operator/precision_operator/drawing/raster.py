@@ -18,7 +18,7 @@ DPI = 150
 UNITS_AN_INCH = 60.0
 MARGIN = 8.0
 """Of paper around the drawing: letters of another font may be wider than the browser's."""
-HOW = "pip install 'precision-profiler[report]'"
+HOW = "in a checkout, pip install '.[report]'"
 _ANCHORS = {"start": "left", "middle": "center", "end": "right"}
 _STEP = re.compile(r"([MLHVlhvmz])([^MLHVlhvmz]*)")
 _NUMBER = re.compile(r"-?\d*\.?\d+")

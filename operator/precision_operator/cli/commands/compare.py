@@ -12,7 +12,7 @@ from precision_operator.cli.codes import NO_ANSWER, SLOWER
 from precision_operator.cli.compare_words import ratio_text, verdict
 from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.object_ref import meant
-from precision_operator.cli.operands import OPERANDS, names_of, saved_side, side_of
+from precision_operator.cli.operands import OPERANDS, full_name, names_of, saved_side, side_of
 from precision_operator.cli.options import (
     Context,
     FormOf,
@@ -114,7 +114,8 @@ def _live(
         own = profile_named(found, profile)
         reports = [r for r in reports if r.profile == own.name]
     names = names_of(reports, [view.name for view in found.profiles])
-    told = {each: meant(each, {kind: names[kind] for kind in OPERANDS}, found.where) for each in given}
+    given_as = {each: full_name(each, reports) for each in given}
+    told = {each: meant(given_as[each], {kind: names[kind] for kind in OPERANDS}, found.where) for each in given}
     return {each: side_of(kind, name, _of_one(kind, reports)) for each, (kind, name) in told.items()}
 
 

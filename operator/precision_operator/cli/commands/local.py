@@ -15,7 +15,7 @@ from precision_operator.cli.codes import INTERRUPTED, NO_PROGRAM
 from precision_operator.cli.failure import end, fail
 
 PROGRAM = "precision-agent"
-INSTALL = "pip install 'precision-profiler[agent]' (or [agent-cpu] for a trial without a GPU)"
+INSTALL = "in a checkout, pip install '.[agent]' (or '.[agent-cpu]' for a trial without a GPU)"
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """All that this command does not know is the agent's; --help is whose command it stands behind."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +27,7 @@ from precision_operator.cli.options import (
     seconds_of,
 )
 from precision_operator.cli.output import Output, OutputFormat, as_columns, printed
+from precision_operator.cli.pool_recipes import PoolRecipes, read_pool_recipes, recipes_table
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
@@ -41,7 +42,7 @@ CLEAR = "\033[H\033[2J"
 
 
 def status(
-    profile: Annotated[str | None, typer.Argument(help="Only this profile, in all detail.")] = None,
+    profile: Annotated[str | None, typer.Argument(help="Only this one, in detail, with each pool's recipes.")] = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     selector: Annotated[str | None, typer.Option("--selector", "-l", help="Only profiles with these labels.")] = None,
@@ -62,7 +63,9 @@ def status(
 
         async def look() -> str:
             found = await cluster.list_views(paths.profiles(place), profile_view, selector)
-            return shown(found, profile, place, output)
+            chosen = found if profile is None else named(found, profile, place)
+            recipes = {view.uid: await read_pool_recipes(cluster, view) for view in chosen if profile is not None}
+            return shown(chosen, recipes, place, output)
 
         typer.echo(_cleared(watch) + (before := without_controls(await look())))
         while watch:
@@ -79,17 +82,21 @@ def _cleared(watch: bool) -> str:
     return CLEAR if watch and sys.stdout.isatty() else ""
 
 
-def shown(found: Sequence[ProfileView], only: str | None, place: str | None, form: Output) -> str:
-    """All profiles as a table, or one in all detail; ends the command where there is none of that name."""
-    if only is not None:
-        mine = [view for view in found if view.name == only]
-        if not mine:
-            where = f" in namespace {place}" if place else ""
-            near = did_you_mean(only, [view.name for view in found], "See kubectl get pp -A")
-            fail(f"there is no profile {only}{where}{near}")
-        found = mine
-    rows = [row(view) for view in sorted(found, key=lambda view: view.key)]
-    people = (lambda wide: "\n\n".join(map(_detail, found))) if only is not None else _table(rows, place)
+def named(found: Sequence[ProfileView], name: str, place: str | None) -> list[ProfileView]:
+    """The profiles of this name; ends the command where there is none."""
+    mine = [view for view in found if view.name == name]
+    if not mine:
+        where = f" in namespace {place}" if place else ""
+        near = did_you_mean(name, [view.name for view in found], "See kubectl get pp -A")
+        fail(f"there is no profile {name}{where}{near}")
+    return mine
+
+
+def shown(found: Sequence[ProfileView], recipes: Mapping[str, PoolRecipes], place: str | None, form: Output) -> str:
+    """Profiles as a table; in all detail where `recipes` has their pools, by the profile's UID."""
+    rows = [row(view, recipes.get(view.uid, {})) for view in sorted(found, key=lambda view: view.key)]
+    details = (_detail(view, recipes[view.uid]) for view in found if view.uid in recipes)
+    people = (lambda wide: "\n\n".join(details)) if recipes else _table(rows, place)
     return printed(rows, form, people, rows, COLUMNS)
 
 
@@ -101,11 +108,12 @@ def read(view: ProfileView) -> ProfileStatus:
         return ProfileStatus()
 
 
-def row(view: ProfileView) -> dict[str, Any]:
-    """A profile for programs."""
+def row(view: ProfileView, recipes: PoolRecipes) -> dict[str, Any]:
+    """A profile for programs; its pools have their `recipes` where these were read."""
     told = read(view)
     plain = told.model_dump(mode="json", by_alias=True, exclude_none=True)
     pools = [{key: _number(key, value) for key, value in pool.items()} for pool in plain.get("pools", [])]
+    pools = [pool | {"recipes": recipes[pool["name"]]} if pool["name"] in recipes else pool for pool in pools]
     return {
         "namespace": view.namespace,
         "profile": view.name,
@@ -163,11 +171,12 @@ def _columns(each: dict[str, Any], wide: bool, all_namespaces: bool) -> dict[str
     return cells
 
 
-def _detail(view: ProfileView) -> str:
+def _detail(view: ProfileView, recipes: PoolRecipes) -> str:
     told = read(view)
     lines = [f"{view.key}: {told.phase or 'not seen by the operator yet'}"]
     lines += [f"  {title:<13}{words}" for title, words in _lines(view, told)]
-    return "\n".join(lines)
+    table = recipes_table(recipes)
+    return "\n".join([*lines, *(["", table] if table else [])])
 
 
 def _lines(view: ProfileView, told: ProfileStatus) -> Iterator[tuple[str, str]]:

@@ -115,7 +115,7 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield "due", f"{answer.due}: {answer.due_message}"
     yield from (("gave way", words) for words in answer.yielded)
     if answer.past.attempt is not None:
-        yield "last attempt", _attempt(answer.past.attempt)
+        yield "last attempt", _attempt(answer.past.attempt, answer.message)
         yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
     if answer.past.result_at is not None:
         yield "last result", f"{answer.past.result_at}, in {answer.past.report}"
@@ -147,15 +147,17 @@ def _stands(standing: PeerComparison) -> str:
     one = standing.judged
     if one.slow:
         return f"{standing.reason}: {standing.message}"
-    told = f"{one.relative:.1%} of the median of its {one.reference} peers ({one.recipe})"
+    told = f"{one.relative:.1%} of the median of {one.reference} comparable nodes ({one.recipe})"
     if one.limit <= 0:
         return f"{told}, which differ too much among themselves to call one of them slow"
     return f"{told}; below {one.limit:.1%} is slow"
 
 
-def _attempt(attempt: ReportAttempt) -> str:
+def _attempt(attempt: ReportAttempt, shown: str) -> str:
+    """How it ended, without its message where that is `shown` already."""
     what = f"number {attempt.number} of run {attempt.run} {attempt.outcome} at {attempt.finished_at}"
-    return f"{what}, {_named(attempt.reason, attempt.message)}" if attempt.reason else what
+    message = None if attempt.message == shown else attempt.message
+    return f"{what}, {_named(attempt.reason, message)}" if attempt.reason else what
 
 
 def _named(reason: str, message: str | None) -> str:

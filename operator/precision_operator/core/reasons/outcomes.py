@@ -28,7 +28,7 @@ ROWS = (
         "AgentRefused",
         "failed",
         "the agent could not measure: {name} (exit code {exit_code}): {detail}",
-        "Fix the reported cause, then run kubectl precision rerun NODE. The last lines of its log are in the report "
+        "Fix the reported cause, then run kubectl precision rerun {node}. The last lines of its log are in the report "
         "(status.attempt.log).",
     ),
     Reason(

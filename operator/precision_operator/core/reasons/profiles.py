@@ -5,8 +5,8 @@ from __future__ import annotations
 from precision_operator.core.reasons.row import Reason
 
 _AGAINST_PEERS = (
-    "it reaches {relative} of the median of its {count} peers (pool {pool}, same GPUs, power limit, software, driver "
-    "and workload; {recipe}, GPUs x slowest GPU), and less than {limit} is slow"
+    "it reaches {relative} of the median of {count} comparable nodes (pool {pool}, same GPUs, power limit, software, "
+    "driver and workload; {recipe}, GPUs x slowest GPU), and less than {limit} is slow"
 )
 _AGAIN = "kubectl precision rerun {node} -n {namespace} --profile {profile}"
 
@@ -14,7 +14,7 @@ ROWS = (
     Reason(
         "Slow",
         "slow",
-        _AGAINST_PEERS,
+        f"{_AGAINST_PEERS}. It was not throttled, no recipe fell back, and {{gpus}}",
         f"A synchronous job that uses it runs at its speed. {_AGAIN} shows whether it repeats; if so, "
         "kubectl cordon {node}, and see the runbook of PrecisionNodeSlow.",
     ),

@@ -102,7 +102,7 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
         if _was_deleted(pod, end):
             return _without_end(job)
         if isinstance(error, AgentRefused):
-            return _refused(error.reason, end.exit_code, error.message)
+            return _refused(job, error.reason, end.exit_code, error.message)
         if end.reason in LOST:
             text = end.message or f"exit code {end.exit_code}, reason {end.reason}"
             return NoResult("ContainerLost", sentence("ContainerLost", node=job.node_name, text=text), "disrupted")
@@ -146,10 +146,10 @@ def _was_deleted(pod: PodView, end: Termination) -> bool:
     return pod.deleting_since is not None and end.exit_code in KILLED and end.reason != "OOMKilled"
 
 
-def _refused(name: str, exit_code: int, detail: str) -> NoResult:
+def _refused(job: JobView, name: str, exit_code: int, detail: str) -> NoResult:
     """What the agent refused: for its image's sake, or for what it met on the node."""
     code = name if name == BACKEND_UNAVAILABLE.reason else "AgentRefused"
-    return NoResult(code, sentence(code, name=name, exit_code=exit_code, detail=detail))
+    return NoResult(code, sentence(code, name=name, exit_code=exit_code, detail=detail, node=job.node_name))
 
 
 def _without_pod(job: JobView) -> NoResult:
@@ -178,7 +178,7 @@ def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> 
         return _deadline(job)
     named = exit_of(exit_code)
     if 10 <= exit_code <= 29 and named.code == exit_code and error.code == "ResultMissing":
-        return _refused(named.reason, exit_code, named.sentence)
+        return _refused(job, named.reason, exit_code, named.sentence)
     if exit_code != 0:
         return NoResult("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
     code = error.code if error.code in ("ResultMissing", "ResultForeign", "ResultNewer") else "ResultDamaged"

@@ -29,6 +29,8 @@ from precision_operator.core.status.profile_status import standings
 NEAREST = 3
 """How many names are suggested for one that does not exist."""
 BLOCKERS_SHOWN = 5
+ONE_SLOW_GPU = 0.97
+"""Below this share of its node's mean a GPU is named as the slow one: the agent's own limit."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ def _slow(one: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str
     throttled = [row for row in reading.rows.values() if row.throttled]
     causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in throttled)
     reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"
+    spread = reading.rows[one.recipe].gpu_spread
     told = sentence(
         reason,
         relative=f"{one.relative:.1%}",
@@ -205,11 +208,21 @@ def _slow(one: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str
         recipe=one.recipe,
         recipes=", ".join(fallen),
         cause=", ".join(causes),
+        gpus=_gpus(spread),
         node=one.node,
         namespace=profile.namespace,
         profile=profile.name,
     )
     return reason, told
+
+
+def _gpus(spread: float | None) -> str:
+    """Whether one GPU or all of them make the node slow; `spread` is the slowest GPU's rate over the mean."""
+    if spread is None:
+        return "its GPUs were not compared with each other"
+    if spread < ONE_SLOW_GPU:
+        return f"one GPU is slower than the others, at {spread:.1%} of their mean (status.hardware.slowestGPU names it)"
+    return f"all its GPUs are equally slow (the slowest is at {spread:.1%} of their mean)"
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None:
