@@ -177,7 +177,8 @@ def test_why_says_once_how_the_last_attempt_failed() -> None:
 
 def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
     found = answer(beside_like(1010))
-    assert "\n  not slow     101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow" in text("n1", [found])
+    told = "101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow"
+    assert f"\n  not slow     {told}" in text("n1", [found])
     assert row("n1", found)["standing"]["reason"] is None
 
 

@@ -14,8 +14,8 @@ class Code:
     meaning: str
 
 
-DONE = Code(0, "Done", "The answer stands on stdout; notes on stderr say what could not be looked at.")
-CLUSTER = Code(1, "Cluster", "The API server can't be reached, refuses the credentials, or has trouble of its own.")
+DONE = Code(0, "Done", "The answer is on stdout; notes on stderr say what could not be checked.")
+CLUSTER = Code(1, "Cluster", "The API server can't be reached, refuses the credentials, or has a problem of its own.")
 WRONG_INPUT = Code(
     2, "WrongInput", "An option, a file or a name is wrong: no such profile, node or pool; the nearest ones are named."
 )
@@ -24,8 +24,7 @@ NO_CRDS = Code(4, "NoCRDs", "The cluster has no PrecisionProfiles: the chart is 
 NO_ANSWER = Code(
     5,
     "NoAnswer",
-    "There is nothing to tell yet (no result), the two sides of a comparison can't be compared, or a plan's limits "
-    "clash: there is none.",
+    "There is no result yet, the two sides of a comparison can't be compared, or a plan's limits clash.",
 )
 NO_PROGRAM = Code(6, "NoProgram", "What this command needs is not installed; the message says how to install it.")
 SLOWER = Code(7, "Slower", "compare --fail-if-slower: B is slower than A beyond noise.")
