@@ -21,7 +21,7 @@ PLATFORMS ?= linux/amd64,linux/arm64
 .PHONY: screenshots benchmark images images-check sbom audit clean
 
 help: ## Show this list.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 setup: $(STAMP) build-lab ## Install everything: Python packages (.venv) and the cluster's binaries (user cache).
 
@@ -124,7 +124,7 @@ clean: ## Remove the virtual environment and caches of this checkout.
 
 .venv/bin/uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or say PYTHON=/path/to/python3"; exit 1; }
-	@echo "Setting up. The first time builds the cluster's programs, which takes 10 to 30 minutes on 2 cores; later it takes seconds."
+	@echo "Setting up. The first time builds the cluster's programs, which takes 17 to 35 minutes on 2 cores; later it takes seconds."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
 

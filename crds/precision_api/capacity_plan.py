@@ -55,17 +55,17 @@ class PlanFleet(Document):
         (),
         max_length=5,
         description="Figures to use although they are stale, unverified, simulated, replayed, or their power is not "
-        "valid (the enforced limit then stands for the draw). What is used so is marked in the answer.",
+        "valid (the enforced limit then replaces the draw). The answer marks figures that are used so.",
     )
     placement: Literal["random", "fastest"] = Field(
         "random",
-        description="random: jobs get any nodes of a pool; fastest: somebody places each job on the pool's fastest.",
+        description="random: jobs get any nodes of a pool; fastest: you place each job on the pool's fastest nodes.",
     )
 
 
 _PLUS_MINUS = (
-    'How far off it may be, as a share of it, either way, nine times in ten, for example "0.03". Default: {}, and told '
-    "so."
+    'How far off it may be, as a share of it, either way, nine times in ten, for example "0.03". Default: {}; the '
+    "answer says so."
 )
 
 
@@ -121,7 +121,7 @@ class PlanPool(Document):
     idle_watts_per_gpu: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None,
         alias="idleWattsPerGPU",
-        description="Draw of a GPU that no job uses, in the scope of the limit. Default: 0, and told so.",
+        description="Draw of a GPU that no job uses, in the scope of the limit. Default: 0; the answer says so.",
     )
     power_scope: Literal["gpu", "module"] = Field(
         "gpu", description="What watts are of in a pool that has no reports: the GPU, or the module around it."
@@ -182,7 +182,7 @@ class RunningJob(Document):
     gpus: Gpus = Field(description="GPUs that it runs on.")
     tokens_done: CountWithUnit | None = Field(None, description="Tokens that it has trained on, e.g. 3.2T.")
     started_at: Time | None = Field(
-        None, description="When it was started; the answer then holds the days that were told against the actual ones."
+        None, description="When it was started; the answer then compares the planned days with the actual ones."
     )
 
 
@@ -309,7 +309,7 @@ class PlanSpec(Document):
     )
     goodput: Share | None = Field(
         None,
-        description="Share of time that jobs make progress. Default: 1 with a band down to 0.9, and told so.",
+        description="Share of time that jobs make progress. Default: 1 with a band down to 0.9; the answer says so.",
     )
     goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
     pools: tuple[PlanPool, ...] = Field((), max_length=MAX_POOLS, description="Prices, scaling and further pools.")

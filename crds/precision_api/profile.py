@@ -172,7 +172,7 @@ class Benchmarks(Document):
     gemm: GemmBenchmark = Field(GemmBenchmark(), description="GEMM benchmark.")
     training: TrainingBenchmark = Field(TrainingBenchmark(), description="Training benchmark.")
     loss: LossBenchmark = Field(LossBenchmark(), description="Loss runs.")
-    baseline: Baseline = Field("bf16", description="Recipe that speedups are held against; it is always measured.")
+    baseline: Baseline = Field("bf16", description="Recipe that speedups are relative to; it is always measured.")
     scope: Literal["all", "mlp"] = Field(
         "all",
         description="all: every linear layer runs in the recipe; mlp: attention's projections stay in the baseline's.",
@@ -378,7 +378,7 @@ class ProfileSpec(Document):
     rerun_on: RerunOn = Field(
         ("DriverChange", "AgentChange", "HardwareChange", "SpecChange"),
         max_length=4,
-        description="Changes after which a node is measured again. Old results stay until new ones stand.",
+        description="Changes after which a node is measured again. Old results stay until they are replaced.",
     )
     agent: Agent = Field(Agent(), description="The agent pods.")
     thresholds: Thresholds = Field(Thresholds(), description="When a node counts as slow.")

@@ -84,7 +84,7 @@ class ReportRun(StatusDocument):
     backend: ShortText = Field(description="replay, torch-cpu, torch-cuda or transformer-engine.")
     provenance: Provenance = Field(description="measured, replayed, simulated or trial (of a CPU).")
     simulated: tuple[ShortText, ...] = Field(
-        (), max_length=32, description="Fields that nobody measured.", json_schema_extra=_ATOMIC
+        (), max_length=32, description="Fields that were not measured.", json_schema_extra=_ATOMIC
     )
     partial: Text | None = Field(None, description="Why the run ended early; the figures there are good.")
     finished_at: Time = Field(description="When the run ended.")
@@ -92,7 +92,7 @@ class ReportRun(StatusDocument):
     passes: int | None = Field(None, ge=2, description="Complete palindromes: the units behind each interval.")
     workload: ShortText | None = Field(None, description="Name of the workload.")
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
-    baseline: Recipe = Field("bf16", description="Recipe that speedups are held against.")
+    baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
     scope: RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
     training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")

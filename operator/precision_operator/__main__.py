@@ -219,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"precision-operator: {error}", file=sys.stderr)
         return 2
     except LeaseLost as error:
-        _log.error("ending, to stand by after a restart: %s", error)
+        _log.error("exiting, to restart as a standby: %s", error)
         return 3
     return 0
 

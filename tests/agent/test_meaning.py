@@ -44,7 +44,7 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"recipe": "bf16"}, "baseline", "held against"),
+        ({"recipe": "bf16"}, "baseline", "is the baseline of the others"),
         ({"verdict": "fallback"}, "fallback", "fell back to another precision"),
         ({}, "gemm_bound", "GEMM-bound"),
         ({"measured": ratio(EXPECTED * 0.996)}, "gemm_bound", "as its GEMMs allow"),
@@ -57,7 +57,7 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
         ({"gemm_speedup": ratio(1.04, half=0.05)}, "not_beneficial", "not beneficial at these shapes"),
         ({"gemm_share": 0.01, "measured": ratio(1.002), "difference": "no_difference"}, "no_difference", "the noise"),
         ({"gemm_speedup": ratio(0.44, half=0.3)}, "not_beneficial", "0.44x (0.31 to 0.57) as fast"),
-        ({"gemm_speedup": ratio(1.3, half=0.35)}, "unknown", "can't be told: they run 1.30x (0.85 to 1.76) as fast"),
+        ({"gemm_speedup": ratio(1.3, half=0.35)}, "unknown", "is unknown: they run 1.30x (0.85 to 1.76) as fast"),
         ({"gemm_speedup": None}, "unknown", "no GEMM figure"),
         ({"measured": None}, "unknown", "no training figure"),
         ({"gemm_share": None}, "unknown", "no share of the GEMMs"),

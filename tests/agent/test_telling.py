@@ -227,7 +227,7 @@ def test_a_modules_energy_is_no_counters_and_an_absent_net_figure_has_its_reason
     assert told(found, "power")[1].startswith("integral of the modules' power")
     assert told(found, "tokens/J net") == (
         "none",
-        "idle_unknown: Idle power was not measured: only gross figures stand.",
+        "idle_unknown: Idle power was not measured: there are gross figures only.",
     )
 
 

@@ -204,6 +204,20 @@ def test_two_differences_at_once_are_refused(api: Api) -> None:
     assert "driver: 570.124.06 and 580.95.05" in done.stderr
 
 
+def test_two_drivers_are_compared_on_the_hardware_that_both_have(api: Api) -> None:
+    api.profiles(profile_object())
+    for i in range(4):
+        api.reports(node(f"a{i}", 100_000 + 100 * i, driver=OLD), node(f"b{i}", 103_000 + 100 * i))
+        api.reports(node(f"c{i}", 130_000, pool="NVIDIA-GB300"))
+    sides = (f"driver/{OLD}", f"driver/{NEW}")
+    refused = api.run("compare", *sides)
+    assert (refused.exit_code, refused.stderr.endswith("--difference driver\n")) == (5, True)
+    found = api.printed("compare", *sides, "--difference", "driver")
+    assert (found["how"], found["difference"]) == ("groups", "driver")
+    assert found["recipes"][0]["tokensPerSecond"]["ratio"] == pytest.approx(1.03, rel=0.002)
+    assert f"driver {NEW}: 4 nodes are left out, since driver {OLD} has no such hardware" in found["notes"]
+
+
 def test_pools_may_have_drivers_of_their_own_where_their_hardware_is_what_is_asked_about(api: Api) -> None:
     api.profiles(profile_object())
     for i in range(3):

@@ -73,6 +73,11 @@ def test_help_is_short_and_long_and_ends_with_the_examples(name: str, flag: str)
     assert all(f"    {example}" in told.stdout for example in EXAMPLES[name])
 
 
+def test_the_agents_commands_show_their_help_as_others_do() -> None:
+    told = runner.invoke(app, ["run", "-h"])
+    assert (told.exit_code, told.stdout) == (0, runner.invoke(app, ["run", "--help"]).stdout)
+
+
 def test_the_list_of_commands_has_each_in_one_whole_line() -> None:
     lines = runner.invoke(app, ["-h"]).stdout.splitlines()
     listed = lines[lines.index("Commands:") + 1 :]

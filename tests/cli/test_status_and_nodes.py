@@ -66,6 +66,15 @@ def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api
     )
 
 
+def test_a_replay_is_compared_with_nodes_of_the_driver_that_its_run_was_begun_for(api: Api) -> None:
+    api.profiles(profile_object())
+    for driver, rate in (("570.1", 100_000), ("580.2", 150_000)):
+        begun = {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": "t", "basis": {"driver": driver}}
+        for i in range(4):
+            api.reports(measured(f"n{driver}-{i}", rate + i, attempt=begun, software={"agent": "0.1.0"}))
+    assert {round(row["ofMedian"], 2) for row in api.printed("nodes")} == {1.0}
+
+
 ONLY = {
     "slow": ["hot", "slow"],
     "throttled": ["hot"],

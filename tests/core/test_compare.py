@@ -212,4 +212,4 @@ def test_a_figure_that_one_side_lacks_is_no_row() -> None:
 
 def test_an_empty_side_is_refused_by_name() -> None:
     told = refused(compare(side("driver 570"), side("b", point("n", 1.0))))
-    assert (told.reason, "driver 570 has no figure that stands" in told.message) == ("NothingInCommon", True)
+    assert (told.reason, "driver 570 has no usable figure" in told.message) == ("NothingInCommon", True)

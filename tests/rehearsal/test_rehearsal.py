@@ -139,7 +139,7 @@ def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
         "provenance": provenance.kind, "sources": provenance.sources, "simulated": provenance.simulated,
     }  # fmt: skip
     text = as_text(explain(type(result()).model_validate(told)))
-    assert "nobody measured this machine: a rehearsal of the agent on a CUDA runtime without a device" in text
+    assert "this machine was not measured: a rehearsal of the agent on a CUDA runtime without a device" in text
     for field in answers.SIMULATED:
         assert f"simulated {field}" in text
 

@@ -15,13 +15,13 @@ class Reason:
 
 NO_ENERGY_COUNTER = Reason("no_energy_counter", "The GPU or its driver has no energy counter (Volta or newer has one).")
 NO_INSTANT_POWER = Reason(
-    "no_instant_power", "The driver does not tell instant power (field 186): a driver from R530 on does."
+    "no_instant_power", "The driver does not report instant power (field 186): drivers from R530 on do."
 )
 SENSOR_LOST = Reason("sensor_lost", "The sensor or the GPU stopped to answer during the run: look for Xid errors.")
 NO_SAMPLER = Reason("no_sampler", "The process that samples power did not start or died: the agent's log says why.")
 SAMPLE_GAP = Reason("sample_gap", "Samples are further apart than the bound: what happened between them is not known.")
 COUNTER_RESET = Reason(
-    "counter_reset", "The energy counter went back (wrap, or a driver that was loaded anew): its difference is void."
+    "counter_reset", "The energy counter went back (wrap, or a driver that was reloaded): its difference is void."
 )
 COUNTER_DISAGREES = Reason(
     "counter_disagrees", "Energy counter and integrated power are more than 5 % apart: one of them is wrong."
@@ -41,7 +41,7 @@ REST_ABOVE_LOAD = Reason(
     "rest_above_load", "The GPU drew no less at rest than in windows with steps: its pauses can't be taken off."
 )
 NO_TOKENS = Reason("no_tokens", "No token was trained in the windows: there is nothing to divide.")
-IDLE_UNKNOWN = Reason("idle_unknown", "Idle power was not measured: only gross figures stand.")
+IDLE_UNKNOWN = Reason("idle_unknown", "Idle power was not measured: there are gross figures only.")
 IDLE_ABOVE_LOAD = Reason("idle_above_load", "Idle power is not below the power under load: it can't be subtracted.")
 POWER_PART_MISSING = Reason(
     "power_part_missing", "A part of the step was timed but never replayed under the sensor: too few palindromes."

@@ -107,7 +107,7 @@ def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, i
     shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)
     found = verdict(recipe, shares, emulation_seen(names), errors)
     if profile.unplaced and found.verdict in ("partial", "fallback"):
-        told = f"{found.message}; which of it is the head's or attention's can't be told: {profile.unplaced}"
+        told = f"{found.message}; which of it is the head's or attention's is unknown: {profile.unplaced}"
         return found.model_copy(update={"verdict": "unknown", "message": told[:1024]})
     return found
 

@@ -100,7 +100,7 @@ def _by_names(claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bo
     if share > 1 - FULL_SHARE:
         return _told("partial", share, told)
     if shares.get("unknown", 0.0) > 1 - FULL_SHARE:
-        return _told("unknown", share, f"{told}; what the unknown kernels computed can't be told")
+        return _told("unknown", share, f"{told}; what the unknown kernels computed is unknown")
     return _told("fallback", share, told)
 
 

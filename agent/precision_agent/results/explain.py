@@ -106,7 +106,7 @@ def _provenance(result: MeasurementResult) -> str:
         return "taken on this machine"
     if result.provenance == "trial":
         return "taken on this machine's CPU: it says nothing of a GPU"
-    return "nobody measured this machine: " + ("; ".join(result.sources) or "see the assumptions")
+    return "this machine was not measured: " + ("; ".join(result.sources) or "see the assumptions")
 
 
 def _formula(name: str | None) -> str:
@@ -179,7 +179,7 @@ def _kernel_time(row: RecipeResult) -> Iterator[Explanation]:
         share = f"{min(1.0, row.kernel_time_share):.1%}"
         yield Explanation(row.recipe, "kernel time", share, f"of the timed step; {told}")
     for one in row.kernel_profiles:
-        clock = "no SM clock was told"
+        clock = "no SM clock was reported"
         if one.sm_mhz is not None:
             clock = f"at {one.sm_mhz:.0f} MHz, the timed windows at {one.windows_sm_mhz or 0:.0f} MHz"
         why = f"; {one.failure.reason}: {one.failure.message}" if one.failure else ""

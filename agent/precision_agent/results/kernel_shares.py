@@ -85,7 +85,7 @@ def _gaps(
     least = min(spent / whole for spent, whole in zip(busy, timed, strict=True))
     most = max(spent / whole for spent, whole in zip(busy, timed, strict=True))
     if least < CPU_BOUND:
-        told = f"kernels ran in {least:.1%} of the timed step: kernel-only time can't be told from it"
+        told = f"kernels ran in {least:.1%} of the timed step: kernel-only time is unknown"
         if execution == "graph":
             return Failure(reason="kernel_gaps", message=f"{told}; the gaps between its short kernels are too long")
         return Failure(reason="cpu_bound", message=f"{told}; the host launched them too slowly")

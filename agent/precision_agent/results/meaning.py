@@ -68,23 +68,23 @@ def meaning(facts: Facts) -> Meaning:
     no_difference; gemm_bound.
     """
     if facts.recipe == facts.baseline:
-        return Meaning(kind="baseline", sentence=f"{facts.recipe} is what the others are held against.")
+        return Meaning(kind="baseline", sentence=f"{facts.recipe} is the baseline of the others.")
     if facts.verdict == "fallback":
         said = f"{facts.recipe} fell back to another precision: its figures are not {facts.recipe}'s."
         return _with_figures(facts, "fallback", said)
     if facts.gemm_speedup is None:
-        said = f"{facts.recipe} has no GEMM figure to hold against {facts.baseline}'s: the reason of its speed is open."
+        said = f"{facts.recipe} has no GEMM figure to compare with {facts.baseline}'s: its speed is not explained."
         return _with_figures(facts, "unknown", said)
     if _no_gain(facts.gemm_speedup, facts.noise_floor):
         said = f"{facts.recipe} is not beneficial at these shapes: its GEMMs run {_bounded(facts.gemm_speedup)}"
         return _with_figures(facts, "not_beneficial", f"{said} as fast as {facts.baseline}'s.")
     if facts.gemm_speedup.lower <= 1:
-        said = f"whether {facts.recipe}'s GEMMs are faster than {facts.baseline}'s can't be told: they run"
+        said = f"whether {facts.recipe}'s GEMMs are faster than {facts.baseline}'s is unknown: they run"
         return _with_figures(facts, "unknown", f"{said} {_bounded(facts.gemm_speedup)} as fast.")
     if facts.measured is None or facts.gemm_share is None:
         lacking = "no training figure" if facts.measured is None else facts.no_share
         gemms = f"{facts.recipe}'s GEMMs run {facts.gemm_speedup.value:.2f}x as fast as {facts.baseline}'s"
-        return _with_figures(facts, "unknown", f"{gemms}; {lacking}, so what a step gains can't be told.")
+        return _with_figures(facts, "unknown", f"{gemms}; {lacking}, so what a step gains is unknown.")
     return _held_against(facts, facts.gemm_share, facts.gemm_speedup, facts.measured)
 
 

@@ -40,7 +40,7 @@ def model_memory(
     gradient = measured.gradient_bytes
     taken = (measured.state_bytes, measured.activation_bytes, measured.allocated_peak_bytes)
     if gradient is None or None in taken:
-        return _none("not_told", "this backend does not tell what the short model alone took")
+        return _none("not_told", "this backend does not report the memory of the short model alone")
     ran_layers, regions = ran.layers_measured + ran.dense_measured, ran.regions
     part = ModelPart(ran_layers, "head" in regions, embedding=False, optimizer="optimizer" in regions)
     short = replace(workload, model=short_model(workload.model, ran.layers_measured, ran.dense_measured))

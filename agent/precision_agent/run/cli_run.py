@@ -89,7 +89,7 @@ def run(
     optimizer_shards: Annotated[int | None, typer.Option(help="GPUs that share the optimizer's state.")] = None,
     recompute: Annotated[str | None, typer.Option(help="None, or Full: activations are computed again.")] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")] = None,
-    baseline: Annotated[str, typer.Option(help="Recipe that speedups are held against.")] = "bf16",
+    baseline: Annotated[str, typer.Option(help="Recipe that speedups are relative to.")] = "bf16",
     scope: Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")] = "all",
     kept_higher_layers: Annotated[
         int, typer.Option(help="First and last layers, together, that stay in the baseline's recipe; computed.")

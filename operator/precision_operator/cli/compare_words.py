@@ -23,7 +23,7 @@ _ENERGY: Mapping[ComparisonOutcome, str] = {
 def verdict(found: Comparison) -> tuple[str, ...]:
     """The sentences; where no recipe is shared, the only one says so."""
     if not found.rows:
-        return (f"{found.a} and {found.b} have no recipe in common whose figures stand.",)
+        return (f"{found.a} and {found.b} have no recipe with usable figures in common.",)
     how = f"{found.b} against {found.a}, {_how(found)}; what has changed: {_changed(found)}."
     same = [f"Both sides: {'; '.join(f'{name} {value}' for name, value in found.same)}."] if found.same else []
     return (*_doubts(found), _headline(found), how, *same, *map(_sentence, found.rows))

@@ -262,7 +262,7 @@ def _operand(text: str) -> Callable[[Any], list[Any]]:
     elif text[0] in "@$":
         return _path(text).found
     else:
-        _refuse(f'{text} stands without quotes; write "{text}" where it is text')
+        _refuse(f'{text} is not in quotes; write "{text}" where it is text')
     return lambda _: [constant]
 
 

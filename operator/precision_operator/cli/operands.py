@@ -19,7 +19,7 @@ from precision_operator.core.observe.views import report_view
 from precision_operator.core.results.compare import ComparedFigure, Point, Setting, Side, same_driver
 from precision_operator.core.results.pool import population
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import RecipeRow, number, read
+from precision_operator.core.results.reading import RecipeRow, driver_of, number, read
 from precision_operator.report.facts import node_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")
@@ -104,17 +104,6 @@ def _then(report: ReportView, kind: str, name: str) -> Point | None:
 
 def _same(kind: str, told: str, name: str) -> bool:
     return told == name or (kind == "driver" and same_driver(told, name))
-
-
-def driver_of(status: ReportStatus | None) -> str | None:
-    """The driver of the newest result: as the agent read it, else (a replay reads none) what its run was begun for."""
-    if status is None:
-        return None
-    if status.software is not None and status.software.driver is not None:
-        return status.software.driver
-    run, attempt = status.run.run if status.run else None, status.attempt
-    begun_for = attempt.basis.get("driver") if attempt is not None and attempt.run == run else None
-    return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
 def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | None:

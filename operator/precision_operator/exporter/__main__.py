@@ -79,7 +79,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--resync-seconds",
         type=float,
         default=1800.0,
-        help="How often everything is listed anew, about, beside the watches. Default: %(default)s.",
+        help="About how often everything is listed again, besides the watches. Default: %(default)s.",
     )
     parser.add_argument(
         "--metrics-level",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from precision_operator.core.results.reading import driver_of
 from precision_operator.drawing.document import Said, banner, document, figure, folded, sentences, table
 from precision_operator.report.facts import Given, Node
 from precision_operator.report.figures import figures
@@ -63,7 +64,7 @@ def _node_row(node: Node) -> tuple[str, ...]:
         status.best or "–",
         status.tokens_per_joule or "–",
         node.reading.data or "–",
-        (status.software.driver if status.software else None) or "–",
+        driver_of(status) or "–",
         status.run.finished_at if status.run else "–",
         node.stale,
     )

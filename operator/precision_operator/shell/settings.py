@@ -49,8 +49,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help="Most agents and watts of all namespaces together, by pool and by topology key too. Default: no limit.",
     )
-    add("--stop", default="Run", help="Run, Hold (no agent starts) or End (none goes on): %(default)s.")
-    add("--stop-message", default="", metavar="TEXT", help="Why: it stands in the status of every profile.")
+    add("--stop", default="Run", help="Run, Hold (no agent starts) or End (running agents are ended too): %(default)s.")
+    add("--stop-message", default="", metavar="TEXT", help="Why: shown in the status of every profile.")
     add(
         "--startup-taints",
         type=_parts,

@@ -144,12 +144,12 @@ class Telemetry:
         )
         self._garbled = Gauge(
             "precision_operator_stop_garbled",
-            "1 while the switch that stops all agents says what nobody understands, or can't be read: agents are held.",
+            "1 while the ConfigMap that stops all agents has an invalid value or can't be read: no agent starts.",
             registry=registry,
         )
         self._leader = Gauge(
             "precision_operator_leader",
-            "1 while this replica leads: it alone plans and writes. 0 while it stands by.",
+            "1 while this replica leads: it alone plans and writes. 0 while it is a standby.",
             registry=registry,
         )
         self._age = Gauge(

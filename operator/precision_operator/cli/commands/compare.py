@@ -49,7 +49,7 @@ _HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or p
 
 def compare_sides(
     a: Annotated[str, typer.Argument(metavar="A", help=_HELP)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same: what A is held against; ratios are B over A.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same, to compare with A; ratios are B over A.")],
     namespace: Namespace = None,
     profile: OfProfile = None,
     selector: Selector = None,

@@ -24,7 +24,7 @@ def run(
     context: typer.Context,
     local: Annotated[bool, typer.Option("--local", help="Measure this machine, without a cluster.")] = False,
     show_help: Annotated[
-        bool, typer.Option("--help", help="Show this message; with --local: the agent's own options.")
+        bool, typer.Option("--help", "-h", help="Show this message; with --local: the agent's own options.")
     ] = False,
 ) -> None:
     """Measure this machine (--local) with the program precision-agent, which gets all further options.
@@ -46,7 +46,7 @@ def run(
 
 def verify_trace(context: typer.Context) -> None:
     """Say in which precision a training job's GEMMs ran, from a trace of torch's profiler; no GPU, no cluster."""
-    _hand_over(["verify-trace", *context.args])
+    _hand_over(["verify-trace", *("--help" if word == "-h" else word for word in context.args)])
 
 
 def _hand_over(arguments: Sequence[str]) -> NoReturn:

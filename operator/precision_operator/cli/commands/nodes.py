@@ -16,7 +16,6 @@ from precision_operator.cli.commands.dry_run import rows as planned_rows
 from precision_operator.cli.connection_options import asked, count_of
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.gathering import Seen, gathered_fleet
-from precision_operator.cli.operands import driver_of
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -43,7 +42,7 @@ from precision_operator.cli.results import (
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.outliers import Judged
-from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.reading import Reading, driver_of
 
 
 class Only(StrEnum):

@@ -169,7 +169,7 @@ def _said_of_profile(own: ProfileView) -> str:
     nodes = f"its {count} eligible nodes are" if isinstance(count, int) else "every eligible node is"
     said = (
         f"profile {own.key}: {nodes} measured again, each when its turn comes; old results stay, marked stale, until "
-        "new ones stand. Nodes in quarantine are released."
+        "they are replaced. Nodes in quarantine are released."
     )
     return said + _holds(own)
 

@@ -37,7 +37,7 @@ OURS = f"{LABEL_APP}=precision-profiler"
 _EVENT_KINDS = ("PrecisionProfile", "NodePrecisionReport", "CapacityPlan")
 _CRDS = paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 README = """\
-Made by kubectl precision support-bundle. Look through it before you pass it on.
+Made by kubectl precision support-bundle. Look through it before you share it.
 
 version.json       versions of the plugin and the cluster
 profiles.json, reports.json, plans.json, jobs.json, pods.json (agents), events.json
@@ -83,7 +83,7 @@ def support_bundle(
         path.write_bytes(content)
     except OSError as error:
         fail(f"writing {path}: {error.strerror}; name another file with -o")
-    say(f"{path}: {len(found.files)} files, {len(content):,} bytes. Look through it before you pass it on.")
+    say(f"{path}: {len(found.files)} files, {len(content):,} bytes. Look through it before you share it.")
 
 
 @dataclass

@@ -62,7 +62,7 @@ ROWS = (
         "ClaimNotAllocated",
         "failed",
         "the scheduler found too few free GPUs for the agent's resource claim within {seconds} s: {text}",
-        "It is retried automatically, after other nodes. If nobody holds GPUs of {node}, look for DeviceTaintRules "
+        "It is retried automatically, after other nodes. If no pod holds GPUs of {node}, look for DeviceTaintRules "
         "(kubectl get devicetaintrules), which no ResourceSlice shows.",
     ),
     Reason(

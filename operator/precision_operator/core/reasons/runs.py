@@ -63,7 +63,7 @@ ROWS = (
         "StoppedByAdmin",
         "queued",
         "the cluster's administrator {does}: {words} (set in {origin})",
-        "It continues automatically when that is lifted: ask whoever runs the operator.",
+        "It continues automatically when that is lifted: ask the operator's administrator.",
     ),
     Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to continue."),
     Reason(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import geometric_mean
 from typing import Literal
 
@@ -143,7 +143,7 @@ def compare(a: Side, b: Side, allowed: str | None = None) -> Comparison | Refuse
         return _paired(a, b, [(first[node], second[node]) for node in shared], allowed)
     if not first or not second:
         empty = a.name if not first else b.name
-        return Refused("NothingInCommon", f"{empty} has no figure that stands: measure it, or name another side")
+        return Refused("NothingInCommon", f"{empty} has no usable figure: measure it, or name another side")
     return _groups(a, b, allowed)
 
 
@@ -197,8 +197,11 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
 def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
     """Two groups without a node in common: every dimension but one must be the same throughout.
 
-    Where `hardware` is `allowed`, its drivers may differ with it, and a note says so: each product has its own.
+    Where `hardware` is `allowed`, its drivers may differ with it, and a note says so: each product has its own. Where
+    something else is, nodes whose hardware the other side lacks are left out.
     """
+    if allowed not in (None, "hardware"):
+        a, b = _of_shared_hardware(a, b), _of_shared_hardware(b, a)
     notes: list[str] = [*a.notes, *b.notes]
     values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
     names = [name for name, (x, y) in values.items() if x and y and not _alike(name, x, y)]
@@ -219,12 +222,24 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
         names.remove("driver")
         notes.append(f"the hardware's drivers differ too, and are in the figures ({told['driver']})")
     if len(names) > 1:
-        return _several("; ".join(told[name] for name in names), names)
+        kind = a.name.partition(" ")[0]
+        return _several("; ".join(told[name] for name in names), sorted(names, key=lambda name: name != kind))
     notes += _throttled_out(a, b)
     difference = names[0] if names else None
     rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, a, b)) is not None)
     notes += [text for row in rows for text in _apart(row.recipe, (a, b))]
     return _told(a, b, "groups", difference, rows, notes, (a.points, b.points))
+
+
+def _of_shared_hardware(side: Side, other: Side) -> Side:
+    """The side with nodes of hardware that the other has too, and a note; as it is where they share none."""
+    shared = _values(side, "hardware") & _values(other, "hardware")
+    kept = tuple(point for point in side.points if point.setting.hardware in shared)
+    out = len(side.points) - len(kept)
+    if not kept or not out:
+        return side
+    left = f"{side.name}: {_are(out)} left out, since {other.name} has no such hardware"
+    return replace(side, points=kept, notes=(*side.notes, left))
 
 
 def _throttled_out(a: Side, b: Side) -> list[str]:
@@ -256,7 +271,7 @@ def _apart(recipe: Recipe, sides: tuple[Side, Side]) -> list[str]:
 def _several(told: str, names: Sequence[str]) -> Refused:
     return Refused(
         "SeveralDifferences",
-        f"the sides differ in {len(names)} things at once ({told}): nobody can say which of them made the difference. "
+        f"the sides differ in {len(names)} things at once ({told}): the cause of a difference would be ambiguous. "
         f"Compare sides that differ in one, or take only nodes that do with --difference {names[0]}",
     )
 

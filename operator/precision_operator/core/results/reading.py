@@ -217,13 +217,24 @@ def _holds(status: ReportStatus) -> bool:
     return attempt is None or attempt.outcome != "failed"
 
 
+def driver_of(status: ReportStatus | None) -> str | None:
+    """The driver of the newest result: as the agent read it, else (a replay reads none) what its run was begun for."""
+    if status is None:
+        return None
+    if status.software is not None and status.software.driver is not None:
+        return status.software.driver
+    run, attempt = status.run.run if status.run else None, status.attempt
+    begun_for = attempt.basis.get("driver") if attempt is not None and attempt.run == run else None
+    return begun_for or next((past.driver for past in status.history if past.run == run), None)
+
+
 def _peers(pool: str, status: ReportStatus) -> tuple[str, ...]:
-    """Pool, GPUs and their power limit, software, workload."""
+    """Pool, GPUs and their power limit, driver and software, workload."""
     hardware, software, run = status.hardware, status.software, status.run
     return (
         pool,
         f"{hardware.product}/{hardware.gpus}/{hardware.limit_watts}" if hardware else "",
-        f"{software.driver}/{software.stack_hash}" if software else "",
+        f"{driver_of(status)}/{software.stack_hash}" if software else "",
         run.workload_hash if run else "",
     )
 

@@ -272,7 +272,7 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
     Family(
         "precision_node_model_memory_bytes",
         "Memory of one GPU that trains the full model in this recipe: an estimate from the model's dimensions, by a "
-        "formula that was held against what the short model took. Absent where they disagree or nothing was trained.",
+        "formula that was checked against the short model. Absent where they disagree or nothing was trained.",
         RECIPE,
         "detail",
         _by_recipe(other_figure("model_memory_bytes")),

@@ -131,7 +131,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
     ),
     Family(
         "precision_profile_last_completion_timestamp_seconds",
-        "When the last node of the run was done, seconds since 1970; absent while a run goes on.",
+        "When the last node of the run was done, seconds since 1970; absent while a run is in progress.",
         PROFILE,
         "pool",
         _completed,

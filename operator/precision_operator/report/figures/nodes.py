@@ -53,7 +53,7 @@ def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     name = next((named(row) for row in pool.rows if row.recipe == recipe), recipe)
     apart = [place for place in places if place.apart]
     missing = len(pool.nodes) - len(places)
-    who = f"{len(apart)} stand apart and are named." if apart else "None stands apart."
+    who = f"{len(apart)} are outliers and are named." if apart else "There are no outliers."
     without = f" {missing} of {len(pool.nodes)} nodes can't be compared: no such figure, or out of date."
     yield Figure(
         key=f"nodes-{pool.name}",
