@@ -114,7 +114,7 @@ def test_a_replay_says_that_it_is_simulated_what_was_assumed_and_what_was_publis
     assert {"training.energy", "verification", "gpus", "memory"} <= {row.field for row in found.simulated}
     assert all(row.assumption for row in found.simulated)
     assert any("Megatron-Bridge" in source for source in found.sources)
-    assert "simulated" in found.recommendation.sentence
+    assert found.recommendation.sentence.startswith("Simulated: ")
 
 
 def test_the_same_node_and_run_replay_the_same_and_another_node_does_not() -> None:
