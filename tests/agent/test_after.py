@@ -159,7 +159,8 @@ def test_plain_torch_times_the_same_parts_at_both_depths_and_adams_state_before_
     from precision_agent.backends.torch_gemm import TorchGemm
     from precision_agent.backends.torch_step import ShortModel, timed
 
-    deep = TINY_WORKLOAD.model_copy(update={"model": TINY.model_copy(update={"num_hidden_layers": 4})})
+    narrow = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 128, "num_hidden_layers": 4}
+    deep = TINY_WORKLOAD.model_copy(update={"model": TINY.model_copy(update=narrow)})
     asked = request(product="CPU", gpus=1, workload=deep)
     training = cases_of(asked, resolve(asked.workload)).training
     assert training is not None

@@ -48,7 +48,7 @@ def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
 
 
 def called(*arguments: str, **environment: str) -> Result:
-    """The same program in this process: for what is not about the process."""
+    """The same program in this process: for what is not about the process. The devices have processes all the same."""
     return CliRunner(env=environment).invoke(app, list(arguments))
 
 
@@ -90,10 +90,10 @@ def test_a_missing_request_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_message_that_can_not_be_written_has_its_own_code(tmp_path: Path) -> None:
-    more = {REQUEST_ENV: request_text(), TERMINATION_LOG_ENV: str(tmp_path)}
-    ran = run(tmp_path, "run", "--backend", "replay", **more)
-    assert ran.returncode == 16
-    assert b"publishing the result" in ran.stderr
+    more = {REQUEST_ENV: request_text(gpus=1), TERMINATION_LOG_ENV: str(tmp_path)}
+    ran = called("run", "--backend", "replay", **more)
+    assert ran.exit_code == 16
+    assert "publishing the result" in ran.stderr
 
 
 def test_a_crash_is_told_in_the_message_and_traced_in_the_log(tmp_path: Path) -> None:
@@ -121,10 +121,11 @@ def test_help_does_not_import_torch(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tmp_path: Path) -> None:
-    ran = run(tmp_path, "run", "--backend", "torch", **{REQUEST_ENV: request_text(**ON_CPU)})
-    assert ran.returncode == 0, ran.stderr
+    around = {REQUEST_ENV: request_text(**ON_CPU), TERMINATION_LOG_ENV: str(tmp_path / "message")}
+    ran = called("run", "--backend", "torch", **around)
+    assert ran.exit_code == 0, ran.stderr
     summary = read_message((tmp_path / "message").read_bytes())
-    result = read_log(ran.stdout, summary.detail, hash_of(**ON_CPU))
+    result = read_log(ran.stdout_bytes, summary.detail, hash_of(**ON_CPU))
     assert (result.backend, result.provenance, result.product, result.gpus) == ("torch-cpu", "trial", "CPU", ())
     bf16, fp8, mxfp8 = result.recipes
     for found in (bf16, fp8):
@@ -141,16 +142,17 @@ def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tm
 
 @pytest.mark.torch
 def test_a_gpu_node_is_never_measured_on_its_cpu_without_a_word(tmp_path: Path) -> None:
-    ran = run(tmp_path, "run", "--backend", "torch", CUDA_VISIBLE_DEVICES="", **{REQUEST_ENV: request_text()})
-    assert ran.returncode == 12
+    around = {REQUEST_ENV: request_text(), TERMINATION_LOG_ENV: str(tmp_path / "message")}
+    ran = called("run", "--backend", "torch", CUDA_VISIBLE_DEVICES="", **around)
+    assert ran.exit_code == 12
     assert "torch sees no CUDA device" in refused(tmp_path).message
 
 
-@pytest.mark.torch
 def test_sigterm_leaves_the_complete_abba_blocks_as_a_partial_result(tmp_path: Path) -> None:
-    asked = ON_CPU | {"timing": Timing(passes=64, segment_seconds=0.02, discard_seconds=0.0)}
+    """Of a replay, which takes a minute and more at this pace; Ctrl-C, below, finds a device at work in its process."""
+    asked = {"gpus": 1, "timing": Timing(passes=64, segment_seconds=3.0, discard_seconds=0.0)}
     with subprocess.Popen(
-        [*AGENT, "run", "--backend", "torch"],
+        [*AGENT, "run", "--backend", "replay", "--replay-pace", "0.01"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(tmp_path, **{REQUEST_ENV: request_text(**asked)}),
@@ -171,12 +173,6 @@ def test_sigterm_leaves_the_complete_abba_blocks_as_a_partial_result(tmp_path: P
 
 
 ON_THIS_CPU = ["run", "--local", "--device", "cpu", "--shape", "64x128x96"]
-
-
-def without_a_kubelet(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    ran = run(tmp_path, *arguments)
-    assert not (tmp_path / "message").exists()
-    return subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
 def test_a_gpu_that_is_not_here_is_refused_in_words_and_with_the_next_step() -> None:
@@ -261,8 +257,11 @@ def test_no_option_is_ignored_in_silence(arguments: list[str], words: str) -> No
 @pytest.mark.torch
 def test_a_local_trial_ends_with_a_verdict_and_keeps_the_result(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    ran = without_a_kubelet(tmp_path, *ON_THIS_CPU, "--segment-seconds", "0.02", "--output", str(out))
-    assert ran.returncode == 0, ran.stderr
+    message = tmp_path / "message"
+    timed = ["--segment-seconds", "0.02", "--output", str(out)]
+    ran = called(*ON_THIS_CPU, *timed, **{TERMINATION_LOG_ENV: str(message)})
+    assert ran.exit_code == 0, ran.stderr
+    assert not message.exists(), "there is no kubelet to read it"
     assert "A trial on the CPU: these figures say nothing of a GPU." in ran.stdout
     assert "PPR1" not in ran.stdout
     assert "measuring, about" in ran.stderr

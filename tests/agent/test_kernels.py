@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from precision_agent.precision import kernel_grammars
 from precision_agent.precision.kernels import (
@@ -23,6 +23,7 @@ from precision_agent.precision.kernels import (
     emulation_seen,
     share_by_class,
 )
+from precision_agent.run.cli import app
 from tests.support.golden import FOLDER
 
 SEEN: dict[str, Any] = json.loads((FOLDER / "kernel_names.json").read_text(encoding="utf-8"))
@@ -345,15 +346,14 @@ def test_emulation_shows_by_the_kernel_that_turns_block_scales_into_mxfp8() -> N
     assert not emulation_seen(["swizzle_row_scaling_kernel", "quantize_mxfp8_kernel"])
 
 
-def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "precision_agent", "classify-kernels", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
+def run(*arguments: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(app, ["classify-kernels", *arguments], input=given)
 
 
 def test_the_command_prints_json_rows_in_the_order_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "names").write_bytes(b"nvjet_tst_64x64_TNT\r\n\n  Memset (Device)\nwhat\xff is this")
     done = run(str(tmp_path / "names"), "-o", "json")
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert json.loads(done.stdout) == [
         {"name": "nvjet_tst_64x64_TNT", "class": "bf16", "rule": "cublas-nvjet"},
         {"name": "Memset (Device)", "class": "not_a_gemm", "rule": "memory"},
@@ -363,7 +363,7 @@ def test_the_command_prints_json_rows_in_the_order_of_the_file(tmp_path: Path) -
 
 def test_the_command_reads_stdin_and_prints_a_table() -> None:
     done = run("-", given=b"nvjet_hsh_64x64_TNT\n")
-    assert [line.split() for line in done.stdout.decode().splitlines()] == [
+    assert [line.split() for line in done.stdout.splitlines()] == [
         ["CLASS", "RULE", "NAME"],
         ["fp16", "cublas-nvjet", "nvjet_hsh_64x64_TNT"],
     ]
@@ -371,5 +371,5 @@ def test_the_command_reads_stdin_and_prints_a_table() -> None:
 
 def test_a_file_that_is_not_there_is_a_usage_error_that_names_it() -> None:
     done = run("/nowhere/names")
-    assert done.returncode == 2
-    assert b"reading kernel names" in done.stderr
+    assert done.exit_code == 2
+    assert "reading kernel names" in done.stderr

@@ -14,10 +14,7 @@ from precision_api.exits import BACKEND_UNAVAILABLE
 from tests.support.result_objects import request
 
 pytestmark = pytest.mark.torch
-PLACES = {
-    "transformer-engine": CLASSES["transformer-engine"],
-    "torch": ("tests.support.worker_backend", "WorkerBackend"),
-}
+STAND_IN = ("tests.support.worker_backend", "WorkerBackend")
 UNLOADABLE = 'raise OSError("libcudart.so.13: cannot open shared object file")\n'
 
 
@@ -31,7 +28,8 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_auto_falls_back_to_torch_and_quotes_the_error() -> None:
-    opened = open_node(Wanted("auto", "cuda", places=PLACES), request(gpus=1, product="H200"), lambda: None)
+    places = {"transformer-engine": CLASSES["transformer-engine"], "torch": STAND_IN}
+    opened = open_node(Wanted("auto", "cuda", places=places), request(gpus=1, product="H200"), lambda: None)
     try:
         assert opened.devices.all(Call("name")) == ("replay",), "the stand-in for torch"
         (note,) = opened.notes
@@ -40,9 +38,9 @@ def test_auto_falls_back_to_torch_and_quotes_the_error() -> None:
         opened.close()
 
 
-@pytest.mark.usefixtures("broken")
 def test_transformer_engine_asked_for_by_name_is_refused_where_it_cannot_be_loaded() -> None:
-    wanted = Wanted("transformer-engine", "cuda", places=PLACES)
+    places = {"transformer-engine": ("tests.support.worker_backend", "Unloadable"), "torch": STAND_IN}
+    wanted = Wanted("transformer-engine", "cuda", places=places)
     opened = open_node(wanted, request(gpus=1, product="H200"), lambda: None)
     try:
         with pytest.raises(Refusal, match=r"OSError: libcudart\.so\.13") as refused:

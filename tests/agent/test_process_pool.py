@@ -75,18 +75,18 @@ def pids(found: ProcessPool) -> list[int]:
     return [answer.process_peak_bytes for answer in answers if isinstance(answer, Memory)]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("cuda_error", "cuda_error"), ("died", "worker_died"), ("hung", "hung")])
-def test_a_fatal_fault_takes_one_variant_of_one_device_and_the_others_go_on(
-    pool: Pools, fault: str, reason: str
-) -> None:
-    found = pool({}, {"nvfp4": fault})
-    before = pids(found)
-    assert reasons(found.all(measure(NVFP4))) == ["Sample", reason]
-    assert reasons(found.all(measure(NVFP4))) == ["Sample", reason], "the arm is withdrawn, not tried again"
-    assert reasons(found.all(measure(BF16))) == ["Sample", "Sample"]
-    after = pids(found)
-    assert before[0] == after[0], "the sound device keeps its process"
-    assert before[1] != after[1]
+def test_a_fatal_fault_takes_one_variant_of_one_device_and_the_others_go_on(pool: Pools) -> None:
+    found = pool({}, {"fp8_current": "cuda_error", "mxfp8": "died", "nvfp4": "hung"})
+    seen = [pids(found)]
+    for recipe, reason in (("fp8_current", "cuda_error"), ("mxfp8", "worker_died"), ("nvfp4", "hung")):
+        arm = Variant(recipe, recipe)  # type: ignore[arg-type]
+        assert reasons(found.all(measure(arm))) == ["Sample", reason]
+        assert reasons(found.all(measure(arm))) == ["Sample", reason], "the arm is withdrawn, not tried again"
+        assert reasons(found.all(measure(BF16))) == ["Sample", "Sample"]
+        seen.append(pids(found))
+    sound, struck = zip(*seen, strict=True)
+    assert len(set(sound)) == 1, "the sound device keeps its process"
+    assert len(set(struck)) == len(seen), "each fault costs the other one its process"
 
 
 def test_out_of_memory_is_told_and_keeps_the_process(pool: Pools) -> None:

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from precision_agent.method.duration import phases
+from precision_agent.run.cli import app
 from precision_agent.run.progress import LINE_SECONDS, WORDS, Lines
+from precision_agent.run.publish import TERMINATION_LOG_ENV
 from precision_api.names import REQUEST_ENV
 from precision_api.request import Timing
 from precision_api.workload import Workload
@@ -32,13 +35,14 @@ def environment(asked: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], REQUEST_ENV: asked}
 
 
-def pod_log(asked: str, *arguments: str) -> list[str]:
+@pytest.fixture(scope="module")
+def pod_log() -> list[str]:
     """Both streams of a run in one, as a container runtime keeps them."""
     ran = subprocess.run(
-        [*REPLAY, *arguments],
+        REPLAY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=environment(asked),
+        env=environment(request_text()),
         text=True,
         timeout=120,
         check=False,
@@ -52,17 +56,15 @@ def texts(lines: list[str]) -> list[str]:
     return [found[1] for line in lines if (found := LINE.fullmatch(line))]
 
 
-def test_each_phase_has_one_line_in_its_order_and_the_result_stands_last() -> None:
-    log = pod_log(request_text())
-    first = next(number for number, line in enumerate(log) if line.startswith("PPR1 "))
-    assert all(line.startswith("PPR1 ") for line in log[first:])
-    spoken = [text for text in texts(log[:first]) if text in WORDS.values()]
+def test_each_phase_has_one_line_in_its_order_and_the_result_stands_last(pod_log: list[str]) -> None:
+    first = next(number for number, line in enumerate(pod_log) if line.startswith("PPR1 "))
+    assert all(line.startswith("PPR1 ") for line in pod_log[first:])
+    spoken = [text for text in texts(pod_log[:first]) if text in WORDS.values()]
     assert spoken == [WORDS[phase] for phase in ("preflight", "start", "probe", "prepare", "measure", "verify")]
 
 
-def test_a_log_says_whose_run_it_is_and_what_it_runs_on() -> None:
-    asked = request()
-    said = texts(pod_log(request_text()))
+def test_a_log_says_whose_run_it_is_and_what_it_runs_on(pod_log: list[str]) -> None:
+    asked, said = request(), texts(pod_log)
     assert said[0].startswith(f"node {asked.node.name}: {asked.namespace}/{asked.profile}, run {asked.run}, attempt 1")
     assert "4 x GB200, measured by replay" in said
 
@@ -74,8 +76,11 @@ def test_a_log_says_whose_run_it_is_and_what_it_runs_on() -> None:
         ("gemm_failed", "recipe nvfp4: qkv fprop autocast: cuda_error: "),
     ],
 )
-def test_what_fails_is_said_with_its_recipe_and_reason(fault: str, line: str) -> None:
-    said = texts(pod_log(request_text(), "--replay-fault", fault))
+def test_what_fails_is_said_with_its_recipe_and_reason(fault: str, line: str, tmp_path: Path) -> None:
+    around = {REQUEST_ENV: request_text(gpus=1), TERMINATION_LOG_ENV: str(tmp_path / "message")}
+    ran = CliRunner(env=around).invoke(app, [*REPLAY[3:], "--replay-fault", fault])
+    assert ran.exit_code == 0, ran.output
+    said = texts(ran.stderr.splitlines())
     assert [text for text in said if text.startswith(line)], said
 
 

@@ -38,12 +38,12 @@ REPLAYED_SECONDS = 300.0
 
 @cache
 def replayed(options: ReplayOptions | None = None, **changes: Any) -> MeasurementResult:
-    """The result of a replay, frozen: one for all tests that ask for the same."""
+    """The result of a replay on one GPU if nothing else is asked, frozen: one for all tests that ask for the same."""
     return replayed_anew(options, **changes)
 
 
 def replayed_anew(options: ReplayOptions | None = None, **changes: Any) -> MeasurementResult:
-    changes = {"recipes": RECIPE_NAMES} | changes
+    changes = {"recipes": RECIPE_NAMES, "gpus": 1} | changes
     outcome = run_request(request_text(**changes), "replay", options, clock=MOMENT)
     assert outcome.result is not None
     return outcome.result
@@ -67,31 +67,31 @@ def rate(result: MeasurementResult, recipe: Recipe = "bf16") -> float:
 def test_the_published_gemm_sums_of_a_b300_come_back_within_the_nodes_spread(
     recipe: Recipe, milliseconds: float
 ) -> None:
-    seconds = of(replayed(product="B300", workload=CODONFM, gpus=1), recipe).sums[0].seconds
+    seconds = of(replayed(product="B300", workload=CODONFM), recipe).sums[0].seconds
     assert seconds is not None
     assert seconds.value * 1e3 == pytest.approx(milliseconds, rel=0.03)
 
 
 @pytest.mark.parametrize(
-    ("product", "recipe", "tokens_per_second_per_gpu"),
+    ("product", "gpus", "recipe", "tokens_per_second_per_gpu"),
     [
-        ("GB300", "fp8_current", 1048),
-        ("GB300", "mxfp8", 952),
-        ("GB300", "nvfp4", 1413),
-        ("GB200", "nvfp4", 1166),
-        ("H100", "fp8_current", 326),
+        ("GB300", 1, "fp8_current", 1048),
+        ("GB300", 1, "mxfp8", 952),
+        ("GB300", 1, "nvfp4", 1413),
+        ("GB200", 4, "nvfp4", 1166),
+        ("H100", 1, "fp8_current", 326),
     ],
 )
 def test_the_published_training_rates_come_back_within_the_nodes_spread(
-    product: str, recipe: Recipe, tokens_per_second_per_gpu: float
+    product: str, gpus: int, recipe: Recipe, tokens_per_second_per_gpu: float
 ) -> None:
-    found = replayed(product=product, workload=LLAMA_405B, gpus=4)
-    assert rate(found, recipe) / 4 == pytest.approx(tokens_per_second_per_gpu, rel=0.03)
+    found = replayed(product=product, workload=LLAMA_405B, gpus=gpus)
+    assert rate(found, recipe) / gpus == pytest.approx(tokens_per_second_per_gpu, rel=0.03)
 
 
 @pytest.mark.parametrize("product", PRODUCT_CLASSES)
 def test_every_product_is_replayed_with_figures_for_all_that_it_can_run(product: str) -> None:
-    found = replayed(product=product, gpus=1)
+    found = replayed(product=product)
     running = [recipe for recipe in found.recipes if recipe.availability in ("ok", "emulated")]
     found_part = part(product)
     assert found_part is not None
@@ -102,9 +102,9 @@ def test_every_product_is_replayed_with_figures_for_all_that_it_can_run(product:
 
 
 def test_what_a_hopper_lacks_is_unsupported_and_block_scaling_on_blackwell_emulated() -> None:
-    assert of(replayed(product="H100", gpus=1), "nvfp4").availability == "unsupported"
-    assert of(replayed(product="H100", gpus=1), "fp8_block").availability == "ok"
-    block = of(replayed(product="GB200", gpus=1), "fp8_block")
+    assert of(replayed(product="H100"), "nvfp4").availability == "unsupported"
+    assert of(replayed(product="H100"), "fp8_block").availability == "ok"
+    block = of(replayed(product="GB200"), "fp8_block")
     assert (block.availability, block.verification.verdict) == ("emulated", "emulated")
 
 
@@ -118,7 +118,7 @@ def test_a_replay_says_that_it_is_simulated_what_was_assumed_and_what_was_publis
 
 
 def test_the_same_node_and_run_replay_the_same_and_another_node_does_not() -> None:
-    other = RequestNode(name="node-1", uid="another", product="GB200", gpus=4)
+    other = RequestNode(name="node-1", uid="another", product="GB200", gpus=1)
     assert replayed() == replayed_anew()
     bf16, other_run = (rate(replayed(run=run, recipes=("bf16",))) for run in ("r1", "r2"))
     other_node = rate(replayed(node=other, recipes=("bf16",)))
@@ -128,7 +128,7 @@ def test_the_same_node_and_run_replay_the_same_and_another_node_does_not() -> No
 
 
 def test_nodes_spread_by_about_six_tenths_of_a_per_cent() -> None:
-    nodes = [RequestNode(name=f"n{i}", uid=f"u{i}", product="GB200", gpus=4) for i in range(40)]
+    nodes = [RequestNode(name=f"n{i}", uid=f"u{i}", product="GB200", gpus=1) for i in range(40)]
     rates = [rate(replayed(node=node, recipes=("bf16",), gemm_modes=(), timing=Timing(passes=2))) for node in nodes]
     mean = sum(rates) / len(rates)
     spread = (sum((value / mean - 1) ** 2 for value in rates) / (len(rates) - 1)) ** 0.5
@@ -197,7 +197,7 @@ def test_the_noise_is_inside_the_intervals_and_the_control_holds_one() -> None:
 
 
 def test_the_whole_result_of_a_gb200_is_as_it_was_looked_at() -> None:
-    found = replayed(workload=Workload(preset="llama3-8b"), recipes=("bf16", "fp8_current", "mxfp8", "nvfp4"))
+    found = replayed(workload=Workload(preset="llama3-8b"), recipes=("bf16", "fp8_current", "mxfp8", "nvfp4"), gpus=4)
     # the version of whoever runs the test is not part of the figure
     fixed = found.model_copy(update={"software": Software(agent="VERSION", stack_hash="HASH")})
     text = fixed.model_dump_json(by_alias=True)

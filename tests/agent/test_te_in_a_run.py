@@ -32,7 +32,7 @@ DELAYED = Variant("fp8_delayed", "fp8_delayed")
 QUICK = Timing(passes=2, segment_seconds=0.0005, discard_seconds=0.0)
 THIN = MODEL | {"numHiddenLayers": 1}
 SHORT = {"recipes": ("bf16", "fp8_delayed"), "timing": QUICK}
-STEP_ALONE = SHORT | {"gemm_modes": ()}
+STEP_ALONE = SHORT | {"recipes": ("bf16",), "gemm_modes": ()}
 
 
 class Probed(Bench):

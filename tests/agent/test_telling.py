@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from functools import cache
 
 import pytest
 from rich.console import Console
@@ -33,13 +34,12 @@ from precision_api.result import (
 from tests.support.result_objects import interval, recipe_result, request, request_text, result
 
 
+@cache
 def replayed() -> MeasurementResult:
+    """One for all tests, which only read it."""
     outcome = run_request(request_text(timing=Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)), "replay")
     assert outcome.result is not None
     return outcome.result
-
-
-REPLAYED = replayed()
 
 
 def told(found: MeasurementResult, figure: str, recipe: str = "nvfp4") -> tuple[str, str]:
@@ -54,7 +54,7 @@ def with_recipe(**changes: object) -> MeasurementResult:
 
 
 def test_every_figure_of_a_result_has_a_source_in_words() -> None:
-    for row in explain(REPLAYED):
+    for row in explain(replayed()):
         assert row.source.strip(), row
         assert row.figure
 
@@ -100,14 +100,14 @@ def test_what_is_not_there_is_told_with_its_reason() -> None:
 
 
 def test_figures_that_nobody_measured_are_marked_where_they_stand() -> None:
-    rows = explain(REPLAYED)
+    rows = explain(replayed())
     assert {row.of for row in rows[-3:]} == {"nvfp4 (simulated)"}
     assert any(row.figure == "simulated training.energy" for row in rows)
-    assert "SIMULATED, nothing of it was measured here" in verdict_text(REPLAYED)
+    assert "SIMULATED, nothing of it was measured here" in verdict_text(replayed())
 
 
 def test_words_and_rows_for_programs_hold_the_same() -> None:
-    rows = explain(REPLAYED)
+    rows = explain(replayed())
     text = as_text(rows)
     assert len(as_document(rows)) == len(rows)
     for row in rows:
@@ -125,10 +125,10 @@ def test_a_gpu_without_known_peaks_has_no_share_of_one() -> None:
 
 
 def test_the_verdict_ends_with_the_recommendation() -> None:
-    lines = verdict_text(REPLAYED).splitlines()
+    lines = verdict_text(replayed()).splitlines()
     assert lines[0] == "tiny on 4 x NVIDIA GB200: replay, simulated"
     assert lines[2].split()[:2] == ["RECIPE", "TOKENS/S"]
-    assert REPLAYED.recommendation.sentence.split()[0] in "\n".join(lines[-3:])
+    assert replayed().recommendation.sentence.split()[0] in "\n".join(lines[-3:])
     assert max(map(len, lines)) <= 120
 
 

@@ -155,7 +155,7 @@ def test_with_the_scope_mlp_the_attention_stays_in_the_baseline() -> None:
 @pytest.mark.parametrize("variant", [BF16, FP8], ids=lambda variant: variant.label)
 def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_diverges(variant: Variant) -> None:
     one = TorchGemm(request(product="CPU", gpus=1, workload=NARROW), "auto")
-    healthy, planted = (one.loss_run(variant, LossPlan(30, 1, factor)) for factor in (1.0, 100.0))
+    healthy, planted = (one.loss_run(variant, LossPlan(*plan)) for plan in ((30, 1, 1.0), (10, 1, 100.0)))
     assert isinstance(healthy, LossTrack)
     assert isinstance(planted, LossTrack)
     assert divergence(healthy.loss, healthy.gradient_norm) is None

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,10 +38,14 @@ def with_loss(verdict: LossVerdict) -> MeasurementResult:
     return result(recipes=(recipe_result("bf16", loss=Loss(verdict=verdict), model_memory=memory),))
 
 
-RESULTS = {
-    "seven recipes with all figures": fullest("llama3-8b", 50),
-    "healthy": with_loss("healthy"),
-    "not learning": with_loss("not_learning"),
+def seven_recipes() -> MeasurementResult:
+    return fullest("llama3-8b", 50)
+
+
+RESULTS: dict[str, Callable[[], MeasurementResult]] = {
+    "seven recipes with all figures": seven_recipes,
+    "healthy": partial(with_loss, "healthy"),
+    "not learning": partial(with_loss, "not_learning"),
 }
 
 
@@ -47,7 +53,7 @@ RESULTS = {
 def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What the older code makes of each result's termination message."""
     older = older_release(tmp_path_factory.mktemp("older"))
-    messages = [encode(sent).message.decode() for sent in RESULTS.values()]
+    messages = [encode(made()).message.decode() for made in RESULTS.values()]
     around = {**os.environ, "PYTHONPATH": older.python_path}
     command = [sys.executable, "-c", READER]
     text = subprocess.run(command, input=json.dumps(messages), env=around, text=True, capture_output=True, check=True)
@@ -56,7 +62,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["seven recipes with all figures", "healthy"])
 def test_the_older_operator_reads_the_figures_that_it_knows(name: str, read: dict[str, dict[str, Any]]) -> None:
-    told = read_message(encode(RESULTS[name]).message).model_dump(mode="json")
+    told = read_message(encode(RESULTS[name]()).message).model_dump(mode="json")
     rows = [
         {field: row[field] for field in theirs}
         for row, theirs in zip(told["recipes"], read[name]["recipes"], strict=True)
@@ -79,7 +85,8 @@ def test_a_verdict_that_the_older_operator_does_not_know_is_refused_and_not_pass
 
 
 def test_a_summary_has_its_figures_again_once_the_full_result_is_there() -> None:
-    for sent in RESULTS.values():
+    for made in RESULTS.values():
+        sent = made()
         published = encode(sent)
         found = finding(read_message(published.message), "\n".join(published.lines))
         assert found.summary.recipes == recipe_summaries(sent)

@@ -70,6 +70,13 @@ class WorkerBackend(FakeBackend):
         return Memory(process_peak_bytes=os.getpid())
 
 
+class Unloadable(WorkerBackend):
+    """Refuses as Transformer Engine does whose libraries are not there, without the seconds of importing torch."""
+
+    def __init__(self, request: MeasurementRequest, device: str) -> None:
+        super().__init__(request, device, refuse="loading Transformer Engine: OSError: libcudart.so.13: cannot open")
+
+
 class ShortOfMemory(WorkerBackend):
     """Holds a micro batch of one; after a larger one the fake driver says for ever how busy the GPU was."""
 

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import fmean
 
 from precision_agent.power import reasons as why
@@ -175,12 +176,14 @@ class HeldBack:
     marked: ThrottleShare | None = None
 
 
+_at = attrgetter("at")
+
+
 def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> HeldBack:
     """Throttling over a variant's windows: of each reason the share on the GPU that it took most of."""
     worst: dict[str, Throttle] = {}
     for recording in recordings.values():
-        at = [reading.at for reading in recording.throttle]
-        parts = [(window.seconds, _shares(recording.throttle, at, window)) for window in windows]
+        parts = [(window.seconds, _shares(recording.throttle, window)) for window in windows]
         for one in pooled(parts):
             if one.reason not in worst or one.share > worst[one.reason].share:
                 worst[one.reason] = one
@@ -188,9 +191,10 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) ->
     return HeldBack(tuple(_told(one) for one in worst.values()), _told(marked) if marked else None)
 
 
-def _shares(readings: tuple[ThrottleReading, ...], at: list[float], window: Window) -> tuple[Throttle, ...]:
-    """The readings are in order of time (`at`), as a sampler writes them; only those of the window are looked at."""
-    inside = readings[bisect_left(at, window.start) : bisect_right(at, window.end)]
+def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[Throttle, ...]:
+    """The readings are in order of time, as a sampler writes them; only those of the window are looked at."""
+    first = bisect_left(readings, window.start, key=_at)
+    inside = readings[first : bisect_right(readings, window.end, lo=first, key=_at)]
     return shares(inside, window.start, window.end) if inside else ()
 
 
