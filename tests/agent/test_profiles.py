@@ -18,7 +18,7 @@ from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.run.stops import AFTER_TERMINATED_SECONDS, RunStops
 from precision_agent.sampling import profiles as profiling
 from precision_agent.sampling.devices import Stop
-from precision_agent.sampling.profiles import LEADS, LoadProfiles, profile_loads
+from precision_agent.sampling.profiles import LEADS, Leads, LoadProfiles, profile_loads
 from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Timing
 from precision_api.result import Backend, Execution, Failure, RecipeResult
 from tests.support.fake_backend import FakeBackend, devices_of
@@ -139,6 +139,15 @@ def test_a_clock_that_never_comes_back_is_given_up_after_a_minute() -> None:
     assert found.failure.reason == "clock_differs"
     assert found.failure.message.startswith("device-0: 1980 MHz under load while it was profiled, 1425 MHz in its")
     assert profiling.MOST_SECONDS <= found.seconds < profiling.MOST_SECONDS + 2
+
+
+def test_profiles_at_the_right_clock_count_however_long_a_busy_host_takes_for_them() -> None:
+    wanted = profiling.Wanted(BF16, "gemms", {"device-0": HOT})
+    device, slow = Clocked(profiled_at=[HOT, COLD, HOT, HOT]), Leads(lead_seconds=0.9 * profiling.MOST_SECONDS)
+    devices = devices_of(device)
+    found = profile_loads(devices, [wanted], lambda: device.recordings().gpus, lambda: None, lambda _: None, None, slow)
+    assert (len(found["bf16", "gemms"].runs), found["bf16", "gemms"].failure) == (3, None)
+    assert found["bf16", "gemms"].seconds > 2 * profiling.MOST_SECONDS
 
 
 def test_a_driver_that_tells_no_clock_does_not_hold_profiles_up() -> None:

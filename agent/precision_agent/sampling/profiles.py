@@ -25,7 +25,7 @@ from precision_api.result import Failure
 PROFILES = 3
 """Of each load: their spread is the uncertainty of the kernels' shares."""
 MOST_SECONDS = 60.0
-"""Of load and profiles of one load, until its clock fits."""
+"""Of one load, while its clock does not fit. A profile at the right clock may take as long as it will."""
 CLOCK_TOLERANCE = 0.01
 LONGEST_LEAD_SECONDS = 8.0
 
@@ -113,13 +113,13 @@ class _Profiling:
     def load(self, wanted: Wanted, trace: Path | None) -> LoadProfiles:
         """Profiles; where the clock did not fit loads until it does and profiles again, for MOST_SECONDS at most."""
         found = LoadProfiles(windows_sm_mhz=_mean(wanted.mhz))
-        lead, mhz = self.leads.lead_seconds, dict[str, float]()
+        lead, mhz, lost = self.leads.lead_seconds, dict[str, float](), 0.0
         fits = True  # most likely: the GPU comes from the windows, or from another load
         while len(found.runs) < PROFILES:
             ended = self.stop()
             if ended:
                 return replace(found, failure=not_profiled(ended))
-            if found.seconds >= MOST_SECONDS:
+            if lost >= MOST_SECONDS:
                 return replace(found, sm_mhz=_mean(mhz), failure=_clock_differs(wanted, mhz))
             profiling = fits
             seconds = lead if profiling else self.leads.slice_seconds
@@ -130,6 +130,7 @@ class _Profiling:
                 return replace(found, failure=not_profiled(failure) if failure.reason in STOPPED else failure)
             mhz = self._clocks(answers)
             fits = _fits(wanted.mhz, mhz)
+            lost += 0.0 if fits else spent
             if not profiling:
                 continue
             found = replace(found, seen=(*found.seen, *answers))
