@@ -29,42 +29,51 @@ class Shown:
     requests: list[str] = field(default_factory=list)
 
 
+class Pages:
+    """Each page is opened once, and brought to the size and the folds that a test wants."""
+
+    def __init__(self, browser: Browser, folder: Path) -> None:
+        self._browser, self._folder = browser, folder
+        self._open: dict[str, Shown] = {}
+
+    def __call__(self, name: str, size: tuple[int, int]) -> Shown:
+        found = self._open.get(name) or self._opened(name)
+        found.tab.set_viewport_size({"width": size[0], "height": size[1]})
+        found.tab.emulate_media(media="screen", color_scheme="light")
+        found.tab.evaluate("document.querySelectorAll('details.fold').forEach(fold => { fold.open = true })")
+        return found
+
+    def _opened(self, name: str) -> Shown:
+        path = self._folder / f"{name}.html"
+        path.write_text(page(PAGES[name]()), encoding="utf-8")
+        found = self._open[name] = Shown(self._browser.new_page())
+        found.tab.on("console", lambda message: found.errors.append(message.text))
+        found.tab.on("pageerror", lambda error: found.errors.append(str(error)))
+        found.tab.on("request", lambda request: found.requests.append(request.url))
+        found.tab.goto(path.as_uri())
+        return found
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, started once."""
-    with chromium() as found:
-        yield found
-
-
-def shown(browser: Browser, folder: Path, text: str, size: tuple[int, int]) -> Shown:
-    path = folder / "page.html"
-    path.write_text(text, encoding="utf-8")
-    found = Shown(browser.new_page(viewport={"width": size[0], "height": size[1]}))
-    found.tab.on("console", lambda message: found.errors.append(message.text))
-    found.tab.on("pageerror", lambda error: found.errors.append(str(error)))
-    found.tab.on("request", lambda request: found.requests.append(request.url))
-    found.tab.goto(path.as_uri())
-    found.tab.evaluate("document.querySelectorAll('details.fold').forEach(fold => { fold.open = true })")
-    return found
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    """Pages in one Chromium."""
+    with chromium() as browser:
+        yield Pages(browser, tmp_path_factory.mktemp("pages"))
 
 
 @pytest.mark.parametrize("size", [NARROW, PHONE, DESKTOP], ids=["420 px", "phone", "desktop"])
-@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
-def test_it_opens_without_an_error_or_a_request_and_fits(
-    browser: Browser, tmp_path: Path, make: Any, size: tuple[int, int]
-) -> None:
-    found = shown(browser, tmp_path, page(make()), size)
+@pytest.mark.parametrize("name", PAGES)
+def test_it_opens_without_an_error_or_a_request_and_fits(shown: Pages, name: str, size: tuple[int, int]) -> None:
+    found = shown(name, size)
     assert found.errors == []
     assert all(url.startswith(("file:", "data:")) for url in found.requests)
     assert found.tab.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert found.tab.locator("figure svg").count() >= 5
 
 
-@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
-def test_letters_in_drawings_are_legible_on_a_phone_and_none_is_cut_off(
-    browser: Browser, tmp_path: Path, make: Any
-) -> None:
-    found = shown(browser, tmp_path, page(make()), PHONE)
+@pytest.mark.parametrize("name", PAGES)
+def test_letters_in_drawings_are_legible_on_a_phone_and_none_is_cut_off(shown: Pages, name: str) -> None:
+    found = shown(name, PHONE)
     smallest, cut = found.tab.evaluate(
         """() => {
             let smallest = 99; const cut = [];
@@ -83,9 +92,9 @@ def test_letters_in_drawings_are_legible_on_a_phone_and_none_is_cut_off(
     assert cut == []
 
 
-@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
-def test_labels_of_a_drawing_do_not_lie_on_each_other(browser: Browser, tmp_path: Path, make: Any) -> None:
-    found = shown(browser, tmp_path, page(make()), DESKTOP)
+@pytest.mark.parametrize("name", PAGES)
+def test_labels_of_a_drawing_do_not_lie_on_each_other(shown: Pages, name: str) -> None:
+    found = shown(name, DESKTOP)
     met = found.tab.evaluate(
         """() => {
             const met = [];
@@ -106,8 +115,8 @@ def test_labels_of_a_drawing_do_not_lie_on_each_other(browser: Browser, tmp_path
     assert met == []
 
 
-def test_on_paper_all_that_is_folded_is_open_and_the_figures_are_whole(browser: Browser, tmp_path: Path) -> None:
-    found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+def test_on_paper_all_that_is_folded_is_open_and_the_figures_are_whole(shown: Pages) -> None:
+    found = shown("node", DESKTOP)
     found.tab.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = false })")
     assert not found.tab.locator("#gemms svg").is_visible()
     found.tab.emulate_media(media="print")
@@ -117,17 +126,15 @@ def test_on_paper_all_that_is_folded_is_open_and_the_figures_are_whole(browser: 
     assert found.tab.pdf()[:5] == b"%PDF-"
 
 
-def test_without_the_hatch_and_the_words_a_failure_would_be_told_by_colour_alone(
-    browser: Browser, tmp_path: Path
-) -> None:
-    found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+def test_without_the_hatch_and_the_words_a_failure_would_be_told_by_colour_alone(shown: Pages) -> None:
+    found = shown("node", DESKTOP)
     hatched = found.tab.locator('#gemms svg rect[fill="url(#failed)"]')
     assert hatched.count() == 3
     assert found.tab.locator("pattern#failed").count() == 1
 
 
-def test_in_the_dark_paper_and_ink_change_places_and_print_stays_light(browser: Browser, tmp_path: Path) -> None:
-    found = shown(browser, tmp_path, page(node_page()), DESKTOP)
+def test_in_the_dark_paper_and_ink_change_places_and_print_stays_light(shown: Pages) -> None:
+    found = shown("node", DESKTOP)
     ink, paper = found.tab.locator("#speedup svg text").first, found.tab.locator("body")
 
     def colours(**media: Any) -> tuple[str, str]:

@@ -114,8 +114,8 @@ def test_a_refused_pod_is_forgotten_when_the_next_one_is_there_and_not_before() 
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    memory = RefusedCreations(lambda: NOW)
-    for number in range(MOST + 5):
+    memory = RefusedCreations(lambda: NOW, most=8)
+    for number in range(8 + 5):
         memory.refused((f"profile-{number}", "node"), Answer("no", 403), "Job", "", 0)
-    assert len(memory._known) == MOST
-    assert (f"profile-{MOST + 4}", "node") in memory._known
+    assert [profile for profile, _ in memory._known] == [f"profile-{number}" for number in range(5, 13)]
+    assert RefusedCreations()._most == MOST

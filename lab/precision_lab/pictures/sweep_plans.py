@@ -15,7 +15,7 @@ from precision_operator.planner.conditions import finished
 from precision_operator.planner.document import status
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.page import page
-from precision_operator.planner.planning import plan
+from precision_operator.planner.planning import Answer, plan
 from precision_operator.planner.snapshot import fleet_of, profile_facts, report_facts
 
 Raw = dict[str, Any]
@@ -39,8 +39,15 @@ def plan_page(
     name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
 ) -> str:
     """The HTML page of one of these plans."""
-    answer = plan(_spec(_jobs(len(racks))[name]), _fleet(reports, profiles, racks, now), now)
-    return page(name, status(answer), answer)
+    found = answer(name, reports, profiles, racks, now)
+    return page(name, status(found), found)
+
+
+def answer(
+    name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
+) -> Answer:
+    """The planner's answer to one of these plans."""
+    return plan(_spec(_jobs(len(racks))[name]), _fleet(reports, profiles, racks, now), now)
 
 
 def _fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime) -> Fleet:

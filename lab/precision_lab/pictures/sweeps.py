@@ -16,10 +16,11 @@ from random import Random
 from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 from precision_api.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
-from precision_lab.pictures.sweep_plans import Raw, plan_page, plans
+from precision_lab.pictures.sweep_plans import Raw, answer, plan_page, plans
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
+from precision_operator.planner.planning import Answer
 
 NAMESPACE, PROFILE, WORKLOAD = "ml", "nightly", "llama3-8b"
 DAY = 86_400.0
@@ -100,6 +101,10 @@ class Sweep:
     def plans(self) -> tuple[Raw, ...]:
         """The CapacityPlans: one that is solved, one that can't be."""
         return plans(NAMESPACE, self.reports, self.profiles, self._racks, self._now)
+
+    def answer(self, name: str) -> Answer:
+        """The planner's answer to the CapacityPlan of this name, and to no other."""
+        return answer(name, self.reports, self.profiles, self._racks, self._now)
 
     def plan_page(self, name: str) -> str:
         """The HTML page of the CapacityPlan of this name."""

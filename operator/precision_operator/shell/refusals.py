@@ -17,8 +17,8 @@ MOST = 4096
 class RefusedCreations:
     """By profile UID and node UID; the actor writes it, and what is observed holds what still counts of it."""
 
-    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC), most: int = MOST) -> None:
+        self._clock, self._most = clock, most
         self._known: Refusals = {}
         self._awaited: dict[str, tuple[str, str]] = {}
         """Jobs of ours whose pod, with its claim, has not been seen yet: profile UID and node UID by Job UID."""
@@ -27,7 +27,7 @@ class RefusedCreations:
         """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
         there = noted(self._known, key, answer, stage, mark, agents, self._clock())
         kept = {each: known for each, known in self._known.items() if each != key}
-        self._known = dict([*kept.items(), (key, there)][-MOST:])
+        self._known = dict([*kept.items(), (key, there)][-self._most :])
         return hold_of(each for (profile, _), each in self._known.items() if profile == key[0]) is not None
 
     def accepted_job(self, key: tuple[str, str], job_uid: str, jobs: Mapping[str, Raw]) -> None:
