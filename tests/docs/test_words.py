@@ -29,6 +29,11 @@ INSTEAD = {
     r"\btried again by itself\b": "retried automatically",
     r"\bsomebody asked\b": "was requested",
     r"\bphase[- ]lock": "aliasing with the sensor period",
+    r"\bheld against\b": "compared with",
+    r"\btold so\b": "the answer says so",
+    r"\bnobody understands\b": "invalid",
+    r"\banew\b": "again",
+    r"\bstands in (the status|a profile)\b": "is in",
 }
 """Pattern (any case): the field's term."""
 
