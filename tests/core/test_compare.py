@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.results.compare import (
-    DIMENSIONS,
-    ComparedFigure,
-    Comparison,
-    Point,
-    Refused,
-    Setting,
-    Side,
-    compare,
-)
+from precision_operator.core.results.compare import Comparison, Refused, compare
+from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Setting, Side
 
 HERE = Setting("GB200", "570", "te-2.8", "llama3-8b", "bf16", "measured")
 

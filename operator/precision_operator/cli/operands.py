@@ -16,10 +16,10 @@ from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.observe.views import report_view
-from precision_operator.core.results.compare import ComparedFigure, Point, Setting, Side, same_driver
 from precision_operator.core.results.pool import population
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import RecipeRow, driver_of, number, read
+from precision_operator.core.results.sides import ComparedFigure, Point, Setting, Side, same_driver
 from precision_operator.report.facts import node_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")

@@ -26,15 +26,14 @@ from precision_operator.cli.options import (
 from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import (
-    DIMENSIONS,
     Comparison,
     ComparisonOutcome,
     ComparisonRow,
     Ratio,
     Refused,
-    Side,
     compare,
 )
+from precision_operator.core.results.sides import DIMENSIONS, Side
 
 _ANSWERS: Mapping[ComparisonOutcome, str] = {
     "more": "more",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Literal
 
@@ -21,64 +21,15 @@ from precision_api.stats import LEAST_DIFFERENCE, differs, paired_ratio
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import apart
 from precision_operator.core.results.pool import of_one_scope, steady
+from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Side, alike, different
 
 ComparisonOutcome = Literal["more", "less", "no_difference", "not_known"]
 How = Literal["paired", "groups", "single"]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a figure was measured under; None where that was not recorded."""
-
-    hardware: str | None = None
-    driver: str | None = None
-    software: str | None = None
-    workload: str | None = None
-    method: str | None = None
-    """Baseline, scope and backend."""
-    data: str | None = None
-    """measured, replayed, simulated or a trial; None is unknown, and never taken for measured."""
-
-
 NAMED_APART = 3
 """Nodes of one side that a note names."""
 UNKNOWN = "unknown whether measured"
-DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(Setting))
-
-
-@dataclass(frozen=True)
-class ComparedFigure:
-    """One recipe on one node. `error` is the relative half-width of the rate's 95 % interval, where it is known."""
-
-    recipe: Recipe
-    rate: float
-    error: float | None = None
-    tokens_per_joule: float | None = None
-    throttled: bool = False
-    power_scope: str = ""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One node on one side."""
-
-    node: str
-    setting: Setting
-    figures: tuple[ComparedFigure, ...]
-
-    @property
-    def throttled(self) -> bool:
-        return any(figure.throttled for figure in self.figures)
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two. A node is in it once."""
-
-    name: str
-    points: tuple[Point, ...]
-    notes: tuple[str, ...] = ()
-    """Which nodes are not in it, and why."""
 
 
 @dataclass(frozen=True)
@@ -147,27 +98,6 @@ def compare(a: Side, b: Side, allowed: str | None = None) -> Comparison | Refuse
     return _groups(a, b, allowed)
 
 
-def different(a: Setting, b: Setting) -> tuple[str, ...]:
-    """Dimensions in which two settings are known to differ."""
-    return tuple(
-        name
-        for name in DIMENSIONS
-        if None not in (x := getattr(a, name), y := getattr(b, name)) and not _alike(name, {x}, {y})
-    )
-
-
-def same_driver(a: str, b: str) -> bool:
-    """Whether both name one driver. It may be told with or without its last part: labels say 580.95, NVML 580.95.05."""
-    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
-
-
-def _alike(name: str, a: set[str], b: set[str]) -> bool:
-    """Whether the values of a dimension are the same in both."""
-    if name != "driver":
-        return a == b
-    return all(any(same_driver(x, y) for y in b) for x in a) and all(any(same_driver(x, y) for x in a) for y in b)
-
-
 Pairs = Sequence[tuple[Point, Point]]
 
 
@@ -204,7 +134,7 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
         a, b = _of_shared_hardware(a, b), _of_shared_hardware(b, a)
     notes: list[str] = [*a.notes, *b.notes]
     values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
-    names = [name for name, (x, y) in values.items() if x and y and not _alike(name, x, y)]
+    names = [name for name, (x, y) in values.items() if x and y and not alike(name, x, y)]
     if allowed is not None and allowed not in names:
         return Refused("OtherDifference", f"{a.name} and {b.name} do not differ in {allowed}, but in {_listed(names)}")
     beside = {"hardware", "driver"} if allowed == "hardware" else {"hardware"}
