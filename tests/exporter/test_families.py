@@ -16,7 +16,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric, Sample
 from prometheus_client.parser import text_string_to_metric_families
 
+from precision_api.report import ReportStatus
 from precision_lab.builds.binaries import binaries
+from precision_operator.core.results.reading import read
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families.family import Family, Level
 from precision_operator.exporter.families.plan import read_plan
@@ -37,7 +39,14 @@ from precision_operator.exporter.text import escape, sample_template, samples
 from tests.exporter.test_plans import plan_object
 from tests.monitoring.replay import PROMTOOLS
 from tests.support.golden import FOLDER, assert_golden
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+from tests.support.report_objects import (
+    FINISHED,
+    profile_object,
+    recipe_row,
+    report_object,
+    report_status,
+    without_energy,
+)
 
 NOW = datetime(2026, 11, 20, 7, tzinfo=UTC)
 ENERGY = ("precision_node_training_power_watts", "precision_node_training_tokens_per_joule")
@@ -142,6 +151,16 @@ def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> 
     registry.register(Theirs())
     ours = [(family.head, b"".join(map(family.render, subjects))) for family in NODE_FAMILIES]
     assert b"".join(head + lines for head, lines in ours if lines) == generate_latest(registry)
+
+
+def test_a_replay_has_the_driver_that_its_run_was_begun_for_and_the_peers_of_the_operator() -> None:
+    begun = {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": FINISHED, "basis": {"driver": "570.1"}}
+    status = report_status(MIXED) | {"attempt": begun, "software": {"agent": "0.1.0"}}
+    result = read_report(report_object(status=status), "w")
+    assert result is not None
+    assert result.software is not None
+    assert result.software.driver == "570.1"
+    assert result.reading.peers == read("gb200-0001", "NVIDIA-GB200", ReportStatus.model_validate(status)).peers
 
 
 def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> None:

@@ -11,7 +11,7 @@ from precision_api.profile import ProfileStatus, Schedule, Thresholds
 from precision_api.report import Quarantine, ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.results.reading import Reading, read
+from precision_operator.core.results.reading import Reading, driver_of, read
 from precision_operator.core.rollout.schedule import refresh_interval
 
 
@@ -86,6 +86,14 @@ class ProfileProgress:
     """How long two results may be apart, by schedule and maxAge; None where no new ones are asked for."""
 
 
+def _software(status: ReportStatus) -> ReportSoftware | None:
+    """Its versions; a replay reads no driver, and has that of its node's labels."""
+    software = status.software
+    if software is None or software.driver is not None:
+        return software
+    return software.model_copy(update={"driver": driver_of(status)})
+
+
 def read_report(raw: Raw, workload: str) -> NodeResult | None:
     """The result in a NodePrecisionReport, None while there is none yet; raises ValueError when it can't be read."""
     namespace, profile, node = owner(raw)
@@ -107,7 +115,7 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
         workload=_workload_of(run, workload),
         reading=read(node, status.hardware.pool if status.hardware else "", status),
         hardware=status.hardware,
-        software=status.software,
+        software=_software(status),
         run=run,
         attempt=attempt,
         quarantine=status.quarantine,
@@ -121,6 +129,8 @@ def _as_shown(status: Any) -> Any:
     shown = {key: part for key, part in status.items() if key not in ("history", "recommendation")}
     if isinstance(attempt := shown.get("attempt"), Mapping):
         shown["attempt"] = {key: part for key, part in attempt.items() if key not in ("basis", "message", "log")}
+        if isinstance(basis := attempt.get("basis"), Mapping):  # a replay has its driver nowhere else
+            shown["attempt"]["basis"] = {key: part for key, part in basis.items() if key == "driver"}
     return shown
 
 
