@@ -69,7 +69,7 @@ def rows(view: RenderableType, width: int = 200) -> list[list[str]]:
 def test_the_demo_is_finished_when_every_profile_is_complete_for_its_spec(
     profiles: list[dict[str, Any]], finished: bool
 ) -> None:
-    assert is_finished(DemoSnapshot(profiles, [], [])) == finished
+    assert is_finished(profiles) == finished
 
 
 def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
@@ -119,7 +119,7 @@ def test_on_a_screen_of_eighty_columns_names_states_and_figures_stay_whole() -> 
 
 def test_progress_names_the_states_that_have_nodes_and_no_others() -> None:
     counts = {"eligible": 4, "succeeded": 1, "running": 2, "queued": 0, "failed": 1}
-    (line,) = screen(progress_view(DemoSnapshot([profile(nodes=counts, phase="Running")], [], [])))
+    (line,) = screen(progress_view([profile(nodes=counts, phase="Running")]))
     assert line.startswith(" demo")
     assert line.endswith("Running  1 succeeded, 2 running, 1 failed")
 

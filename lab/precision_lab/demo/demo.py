@@ -14,6 +14,7 @@ from rich.panel import Panel
 from precision_lab.builds.binaries import cache_folder, make_ready
 from precision_lab.builds.own_programs import USE
 from precision_lab.builds.programs import DEMO
+from precision_lab.cluster.objects import Object
 from precision_lab.demo.ending import (
     Ending,
     Monitoring,
@@ -41,7 +42,7 @@ PLAN = REPOSITORY / "examples" / "capacity-plan.yaml"
 FOLDER = REPOSITORY / ".demo"
 """For what outlives the cluster: git ignores it."""
 FINISH_SECONDS = 900.0
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 PIPED_WIDTH = 150
 """Columns when the output is no terminal: rich would assume 80 and fold every cell."""
 NOTICE = (
@@ -117,9 +118,9 @@ def watch(lab: Lab, installed: Installation, console: Console) -> None:
     deadline = time.monotonic() + FINISH_SECONDS
     with Live(console=console, refresh_per_second=4) as live:
         while True:
-            snapshot = look(lab)
-            live.update(progress_view(snapshot))
-            if is_finished(snapshot):
+            profiles = profiles_of(lab)
+            live.update(progress_view(profiles))
+            if is_finished(profiles):
                 return
             for name in installed.programs:
                 lab.processes.check(name)
@@ -128,11 +129,16 @@ def watch(lab: Lab, installed: Installation, console: Console) -> None:
             time.sleep(LOOK_SECONDS)
 
 
+def profiles_of(lab: Lab) -> Sequence[Object]:
+    """The demo's profiles as they are now: one run of kubectl, while agents need the cores."""
+    profiles: Sequence[Object] = lab.get("precisionprofiles", f"--namespace={NAMESPACE}")["items"]
+    return profiles
+
+
 def look(lab: Lab) -> DemoSnapshot:
     """Profiles, reports and nodes as they are now."""
-    kinds = ("precisionprofiles", "nodeprecisionreports", "nodes")
-    profiles, reports, nodes = (lab.get(kind, f"--namespace={NAMESPACE}")["items"] for kind in kinds)
-    return DemoSnapshot(profiles, reports, nodes)
+    reports, nodes = (lab.get(kind, f"--namespace={NAMESPACE}")["items"] for kind in ("nodeprecisionreports", "nodes"))
+    return DemoSnapshot(profiles_of(lab), reports, nodes)
 
 
 def show(lab: Lab, installed: Installation, console: Console) -> None:

@@ -24,15 +24,15 @@ class DemoSnapshot:
     nodes: Sequence[Object]
 
 
-def is_finished(snapshot: DemoSnapshot) -> bool:
+def is_finished(profiles: Sequence[Object]) -> bool:
     """Whether every profile is complete for the spec that it has now (and there is one)."""
-    return bool(snapshot.profiles) and all(_is_complete(profile) for profile in snapshot.profiles)
+    return bool(profiles) and all(_is_complete(profile) for profile in profiles)
 
 
-def progress_view(snapshot: DemoSnapshot) -> RenderableType:
+def progress_view(profiles: Sequence[Object]) -> RenderableType:
     """One line a profile: bar, phase, and how many nodes stand where."""
     table = Table(box=None, show_header=False, padding=(0, 1))
-    for profile in snapshot.profiles:
+    for profile in profiles:
         counts = _counts(profile)
         done = counts.get("succeeded", 0) + counts.get("failed", 0)
         bar = ProgressBar(total=max(counts.get("eligible", 0), 1), completed=done, width=24)
