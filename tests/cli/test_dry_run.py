@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from precision_api import names
 from precision_operator.cli import app
-from precision_operator.cli.commands.dry_run import DECISIONS, rows, told
+from precision_operator.cli.commands.dry_run import DECISIONS, plan_text, rows
 from precision_operator.cli.gathering import ProfileInFile, Seen, gathered, planned
 from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS
 from precision_operator.cli.output import OutputFormat
@@ -384,7 +384,7 @@ async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of
     same_name = beside("nightly", "far", target={"nodeNames": ["b"]})
     asked = question(rollout={"maxConcurrent": 9})
     seen = await planned(FakeCluster(*fleet("a", "b"), same_name), asked)  # type: ignore[arg-type]
-    document = json.loads(told("ml/nightly", seen.plan, seen.observed, OutputFormat.JSON))
+    document = json.loads(plan_text("ml/nightly", seen.plan, seen.observed, OutputFormat.JSON))
     assert [(row["node"], row["reason"]) for row in document] == [
         ("a", "WouldStart"),
         ("b", "MeasuredByAnotherProfile"),

@@ -15,7 +15,7 @@ import yaml
 
 from precision_api import names
 from precision_api.names import DEFAULT_PRIORITY_CLASS
-from precision_operator.cli.commands.dry_run import DECISIONS, WOULD_START, told
+from precision_operator.cli.commands.dry_run import DECISIONS, WOULD_START, plan_text
 from precision_operator.cli.output import WIDTH, OutputFormat
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Observed
@@ -149,7 +149,7 @@ def test_every_reason_is_told_by_a_dry_run_or_listed_with_the_cause_why_it_can_n
 
 def row_of(seen: Observed) -> dict[str, Any]:
     """The row of n1 as -o json prints it."""
-    document: list[dict[str, Any]] = json.loads(told(KEY, plan(seen), seen, OutputFormat.JSON))
+    document: list[dict[str, Any]] = json.loads(plan_text(KEY, plan(seen), seen, OutputFormat.JSON))
     return next(row for row in document if row["node"] == "n1")
 
 
@@ -160,7 +160,7 @@ def answer(seen: Observed) -> NodeAnswer:
 
 def line_of(seen: Observed, form: OutputFormat) -> str:
     """The line of n1 as people see it."""
-    lines = told(KEY, plan(seen), seen, form).splitlines()
+    lines = plan_text(KEY, plan(seen), seen, form).splitlines()
     return next(line for line in lines if line.startswith("n1 "))
 
 

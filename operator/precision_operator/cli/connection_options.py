@@ -22,7 +22,7 @@ _RIGHT = re.compile(
 """How the API server's RBAC authorizer words a refusal."""
 
 
-def asked(reach: Reach, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def ask_cluster(reach: Reach, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """What `work` gives for the cluster; ends the command with a sentence where the cluster doesn't let it."""
     seconds = seconds_of(reach.request_timeout)
     try:

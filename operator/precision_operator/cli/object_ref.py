@@ -28,7 +28,7 @@ def bare_node(given: str) -> str:
     return given[len(prefix) :]
 
 
-def meant(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:
+def resolve_name(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:
     """(kind, name) of what `given` names; ends the command where it names nothing, or several things.
 
     `known` has the names of each kind that the command takes; `see` says where to look for a name that is not there.

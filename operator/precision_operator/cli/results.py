@@ -83,7 +83,7 @@ def pool_of(report: ReportView) -> str:
     return report.status.hardware.pool if report.status and report.status.hardware else ""
 
 
-def against_like(reports: Sequence[ReportView], profile: ProfileView) -> dict[str, Judged]:
+def compared_with_peers(reports: Sequence[ReportView], profile: ProfileView) -> dict[str, Judged]:
     """Nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
     thresholds = profile.spec.thresholds if profile.spec else Thresholds()
     return {node.node: node for node in judged(map(reading_of, reports), thresholds.slow_node_percent)}

@@ -11,7 +11,7 @@ import typer
 from precision_operator.cli.codes import NO_ANSWER, SLOWER
 from precision_operator.cli.compare_words import ratio_text, verdict
 from precision_operator.cli.failure import end, fail, note
-from precision_operator.cli.object_ref import meant
+from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.operands import OPERANDS, full_name, names_of, saved_side, side_of
 from precision_operator.cli.options import (
     Context,
@@ -99,14 +99,14 @@ def _live(
     from precision_operator.cli.commands.nodes import (
         labelled,  # only here: files are compared without a Kubernetes client
     )
-    from precision_operator.cli.connection_options import asked
+    from precision_operator.cli.connection_options import ask_cluster
     from precision_operator.cli.results import Results, of_profile, profile_named, results
     from precision_operator.cluster import Cluster
 
     async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
         return await results(cluster, namespace or cluster.namespace), await labelled(cluster, selector)
 
-    found, wanted = asked(reach, work)
+    found, wanted = ask_cluster(reach, work)
     reports = [r for view in found.profiles for r in of_profile(found.reports, view)]
     reports = [r for r in reports if wanted is None or r.node_name in wanted]
     if profile is not None:
@@ -114,7 +114,7 @@ def _live(
         reports = [r for r in reports if r.profile == own.name]
     names = names_of(reports, [view.name for view in found.profiles])
     given_as = {each: full_name(each, reports) for each in given}
-    told = {each: meant(given_as[each], {kind: names[kind] for kind in OPERANDS}, found.where) for each in given}
+    told = {each: resolve_name(given_as[each], {kind: names[kind] for kind in OPERANDS}, found.where) for each in given}
     return {each: side_of(kind, name, _of_one(kind, reports)) for each, (kind, name) in told.items()}
 
 

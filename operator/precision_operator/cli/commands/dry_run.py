@@ -85,10 +85,10 @@ def dry_run(
         decided, key = plan(seen), profile.key
     else:
         seen, decided, key = _online(profile, texts, Reach(kubeconfig, context, request_timeout))
-    say(told(key, decided, seen, output))
+    say(plan_text(key, decided, seen, output))
 
 
-def told(key: str, decided: Plan, seen: Observed, output: Output) -> str:
+def plan_text(key: str, decided: Plan, seen: Observed, output: Output) -> str:
     """What is printed of the profile `key`; ends the command with the reason where the profile can't be measured."""
     own = next(item for item in decided.profiles if item.profile.key == key)
     if isinstance(own.asked, Refusal):
@@ -245,7 +245,7 @@ def _online(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
 ) -> tuple[Observed, Plan, str]:
     """The world with the profile in it, the plan for it, and the profile's key there."""
-    from precision_operator.cli.connection_options import asked
+    from precision_operator.cli.connection_options import ask_cluster
     from precision_operator.cli.gathering import (  # only here: it needs the Kubernetes client
         ProfileInFile,
         Seen,
@@ -258,7 +258,7 @@ def _online(
         given = {(placed.namespace, name): data for (_, name), data in texts.items()}
         return await planned(cluster, ProfileInFile(placed, given)), placed.key
 
-    seen, key = asked(reach, ask)
+    seen, key = ask_cluster(reach, ask)
     for each in seen.notes:
         note(each)
     return seen.observed, seen.plan, key

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from precision_operator.cli.codes import NO_ANSWER
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.options import (
     AllNamespaces,
@@ -38,7 +38,7 @@ def fleet(
     async def look(cluster: Cluster) -> Fleet:
         return await fleet_of_cluster(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
 
-    found = asked(Reach(kubeconfig, context, request_timeout), look)
+    found = ask_cluster(Reach(kubeconfig, context, request_timeout), look)
     for told in found.notes:
         note(told)
     if not found.pools:

@@ -10,7 +10,7 @@ import typer
 
 from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.codes import NO_ANSWER
-from precision_operator.cli.connection_options import asked, count_of
+from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.failure import did_you_mean, end, fail
 from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import (
@@ -59,7 +59,7 @@ def metrics(
         reports = await cluster.list_views(paths.reports(place), _reader(names), mine, count_of("reports"))
         return place, profiles, reports
 
-    place, profiles, found = asked(Reach(kubeconfig, context, request_timeout), work)
+    place, profiles, found = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
     _check(node, place, [raw["spec"]["nodeName"] for raw, _ in found])
     if profile is not None:
         _check_profile(profile, place, [raw["metadata"]["name"] for raw in profiles])

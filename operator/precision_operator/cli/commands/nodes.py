@@ -13,7 +13,7 @@ from precision_api.report import ReportStatus
 from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.commands.dry_run import WOULD_START
 from precision_operator.cli.commands.dry_run import rows as planned_rows
-from precision_operator.cli.connection_options import asked, count_of
+from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.gathering import Seen, gathered_fleet
 from precision_operator.cli.options import (
@@ -30,7 +30,7 @@ from precision_operator.cli.options import (
 from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.cli.results import (
     Results,
-    against_like,
+    compared_with_peers,
     finished,
     node_name,
     of_profile,
@@ -152,7 +152,7 @@ def nodes(
         found = await results(cluster, place) if seen is None else _results_in(seen, place)
         return found, seen, await labelled(cluster, selector)
 
-    found, seen, wanted = asked(Reach(kubeconfig, context, request_timeout), work)
+    found, seen, wanted = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
     for told in seen.notes if seen is not None else ():
         note(told)
     every = rows(found, profile)
@@ -218,7 +218,7 @@ def rows(found: Results, only: str | None) -> list[dict[str, Any]]:
     told = []
     for profile in sorted(profiles, key=lambda view: view.key):
         mine = of_profile(found.reports, profile)
-        like = against_like(mine, profile)
+        like = compared_with_peers(mine, profile)
         told += [row(report, like.get(report.node_name)) for report in mine]
     return told
 

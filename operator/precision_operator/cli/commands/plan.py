@@ -14,7 +14,7 @@ from precision_api.names import API_VERSION, GROUP, PLAN_KIND
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.codes import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code
 from precision_operator.cli.commands.fleet import fleet_of_cluster
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
 from precision_operator.cli.output import FORMS, Output, OutputFormat, as_columns, printed, read_output, say
@@ -78,7 +78,7 @@ def plan_jobs(
                 cluster, [*spec.fleet.namespaces] or [namespace or place or cluster.namespace]
             )
 
-        known = asked(Reach(kubeconfig, context, request_timeout), look)
+        known = ask_cluster(Reach(kubeconfig, context, request_timeout), look)
     found = plan(spec, known, now)
     told = status(found, what_ifs(spec, known, found, now))
     say(_shown(output, told, found, name))

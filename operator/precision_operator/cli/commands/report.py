@@ -12,9 +12,9 @@ import typer
 from precision_api.profile import Thresholds
 from precision_operator.cli.codes import NO_ANSWER, NO_PROGRAM
 from precision_operator.cli.commands.status import read as read_status
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import end, fail, note
-from precision_operator.cli.object_ref import meant
+from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -28,7 +28,7 @@ from precision_operator.cli.options import (
 from precision_operator.cli.output import OutputFormat, say
 from precision_operator.cli.results import (
     Results,
-    against_like,
+    compared_with_peers,
     finished,
     of_profile,
     pool_of,
@@ -74,7 +74,7 @@ def report(
             place = place_of(namespace, all_namespaces, cluster.namespace)
             return await _of_cluster(cluster, await results(cluster, place), name, profile, made_at, price)
 
-        given = asked(Reach(kubeconfig, context, request_timeout), work)
+        given = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
     if not given.nodes:
         why = f" {given.unmeasured[0]}" if given.unmeasured else ""
         end(NO_ANSWER, f"{given.subject}: no node has a result yet.{why} See kubectl precision status")
@@ -130,7 +130,7 @@ async def _of_cluster(
     nodes = list(dict.fromkeys(report.node_name for report in found.reports))
     known = {"profile": [view.name for view in found.profiles], "node": nodes}
     see = f"A node is found when it has a report; why it has none: kubectl precision why {name.rpartition('/')[2]}"
-    kind, bare = meant(name, known, found.where, see)
+    kind, bare = resolve_name(name, known, found.where, see)
     if kind == "profile":
         own = profile_named(found, bare)
         chosen = of_profile(found.reports, own)
@@ -139,7 +139,7 @@ async def _of_cluster(
         own = _profile_of(found, bare, only)
         every = of_profile(found.reports, own)
         chosen = tuple(r for r in every if r.node_name == bare)
-        standing = against_like(every, own).get(bare)
+        standing = compared_with_peers(every, own).get(bare)
         subject, unmeasured = f"Node {bare}, profile {own.key}", _failed(chosen)
     given = Given(
         subject,

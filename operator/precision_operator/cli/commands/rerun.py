@@ -10,7 +10,7 @@ import typer
 
 from precision_api.names import ANNOTATION_RERUN, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli.commands.why import unserved
-from precision_operator.cli.connection_options import asked, count_of
+from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout
 from precision_operator.cli.output import OutputFormat, as_columns, printed, say
@@ -71,7 +71,7 @@ def rerun(
             await cluster.patch(mark.path, patch(mark, datetime.now(UTC)))
         return marks
 
-    marks = asked(Reach(kubeconfig, context, request_timeout), work)
+    marks = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
     rows = [{"kind": mark.kind, "namespace": mark.namespace, "name": mark.name, "message": mark.said} for mark in marks]
     said = "\n".join(mark.said for mark in marks)
     say(printed(rows, output, lambda wide: as_columns(rows) if wide else said, rows))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from precision_api.plain_text import plain as without_controls
 from precision_api.profile import NodeCounts, PoolStatus, ProfileStatus
 from precision_operator.cli.commands.why import unserved
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import did_you_mean, fail
 from precision_operator.cli.options import (
     AllNamespaces,
@@ -74,7 +74,7 @@ def status(
             if now != before:
                 typer.echo(_cleared(watch) + (before := now))
 
-    asked(Reach(kubeconfig, context, request_timeout), work)
+    ask_cluster(Reach(kubeconfig, context, request_timeout), work)
 
 
 def _cleared(watch: bool) -> str:

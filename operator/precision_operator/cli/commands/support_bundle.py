@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.names import AGENT_APP, API_VERSION, GROUP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PLAN_PLURAL
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, note
 from precision_operator.cli.options import (
     AllNamespaces,
@@ -75,7 +75,7 @@ def support_bundle(
     async def work(cluster: Cluster) -> Bundle:
         return await gathered_bundle(cluster, place_of(namespace, all_namespaces, cluster.namespace))
 
-    found = asked(Reach(kubeconfig, context, request_timeout), work)
+    found = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
     for problem in found.problems:
         note(problem)
     content = archive(found, now)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.report import ReportAttempt
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import did_you_mean, fail, note
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
@@ -38,7 +38,7 @@ def why_node(
     request_timeout: RequestTimeout = "30s",
 ) -> None:
     """Say where a node stands in each profile, why, and what to do next; of all namespaces unless -n names one."""
-    seen = asked(Reach(kubeconfig, context, request_timeout), lambda cluster: gathered(cluster, namespace, node))
+    seen = ask_cluster(Reach(kubeconfig, context, request_timeout), lambda cluster: gathered(cluster, namespace, node))
     for told in seen.notes:
         note(told)
     known = [answer for answer in why(seen.plan, seen.observed, node) if answer.profile.uid not in seen.unread]

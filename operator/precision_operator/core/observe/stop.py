@@ -85,6 +85,6 @@ def stopped_sentence(stop: Stop) -> str:
     return sentence(REASON, does=stop.does, words=stop.words, origin=stop.origin)
 
 
-def told(stop: Stop) -> str:
+def stop_message(stop: Stop) -> str:
     """The message of the condition: the admin's words, and where they stand."""
     return f"{stop.words} (said in {stop.origin})"

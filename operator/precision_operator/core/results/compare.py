@@ -19,9 +19,9 @@ from precision_api.recipes import RECIPE_NAMES, Recipe
 from precision_api.result import Interval
 from precision_api.stats import LEAST_DIFFERENCE, differs, paired_ratio
 from precision_operator.core.results.intervals import ratio_of_medians
-from precision_operator.core.results.outliers import apart
+from precision_operator.core.results.outliers import outliers_of
 from precision_operator.core.results.pool import of_one_scope, steady
-from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Side, alike, different
+from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Side, different, same_values
 
 ComparisonOutcome = Literal["more", "less", "no_difference", "not_known"]
 How = Literal["paired", "groups", "single"]
@@ -134,7 +134,7 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
         a, b = _of_shared_hardware(a, b), _of_shared_hardware(b, a)
     notes: list[str] = [*a.notes, *b.notes]
     values = {name: (_values(a, name), _values(b, name)) for name in DIMENSIONS}
-    names = [name for name, (x, y) in values.items() if x and y and not alike(name, x, y)]
+    names = [name for name, (x, y) in values.items() if x and y and not same_values(name, x, y)]
     if allowed is not None and allowed not in names:
         return Refused("OtherDifference", f"{a.name} and {b.name} do not differ in {allowed}, but in {_listed(names)}")
     beside = {"hardware", "driver"} if allowed == "hardware" else {"hardware"}
@@ -190,7 +190,7 @@ def _apart(recipe: Recipe, sides: tuple[Side, Side]) -> list[str]:
     named = [
         f"{node} gives {share:.1%} of the median of {side.name}"
         for side, found in zip(sides, rates, strict=True)
-        for node, share in apart(found, Thresholds().slow_node_percent)[:NAMED_APART]
+        for node, share in outliers_of(found, Thresholds().slow_node_percent)[:NAMED_APART]
     ]
     if not named or abs(by_mean / by_median - 1) <= LEAST_DIFFERENCE:
         return []

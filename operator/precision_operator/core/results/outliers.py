@@ -52,7 +52,7 @@ def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judge
     return tuple(sorted(found, key=lambda node: (node.relative, node.node)))
 
 
-def apart(figures: Mapping[str, float], percent: float) -> list[tuple[str, float]]:
+def outliers_of(figures: Mapping[str, float], percent: float) -> list[tuple[str, float]]:
     """Nodes that are slow or fast beyond all others, the furthest first, each with its share of the median."""
     center = median(figures.values())
     if center is None or len(figures) <= LEAST_REFERENCE:

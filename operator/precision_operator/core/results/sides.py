@@ -64,7 +64,7 @@ def different(a: Setting, b: Setting) -> tuple[str, ...]:
     return tuple(
         name
         for name in DIMENSIONS
-        if None not in (x := getattr(a, name), y := getattr(b, name)) and not alike(name, {x}, {y})
+        if None not in (x := getattr(a, name), y := getattr(b, name)) and not same_values(name, {x}, {y})
     )
 
 
@@ -73,7 +73,7 @@ def same_driver(a: str, b: str) -> bool:
     return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
 
 
-def alike(name: str, a: set[str], b: set[str]) -> bool:
+def same_values(name: str, a: set[str], b: set[str]) -> bool:
     """Whether the values of a dimension are the same in both."""
     if name != "driver":
         return a == b

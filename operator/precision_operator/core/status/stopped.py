@@ -7,7 +7,7 @@ from datetime import datetime
 from precision_api import names
 from precision_api.profile import Condition, ProfileStatus
 from precision_operator.core.conditions import condition
-from precision_operator.core.observe.stop import REASON, Stop, stopped_sentence, told
+from precision_operator.core.observe.stop import REASON, Stop, stop_message, stopped_sentence
 
 
 def with_stop(status: ProfileStatus, before: ProfileStatus, stop: Stop | None, now: datetime) -> ProfileStatus:
@@ -15,7 +15,7 @@ def with_stop(status: ProfileStatus, before: ProfileStatus, stop: Stop | None, n
     if stop is None and not any(row.type == names.STOPPED for row in before.conditions):
         return status
     generation = status.observed_generation
-    row = ("Run", "Agents may start.") if stop is None else (stop.mode, told(stop))
+    row = ("Run", "Agents may start.") if stop is None else (stop.mode, stop_message(stop))
     stopped = condition(before.conditions, names.STOPPED, stop is not None, *row, now, generation)
     if stop is None:
         return status.model_copy(update={"conditions": (*status.conditions, stopped)})
