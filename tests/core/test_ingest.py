@@ -57,6 +57,12 @@ PROBLEMS: dict[str, tuple[JobView, PodView | None, str, str]] = {
     "out of memory": (FAILED, ended(exit_code=137, reason="OOMKilled"), "AgentOutOfMemory", "failed"),
     "too much on its /tmp": (FAILED, ended(exit_code=137, failure="Evicted"), "AgentOutOfStorage", "failed"),
     "too much, and no end is told": (FAILED, pod(FINISHED, "Failed", failure="Evicted"), "AgentOutOfStorage", "failed"),
+    "too much, and its kubelet can't find it any more": (
+        FAILED,
+        ended(exit_code=137, reason="ContainerStatusUnknown", failure="Evicted"),
+        "AgentOutOfStorage",
+        "failed",
+    ),
     "evicted from a full disk": (
         FAILED,
         ended(exit_code=137, failure="Evicted", disruption="low", disruption_reason="TerminationByKubelet"),

@@ -103,10 +103,8 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
             return _without_end(job)
         if isinstance(error, AgentRefused):
             return _refused(job, error.reason, end.exit_code, error.message)
-        if end.reason in LOST:
-            text = end.message or f"exit code {end.exit_code}, reason {end.reason}"
-            return NoResult("ContainerLost", sentence("ContainerLost", node=job.node_name, text=text), "disrupted")
-        return _ended_by_kubelet(job, pod) or _unreadable(job, end.exit_code, end.reason, error)
+        # First what the kubelet did to the pod: it may lose sight of the container that it has just evicted.
+        return _ended_by_kubelet(job, pod) or _unreadable(job, end, error)
 
 
 _EVICTED_BY = {
@@ -170,9 +168,13 @@ def _deadline(job: JobView) -> NoResult:
     return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds))
 
 
-def _unreadable(job: JobView, exit_code: int, reason: str, error: WireError) -> NoResult:
+def _unreadable(job: JobView, end: Termination, error: WireError) -> NoResult:
     """No readable summary: a crash says more than its missing message; a clean exit makes the message the problem."""
-    if reason == "OOMKilled":
+    exit_code = end.exit_code
+    if end.reason in LOST:
+        text = end.message or f"exit code {exit_code}, reason {end.reason}"
+        return NoResult("ContainerLost", sentence("ContainerLost", node=job.node_name, text=text), "disrupted")
+    if end.reason == "OOMKilled":
         return NoResult("AgentOutOfMemory", sentence("AgentOutOfMemory", limit="limit"))
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
