@@ -10,23 +10,24 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Any
 
 import typer
 from rich.console import Console
 
-from precision_agent.backends.replay_tables import FAULTS, ReplayOptions
+from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.method import duration
 from precision_agent.power import nvml
 from precision_agent.protocol import Refusal
 from precision_agent.results.verdict_text import verdict_text
-from precision_agent.run import local
+from precision_agent.run import local, options
 from precision_agent.run.nvidia_run import run_nvidia
-from precision_agent.run.open import BACKENDS, VISIBLE, Wanted, chosen
+from precision_agent.run.open import VISIBLE, Wanted, chosen
+from precision_agent.run.options import Form, Way
 from precision_agent.run.progress import Bar, Lines
 from precision_agent.run.publish import Places, checkpoint, places, publish
 from precision_agent.run.request_reading import read_request
@@ -34,21 +35,6 @@ from precision_agent.run.run import Outcome, Surroundings, refused, run_wanted
 from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
 from precision_api.names import REQUEST_ENV
 from precision_api.request import MeasurementRequest, canonical, request_json
-
-
-class Form(StrEnum):
-    """How a local run ends on stdout."""
-
-    table = "table"
-    json = "json"
-
-
-class Way(StrEnum):
-    """Whose method."""
-
-    agent = "agent"
-    nvidia = "nvidia"
-
 
 ONLY_LOCAL = (
     "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
@@ -63,100 +49,91 @@ PLANNED = ("product", "gpus")
 
 def run(
     context: typer.Context,
-    request: Annotated[str, typer.Option(help=f"File with the request, or 'env' for ${REQUEST_ENV}.")] = "env",
-    backend: Annotated[str, typer.Option(help=f"What takes the samples: {', '.join(BACKENDS)}.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cuda or cpu (a trial; never a GPU's figure).")] = "auto",
-    output: Annotated[Path | None, typer.Option(help="Also write the full result to this file, as JSON.")] = None,
-    lines: Annotated[bool, typer.Option(help="End stdout with the PPR1 lines of the full result.")] = True,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")] = False,
-    product: Annotated[str | None, typer.Option(help="With --plan: for such GPUs, for example GB200.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, max=16, help="With --plan: for so many GPUs.")] = None,
-    method: Annotated[Way, typer.Option(help="nvidia repeats benchmark_gemm.py, to compare with.")] = Way.agent,
-    repeats: Annotated[int, typer.Option(min=1, max=100, help="With --method nvidia: whole runs.")] = 5,
-    gpu: Annotated[str | None, typer.Option(help="UUID of the one GPU to measure; left out, all.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Folder for traces of the profiled steps.")] = None,
-    form: Annotated[Form, typer.Option("--form", "-o", help="With --local or --plan: table or json.")] = Form.table,
-    here: Annotated[bool, typer.Option("--local", help="Measure this box as the options below say.")] = False,
-    preset: Annotated[str | None, typer.Option(help="A model by name, for example llama3-8b.")] = None,
-    hf_config: Annotated[Path | None, typer.Option(help="A Hugging Face config.json.")] = None,
-    shape: Annotated[list[str] | None, typer.Option(help="A forward GEMM as MxKxN; may be repeated.")] = None,
-    name: Annotated[str | None, typer.Option(help="What the workload is called in the result.")] = None,
-    micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
-    sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
-    tensor_parallel: Annotated[int | None, typer.Option(help="GPUs that share each layer's matrices.")] = None,
-    expert_parallel: Annotated[int | None, typer.Option(help="GPUs that a layer's experts are spread over.")] = None,
-    gradient_accumulation: Annotated[int | None, typer.Option(help="Micro batches in a step; default 8.")] = None,
-    optimizer_shards: Annotated[int | None, typer.Option(help="GPUs that share the optimizer's state.")] = None,
-    recompute: Annotated[str | None, typer.Option(help="None, or Full: activations are computed again.")] = None,
-    recipe: Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")] = None,
-    baseline: Annotated[str, typer.Option(help="Recipe that speedups are relative to.")] = "bf16",
-    scope: Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")] = "all",
-    kept_higher_layers: Annotated[
-        int, typer.Option(help="First and last layers, together, that stay in the baseline's recipe; computed.")
-    ] = 0,
-    gemm: Annotated[bool, typer.Option(help="Measure the GEMMs, not training alone.")] = True,
-    mode: Annotated[
-        list[str] | None, typer.Option(help="Modes of the GEMMs: autocast, prequantized; left out, both.")
-    ] = None,
-    timing: Annotated[str, typer.Option(help="quick or standard.")] = "quick",
-    segment_seconds: Annotated[float | None, typer.Option(help="Of one recipe's turn; left out, the timing's.")] = None,
-    training: Annotated[bool, typer.Option(help="Measure training, not the GEMMs alone.")] = True,
-    weight_gradients: Annotated[
-        str | None, typer.Option(help="fused (in FP32, by the GEMM) or separate (by autograd); left out, fused.")
-    ] = None,
-    may_halve_micro_batch: Annotated[
-        bool, typer.Option("--may-halve-micro-batch", help="Out of memory halves the micro batch for all recipes.")
-    ] = False,
-    loss: Annotated[
-        bool | None, typer.Option("--loss/--no-loss", help="Short loss runs; left out, with --timing standard.")
-    ] = None,
-    loss_steps: Annotated[int | None, typer.Option(help="Steps of a loss run, 10 to 1000; left out, 50.")] = None,
-    loss_seeds: Annotated[
-        int | None, typer.Option(help="Loss runs of each recipe, each with its own seed: 1 to 3.")
-    ] = None,
-    replay_scale: Annotated[float, typer.Option(help="Replayed node's speed; 0.8 is 20 % slow.")] = 1.0,
-    replay_seed: Annotated[int, typer.Option(help="Seed of the replayed noise.")] = 0,
-    replay_pace: Annotated[
-        float, typer.Option(help="Seconds to wait for each replayed second: 0 to 1.", min=0, max=1)
-    ] = 0.0,
-    replay_fault: Annotated[str | None, typer.Option(help=f"One of {', '.join(FAULTS)}.")] = None,
+    request: options.Request = "env",
+    backend: options.Backend = "auto",
+    device: options.Device = "auto",
+    output: options.Output = None,
+    lines: options.Lines = True,
+    plan: options.Plan = False,
+    product: options.Product = None,
+    gpus: options.Gpus = None,
+    method: options.Method = Way.agent,
+    repeats: options.Repeats = 5,
+    gpu: options.Gpu = None,
+    trace: options.Trace = None,
+    form: options.FormOption = Form.table,
+    here: options.Here = False,
+    preset: options.Preset = None,
+    hf_config: options.HfConfig = None,
+    shape: options.Shape = None,
+    name: options.Name = None,
+    micro_batch_size: options.MicroBatchSize = None,
+    sequence_length: options.SequenceLength = None,
+    tensor_parallel: options.TensorParallel = None,
+    expert_parallel: options.ExpertParallel = None,
+    gradient_accumulation: options.GradientAccumulation = None,
+    optimizer_shards: options.OptimizerShards = None,
+    recompute: options.Recompute = None,
+    recipe: options.Recipe = None,
+    baseline: options.Baseline = "bf16",
+    scope: options.Scope = "all",
+    kept_higher_layers: options.KeptHigherLayers = 0,
+    gemm: options.Gemm = True,
+    mode: options.Mode = None,
+    timing: options.Timing = "quick",
+    segment_seconds: options.SegmentSeconds = None,
+    training: options.Training = True,
+    weight_gradients: options.WeightGradients = None,
+    may_halve_micro_batch: options.MayHalveMicroBatch = False,
+    loss: options.Loss = None,
+    loss_steps: options.LossSteps = None,
+    loss_seeds: options.LossSeeds = None,
+    replay_scale: options.ReplayScale = 1.0,
+    replay_seed: options.ReplaySeed = 0,
+    replay_pace: options.ReplayPace = 0.0,
+    replay_fault: options.ReplayFault = None,
 ) -> None:
     """Measures what a request asks for, or this box with --local, and publishes the result."""
-    step = local.step_fields(
-        tensor_parallel=tensor_parallel,
-        expert_parallel=expert_parallel,
-        gradient_accumulation=gradient_accumulation,
-        optimizer_shards=optimizer_shards,
-        recompute=recompute,
-    )
-    asked = local.Asked(
-        preset=preset, hf_config=hf_config, shapes=tuple(shape or ()), name=name,
-        micro_batch_size=micro_batch_size, sequence_length=sequence_length, step=step,
-        recipes=local.names_of(recipe or ()), baseline=baseline, scope=scope, kept_higher_layers=kept_higher_layers,
-        modes=(local.names_of(mode or ()) or local.GEMM_MODES) if gemm else (), timing=timing,
-        segment_seconds=segment_seconds, training=training, may_halve_micro_batch=may_halve_micro_batch,
-        weight_gradients=weight_gradients,
-        loss=loss, loss_steps=loss_steps, loss_seeds=loss_seeds, gpu=gpu,
-    )  # fmt: skip
-    options = ReplayOptions(replay_scale, replay_seed, replay_fault, replay_pace)
-    command = _Command(Wanted(backend, device, options, gpu), here, form, output, lines, trace, method, repeats)
+    raise typer.Exit(_ran(context, locals()))  # Typer wants each option as a parameter of its own
+
+
+def _ran(context: typer.Context, given: Mapping[str, Any]) -> int:
+    """The exit code of a run with these options by name."""
+    command, here, planned = _command(given), given["here"], given["plan"]
     try:
         described = _described(context, here)
-        text = (
-            _local_text(asked, device, (product, gpus) if plan else None)
-            if here or (plan and described)
-            else _request_text(request)
-        )
-        if plan:
-            typer.echo(_plan(text, form))
-            return
+        if here or (planned and described):
+            machine = (given["product"], given["gpus"]) if planned else None
+            text = _local_text(_asked(given), given["device"], machine)
+        else:
+            text = _request_text(given["request"])
+        if planned:
+            typer.echo(_plan(text, command.form))
+            return 0
     except Refusal as refusal:
         outcome = refused(refusal.exit, refusal.message)
-        if here or plan:
+        if here or planned:
             _say(f"{refusal.exit.reason}: {refusal.message}")
-            raise typer.Exit(outcome.exit_code) from None
-        raise typer.Exit(_leave(outcome, command)) from None
-    raise typer.Exit(_leave(_outcome(text, command), command))
+            return outcome.exit_code
+        return _leave(outcome, command)
+    return _leave(_outcome(text, command), command)
+
+
+def _asked(given: Mapping[str, Any]) -> local.Asked:
+    """What --local measures, of the options by name."""
+    kept = ("preset", "hf_config", "name", "micro_batch_size", "sequence_length", "baseline", "scope", "timing")
+    switches = ("kept_higher_layers", "segment_seconds", "training", "weight_gradients", "may_halve_micro_batch")
+    loss = ("loss", "loss_steps", "loss_seeds")
+    split = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
+    modes = (local.names_of(given["mode"] or ()) or local.GEMM_MODES) if given["gemm"] else ()
+    return local.Asked(
+        shapes=tuple(given["shape"] or ()),
+        step=local.step_fields(**{name: given[name] for name in split}),
+        recipes=local.names_of(given["recipe"] or ()),
+        modes=modes,
+        gpu=given["gpu"],
+        **{name: given[name] for name in (*kept, *switches, *loss)},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +153,15 @@ class _Command:
     def where(self) -> Places:
         """A local run has no kubelet that waits for a message."""
         return Places(None, self.output) if self.here else places(os.environ, self.output)
+
+
+def _command(given: Mapping[str, Any]) -> _Command:
+    """What else the command line asks for, of the options by name."""
+    replay = ("replay_scale", "replay_seed", "replay_fault", "replay_pace")
+    replayed = ReplayOptions(*(given[name] for name in replay))
+    wanted = Wanted(given["backend"], given["device"], replayed, given["gpu"])
+    names = ("here", "form", "output", "lines", "trace", "method", "repeats")
+    return _Command(wanted, **{name: given[name] for name in names})
 
 
 def _described(context: typer.Context, here: bool) -> bool:
