@@ -10,7 +10,7 @@ from precision_api.report import ReportRun
 from precision_api.wire import encode, read_message
 from precision_operator.core.results.ingest import finding, read_status
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.exporter.families.measures import mark, measured
+from precision_operator.exporter.families.measures import mark
 from precision_operator.exporter.families.node import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report
 from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
@@ -63,7 +63,7 @@ def test_metrics_tell_it_and_mark_only_what_nobody_measured(run: dict[str, Any],
     assert found is not None
     ((labels, _),) = next(family for family in NODE_FAMILIES if family.name == "precision_node_info").full_rows(found)
     assert labels[-len(INFO) :][INFO.index("data")] == told
-    assert ((("simulated",), 1.0) in [*mark(measured(found))]) is (told in ("simulated", "replayed"))
+    assert ((("simulated",), 1.0) in [*mark(found)]) is (told in ("simulated", "replayed"))
 
 
 @RUN

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
+from pydantic_core import from_json
 
 from precision_operator.cluster.connection import Connection, authorization, connection
 from precision_operator.cluster.errors import TIMEOUT, UNREACHABLE, ApiError, error_of
@@ -261,7 +262,7 @@ class Cluster:
     ) -> Json:
         data = await self._bytes(method, path, query, body, content_type)
         try:
-            found = json.loads(data)
+            found = from_json(data)
         except ValueError as error:
             raise ApiError(0, UNREACHABLE, f"{method} {path}: the answer is not JSON: {data[:100]!r}") from error
         if not isinstance(found, dict):
@@ -345,7 +346,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield json.loads(line)
+            yield from_json(line)
 
 
 def _seconds_of(deadline: aiohttp.ClientTimeout) -> float:

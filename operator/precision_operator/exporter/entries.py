@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -28,6 +29,7 @@ from precision_operator.exporter.reading import (
 Lines = tuple[bytes, ...]
 """One object's samples by family, in the table's order; empty where the family is not shown."""
 Subject = TypeVar("Subject")
+_next_stamp = count(1).__next__
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Entry:
     """A profile's threshold for slow nodes."""
     series: int = 0
     """Number of samples in `lines`."""
-    stamp: int = field(default=0, compare=False)
-    """The store's number for what it took in: two entries with one number are the same."""
+    stamp: int = field(default_factory=_next_stamp, compare=False)
+    """Two entries with one number have the same lines."""
 
 
 def report_entry(raw: Raw, workload: str, selection: Selection) -> Entry:
@@ -75,7 +77,7 @@ def renamed(entry: Entry, workload: str, selection: Selection) -> Entry:
     result = entry.result and named(entry.result, workload)
     if result is None or result is entry.result:
         return entry
-    return replace(entry, result=result, **_shown(NODE_FAMILIES, result, selection))
+    return replace(entry, result=result, stamp=_next_stamp(), **_shown(NODE_FAMILIES, result, selection))
 
 
 def profile_entry(raw: Raw, selection: Selection) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from precision_api.profile import ProfileStatus, Schedule, Thresholds
@@ -193,6 +193,7 @@ def text(raw: Raw, *path: str) -> str:
     return value
 
 
+@lru_cache(maxsize=64)
 def seconds(time: str) -> float:
     """An RFC 3339 time as seconds since 1970; raises ValueError for anything else."""
     return parse_time(time).timestamp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from precision_api.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.object_store import Identity, ObjectStore, identity
@@ -131,7 +131,6 @@ class Store:
         before = self._kinds[plural].objects.get(entry.uid)
         if entry is before:
             return
-        entry = replace(entry, stamp=self._generation + 1)
         if not self._kinds[plural].put(Identity(entry.uid, entry.namespace, entry.version), entry):
             return
         if entry.problem and not (before and before.problem == entry.problem):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import NamedTuple
 
 from prometheus_client.utils import floatToGoString
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+_PLAIN = 1e6
+"""Below this, Python writes no exponent that Go writes otherwise."""
 
 SampleRow = tuple[tuple[str, ...], float]
 """One sample: the values of its labels, in the family's order, and its value."""
@@ -27,10 +28,10 @@ def header(name: str, help_text: str, kind: str) -> bytes:
 
 
 class Template(NamedTuple):
-    """How one sample is written, in two steps: what all rows of an object share is put in once for all of them."""
+    """How one sample is written, in two steps: labels that come again in every object are put in once for all."""
 
     line: str
-    """With %s for each shared label, and %%s for the others and the sample's own value."""
+    """With %s for each label of a row, and %%s for the shared labels and the sample's value."""
     shared: tuple[int, ...]
     """The places of the line's shared labels among those that are shared."""
     own: tuple[int, ...]
@@ -43,7 +44,7 @@ def sample_template(name: str, labels: Sequence[str], shared: int = 0) -> Templa
     Labels are written in alphabetical order, as prometheus-client does, so that the two outputs can be compared.
     """
     places = tuple(map(labels.index, sorted(labels)))
-    pairs = ",".join(f'{labels[at]}="{"%s" if at < shared else "%%s"}"' for at in places)
+    pairs = ",".join(f'{labels[at]}="{"%%s" if at < shared else "%s"}"' for at in places)
     own = tuple(at - shared for at in places if at >= shared)
     return Template(f"{name}{{{pairs}}} %%s\n", tuple(at for at in places if at < shared), own)
 
@@ -56,26 +57,33 @@ def samples(template: Template, rows: Iterable[SampleRow], shared: tuple[str, ..
     shown = list(rows)
     if not shown:
         return b""
-    line, own = template.line % _in_template(shared, template.shared), template.own
-    if not own:
-        lines = [line % number(value) for _, value in shown]
-    elif len(own) == 1:
-        lines = [line % (escape(labels[0]), number(value)) for labels, value in shown]
-    else:
-        ordered = itemgetter(*own)
-        lines = [line % (*map(escape, ordered(labels)), number(value)) for labels, value in shown]
-    return "".join(lines).encode("utf-8", errors="replace")
+    # A single row's labels, such as the UUID of a GPU, may be those of one node alone.
+    lines_of = _known_lines if len(shown) > 1 or not template.own else _lines
+    lines = lines_of(template, tuple([labels for labels, _ in shown]))
+    told: list[str | float] = [*_escaped(shared, template.shared), 0.0]
+    filling = told * len(shown)
+    filling[len(told) - 1 :: len(told)] = [value if -_PLAIN < value < _PLAIN else number(value) for _, value in shown]
+    return (lines % tuple(filling)).encode("utf-8", errors="replace")
+
+
+def _lines(template: Template, rows: tuple[tuple[str, ...], ...]) -> str:
+    """The lines of rows with these labels, with %s for the shared labels and the values: most nodes have the same."""
+    escaped = [[escape(labels[at]).replace("%", "%%") for at in template.own] for labels in rows]
+    return "".join([template.line % tuple(labels) for labels in escaped])
+
+
+_known_lines = lru_cache(maxsize=1 << 12)(_lines)
 
 
 @lru_cache(maxsize=16)
-def _in_template(shared: tuple[str, ...], order: tuple[int, ...]) -> tuple[str, ...]:
-    """Label values as they stand in a line that is a template still; the same ones in all families of a node."""
-    return tuple([escape(shared[at]).replace("%", "%%") for at in order])
+def _escaped(shared: tuple[str, ...], order: tuple[int, ...]) -> tuple[str, ...]:
+    """Label values as they stand in a line; the same ones in all families of a node."""
+    return tuple([escape(shared[at]) for at in order])
 
 
 def number(value: float) -> str:
     """A value as Go's Prometheus libraries write it."""
-    if -1e6 < value < 1e6:  # where Python writes no exponent that Go writes otherwise
+    if -_PLAIN < value < _PLAIN:
         return repr(value)
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 

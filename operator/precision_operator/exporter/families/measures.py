@@ -10,10 +10,12 @@ from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from operator import attrgetter
+from typing import NamedTuple, cast, get_args
 
 from precision_api.recipes import Recipe
+from precision_api.request import Mode
 from precision_operator.core.results.pool import finished_seconds
 from precision_operator.core.results.reading import MedianGroup, RecipeRow, other_figure
 from precision_operator.exporter.reading import NodeResult
@@ -21,11 +23,15 @@ from precision_operator.exporter.reading import NodeResult
 Labels = tuple[str, ...]
 Value = tuple[Labels, float]
 """The values of the labels that follow the pool's, and a figure under them."""
-Measure = Callable[["MeasuredNode"], Iterator[Value]]
-_tax = other_figure("quantization_tax")
+RowFigure = Callable[[RecipeRow], float | None]
+NodeMeasure = Callable[[NodeResult], Iterator[Value]]
+RowMeasure = Callable[["RowContext"], Iterator[tuple[Labels, RowFigure]]]
+"""What is read of each row in a context, and under which labels it stands: worked out once for all rows alike."""
+Measure = NodeMeasure | RowMeasure
 Figures = Mapping[Measure, Mapping[Labels, "array[float]"]]
 """By measure and labels: the values of all nodes, in ascending order."""
 
+MODES: tuple[Mode, ...] = get_args(Mode)
 FREE, THROTTLED = "free", "throttled"
 """Last label of what medians are made of: whether the figure's own windows, or those it is over, were throttled."""
 HOLDS, OUTDATED = "holds", "outdated"
@@ -45,41 +51,60 @@ def group_of(labels: Labels) -> MedianGroup:
 GROUP_LABELS = len(MedianGroup._fields)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredNode:
-    """A node's newest result, with the labels of its usable recipes made once for all measures."""
+class RowContext(NamedTuple):
+    """All that the labels of a usable row's figures depend on."""
 
-    result: NodeResult
-    usable: tuple[tuple[Labels, RecipeRow], ...]
-    """(workload, recipe) of each recipe whose figures may be used."""
-    marked: tuple[tuple[Labels, Labels, RecipeRow], ...]
-    """The same with the last labels of what medians are made of: group and mark."""
-    marked_ratios: tuple[tuple[Labels, Labels, RecipeRow], ...]
-    """The same for ratios over the baseline."""
+    workload: str
+    recipe: Recipe
+    group: Labels
+    """As `group_labels` has them."""
+    throttled: bool
+    speedup_throttled: bool
+    power_scope: str
+    driver: str
+    gpus: int | None
+    """GPUs of the node; None where they are not recorded."""
+
+    @property
+    def labels(self) -> Labels:
+        """(workload, recipe)"""
+        return self.workload, self.recipe
+
+    @property
+    def marks(self) -> Labels:
+        """The last labels of what medians are made of: group and mark."""
+        return *self.group, THROTTLED if self.throttled else FREE
+
+    @property
+    def ratio_marks(self) -> Labels:
+        """The same for ratios over the baseline."""
+        return *self.group, THROTTLED if self.speedup_throttled else FREE
 
 
-def measured(result: NodeResult) -> MeasuredNode:
-    """The result as the measures read it."""
-    group = group_labels(result.reading.group)
-    free, throttled = (*group, FREE), (*group, THROTTLED)
-    usable = tuple(((result.workload, row.recipe), row) for row in result.reading.usable_rows)
-    return MeasuredNode(
-        result,
-        usable,
-        tuple((labels, throttled if row.throttled else free, row) for labels, row in usable),
-        tuple((labels, throttled if row.speedup_throttled else free, row) for labels, row in usable),
-    )
+def rows_in_context(result: NodeResult) -> list[tuple[RowContext, RecipeRow]]:
+    """The rows whose figures may be used."""
+    workload, group, driver = result.workload, group_labels(result.reading.group), driver_of(result)
+    gpus = result.hardware.gpus if result.hardware else None
+    return [
+        (
+            RowContext(
+                workload, row.recipe, group, row.throttled, row.speedup_throttled, row.power_scope, driver, gpus
+            ),
+            row,
+        )
+        for row in result.reading.usable_rows
+    ]
 
 
-def state(node: MeasuredNode) -> Iterator[Value]:
+def state(result: NodeResult) -> Iterator[Value]:
     """fresh, stale or failed: whether the newest attempt gave figures, and whether new ones are asked for."""
-    failed = node.result.attempt is not None and node.result.attempt.outcome == "failed"
-    yield ("failed" if failed else "fresh" if node.result.fresh else "stale",), 1.0
+    failed = result.attempt is not None and result.attempt.outcome == "failed"
+    yield ("failed" if failed else "fresh" if result.fresh else "stale",), 1.0
 
 
-def mark(node: MeasuredNode) -> Iterator[Value]:
+def mark(result: NodeResult) -> Iterator[Value]:
     """What is to be said of a node, but that it is slow: others of its pool decide that."""
-    reading = node.result.reading
+    reading = result.reading
     if reading.fallen_back:
         yield ("fallback",), 1.0
     if reading.throttled:
@@ -90,105 +115,21 @@ def mark(node: MeasuredNode) -> Iterator[Value]:
         yield ("simulated",), 1.0
 
 
-def group(node: MeasuredNode) -> Iterator[Value]:
+def group(result: NodeResult) -> Iterator[Value]:
     """When the newest result's run ended, by what the figures have in common with those of other nodes."""
-    if node.result.reading.finished_at is not None:
-        yield group_labels(node.result.reading.group), finished_seconds(node.result.reading)
+    if result.reading.finished_at is not None:
+        yield group_labels(result.reading.group), finished_seconds(result.reading)
 
 
-def data(node: MeasuredNode) -> Iterator[Value]:
+def data(result: NodeResult) -> Iterator[Value]:
     """What the figures are: measured, replayed, simulated or trial."""
-    if node.result.reading.data is not None:
-        yield (node.result.reading.data,), 1.0
+    if result.reading.data is not None:
+        yield (result.reading.data,), 1.0
 
 
-def rate(node: MeasuredNode) -> Iterator[Value]:
-    """Training tokens/s."""
-    for labels, row in node.usable:
-        if row.tokens_per_second is not None:
-            yield labels, row.tokens_per_second
-
-
-def gpus(node: MeasuredNode) -> Iterator[Value]:
-    """GPUs behind each rate."""
-    for labels, row in node.usable:
-        if row.tokens_per_second is not None and node.result.hardware:
-            yield labels, float(node.result.hardware.gpus)
-
-
-def _powered(figure: Callable[[RecipeRow], float | None]) -> Measure:
-    def measure(node: MeasuredNode) -> Iterator[Value]:
-        for labels, row in node.usable:
-            value = figure(row)
-            if row.watts is not None and row.tokens_per_second is not None and value is not None:
-                yield (*labels, row.power_scope), value
-
-    return measure
-
-
-powered_rate = _powered(lambda row: row.tokens_per_second)
-powered_watts = _powered(lambda row: row.watts)
-
-
-def member(node: MeasuredNode) -> Iterator[Value]:
-    """That the node is one of the recipe's, free or throttled."""
-    for labels, marks, _ in node.marked:
-        yield (*labels, *marks), 1.0
-
-
-def ratio_member(node: MeasuredNode) -> Iterator[Value]:
-    """The same for ratios over the baseline."""
-    for labels, marks, _ in node.marked_ratios:
-        yield (*labels, *marks), 1.0
-
-
-def free_rate(node: MeasuredNode) -> Iterator[Value]:
-    """Training tokens/s."""
-    for labels, marks, row in node.marked:
-        if row.tokens_per_second is not None:
-            yield (*labels, *marks), row.tokens_per_second
-
-
-def free_tokens_per_joule(node: MeasuredNode) -> Iterator[Value]:
-    """Training tokens/J, by power scope."""
-    for labels, marks, row in node.marked:
-        if row.tokens_per_joule is not None:
-            yield (*labels, row.power_scope, *marks), row.tokens_per_joule
-
-
-def free_driver_tokens_per_joule(node: MeasuredNode) -> Iterator[Value]:
-    """Training tokens/J, by power scope and driver."""
-    version = driver_of(node.result)
-    for labels, marks, row in node.marked:
-        if row.tokens_per_joule is not None and version:
-            yield (*labels, row.power_scope, version, *marks), row.tokens_per_joule
-
-
-def free_speedup(node: MeasuredNode) -> Iterator[Value]:
-    """Training speedup, by what it is over."""
-    for labels, marks, row in node.marked_ratios:
-        if node.result.run is not None and row.speedup is not None:
-            yield (*labels, node.result.run.scope, node.result.run.baseline, *marks), row.speedup
-
-
-def free_gemm_speedup(node: MeasuredNode) -> Iterator[Value]:
-    """Speedup of all GEMMs, by mode."""
-    for labels, marks, row in node.marked_ratios:
-        for mode, value in row.gemm_speedup.items():
-            yield (*labels, mode, *marks), value
-
-
-def free_tax(node: MeasuredNode) -> Iterator[Value]:
-    """Quantisation's share."""
-    for labels, marks, row in node.marked:
-        tax = _tax(row)
-        if tax is not None:
-            yield (*labels, *marks), tax
-
-
-def driver(node: MeasuredNode) -> Iterator[Value]:
+def driver(result: NodeResult) -> Iterator[Value]:
     """The node's driver."""
-    if version := driver_of(node.result):
+    if version := driver_of(result):
         yield (version,), 1.0
 
 
@@ -197,11 +138,92 @@ def driver_of(result: NodeResult) -> str:
     return (result.software and result.software.driver) or ""
 
 
-MEASURES: tuple[Measure, ...] = (
-    state,
-    mark,
-    group,
-    data,
+_rate_of: RowFigure = attrgetter("tokens_per_second")
+_tokens_per_joule_of: RowFigure = attrgetter("tokens_per_joule")
+_speedup_of: RowFigure = attrgetter("speedup")
+_tax_of = other_figure("quantization_tax")
+
+
+def _one(_: RecipeRow) -> float:
+    return 1.0
+
+
+def rate(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Training tokens/s."""
+    yield of.labels, _rate_of
+
+
+def gpus(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """GPUs behind each rate."""
+    if of.gpus is not None:
+        count = float(of.gpus)
+        yield of.labels, lambda row: None if row.tokens_per_second is None else count
+
+
+def _powered(figure: RowFigure) -> RowMeasure:
+    def powered(row: RecipeRow) -> float | None:
+        return None if row.watts is None or row.tokens_per_second is None else figure(row)
+
+    def measure(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+        yield (*of.labels, of.power_scope), powered
+
+    return measure
+
+
+powered_rate = _powered(_rate_of)
+powered_watts = _powered(attrgetter("watts"))
+
+
+def member(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """That the node is one of the recipe's, free or throttled."""
+    yield (*of.labels, *of.marks), _one
+
+
+def ratio_member(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """The same for ratios over the baseline."""
+    yield (*of.labels, *of.ratio_marks), _one
+
+
+def free_rate(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Training tokens/s."""
+    yield (*of.labels, *of.marks), _rate_of
+
+
+def free_tokens_per_joule(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Training tokens/J, by power scope."""
+    yield (*of.labels, of.power_scope, *of.marks), _tokens_per_joule_of
+
+
+def free_driver_tokens_per_joule(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Training tokens/J, by power scope and driver."""
+    if of.driver:
+        yield (*of.labels, of.power_scope, of.driver, *of.marks), _tokens_per_joule_of
+
+
+def free_speedup(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Training speedup, by what it is over."""
+    found = group_of(of.group)
+    if found.scope:
+        yield (*of.labels, found.scope, found.baseline, *of.ratio_marks), _speedup_of
+
+
+def free_gemm_speedup(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Speedup of all GEMMs, by mode."""
+    for mode in MODES:
+        yield (*of.labels, mode, *of.ratio_marks), partial(_gemm_speedup, mode)
+
+
+def _gemm_speedup(mode: Mode, row: RecipeRow) -> float | None:
+    return row.gemm_speedup.get(mode)
+
+
+def free_tax(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+    """Quantisation's share."""
+    yield (*of.labels, *of.marks), _tax_of
+
+
+NODE_MEASURES: tuple[NodeMeasure, ...] = (state, mark, group, data, driver)
+ROW_MEASURES: tuple[RowMeasure, ...] = (
     rate,
     gpus,
     powered_rate,
@@ -214,8 +236,8 @@ MEASURES: tuple[Measure, ...] = (
     free_speedup,
     free_gemm_speedup,
     free_tax,
-    driver,
 )
+MEASURES: tuple[Measure, ...] = (*NODE_MEASURES, *ROW_MEASURES)
 NONE: Figures = {measure: {} for measure in MEASURES}
 
 
@@ -239,12 +261,20 @@ def _updated(before: Mapping[Labels, array[float]], less: Grouped, more: Grouped
 
 def _grouped(results: Iterable[NodeResult]) -> Mapping[Measure, Grouped]:
     found: dict[Measure, defaultdict[Labels, list[float]]] = {measure: defaultdict(list) for measure in MEASURES}
+    columns: dict[RowContext, list[tuple[RowFigure, list[float]]]] = {}
     for result in results:
-        node = measured(result)
-        for measure, values in found.items():
-            for labels, value in measure(node):
-                values[labels].append(value + 0.0)  # not -0.0, which compares as 0.0 and is written in another way
-    return found
+        for measure in NODE_MEASURES:
+            for labels, value in measure(result):
+                found[measure][labels].append(value)
+        for context, row in rows_in_context(result):
+            if context not in columns:
+                columns[context] = [
+                    (figure, found[of][labels]) for of in ROW_MEASURES for labels, figure in of(context)
+                ]
+            for figure, values in columns[context]:
+                if (told := figure(row)) is not None:
+                    values.append(told + 0.0)  # not -0.0, which compares as 0.0 and is written in another way
+    return {measure: {labels: of for labels, of in by.items() if of} for measure, by in found.items()}
 
 
 def _merged(before: array[float] | None, less: Iterable[float], more: Iterable[float]) -> array[float]:
