@@ -26,7 +26,8 @@ from precision_operator.shell.local_queues import GROUP, PLURAL
 from tests.cli.api import Api
 from tests.support.fake_cluster import discovery
 from tests.support.node_objects import node_object
-from tests.support.situations import SITUATIONS, STUCK, UNCLAIMED, UNRESPONSIVE, UNSCHEDULED, Situation
+from tests.support.situation_worlds import STUCK, UNCLAIMED, UNRESPONSIVE, UNSCHEDULED, Situation
+from tests.support.situations import SITUATIONS
 from tests.support.world import observed, profile
 
 KEY = "ml/nightly"

@@ -36,7 +36,7 @@ from precision_operator.core.rollout.limits import (
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.refusal import Answer, noted
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
-from tests.support.situations import YIELD
+from tests.support.situation_worlds import YIELD
 from tests.support.world import (
     MINUTE,
     NOW,

@@ -11,7 +11,8 @@ from precision_operator.cli.commands.why import row, text, wide
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.why import NodeAnswer, why
-from tests.support.situations import SITUATIONS, Situation, beside_like
+from tests.support.situation_worlds import Situation, beside_like
+from tests.support.situations import SITUATIONS
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
 
 OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "partial", "slow", "due")

@@ -1,0 +1,273 @@
+"""Situations of nodes that are not measured, or wait for their turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.device_class import DeviceClass
+from precision_operator.core.observe.pod_requests import Requests
+from precision_operator.core.observe.stop import Stop
+from tests.support.node_objects import gpu_device, resource_slice
+from tests.support.situation_worlds import (
+    COMPLETE,
+    EIGHT_BY_CLAIM,
+    H100,
+    NVLINK,
+    POOL,
+    TWO_RACKS,
+    VFIO,
+    YIELD,
+    Situation,
+    by_claim,
+    failed_first,
+    in_a_fleet,
+    node_with,
+    of,
+    quarantined,
+    rolled,
+    taint,
+    without_room,
+)
+from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
+
+NODES: dict[str, Situation] = {
+    "NotMatched": Situation(
+        observed([profile(target={"nodeNames": ["n2"]})]), {"why": "spec.target.nodeNames does not name it"}
+    ),
+    "ExcludedTaint": Situation(
+        observed([profile(target={"excludeTaints": [{"key": "reserved"}]})], nodes("n1", taints=[taint("reserved")])),
+        {"taint": "reserved=yes:NoSchedule"},
+    ),
+    "MIGEnabled": Situation(
+        node_with({"nvidia.com/mig.config": "all-1g.10gb"}), {"why": "label nvidia.com/mig.config=all-1g.10gb"}
+    ),
+    "GPUsSharedRenamed": Situation(
+        node_with(allocatable={"nvidia.com/gpu.shared": "16"}), {"resource": "nvidia.com/gpu.shared: 16"}
+    ),
+    "GPUsShared": Situation(node_with({"nvidia.com/gpu.replicas": "4"}), {"why": "label nvidia.com/gpu.replicas=4"}),
+    "GPUsOfferedTwice": Situation(observed([profile()], slices=(EIGHT_BY_CLAIM,)), {"allocatable": 8, "published": 8}),
+    "GPUsPassedThrough": Situation(by_claim(of(VFIO)), {"gpus": 1}),
+    "UnsupportedProduct": Situation(
+        node_with({"nvidia.com/gpu.product": "Tesla-T4"}),
+        {"name": "Tesla-T4", "supported": "GB200, GB300, H100, H200, B200, B300"},
+    ),
+    "DRAClaimsNotSupported": Situation(
+        node_with(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}), {"why": "capacity is 8"}
+    ),
+    "UnknownProduct": Situation(observed([profile()], nodes("n1", labels={})), {"why": "capacity nvidia.com/gpu: 8"}),
+    "NoGPU": Situation(observed([profile(target={"nodeNames": ["n1"]})], nodes("n1", labels={}, gpus=None)), {}),
+    "UntoleratedTaint": Situation(
+        node_with(taints=[taint("team")]),
+        {"taint": "team=yes:NoSchedule", "toleration": "{key: team, operator: Equal, value: yes, effect: NoSchedule}"},
+    ),
+    "MIGReconfiguring": Situation(
+        node_with({"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "pending"}),
+        {"why": "label nvidia.com/mig.config.state=pending"},
+    ),
+    "NodeDeleting": Situation(
+        node_with(deletionTimestamp="2026-11-21T08:00:00Z"), {"why": "it has a deletionTimestamp"}
+    ),
+    "NotReady": Situation(
+        node_with(ready="Unknown"), {"why": "condition Ready is Unknown (KubeletReady)", "node": "n1"}
+    ),
+    "NotInService": Situation(
+        node_with(taints=[taint("readiness.k8s.io/driver")]),
+        {"taint": "readiness.k8s.io/driver=yes:NoSchedule", "node": "n1"},
+    ),
+    "Cordoned": Situation(node_with(unschedulable=True), {"node": "n1"}),
+    "GPUsNotReady": Situation(
+        by_claim(resource_slice("NVIDIA H100 80GB HBM3", count=4, slices=2)),
+        {
+            "why": "4 GPUs in ResourceSlices of gpu.nvidia.com",
+            "lack": "pool n1 has 1 of 2 ResourceSlices",
+            "node": "n1",
+        },
+    ),
+    "GPUsTainted": Situation(
+        by_claim(of(gpu_device(0, taints=[taint("gpu.nvidia.com/xid")]))),
+        {"gpus": "gpu-0 (gpu.nvidia.com/xid=yes:NoSchedule)", "node": "n1"},
+    ),
+}
+"""Which nodes: decided from the Node object alone."""
+
+TURNS: dict[str, Situation] = {
+    "DeviceClassShares": Situation(
+        replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(sharing="TimeSlicing")),
+        {"name": "gpu.nvidia.com", "strategy": "TimeSlicing"},
+    ),
+    "DeviceClassMissing": Situation(
+        replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(exists=False)), {"name": "gpu.nvidia.com"}
+    ),
+    "KeptForPod": Situation(
+        replace(by_claim(EIGHT_BY_CLAIM), yields=(YIELD,)),
+        {"pod": "team/train-0", "priority": 1000, "since": format_time(NOW - MINUTE)},
+    ),
+    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
+    "InsufficientCPU": Situation(
+        without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
+    ),
+    "InsufficientMemory": Situation(
+        without_room(Requests(memory_bytes=250 * 1024**3)),
+        {"wanted": "32.0Gi", "requested": "250.0Gi", "allocatable": "256.0Gi"},
+    ),
+    "CheckingIdle": Situation(observed([profile()], occupancy={}), {}),
+    "MeasuredByAnotherProfile": Situation(
+        observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "ml/other"}
+    ),
+    "MaxConcurrentReached": Situation(rolled(None, "n2", maxConcurrent=1), {"limit": 1}),
+    "TooManyFailures": Situation(failed_first(maxFailures=1), {"failed": 2, "limit": 1}),
+    "CanaryFailed": Situation(failed_first(canary=1), {"failed": 2, "canary": 1}),
+    "CanaryFirst": Situation(rolled(None, "n2", canary=1), {"succeeded": 0, "canary": 1}),
+    "ImagePullLimitReached": Situation(
+        replace(
+            rolled(nodes("n1", "n2", images=()), maxImagePulls=1),
+            jobs=(job("n2"),),
+            pods=(pod(job("n2"), "Pending", scheduled_at=NOW),),
+        ),
+        {"limit": 1},
+    ),
+    "PoolLimitReached": Situation(rolled(None, "n2", pools=[POOL | {"maxConcurrent": 1}]), {"limit": 1, "pool": H100}),
+    "TopologyLimitReached": Situation(
+        rolled(TWO_RACKS, "n2", perTopology=[{"key": NVLINK, "max": 1}]), {"limit": 1, "key": NVLINK, "group": "a.1"}
+    ),
+    "LimitOfAnotherProfile": Situation(
+        observed(
+            [profile(), profile("other", rollout={"pools": [POOL | {"maxConcurrent": 1}]})],
+            nodes("n1", "n2"),
+            jobs=(job("n2", owner="other"),),
+        ),
+        {
+            "profile": "ml/other",
+            "detail": f"the number of agents in pool {H100} has reached its limit in spec.rollout.pools (1)",
+        },
+    ),
+    "FleetLimitReached": Situation(
+        in_a_fleet(rolled(None, "n2"), maxConcurrent=1), {"where": "in the cluster", "limit": 1}
+    ),
+    "FleetPowerReached": Situation(
+        in_a_fleet(rolled(None, "n2"), pools=[{"name": H100, "powerBudgetWatts": 8000}]),
+        {
+            "drawn": 5600,
+            "watts": 5600,
+            "where": f"in pool {H100}",
+            "origin": "H100 SXM default, not yet measured",
+            "budget": 8000,
+        },
+    ),
+    "FleetPowerTooSmall": Situation(
+        in_a_fleet(rolled(), powerBudgetWatts=5000),
+        {
+            "watts": 5600,
+            "where": "in the cluster",
+            "origin": "H100 SXM default, not yet measured",
+            "budget": 5000,
+        },
+    ),
+    "TopologyKeyMissing": Situation(rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),
+    "PowerBudgetReached": Situation(
+        rolled(None, "n2", powerBudgetWatts=8000),
+        {
+            "drawn": 5600,
+            "watts": 5600,
+            "origin": "H100 SXM default, not yet measured",
+            "name": "spec.rollout.powerBudgetWatts",
+            "budget": 8000,
+        },
+    ),
+    "PowerBudgetTooSmall": Situation(
+        rolled(powerBudgetWatts=5000),
+        {
+            "watts": 5600,
+            "origin": "H100 SXM default, not yet measured",
+            "name": "spec.rollout.powerBudgetWatts",
+            "budget": 5000,
+        },
+    ),
+    "Ramping": Situation(rolled(None, "n2", rampSeconds=60), {"seconds": 60, "until": format_time(NOW + MINUTE)}),
+    "NotDueYet": Situation(
+        observed([profile(schedule={"cron": "0 12 * * *"})]), {"at": format_time(NOW + timedelta(hours=3))}
+    ),
+    "Quarantined": Situation(quarantined(), {"runs": "3 runs", "why": "AgentCrashed", "node": "n1"}),
+    "Retrying": Situation(
+        observed(
+            [profile()], reports=(report(status=tried("failed", failures=1, message="It crashed.", ago=0 * MINUTE)),)
+        ),
+        {"attempt": 1, "why": "It crashed.", "retry": 1, "limit": 2, "until": format_time(NOW + MINUTE)},
+    ),
+    "BackingOff": Situation(
+        observed([profile()], reports=(report(status=tried("disrupted", reason="Disrupted", ago=0 * MINUTE)),)),
+        {"why": "Disrupted", "until": format_time(NOW + timedelta(seconds=30))},
+    ),
+    "StoppedByAdmin": Situation(
+        observed([profile()], stop=Stop("Hold", "Rack 12 is too hot.", "ConfigMap a/b")),
+        {"does": "holds all agents", "words": "Rack 12 is too hot.", "origin": "ConfigMap a/b"},
+    ),
+    "PlanFailed": Situation(
+        observed([profile()], reports=(report(status=tried("disrupted", finishedAt="2026-13-45T00:00:00Z")),)),
+        {"why": "ValueError: month must be in 1..12"},
+    ),
+    "Suspended": Situation(observed([profile(suspend=True)]), {}),
+    "ProfileNotAccepted": Situation(
+        observed([profile()], priority_class_exists=False),
+        {
+            "why": "PriorityClass precision-profiler-agent does not exist; without it agents could preempt "
+            "other pods. Upgrade or reinstall the chart, or create it."
+        },
+    ),
+    "WaitsInQueue": Situation(
+        observed([profile(agent={"queueName": "gpus"})], jobs=(job(suspended=True),)), {"queue": "gpus"}
+    ),
+    "AgentStarting": Situation(
+        observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", waiting_reason="ContainerCreating"),)),
+        {"attempt": 1, "why": "ContainerCreating"},
+    ),
+    "PullingImage": Situation(
+        observed(
+            [profile()], nodes("n1", images=()), jobs=(job(),), pods=(pod(job(), "Pending", scheduled_at=NOW - MINUTE),)
+        ),
+        {
+            "attempt": 1,
+            "node": "n1",
+            "since": format_time(NOW - MINUTE),
+            "until": format_time(NOW + timedelta(seconds=1740)),
+        },
+    ),
+    "ImagePullFailing": Situation(
+        observed(
+            [profile()],
+            jobs=(job(),),
+            pods=(pod(job(), "Pending", scheduled_at=NOW, waiting_reason="ErrImagePull", waiting_message="not found"),),
+        ),
+        {"attempt": 1, "node": "n1", "why": "not found", "until": format_time(NOW + timedelta(seconds=300))},
+    ),
+    "AgentUnreachable": Situation(
+        observed(
+            [profile()],
+            nodes("n1", ready="Unknown"),
+            jobs=(job(),),
+            pods=(pod(job(), deleting_since=NOW - timedelta(seconds=9)),),
+        ),
+        {
+            "attempt": 1,
+            "node": "n1",
+            "why": "condition Ready is Unknown (KubeletReady)",
+            "until": f"at {format_time(NOW + timedelta(seconds=51))}",
+        },
+    ),
+    "AgentUnschedulable": Situation(
+        observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", unschedulable="0/9 nodes are available"),)),
+        {"attempt": 1, "why": "0/9 nodes are available"},
+    ),
+    "AgentRunning": Situation(
+        observed([profile()], jobs=(job(),), pods=(pod(job()),)), {"attempt": 1, "job": job().name}
+    ),
+    "Collecting": Situation(
+        observed([profile()], jobs=(COMPLETE,), pods=(pod(COMPLETE, "Succeeded", "{}"),)), {"attempt": 1}
+    ),
+    "Measured": Situation(
+        observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "report": report().name}
+    ),
+}
+"""Whose turn: decided from everything that runs and has run."""
