@@ -32,6 +32,8 @@ from precision_api.workload import PresetName, Workload
 from tests.support.result_objects import request_text
 
 LOG_MAX_BYTES = 256 * 1024
+PALINDROMES = TIMINGS["standard"].model_copy(update={"passes": 4})
+"""A third of the standard's: enough for every figure, and a result has as many digits of four as of twelve."""
 NAMES = Path(__file__).parents[1] / "golden" / "kernel_names.json"
 
 
@@ -47,7 +49,7 @@ def fullest(preset: PresetName, steps: int) -> MeasurementResult:
         workload=Workload(preset=preset),
         recipes=RECIPE_NAMES,
         product="GB200",
-        timing=TIMINGS["standard"],
+        timing=PALINDROMES,
         loss=LossRuns(steps=steps, seeds=3),
         deadline_seconds=3600,
     )
