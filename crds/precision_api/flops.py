@@ -67,8 +67,8 @@ def parameters(model: ModelSpec) -> Parameters:
 def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> int:
     """Weights that one GPU holds of `layers` (from the model's mix of layers), the last norm, and the head.
 
-    What an optimizer step works through there. Matrices are divided by tensor parallelism and experts by expert
-    parallelism too; norms and routers are on every GPU. The embedding's table is left out: its lookup is no part of the
+    What an optimizer step works through there. Matrices, those of a shared expert too, are divided by tensor parallelism
+    and routed experts by expert parallelism as well; norms, routers and a latent's projections are on every GPU. The embedding's table is left out: its lookup is no part of the
     timed regions; a head that shares it is counted once.
     """
     moe = model.moe
@@ -76,12 +76,18 @@ def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> i
     attention, norms = _divided(matrices, split.tensor), layers * model.norms_per_layer * _norm(model)
     rest = model.dense_layers * _divided(_dense_mlp(model), split.tensor)
     if moe is not None:
-        experts = moe.num_experts * _expert(model)
-        everywhere = _moe_mlp(model, 0)
-        rest += model.moe_layers * (_divided(experts, split.tensor * split.expert) + everywhere)
+        shared = _mlp(model, moe.shared_expert_intermediate_size)
+        whole = _moe_mlp(model, 0) - shared
+        rest += model.moe_layers * (_experts_of_one_gpu(model, split) + _divided(shared, split.tensor) + whole)
     head = _divided((model.vocab_size or 0) * model.hidden_size, split.tensor)
     rest += model.attention_layers * attention + model.mamba_layers * _divided(_mamba(model), split.tensor)
     return round(Fraction(layers * rest, model.num_hidden_layers)) + norms + _norm(model) + head
+
+
+def _experts_of_one_gpu(model: ModelSpec, split: Split) -> int:
+    """Weights of one layer's routed experts on one GPU."""
+    experts = model.moe.num_experts if model.moe else 0
+    return _divided(experts * _expert(model), split.tensor * split.expert)
 
 
 def _latent_share(model: ModelSpec, parts: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from precision_agent.cases import cases_of, refusal_of
@@ -298,6 +298,34 @@ def in_no_gemm(model: ModelSpec, experts: int | None = None) -> int:
         router = moe.num_experts * moe.router_bias + moe.shared_expert_gate * hidden
         weights += model.moe_layers * (router + biases * (moe.num_experts if experts is None else experts))
     return weights
+
+
+@given(models(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 4, 64]))
+def test_one_gpu_holds_the_weights_of_its_gemms_and_beside_them_only_vectors(
+    model: ModelSpec, tensor: int, expert: int
+) -> None:
+    """Norms, biases, sinks, a mixer's convolution and scalars, and gates: `in_no_gemm` without the embedding."""
+    split, wider = Split(tensor, expert if model.moe else 1), divisible(model, tensor, expert)
+    assume(not split_problems(wider, split))
+    gemms = [gemm for gemm in model_gemms(wider, TOKENS, split) if gemm.pass_ == "fprop"]
+    listed = sum(gemm.k * gemm.n * gemm.count for gemm in gemms)
+    held = weights_of_one_gpu(wider, wider.num_hidden_layers, split)
+    assert listed <= held <= listed + in_no_gemm(wider) - parameters(wider).embedding
+
+
+def divisible(model: ModelSpec, tensor: int, expert: int) -> ModelSpec:
+    """`model` with MLPs, experts, heads and a vocabulary that both numbers divide."""
+    changes: dict[str, Any] = {
+        name: tensor * getattr(model, name) for name in ("intermediate_size", "num_attention_heads", "vocab_size")
+    }
+    if model.moe:
+        experts = {"num_experts": expert * model.moe.num_experts}
+        moe = {**experts, "expert_intermediate_size": tensor * model.expert_width}
+        changes["moe"] = model.moe.model_copy(update=moe)
+    if model.hybrid:
+        groups = {"groups": tensor * model.hybrid.groups, "mamba_heads": tensor * model.hybrid.mamba_heads}
+        changes["hybrid"] = model.hybrid.model_copy(update=groups)
+    return model.model_copy(update=changes)
 
 
 @given(models(), st.sampled_from([1, 2, 8]), st.sampled_from([1, 4, 64]), st.sampled_from(RECIPE_NAMES))

@@ -120,3 +120,11 @@ def test_more_memory_never_needs_more_gpus(preset: str, recipe: Recipe, gib: int
         return
     few, many = (fewest_gpus(wanted(preset), recipe, size * GIBIBYTE, copy) for size in (2 * gib, gib))
     assert few <= many
+
+
+@pytest.mark.parametrize(("product", "gpus"), [("H100", 320), ("B200", 120), ("GB200", 116)])
+def test_a_shared_expert_is_split_as_the_other_matrices_are(product: str, gpus: int) -> None:
+    """Kimi-K2's shared expert is 2.6 billion weights in 60 layers: whole on every GPU it would ask for 1,816 H100."""
+    known = part(product)
+    assert known
+    assert fewest_gpus(wanted("kimi-k2"), "fp8_current", known.memory_gb * GIBIBYTE) == gpus
