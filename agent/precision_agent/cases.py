@@ -57,15 +57,13 @@ class GemmCase:
 class TrainingCase:
     """One micro batch on one GPU: what runs is a short model at true width, what is told is the full-depth one.
 
-    `layers` are the full model's; an optimizer step comes once in `gradient_accumulation` micro batches, and each GPU
-    makes one of its `optimizer_shards` parts.
+    `layers` are the full model's; an optimizer step comes once in `gradient_accumulation` micro batches.
     """
 
     tokens: int
     flops_per_token: float
     layers: int = 1
     gradient_accumulation: int = 1
-    optimizer_shards: int = 1
 
 
 Case = GemmCase | TrainingCase
@@ -181,5 +179,4 @@ def _training(request: MeasurementRequest, workload: ResolvedWorkload) -> Traini
         float(workload.training_flops_per_token),
         workload.model.num_hidden_layers,
         split.gradient_accumulation,
-        split.optimizer_shards,
     )

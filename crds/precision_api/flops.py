@@ -67,9 +67,9 @@ def parameters(model: ModelSpec) -> Parameters:
 def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> int:
     """Weights that one GPU holds of `layers` (from the model's mix of layers), the last norm, and the head.
 
-    What an optimizer step works through there. Matrices, those of a shared expert too, are divided by tensor parallelism
-    and routed experts by expert parallelism as well; norms, routers and a latent's projections are on every GPU. The embedding's table is left out: its lookup is no part of the
-    timed regions; a head that shares it is counted once.
+    What an optimizer step works through there. Matrices, a shared expert's too, are divided by tensor parallelism and
+    routed experts by expert parallelism as well; norms, routers and latents' projections are on every GPU. The
+    embedding's table is left out: its lookup is no part of the timed regions; a head that shares it is counted once.
     """
     moe = model.moe
     matrices = _attention(model) if model.latent_attention is None else _latent_share(model, split.tensor)
@@ -82,6 +82,21 @@ def weights_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> i
     head = _divided((model.vocab_size or 0) * model.hidden_size, split.tensor)
     rest += model.attention_layers * attention + model.mamba_layers * _divided(_mamba(model), split.tensor)
     return round(Fraction(layers * rest, model.num_hidden_layers)) + norms + _norm(model) + head
+
+
+def experts_of_one_gpu(model: ModelSpec, layers: int, split: Split = WHOLE) -> int:
+    """Those of `weights_of_one_gpu` that are routed experts'; 0 without experts."""
+    return round(Fraction(layers * model.moe_layers * _experts_of_one_gpu(model, split), model.num_hidden_layers))
+
+
+def sharded_weights(weights: int, experts: int, split: Split, shards: int) -> Fraction:
+    """Of a GPU's `weights`, those whose optimizer state it holds where `shards` GPUs share the optimizer.
+
+    `shards` are the data-parallel GPUs of the dense part. Spread over `split.expert` of these, the `experts` among the
+    weights have copies on shards / split.expert GPUs only, which share their state (Megatron Core, "Distributed
+    Optimizer": expert parameters have data-parallel groups of their own).
+    """
+    return Fraction(weights - experts, shards) + Fraction(experts, max(1, shards // split.expert))
 
 
 def _experts_of_one_gpu(model: ModelSpec, split: Split) -> int:

@@ -1,20 +1,21 @@
 """Memory of one GPU that trains a model, by recipe: what the agent, the planner and `dry-run` reckon with.
 
 Bytes follow from the model's dimensions, the split and the recipe. Per weight: BF16 weight 2, gradient 2 or 4, FP32
-master weight and Adam's two moments 12, the last spread over the optimizer's shards: 16 or 18 bytes, 4 or 6 + 12 /
-shards (Megatron Core's docs, "Distributed Optimizer"; Megatron-LM theoretical_memory_usage.py has 18 and 6 + 12 /
-shards). Activations are what a layer's modules keep for the backward pass (Korthikanti et al., arXiv 2205.05198, table
-2, counted module by module: without dropout, attention fused unless told otherwise), the operands of a GEMM in the
-recipe's format. Pure.
+master weight and Adam's two moments 12, the last spread over the optimizer's shards (routed experts' over fewer,
+`sharded_weights`): 16 or 18 bytes, 4 or 6 + 12 / shards (Megatron Core's docs, "Distributed Optimizer"; Megatron-LM
+theoretical_memory_usage.py has 18 and 6 + 12 / shards). Activations are what a layer's modules keep for the backward
+pass (Korthikanti et al., arXiv 2205.05198, table 2, counted module by module: without dropout, attention fused unless
+told otherwise), the operands of a GEMM in the recipe's format. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
-from precision_api.flops import weights_of_one_gpu
+from precision_api.flops import experts_of_one_gpu, sharded_weights, weights_of_one_gpu
 from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
@@ -28,7 +29,7 @@ BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES = 2, 4
 MOST_STATE_SHARE = 0.8
 """Of a GPU's memory, for weights, gradients and optimizer: published trainings reach 0.79 (Nemotron-H 56B on 32 H100)
 and 0.61 at 405B. Above it nobody was seen to train."""
-FORMULA = "modules_and_state/1"
+FORMULA = "modules_and_state/2"
 """Name and version: every result that has a figure by it names it."""
 LOSS_BYTES = 14
 """For each token and row of the vocabulary, at the fullest moment of torch's cross entropy on FP32 logits: BF16 logits
@@ -149,6 +150,7 @@ def memory_of(
     layers = model.num_hidden_layers if part.layers is None else part.layers
     attention: Recipe = "bf16" if scope == "mlp" else recipe
     weights = _weights(model, layers, split, part)
+    of_optimizer = sharded_weights(weights, experts_of_one_gpu(model, layers, split), split, optimizer_shards)
     probabilities = _PROBABILITY_BYTES * model.num_attention_heads / split.tensor * unfused_sequence
     unfused = probabilities * model.attention_layers / model.num_hidden_layers
     a_layer = _kept_by_mixers(model, split, attention) + _kept_by_mlp(model, split, recipe) + unfused
@@ -160,7 +162,7 @@ def memory_of(
     return TrainingMemory(
         weights=WEIGHT_BYTES * weights,
         gradients=gradient_bytes * weights,
-        optimizer=-(-OPTIMIZER_BYTES * weights // optimizer_shards) if part.optimizer else 0,
+        optimizer=ceil(OPTIMIZER_BYTES * of_optimizer) if part.optimizer else 0,
         quantized_weights=round((layers - kept_higher) * _quantized_weights(model, split, attention, recipe)),
         activations=round(tokens * (kept if recompute == "Full" else whole)),
         peak_beside=round(tokens * max(head, _backward(model, split), probabilities)),

@@ -137,7 +137,9 @@ class Workload(Document):
         8, description="Micro batches in one optimizer step: weights are quantised and updated once for all of them."
     )
     optimizer_shards: Annotated[int, strict(1, 65_536)] = Field(
-        1, description="GPUs that the optimizer's state is spread over; one GPU's share of the step is counted."
+        1,
+        description="GPUs that the optimizer's state is spread over: the data-parallel GPUs of the dense part. That "
+        "of experts is spread over optimizerShards / expertParallel of them. One GPU's share of the step is counted.",
     )
     recompute: Literal["None", "Full"] = Field(
         "None", description="Full: activations are computed again in the backward pass, a third forward pass more."

@@ -49,9 +49,9 @@ def short_model(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01,
     return {name: [value * factor for factor in drift] for name, value in seconds.items()}
 
 
-def depth(layers: int, measured: int = 4, **more: Any) -> Depth:
+def depth(layers: int, measured: int = 4, shards: int = 1, **more: Any) -> Depth:
     held = (layer * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD for layer in (layers, measured))
-    return Depth(layers, measured, optimizer_scale=next(held) / next(held), **more)
+    return Depth(layers, measured, optimizer_scale=next(held) / shards / next(held), **more)
 
 
 def truth(recipe: str, layers: int, accumulation: int = 8, shards: int = 1) -> float:
@@ -119,7 +119,7 @@ def test_an_interval_is_as_wide_as_the_regions_make_it() -> None:
     ("more", "seconds"),
     [
         ({"gradient_accumulation": 1}, truth("bf16", 32, accumulation=1)),
-        ({"gradient_accumulation": 64, "optimizer_shards": 16}, truth("bf16", 32, 64, 16)),
+        ({"gradient_accumulation": 64, "shards": 16}, truth("bf16", 32, 64, 16)),
         ({"recompute": "Full"}, truth("bf16", 32) + 32 * 0.010),
         ({"kept_higher": 0}, truth("bf16", 32)),
     ],
@@ -141,9 +141,7 @@ def test_the_step_is_the_designs_sum_whatever_is_asked_for(
     again = 2 if recompute == "Full" else 1
     low, high = (again * forward + backward for forward, backward in (LAYER["nvfp4"], LAYER["bf16"]))
     optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards
-    whole = depth(
-        layers, gradient_accumulation=accumulation, optimizer_shards=shards, recompute=recompute, kept_higher=kept
-    )
+    whole = depth(layers, gradient_accumulation=accumulation, shards=shards, recompute=recompute, kept_higher=kept)
     got = found(short_model("nvfp4", 4), whole, short_model("bf16", 4) if kept else None).values[0]
     assert got == pytest.approx((layers - kept) * low + kept * high + HEAD + optimizer, rel=1e-12)
 
@@ -170,6 +168,17 @@ def test_the_optimizer_goes_with_the_weights_of_one_gpu() -> None:
     assert (asked.layers, asked.measured, asked.gradient_accumulation) == (32, 4, 8)
     assert asked.optimizer_scale == pytest.approx(held(32) / held(4))
     assert depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale == pytest.approx(held(32) / 1e9)
+
+
+@pytest.mark.parametrize(("expert", "shards", "of_experts"), [(1, 8, 8), (8, 8, 1), (8, 64, 8), (8, 1, 1)])
+def test_experts_are_stepped_by_the_gpus_that_have_copies_of_them(expert: int, shards: int, of_experts: int) -> None:
+    fields = {"preset": "qwen3-30b-a3b", "expertParallel": expert, "optimizerShards": shards}
+    workload = resolve(Workload.model_validate(fields))
+    assert workload.parameters
+    experts = 48 * 128 * 3 * 2048 * 768
+    rest = workload.parameters.total - workload.parameters.embedding - experts
+    scale = depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale
+    assert 1e9 * scale == pytest.approx(rest / shards + experts / expert / of_experts)
 
 
 @given(st.lists(LONG, min_size=2, max_size=6), st.integers(1, 200), st.integers(1, 8))

@@ -37,6 +37,20 @@ def test_state_is_megatron_cores_bytes_a_parameter(shards: int, bytes_a_weight: 
     assert found.state == pytest.approx(wanted.parameters.total * bytes_a_weight, rel=1e-6)
 
 
+@pytest.mark.parametrize(("expert", "shards", "of_experts"), [(1, 8, 8), (8, 8, 1), (8, 64, 8), (8, 1, 1)])
+def test_the_optimizer_of_experts_is_shared_by_the_gpus_that_have_copies_of_them(
+    expert: int, shards: int, of_experts: int
+) -> None:
+    """Spread over 8 of 8 data-parallel GPUs each expert is there once, and its state on one GPU."""
+    wanted = workload("qwen3-30b-a3b", expert_parallel=expert, optimizer_shards=shards)
+    assert wanted.parameters
+    experts = 48 * 128 * 3 * 2048 * 768
+    rest = wanted.parameters.total - experts
+    found = training_memory(wanted, "bf16")
+    assert found.weights == 2 * (rest + experts // expert)
+    assert found.optimizer == pytest.approx(12 * (rest / shards + experts / expert / of_experts), abs=1)
+
+
 def test_bf16_gradients_take_two_bytes_less() -> None:
     wanted = workload()
     assert wanted.parameters

@@ -283,5 +283,5 @@ def _regions(whole: float, head: float, depth: Depth) -> dict[RegionName, float]
     if head:
         regions["head"] = head
     regions["layers_backward"] = unit * (1 - tables.FORWARD_SHARE)
-    regions["optimizer"] = optimizer * depth.gradient_accumulation * depth.optimizer_shards / depth.optimizer_scale
+    regions["optimizer"] = optimizer * depth.gradient_accumulation / depth.optimizer_scale
     return regions

@@ -2,7 +2,7 @@
 
 Seconds of one micro batch on one GPU, and joules alike:
 
-    (L - kept) x layer + kept x layer of the higher precision + head + optimizer x scale / (accumulation x shards)
+    (L - kept) x layer + kept x layer of the higher precision + head + optimizer x scale / accumulation
 
 with layer = (forward + backward [+ forward again where activations are recomputed]) / layers that ran. A model with
 expert layers and dense ones has this sum for each of the two kinds, each from regions of its own. The short
@@ -19,7 +19,12 @@ from typing import Literal, get_args
 
 from precision_agent.protocol import Part, RegionName
 from precision_api import stats
-from precision_api.flops import training_flops_per_token, weights_of_one_gpu
+from precision_api.flops import (
+    experts_of_one_gpu,
+    sharded_weights,
+    training_flops_per_token,
+    weights_of_one_gpu,
+)
 from precision_api.model_parts import SlidingWindow
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import Failure, Interval
@@ -49,15 +54,15 @@ class Depth:
     Where `dense_measured` layers with a dense MLP were timed apart, `dense` of the `layers` are such, and `measured`
     are of the others, which have experts. Else all layers are alike.
 
-    `optimizer_scale`: weights that one GPU's full model has, over those that the timed optimizer held. An optimizer
-    step is bound by memory traffic, so its time goes with the weights. `kept_higher`: first and last layers that run in
-    the baseline's recipe; one more of the first ones where they are odd. Dense layers are the first ones.
+    `optimizer_scale`: weights of the full model whose optimizer state one GPU holds, over those that the timed
+    optimizer held. An optimizer step is bound by memory traffic, so its time goes with the weights.
+    `kept_higher`: first and last layers that run in the baseline's recipe; one more of the first ones where they are
+    odd. Dense layers are the first ones.
     """
 
     layers: int
     measured: int
     gradient_accumulation: int = 8
-    optimizer_shards: int = 1
     recompute: Literal["None", "Full"] = "None"
     kept_higher: int = 0
     optimizer_scale: float = 1.0
@@ -119,14 +124,15 @@ def depth_of(
     assert model is not None, "bare shapes have no depth"
     split = Split(asked.tensor_parallel, asked.expert_parallel)
     held = optimizer_parameters or weights_of_one_gpu(model, measured + dense_measured, split)
+    whole, experts = (of(model, model.num_hidden_layers, split) for of in (weights_of_one_gpu, experts_of_one_gpu))
+    stepped = sharded_weights(whole, experts, split, asked.optimizer_shards)
     return Depth(
         layers=model.num_hidden_layers,
         measured=measured,
         gradient_accumulation=asked.gradient_accumulation,
-        optimizer_shards=asked.optimizer_shards,
         recompute=asked.recompute,
         kept_higher=kept_higher,
-        optimizer_scale=weights_of_one_gpu(model, model.num_hidden_layers, split) / held,
+        optimizer_scale=float(stepped) / held,
         dense=model.dense_layers if dense_measured else 0,
         dense_measured=dense_measured,
     )
@@ -174,7 +180,7 @@ def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> Fu
     failed = _failed(values, depth) or next((_failed(whose, depth, "the kept layers: ") for whose in kept), None)
     if failed:
         return failed
-    weights: dict[RegionName, float] = {"head": 1.0, "optimizer": _optimizer_weight(depth)}
+    weights: dict[RegionName, float] = {"head": 1.0, "optimizer": depth.optimizer_scale / depth.gradient_accumulation}
     there = {name: found for name in weights if not isinstance(found := values.get(name), Failure) and found}
     layers = [whose[name] for whose in (values, *kept) for kind in depth.kinds for name in kind.regions]
     if len({len(found) for found in (*there.values(), *layers) if not isinstance(found, Failure)}) != 1:
@@ -184,10 +190,6 @@ def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> Fu
     terms += [(tuple(found), weights[name]) for name, found in there.items()]
     summed = stats.sums([part for part, _ in terms], [weight for _, weight in terms])
     return FullDepth(summed, tuple(name for name in weights if name not in there))
-
-
-def _optimizer_weight(depth: Depth) -> float:
-    return depth.optimizer_scale / (depth.gradient_accumulation * depth.optimizer_shards)
 
 
 def _layer(values: Values, depth: Depth, kind: Kind) -> tuple[float, ...]:
@@ -305,7 +307,7 @@ def depth_check(values: Values, depth: Depth, second: Values, second_depth: Dept
     dense = second_depth.dense_measured
     shorter = replace(
         depth, layers=second_depth.measured + dense, dense=dense, kept_higher=0, optimizer_scale=scale,
-        gradient_accumulation=1, optimizer_shards=1, recompute="None",
+        gradient_accumulation=1, recompute="None",
     )  # fmt: skip
     itself = replace(shorter, measured=second_depth.measured, dense_measured=dense, optimizer_scale=1.0)
     predicted, measured = full_depth(values, shorter), full_depth(second, itself)

@@ -50,7 +50,7 @@ SequenceLength = Annotated[int | None, typer.Option(help="Tokens in a sequence."
 TensorParallel = Annotated[int | None, typer.Option(help="GPUs that share each layer's matrices.")]
 ExpertParallel = Annotated[int | None, typer.Option(help="GPUs that a layer's experts are spread over.")]
 GradientAccumulation = Annotated[int | None, typer.Option(help="Micro batches in a step; default 8.")]
-OptimizerShards = Annotated[int | None, typer.Option(help="GPUs that share the optimizer's state.")]
+OptimizerShards = Annotated[int | None, typer.Option(help="Data-parallel GPUs that share the optimizer.")]
 Recompute = Annotated[str | None, typer.Option(help="None, or Full: activations are computed again.")]
 Recipe = Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")]
 Baseline = Annotated[str, typer.Option(help="Recipe that speedups are relative to.")]
