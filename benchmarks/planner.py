@@ -21,15 +21,15 @@ import numpy as np
 
 from benchmarks.reconcile import beating
 from precision_api.capacity_plan import PlanSpec
+from precision_operator.planner.clock import clock_of
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.greedy import greedy
-from precision_operator.planner.highs import NotKnown, process_id
+from precision_operator.planner.highs import process_id
 from precision_operator.planner.options import sizes
+from precision_operator.planner.planning import answer, with_odds
 from precision_operator.planner.search import value
-from precision_operator.planner.sizes import solve_sizes
 from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.straggler import quiet, straggler
+from precision_operator.planner.straggler import quiet, stragglers
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
 from tests.planner.test_planning_loop import Written, plan_object
@@ -70,23 +70,25 @@ def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], second
     began, worked = time.monotonic(), processor_seconds()
     read = terms(made, NOW)
     found = pools(known, read, NOW)
-    head = f"{many_pools:>5} {many_jobs:>5} {'+'.join(objective):<10}"
-    try:
-        offered, solution, _ = solve_sizes(found, read, began)
-    except NotKnown as error:
-        return f"{head} {time.monotonic() - began:>8.1f}  {error}"
+    clock = clock_of(read.seconds)
+    answered = with_odds(answer(read, found, clock), clock)
+    reading, solving, work = (
+        clock.until - seconds - began,
+        seconds - clock.until + clock.now(),
+        processor_seconds() - worked,
+    )
+    head = f"{many_pools:>5} {many_jobs:>5} {'+'.join(objective):<10} {sizes(found, read):>9}"
+    head += f" {reading:>7.1f} {solving:>8.1f} {work:>9.1f}"
+    solution = answered.solution
     if solution is None:
-        return f"{head} {time.monotonic() - began:>8.1f}  no plan"
-    solved, work = time.monotonic(), processor_seconds() - worked
-    simple = greedy(offered, read.limits, solution.objectives[0])
-    name = solution.objectives[0]
-    worse = "no place for all" if simple is None else f"{(value(name, simple) / solution.values[0] - 1) * 100:+.1f} %"
+        return f"{head}  {'; '.join(map(str, answered.problems)) or 'no plan'}"
+    worse = "no place for all"
+    if answered.greedy is not None:
+        worse = f"{(value(solution.objectives[0], answered.greedy) / solution.values[0] - 1) * 100:+.1f} %"
     mine, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     memory = f"{(mine + max(child, solver_kib())) / 1024:.0f} MiB"
-    return (
-        f"{head} {sizes(found, read):>9} {solved - began:>8.1f} {work:>9.1f} {solution.gap * 100:>7.3f} % {memory:>9}  "
-        f"{worse}{'  (ended by the time limit)' if solution.timed_out else ''}"
-    )
+    ended = "  (ended by the time limit)" if solution.timed_out else ""
+    return f"{head} {solution.gap * 100:>7.3f} % {memory:>9}  {worse}{ended}"
 
 
 def processor_seconds() -> float:
@@ -114,8 +116,7 @@ def distribution(nodes: int) -> str:
     rates = np.where(drawn.random(nodes) < 0.01, 0.8, 1.0) * drawn.normal(1, 0.01, nodes)
     began = time.perf_counter()
     known = quiet(rates, 0.01)
-    for chosen in range(1, nodes + 1, max(1, nodes // 200)):
-        straggler(known, 1.0, chosen)
+    stragglers(known, 1.0, np.arange(1, nodes + 1, max(1, nodes // 200)))
     return f"{nodes:>6} nodes, 200 sizes: {time.perf_counter() - began:.3f} s"
 
 
@@ -150,7 +151,7 @@ def main() -> None:
             print(asyncio.run(held_up(nodes)), flush=True)
         return
     seconds: int = asked.seconds
-    print("pools  jobs objective      sizes  seconds processor     gap    memory   greedy is worse by")
+    print("pools  jobs objective      sizes reading  solving processor       gap    memory  greedy is worse by")
     for objective in OBJECTIVES:
         for many_pools, many_jobs in SIZES:
             if asked.jobs not in (None, many_jobs):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import random
-import time
 from typing import Any
 
 import pytest
 
 from precision_operator.planner.catalog import Catalog
+from precision_operator.planner.clock import ENDLESS, clock_of
 from precision_operator.planner.earliest import WASTES, EarliestEnds
 from precision_operator.planner.evidence import pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.options import Tried, offers, sizes
 from precision_operator.planner.planning import plan
-from precision_operator.planner.prices import priced
+from precision_operator.planner.prices import Market, priced
 from precision_operator.planner.schedule import schedule
 from precision_operator.planner.search import Search
 from precision_operator.planner.sizes import MOST
@@ -65,7 +64,7 @@ def test_what_is_chosen_job_by_job_is_what_the_schedule_makes_of_it(waste: float
     offered = offers(pools(known, read, NOW), read, Tried(every=True))
     rank = {offer.job.name: place for place, offer in enumerate(offered)}
     wastes = {offer.job.name: waste for offer in offered}
-    chosen = EarliestEnds(Search(offered, read, ("time",), math.inf), 0).chosen(rank, wastes)
+    chosen = EarliestEnds(Search(offered, read, ("time",), ENDLESS), 0).chosen(rank, wastes)
     assert chosen is not None
     slots = schedule(chosen, read.limits, rank=rank)
     assert slots is not None
@@ -77,7 +76,7 @@ def test_jobs_that_divide_without_loss_leave_no_gpu_idle() -> None:
     jobs = [job(f"j{number}", tokens=f"{number + 1}00B") for number in range(6)]
     read = terms(spec(*jobs, objective=["time"]), NOW)
     offered = offers(pools(fleet(), read, NOW), read, Tried(every=True))
-    search = Search(offered, read, ("time",), math.inf)
+    search = Search(offered, read, ("time",), ENDLESS)
     EarliestEnds(search, 0).place()
     assert search.best is not None
     alone = sum(min(option.gpu_hours for option in offer.options) for offer in offered) / 128 / 24
@@ -91,7 +90,7 @@ TIMED = [seed for seed in range(60) if problem(seed)[1].objective == ("time",)][
 def test_no_plan_at_all_ends_before_the_bound_of_all_sizes(seed: int) -> None:
     known, made = problem(seed)
     read = terms(made, NOW)
-    told = priced(Catalog(pools(known, read, NOW), read), "time", time.monotonic() + 60)
+    told = priced(Market(Catalog(pools(known, read, NOW), read), "time"), clock_of(60.0))
     best = least(known, made)
     assert best is None or told.bound <= best * (1 + 1e-6)
     assert told.infeasible or told.bound > 0

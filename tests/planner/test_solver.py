@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cli.codes import NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
+from precision_operator.planner.clock import clock_of
 from precision_operator.planner.conditions import finished
 from precision_operator.planner.conflict import conflict
 from precision_operator.planner.document import status
@@ -308,7 +308,7 @@ def test_an_answer_can_be_made_from_pools_that_are_known_already() -> None:
 def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(objective: list[str]) -> None:
     read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
     found = offers(pools(fleet(), read, NOW), read)
-    hurried, whole = (solve(found, read, began=time.monotonic() - seconds) for seconds in (read.seconds, 0.0))
+    hurried, whole = (solve(found, read, clock_of(seconds)) for seconds in (0.0, read.seconds))
     assert hurried is not None
     assert whole is not None
     assert hurried.timed_out or hurried.values[0] == pytest.approx(whole.values[0])
@@ -325,7 +325,7 @@ def without_time(made: PlanSpec) -> tuple[Answer, PlanStatus]:
 def test_that_time_ran_out_is_no_fault_of_the_inputs_and_no_clash() -> None:
     found, told = without_time(spec(job("a", deadlineDays="0.5"), job("b"), objective=["energy"]))
     assert (told.phase, told.summary, found.conflict) == ("TimedOut", "0/2", None)
-    assert told.problems[0].startswith("spec.solver.timeLimitSeconds: no answer within 0 s: raise it")
+    assert told.problems[0].startswith("spec.solver.timeLimitSeconds: no plan within 0 s: raise it")
     assert (told.recommendation or "").startswith("It is not known whether there is a plan.")
     turned = {c.type: (c.status, c.reason) for c in finished(told, PlanStatus(), "", 1, NOW).conditions}
     assert turned == {
@@ -350,12 +350,12 @@ def test_a_question_for_which_time_runs_out_is_not_called_impossible() -> None:
     hurried = replace(base, terms=replace(base.terms, seconds=0.0))
     (told,) = status(base, what_ifs(made, fleet(), hurried, NOW)).what_ifs
     assert told.feasible is None
-    assert "not known: spec.solver.timeLimitSeconds: no answer within 0 s" in told.answer
+    assert "not known: spec.solver.timeLimitSeconds: no plan within 0 s" in told.answer
 
 
 def test_a_clash_that_is_not_found_in_time_is_not_explained_by_something_else() -> None:
     made = spec(job(deadlineDays="0.5"))
     found = plan(made, fleet(), NOW)
     assert found.terms is not None
-    hurried = replace(found, conflict=conflict(found.offers, replace(found.terms, seconds=0.0)))
+    hurried = replace(found, conflict=conflict(found.offers, found.terms, clock_of(0.0)))
     assert "which of them clash was not found in time" in status(hurried).problems[0]

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from precision_operator.planner.highs_process import Solved
+from precision_operator.planner.highs_process import Solved, next_model
 
 FOUND, PROVED = 7.0, 3.0
 """The value of the only column, and the bound."""
@@ -31,5 +31,5 @@ def finds_and_dies(pipe: Connection, parent: Connection) -> None:
 
 def _find(pipe: Connection, parent: Connection) -> None:
     parent.close()
-    pipe.recv()
+    next_model(pipe)
     pipe.send(Solved("better", np.full(1, FOUND), PROVED))

@@ -15,6 +15,7 @@ from statistics import NormalDist
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 Z_95: Final = 1.6448536269514722
 """Standard deviations of a two-sided 90 %."""
@@ -33,6 +34,7 @@ LEAST_GOODPUT: Final = 0.90
 """Low end where no goodput is given and 1 is taken: Llama 3 405B made progress more than 90 % of 54 days on 16,384 GPUs
 (arXiv 2407.21783, 3.3.4)."""
 _GRID: Final = np.array([NormalDist().inv_cdf((i + 0.5) / 41) for i in range(41)])
+Figures = NDArray[np.float64]
 Name = Literal["measurement", "prediction", "slow nodes", "job rate", "scaling", "goodput"]
 
 
@@ -75,14 +77,32 @@ def goodput_part(goodput: float | None, share: float | None, shared: str) -> Par
 
 def combined(parts: Sequence[Part]) -> Band:
     """All parts together; what is promised is never more than the middle."""
-    normal = [part for part in parts if not part.values]
-    below = math.sqrt(sum(math.log(part.low) ** 2 for part in normal)) / Z_95
-    above = math.sqrt(sum(math.log(part.high) ** 2 for part in normal)) / Z_95
+    below, above = _deviations(parts)
     known = [part.values for part in parts if part.values]
     if not known:
         return Band(math.exp(-Z_95 * below), math.exp(-Z_90 * below), math.exp(Z_95 * above))
-    spread = np.exp(np.where(_GRID < 0, _GRID * below, _GRID * above))
-    product = reduce(np.multiply.outer, (np.array(values) for values in known), spread)
+    product = reduce(np.multiply.outer, (np.array(values) for values in known), _spread(below, above))
     ordered = np.sort(product, axis=None)
     low, tenth, high = (float(ordered[round(share * (len(ordered) - 1))]) for share in (0.05, 1 - PROMISED, 0.95))
     return Band(low, min(1.0, tenth), high)
+
+
+def promised(parts: Sequence[Part], values: Figures) -> Figures:
+    """What nine in ten pass of these parts (of a normal law) with each row of `values` (equally likely factors)."""
+    below, above = _deviations(parts)
+    spread = _spread(below, above)
+    place = round((1 - PROMISED) * (len(spread) * values.shape[1] - 1))
+    different, rows = np.unique(values, axis=0, return_inverse=True)
+    found = [np.partition(np.multiply.outer(spread, row), place, axis=None)[place] for row in different]
+    return np.array(found, dtype=np.float64)[rows.reshape(-1)]
+
+
+def _deviations(parts: Sequence[Part]) -> tuple[float, float]:
+    """Standard deviations of the logarithm, below and above the middle, of the parts of a normal law."""
+    normal = [part for part in parts if not part.values]
+    below = math.sqrt(sum(math.log(part.low) ** 2 for part in normal)) / Z_95
+    return below, math.sqrt(sum(math.log(part.high) ** 2 for part in normal)) / Z_95
+
+
+def _spread(below: float, above: float) -> Figures:
+    return np.exp(np.where(_GRID < 0, _GRID * below, _GRID * above))

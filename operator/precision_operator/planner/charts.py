@@ -30,9 +30,9 @@ from precision_operator.drawing.svg import (
     line,
     words,
 )
-from precision_operator.planner.catalog import idle_watts
 from precision_operator.planner.options import Option
 from precision_operator.planner.planning import Answer
+from precision_operator.planner.pool_sizes import idle_watts
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT, readable_watts
 from precision_operator.planner.schedule import Slot, peak, watts
 

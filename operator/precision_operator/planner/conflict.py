@@ -13,13 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from precision_operator.planner.highs import NotKnown, OutOfTime, run
+from precision_operator.planner.clock import Clock, NotKnown, OutOfTime
+from precision_operator.planner.highs import run
 from precision_operator.planner.options import Offer
 from precision_operator.planner.program import Constraint, Program, RelaxableLimit
 from precision_operator.planner.terms import Terms
 
 MOST_TESTS = 16
 """Limits that are tried alone."""
+TOGETHER = 1 / 3
+"""Part of the time for the question whether all limits together could give enough."""
 NEGLIGIBLE = 1e-7
 
 
@@ -73,27 +76,33 @@ def _eased(row: Constraint, columns: Mapping[RelaxableLimit, int]) -> Constraint
     )
 
 
-def conflict(offers: Sequence[Offer], terms: Terms) -> Conflict:
+def conflict(offers: Sequence[Offer], terms: Terms, clock: Clock) -> Conflict:
     """What keeps these jobs from being placed. Every offer has an option."""
-    found = _conflict(Program(tuple(offers), terms, rounded=False), terms)
+    found = _conflict(Program(tuple(offers), terms, rounded=False, clock=clock), clock)
     # What only the rows of rounded sizes refute is told by these; then relaxations are no longer the smallest.
-    return found if found.clashing or found.out_of_time else _conflict(Program(tuple(offers), terms), terms)
+    if found.clashing or found.out_of_time:
+        return found
+    return _conflict(Program(tuple(offers), terms, clock=clock), clock)
 
 
-def _conflict(program: Program, terms: Terms) -> Conflict:
-    groups = tuple(dict.fromkeys(group for row in program.rows for group, _ in row.eases))
+def _conflict(program: Program, clock: Clock) -> Conflict:
     # Where jobs wait, relaxations are bounds in any case: those of the linear program are bounds too, and quick.
     whole = len(program.offers) == 1
     try:
-        together = _relaxed(program, groups, terms, whole)
+        groups = tuple(dict.fromkeys(group for row in program.rows for group, _ in row.eases))
+        together = _relaxed(program, groups, clock.part(TOGETHER), whole)
         if not whole and together is not None and not together.parts:
-            whole, together = True, _relaxed(program, groups, terms)
+            whole, together = True, _relaxed(program, groups, clock.part(TOGETHER))
     except NotKnown:
         return Conflict((), None, (), out_of_time=True)
     if together is None or not together.parts:
         return Conflict((), None, ())
     tested = sorted(groups, key=lambda group: (group not in {g for g, _ in together.parts}, group.kind == "deadline"))
-    alone = [found for group in tested[:MOST_TESTS] if (found := _alone(program, group, terms, whole)) is not None]
+    tests = [
+        _alone(program, group, clock.part(1 / (MOST_TESTS - number)), whole)
+        for number, group in enumerate(tested[:MOST_TESTS])
+    ]
+    alone = [found for found in tests if found is not None]
     alone.sort(key=lambda relaxation: relaxation.share)
     clashing = tuple(relaxation.parts[0][0] for relaxation in alone if relaxation.parts)
     every = [together, *alone]
@@ -105,31 +114,31 @@ def _conflict(program: Program, terms: Terms) -> Conflict:
     )
 
 
-def _alone(program: Program, group: RelaxableLimit, terms: Terms, whole: bool) -> Relaxation | None:
+def _alone(program: Program, group: RelaxableLimit, clock: Clock, whole: bool) -> Relaxation | None:
     """The smallest relaxation of one limit; None where it does not help, or time ran out."""
     try:
-        return _relaxed(program, (group,), terms, whole)
+        return _relaxed(program, (group,), clock, whole)
     except NotKnown:
         return None
 
 
 def _relaxed(
-    program: Program, loose: tuple[RelaxableLimit, ...], terms: Terms, whole: bool = True
+    program: Program, loose: tuple[RelaxableLimit, ...], clock: Clock, whole: bool = True
 ) -> Relaxation | None:
     """The smallest relaxation of these limits; None where they do not help. Not `whole`: if jobs could be split.
 
     Raises NotKnown.
     """
+    clock.check()
     elastic = _Elastic(program.offers, program.terms, rounded=program.rounded, loose=loose, rigid=program.rows)
     wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
-    seconds = terms.seconds / MOST_TESTS
-    if seconds <= 0:
-        raise OutOfTime(terms.seconds)
-    found = run(elastic.model(wanted, 0.01, seconds, whole=whole))
+    model = elastic.model(wanted, 0.01, 0.0, whole=whole)
+    clock.check()
+    found = run(replace(model, seconds=clock.left))
     if found.state == "infeasible":
         return None
     if found.x is None:
-        raise OutOfTime(terms.seconds)
+        raise OutOfTime(clock.limit)
     shares = found.x[elastic.width :]
     parts = [(group, float(s) * group.limit) for group, s in zip(loose, shares, strict=True) if s > NEGLIGIBLE]
     return Relaxation(tuple(parts))

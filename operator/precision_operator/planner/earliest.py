@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
+from precision_operator.planner.clock import OutOfTime
 from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.schedule import Room, Slot, in_turn
 from precision_operator.planner.search import ALL_ORDERS, Candidate, Rank, Search
@@ -38,9 +38,10 @@ class EarliestEnds:
         self._wastes: Wastes = {}
 
     def chosen(self, rank: Rank, wastes: Wastes) -> tuple[Option, ...] | None:
-        """One option for each job, in the offers' order; None where a job never finds room."""
+        """One option for each job, in the offers' order; None where a job never finds room. Raises OutOfTime."""
         room, done = Room(self.search.terms.limits), dict[str, Slot]()
         for first in in_turn([offer.options[0] for offer in self.search.offers], rank):
+            self.search.clock.check()
             job = first.job
             ready = max([job.not_before, *(done[name].end for name in job.after)])
             slot = _earliest(room, self._frugal(job.name, wastes[job.name]), ready)
@@ -60,7 +61,7 @@ class EarliestEnds:
     def place(self) -> None:
         """Try some orders, with one limit of waste for all jobs."""
         for waste, rank in product(WASTES, _ranks(self.search.offers)):
-            if time.monotonic() >= self.search.until:
+            if self.search.clock.over:
                 return
             self._try(rank, {offer.job.name: waste for offer in self.search.offers})
 
@@ -74,15 +75,18 @@ class EarliestEnds:
             return
         for _ in range(STEPS // len(search.offers)):
             now, enough = self._now, low * (1 + search.terms.gap)
-            if now is None or time.monotonic() >= search.until or (now.holds and now.values[self.number] <= enough):
+            if now is None or search.clock.over or (now.holds and now.values[self.number] <= enough):
                 return
             kind = drawn.random()
             rank = _reordered(now, drawn) if kind > 0.4 else now.rank
             self._try(rank, _other_wastes(self._wastes, drawn) if kind < 0.5 else self._wastes)
 
     def _try(self, rank: Rank, wastes: Wastes) -> None:
-        """Go on from these where they are no worse."""
-        chosen = self.chosen(rank, wastes)
+        """Go on from these where they are no worse; nothing where time is over before they are placed."""
+        try:
+            chosen = self.chosen(rank, wastes)
+        except OutOfTime:
+            return
         found = self.search.placed(chosen, rank) if chosen is not None else None
         self.search.take(found, self.number)
         if found is not None and (self._now is None or found.score(self.number) <= self._now.score(self.number)):

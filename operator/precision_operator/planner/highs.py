@@ -6,42 +6,16 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import ClassVar, Literal
 
-from precision_operator.planner.highs_process import Model, Solved, serve
-from precision_operator.planner.quantities import Problem, Unusable
+from precision_operator.planner.highs_process import READY, Model, Solved, serve
 
-NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs and maxGPUs"
 GRACE = 0.1
 """Part of its time by which HiGHS may pass it, since it looks at its clock now and then; then its process is ended."""
-LEAST_GRACE_SECONDS = 0.3
-
-
-class NotKnown(Unusable):
-    """No plan was found, and that there is none is not proved."""
-
-    phase: ClassVar[Literal["TimedOut", "NotFound"]]
-    """What the status then says."""
-
-
-class NoneFound(NotKnown):
-    """The search ended before its time without a plan."""
-
-    phase = "NotFound"
-
-
-class OutOfTime(NotKnown):
-    """HiGHS found no plan at all within its time."""
-
-    phase = "TimedOut"
-
-    def __init__(self, seconds: float) -> None:
-        text = f"no answer within {seconds:g} s: raise it, or {NARROW}"
-        super().__init__(Problem("spec.solver.timeLimitSeconds", text))
+LEAST_GRACE_SECONDS = 0.1
 
 
 @dataclass
@@ -54,7 +28,16 @@ class SolverProcess:
     serve: Callable[[Connection, Connection], None] = serve
     process: SpawnProcess | None = None
     pipe: Connection | None = None
+    asked: bool = False
+    """Whether it was asked to say that it is there, and has not answered yet."""
+    begun: bool = False
+    """Whether it ever was there: until then it loads HiGHS."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> None:
+        """Start the process, if there is none, without waiting for it."""
+        with self.lock:
+            self._ask(self._ready())
 
     def run(self, model: Model) -> Solved:
         """The last word of HiGHS, or, where its time is over or its process ended, the best solution until then.
@@ -73,6 +56,12 @@ class SolverProcess:
         if self.pipe is not None:
             self.pipe.close()
         self.process = self.pipe = None
+        self.asked = self.begun = False
+
+    def _ask(self, pipe: Connection) -> None:
+        if not self.asked:
+            pipe.send(READY)
+            self.asked = True
 
     def _ready(self) -> Connection:
         if self.process is None or not self.process.is_alive() or self.pipe is None:
@@ -85,9 +74,18 @@ class SolverProcess:
         return self.pipe
 
     def _run(self, model: Model) -> Solved:
-        pipe = self._ready()
+        began = time.monotonic()
         best = Solved("limit")
         try:
+            pipe = self._ready()
+            self._ask(pipe)
+            if not pipe.poll(model.seconds):
+                if self.begun:
+                    self.end()
+                return best
+            pipe.recv()
+            self.asked, self.begun = False, True
+            model = replace(model, seconds=max(0.0, began + model.seconds - time.monotonic()))
             pipe.send(model)
             until = time.monotonic() + model.seconds + max(LEAST_GRACE_SECONDS, GRACE * model.seconds)
             while pipe.poll(max(0.0, until - time.monotonic())):
@@ -111,6 +109,11 @@ def process_id() -> int | None:
     return _SOLVER.process.pid if _SOLVER.process is not None else None
 
 
+def begin() -> None:
+    """Start the process that all plans of this one share, so that it is there when it is needed."""
+    _SOLVER.begin()
+
+
 def run(model: Model) -> Solved:
     """One model, by the process that all plans of this one share."""
     return _SOLVER.run(model)
@@ -119,9 +122,3 @@ def run(model: Model) -> Solved:
 def _with(best: Solved, last: Solved) -> Solved:
     """The best solution with the last bound."""
     return Solved("limit", best.x, max(best.bound, last.bound))
-
-
-def share(until: float, parts: int) -> float:
-    """When the first of so many equal parts of the time that is left ends (time.monotonic())."""
-    now = time.monotonic()
-    return now + max(until - now, 0.0) / parts

@@ -20,6 +20,9 @@ MEMORY_BYTES = 3 << 29
 """Address space of the process (1.5 GiB): Python, numpy and HiGHS take 0.5 of it before a model is there."""
 
 
+READY = "ready"
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """Least cost x >= 0 with low <= A x <= high; A by rows. `whole` columns are 0 or 1."""
@@ -61,13 +64,24 @@ def serve(pipe: Connection, parent: Connection) -> None:
 
     while True:
         try:
-            model: Model = pipe.recv()
+            model = next_model(pipe)
         except (EOFError, OSError):
             return
         try:
             pipe.send(_answer(highspy, model, pipe))
         except MemoryError:
             pipe.send(Solved("failed", text="the solver's process has no memory left"))
+
+
+def next_model(pipe: Connection) -> Model:
+    """Says that it is there when it is asked, then waits for the model. Raises EOFError where the other end is closed.
+
+    A model is larger than a pipe holds: who sends one to a process that does not read waits for ever.
+    """
+    pipe.recv()
+    pipe.send(READY)
+    model: Model = pipe.recv()
+    return model
 
 
 def _answer(highspy: Any, model: Model, pipe: Connection) -> Solved:

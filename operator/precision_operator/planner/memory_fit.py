@@ -88,6 +88,7 @@ def fewest_gpus(wanted: Target, recipe: Recipe, memory: int, gpus_per_replica: i
     return _first(lambda gpus: _fits(_memory(wanted, recipe, gpus, gpus_per_replica), memory))
 
 
+@lru_cache(maxsize=4096)
 def _copy(wanted: Target, recipe: Recipe, memory: int) -> int:
     """The fewest GPUs that one copy of the model could be split over, a power of two: with its optimizer elsewhere."""
     least = _first(lambda gpus: _fits(_memory(wanted, recipe, MOST_GPUS, gpus), memory))
@@ -106,6 +107,7 @@ def _first(holds: Callable[[int], bool]) -> int:
     return low
 
 
+@lru_cache(maxsize=16384)
 def _memory(wanted: Target, recipe: Recipe, gpus: int, gpus_per_replica: int | None) -> TrainingMemory:
     """Of one GPU; without `gpus_per_replica` the copy is split over all GPUs."""
     copy = gpus if gpus_per_replica is None else min(gpus_per_replica, gpus)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_operator.planner.bands import Z_95, Part
+from precision_operator.planner.clock import ENDLESS, Clock
 from precision_operator.planner.options import Option
 from precision_operator.planner.schedule import SLACK, Slot
 
@@ -31,14 +32,17 @@ class Odds:
     """Of all deadlines together; None where one of them is not known, or there is none."""
 
 
-def odds(slots: Sequence[Slot], across_pools: bool) -> Odds:
-    """The chances of a plan. `across_pools`: jobs of different pools share something, such as a power budget."""
+def odds(slots: Sequence[Slot], across_pools: bool, clock: Clock = ENDLESS) -> Odds:
+    """The chances of a plan. `across_pools`: jobs of different pools share something, such as a power budget.
+
+    Raises OutOfTime.
+    """
     due = {slot.option.job.name: day for slot in slots if (day := slot.option.job.deadline_days) is not None}
     bounded = _bounded(slots)
     known = [name for name in due if name not in bounded]
     if not known:
         return Odds({}, None)
-    ended = _ends(slots, across_pools)
+    ended = _ends(slots, across_pools, clock)
     kept = {name: ended[name] <= due[name] * (1 + SLACK) for name in known}
     together = np.logical_and.reduce(list(kept.values()))
     by_job = {name: float(np.mean(values)) for name, values in kept.items()}
@@ -55,16 +59,17 @@ def _bounded(slots: Sequence[Slot]) -> frozenset[str]:
         found |= more
 
 
-def _ends(slots: Sequence[Slot], across_pools: bool) -> Mapping[str, Values]:
+def _ends(slots: Sequence[Slot], across_pools: bool, clock: Clock) -> Mapping[str, Values]:
     """By job, the day on which it ends in each draw.
 
     Jobs keep the plan's order: one starts when all have ended that the plan ends before it starts, of those that it
     waits for or shares room with. So whatever takes longer, limits hold.
     """
-    factors = _factors([slot.option for slot in slots])
+    factors = _factors([slot.option for slot in slots], clock)
     found: dict[str, Values] = {}
     ordered = sorted(slots, key=lambda slot: (slot.start, slot.end))
     for slot in ordered:
+        clock.check()
         option = slot.option
         before = [
             found[other.option.job.name]
@@ -80,13 +85,14 @@ def _ends(slots: Sequence[Slot], across_pools: bool) -> Mapping[str, Values]:
     return found
 
 
-def _factors(options: Sequence[Option]) -> Mapping[str, Values]:
+def _factors(options: Sequence[Option], clock: Clock = ENDLESS) -> Mapping[str, Values]:
     """By job, factors on its rate."""
     rng = np.random.default_rng(SEED)
     slices = np.array([NormalDist().inv_cdf((i + 0.5) / DRAWS) for i in range(DRAWS)])
     shared: dict[str, Values] = {}
     found: dict[str, Values] = {}
     for option in options:
+        clock.check()
         made = np.ones(DRAWS)
         for part in option.speed.parts:
             if part.shared not in shared or not part.shared:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import le
 
 from precision_api.recipes import Recipe
 from precision_operator.planner.candidate_pool import CandidatePool
-from precision_operator.planner.catalog import Catalog, Configuration, block_counts, may_use
+from precision_operator.planner.catalog import Catalog, block_counts, may_use
+from precision_operator.planner.clock import Clock
+from precision_operator.planner.pool_sizes import Configuration
 from precision_operator.planner.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.rates import NOT_MEASURED, Source, Speed, days
 from precision_operator.planner.terms import MOST_DAYS, JobTerms, Terms
@@ -94,11 +96,18 @@ class Tried:
 
 
 def offers(
-    pools: Sequence[CandidatePool], terms: Terms, tried: Tried | None = None, catalog: Catalog | None = None
+    pools: Sequence[CandidatePool],
+    terms: Terms,
+    tried: Tried | None = None,
+    catalog: Catalog | None = None,
+    clock: Clock | None = None,
 ) -> tuple[Offer, ...]:
-    """One offer for each job, in the jobs' order; of one pool and size no recipe is worse than another one."""
+    """One offer for each job, in the jobs' order; of one pool and size no recipe is worse than another one.
+
+    `clock` limits the making of options, else the catalog's. Raises OutOfTime.
+    """
     made = catalog or Catalog(pools, terms)
-    return tuple(_offer(made, job, tried or Tried()) for job in terms.jobs)
+    return tuple(_offer(made, job, tried or Tried(), clock or made.clock) for job in terms.jobs)
 
 
 def sizes(pools: Sequence[CandidatePool], terms: Terms) -> int:
@@ -109,30 +118,35 @@ def sizes(pools: Sequence[CandidatePool], terms: Terms) -> int:
     return sum((most - least + 1) * many for (least, most, _), many in found)
 
 
-def _offer(catalog: Catalog, job: JobTerms, tried: Tried) -> Offer:
-    pools, terms = catalog.pools, catalog.terms
+def _offer(catalog: Catalog, job: JobTerms, tried: Tried, clock: Clock) -> Offer:
     found: list[Option] = []
-    refusals: dict[str, str] = {}
-    unknown = job.pools - {name for pool in pools for name in (pool.name, pool.product)}
-    for name in sorted(unknown):
-        refusals[name] = f"there is no such pool: name one of {', '.join(pool.name for pool in pools[:8]) or 'none'}"
-    picked = tried.picked.get(job.name) if tried.picked is not None else None
+    refusals = dict(_unknown(job, catalog.pools))
+    picked = sorted(tried.picked.get(job.name, ())) if tried.picked is not None else None
     at = 0
-    for pool in pools:
+    for pool in catalog.pools:
         if not may_use(job, pool):
             continue
-        configurations, missing = catalog.listing(pool, job, tried.every)
-        refusals |= missing
-        mine = [configuration for i, configuration in enumerate(configurations, at) if picked is None or i in picked]
-        at += len(configurations)
-        for option in (_option(job, configuration, terms) for configuration in mine):
-            problem = _problem(option, terms)
+        mine = catalog.every(pool, job) if tried.every else catalog.spread(pool, job)
+        refusals |= mine.refusals
+        first, at = at, at + len(mine)
+        wanted = range(len(mine)) if picked is None else [place - first for place in picked if first <= place < at]
+        for place in wanted:
+            clock.check()
+            option = _option(job, mine.configuration(place, job, catalog.terms), catalog.terms)
+            problem = _problem(option, catalog.terms)
             if problem:
                 refusals[f"{pool.name} {option.recipe}"] = problem
             else:
                 found.append(option)
     kept = {f"{option.pool.name} {option.recipe}" for option in found}
     return Offer(job, tuple(found), {place: why for place, why in refusals.items() if place not in kept})
+
+
+def _unknown(job: JobTerms, pools: Sequence[CandidatePool]) -> Iterator[tuple[str, str]]:
+    """Pools that the job names and nobody has, each with what to do."""
+    names = ", ".join(pool.name for pool in pools[:8]) or "none"
+    for name in sorted(job.pools - {name for pool in pools for name in (pool.name, pool.product)}):
+        yield name, f"there is no such pool: name one of {names}"
 
 
 def _problem(option: Option, terms: Terms) -> str:

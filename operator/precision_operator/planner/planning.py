@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,15 +10,16 @@ from typing import Literal
 from precision_api.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.assumptions import assumptions
 from precision_operator.planner.candidate_pool import CandidatePool
-from precision_operator.planner.catalog import BLOCKS_SPLIT_NODES, blocks, idle_watts
+from precision_operator.planner.catalog import BLOCKS_SPLIT_NODES, blocks
+from precision_operator.planner.clock import Clock, NotKnown, OutOfTime, clock_of
 from precision_operator.planner.conflict import Conflict, conflict
 from precision_operator.planner.evidence import ALLOWABLE, pools
 from precision_operator.planner.fleet import Fleet
 from precision_operator.planner.greedy import greedy
-from precision_operator.planner.highs import NotKnown
 from precision_operator.planner.money import cost, energy
 from precision_operator.planner.odds import Odds, odds
 from precision_operator.planner.options import Offer, Option
+from precision_operator.planner.pool_sizes import idle_watts
 from precision_operator.planner.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT, Problem, Unusable
 from precision_operator.planner.rates import goodput_of, speed
 from precision_operator.planner.schedule import SLACK, Slot, fits, peak, watts
@@ -29,6 +29,11 @@ from precision_operator.planner.solve import Solution
 from precision_operator.planner.spec_terms import terms
 from precision_operator.planner.terms import Terms
 
+OF_SEARCH = 0.9
+"""Part of the time limit for the search."""
+NO_CHANCES = (
+    "the time limit ended before the chances of the deadlines were worked out: raise spec.solver.timeLimitSeconds"
+)
 NAMED = 4
 """Jobs that a sentence names."""
 
@@ -73,29 +78,38 @@ def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = N
     """The answer; never raises for what a user gave. `start` stands for a spec that names none."""
     try:
         read = terms(spec, now, start)
-        made = _with_odds(answer(read, pools(fleet, read, now)))
+        known = pools(fleet, read, now)
+        clock = clock_of(read.seconds)
+        made = with_odds(answer(read, known, clock), clock)
     except Unusable as error:
         made = Answer(problems=error.problems)
     return replace(made, notes=(*fleet.notes, *made.notes))
 
 
-def _with_odds(made: Answer) -> Answer:
+def with_odds(made: Answer, clock: Clock) -> Answer:
     """With the chances that deadlines are kept."""
     if made.solution is None or made.terms is None:
         return made
-    return replace(made, odds=odds(made.solution.slots, made.terms.limits.watts is not None))
+    try:
+        return replace(made, odds=odds(made.solution.slots, made.terms.limits.watts is not None, clock))
+    except OutOfTime:
+        return replace(made, notes=(*made.notes, NO_CHANCES))
 
 
-def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:
-    """The answer for these pools. Raises Unusable where the inputs make no plan."""
-    began = time.monotonic()
+def answer(read: Terms, found: Sequence[CandidatePool], clock: Clock | None = None) -> Answer:
+    """The answer for these pools. Raises Unusable where the inputs make no plan.
+
+    Without a `clock` the time limit counts from now. The search ends before it, since what is said of the plan takes
+    some time too.
+    """
+    clock = clock or clock_of(read.seconds)
     read, found = awake(read, found)
     problems = tuple(_empty(found, read))
     if problems:
         return Answer(read, tuple(found), problems=problems)
     none = Answer(read, tuple(found), notes=tuple(_notes(read, found, None)))
     try:
-        made, solution, unproved = solve_sizes(found, read, began)
+        made, solution, unproved = solve_sizes(found, read, clock.part(OF_SEARCH))
     except NotKnown as error:
         return replace(none, problems=error.problems, not_known=error.phase)
     none = replace(none, offers=made)
@@ -103,7 +117,7 @@ def answer(read: Terms, found: Sequence[CandidatePool]) -> Answer:
     if lost:
         return replace(none, problems=tuple(_nowhere(lost)), notes=())
     if solution is None:
-        clash = conflict(made, read)
+        clash = conflict(made, read, clock) if made else Conflict((), None, (), out_of_time=True)
         return replace(none, conflict=clash, problems=unproved, not_known="NotFound" if unproved else None)
     notes = (*_notes(read, found, solution), *_left_out(made))
     return Answer(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from precision_api.capacity_plan import Objective
 from precision_operator.planner.candidate_pool import CandidatePool
 from precision_operator.planner.catalog import blocks
+from precision_operator.planner.clock import ENDLESS, Clock
 from precision_operator.planner.highs_process import Model, Vector
 from precision_operator.planner.money import dollars_beside_committed, is_committed
 from precision_operator.planner.options import Offer, Option
@@ -76,6 +77,8 @@ class Program:
     """Part of the room that is used, so that the schedule has some to spare; below 1 this is no relaxation."""
     rounded: bool = True
     """With rows of rounded sizes; they say nothing of what a limit would have to give."""
+    clock: Clock = ENDLESS
+    """Building the rows, and all figures, raises OutOfTime when it is over."""
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -98,6 +101,7 @@ class Program:
 
     def figures(self, figure: Callable[[Option], float]) -> Vector:
         """One figure of every choice."""
+        self.clock.check()
         return np.fromiter(map(figure, self.options), dtype=np.float64, count=len(self.options))
 
     @cached_property
@@ -267,6 +271,7 @@ class Program:
             span = self.spans[name]
             inside[span.start : span.stop] = True
         for name, of_pool in self._by_pool.items():
+            self.clock.check()
             mine = of_pool[inside[of_pool]]
             if len(mine):
                 yield from self._room_in(self._pools[name], mine, part, easing)
@@ -316,6 +321,7 @@ class Program:
     def _alone(self) -> Iterator[Constraint]:
         """Each job needs the power by itself."""
         for span in self.spans.values():
+            self.clock.check()
             mine = _places(span)
             limits = [(RelaxableLimit("power", "", (self.terms.limits.watts or 0.0) / WATTS_PER_MEGAWATT), mine)]
             for name, of_pool in self._by_pool.items():

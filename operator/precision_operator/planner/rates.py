@@ -256,10 +256,10 @@ def _speed(source: Source, gpus: int, goodput: Goodput | None, fastest_of: int) 
     kept = _scaling(source, gpus)
     if isinstance(kept, str):
         return kept
-    slow = _slowest(source, gpus, fastest_of)
+    slow = slowest(source, gpus, fastest_of)
     progress = 1.0 if goodput is None else goodput.share
     middle = gpus * source.per_gpu * kept * slow.days * progress
-    parts = tuple(_parts(source, gpus, goodput, slow))
+    parts = tuple(band_parts(source, gpus, goodput, slow))
     band = combined(parts)
     return Speed(
         tokens_per_second=middle,
@@ -273,7 +273,7 @@ def _speed(source: Source, gpus: int, goodput: Goodput | None, fastest_of: int) 
     )
 
 
-def _parts(source: Source, gpus: int, goodput: Goodput | None, slow: Straggler) -> Iterator[Part]:
+def band_parts(source: Source, gpus: int, goodput: Goodput | None, slow: Straggler) -> Iterator[Part]:
     """Why the rate may be off. What jobs of one pool have in common they share."""
     pool, rate = source.pool, source.job_rate
     if rate is None:
@@ -323,18 +323,21 @@ def _between(points: Sequence[tuple[int, float]], gpus: int, node: int) -> float
     raise AssertionError("a point at or above gpus was found above")
 
 
-def _slowest(source: Source, gpus: int, fastest_of: int) -> Straggler:
+def slowest(source: Source, gpus: int, fastest_of: int) -> Straggler:
     """A job rate holds its own slowest node already."""
     sample = source.sample
     if sample is None:
         return ALONE
     nodes, unmeasured = -(-gpus // source.pool.gpus_per_node), source.pool.unmeasured(sample) > 0
-    if unmeasured and fastest_of > len(sample.quiet):
-        fastest_of = 0  # which of the others are fast is not known, so they are drawn
-    asked = max(source.pool.nodes, len(sample.quiet)), nodes, fastest_of
+    asked = max(source.pool.nodes, len(sample.quiet)), nodes, placed_on(source.pool, sample, fastest_of)
     if asked not in sample.factors:
         sample.factors[asked] = _drawn(sample, *asked, unmeasured)
     return sample.factors[asked]
+
+
+def placed_on(pool: CandidatePool, sample: Sample, fastest_of: int) -> int:
+    """So many fastest nodes, or 0 where which of them are fast is not known: then they are drawn."""
+    return 0 if pool.unmeasured(sample) and fastest_of > len(sample.quiet) else fastest_of
 
 
 def _drawn(sample: Sample, nodes: int, chosen: int, fastest_of: int, unmeasured: bool) -> Straggler:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from precision_api.capacity_plan import Objective
+from precision_operator.planner.clock import Clock
 from precision_operator.planner.money import cost, energy
 from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.schedule import SLACK, Slot, in_turn, schedule
@@ -65,7 +65,7 @@ class Search:
     offers: Sequence[Offer]
     terms: Terms
     objectives: tuple[Objective, ...]
-    until: float
+    clock: Clock
     held: dict[int, float] = field(default_factory=dict)
     """By number of an objective that is done, the most that it may come to."""
     best: Candidate | None = None
@@ -136,7 +136,7 @@ class Search:
             found = self.placed(chosen, rank)
             if found is not None and (best is None or found.score(number) < best.score(number)):
                 best = found
-            if time.monotonic() >= self.until:
+            if self.clock.over:
                 break
         self.take(best, number)
         return best
@@ -148,7 +148,7 @@ class Search:
         now, jobs = start, len(self.offers)
         tries = int(STEPS * part / max(jobs, 4) / (1 + jobs / 40))
         for _ in range(tries):
-            if time.monotonic() >= self.until:
+            if self.clock.over:
                 return
             changed = self._changed(now)
             if changed is None:

@@ -9,16 +9,17 @@ whether all can have ended by a day, and the day is halved.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from precision_api.capacity_plan import Objective
+from precision_operator.planner.bounds import least_of_each, room_bound
+from precision_operator.planner.clock import NARROW, Clock, NoneFound, OutOfTime, clock_of
 from precision_operator.planner.earliest import EarliestEnds
 from precision_operator.planner.greedy import greedy_choice
-from precision_operator.planner.highs import NARROW, NoneFound, OutOfTime, run, share
+from precision_operator.planner.highs import run
 from precision_operator.planner.highs_process import Solved, Vector
 from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.program import PREFER_SHORT, Constraint, Program
@@ -94,27 +95,26 @@ class _Infeasible(Exception):
 def solve(
     offers: Sequence[Offer],
     terms: Terms,
-    began: float | None = None,
-    first: Sequence[Option] = (),
+    clock: Clock | None = None,
+    first: Candidate | None = None,
     objectives: tuple[Objective, ...] = (),
     proved: float = 0.0,
 ) -> Solution | None:
     """The best plan of these choices; None where it is proved that none of them holds all limits. Raises NotKnown.
 
-    The time limit counts from `began` (time.monotonic(), else now) and covers the building of programs. `first` is a
-    choice to begin with, `proved` a bound of the first objective that is known already.
+    Without a `clock` the time limit counts from now; it covers the building of programs. `first` is a plan to begin
+    with, `proved` a bound of the first objective that is known already.
     """
-    until = (time.monotonic() if began is None else began) + terms.seconds
+    clock = clock or clock_of(terms.seconds)
     names = objectives or objectives_of(offers, terms)
-    search = Search(offers, terms, names, until)
-    if first:
-        search.try_choice(first, 0)
+    search = Search(offers, terms, names, clock)
+    search.take(first, 0)
     bound, late = 0.0, False
     try:
         for number, name in enumerate(names):
-            mine = share(until, len(names) - number)
+            mine = clock.part(1 / (len(names) - number))
             known = proved if number == 0 else 0.0
-            reached = _time(search, number, mine, known) if name == "time" else _least(search, number, mine)
+            reached = _time(search, number, mine, known) if name == "time" else _least(search, number, mine, known)
             late = late or reached.timed_out
             bound = reached.value if number == 0 else bound
             if search.best is None:
@@ -125,50 +125,57 @@ def solve(
         if search.best is None:
             return None
     if search.best is None:
-        raise OutOfTime(terms.seconds) if time.monotonic() >= until else NoneFound(_nothing_proved(search))
-    best = search.best
+        raise OutOfTime(clock.limit) if clock.over else NoneFound(_nothing_proved(search))
+    return solution_of(search, search.best, bound, late)
+
+
+def solution_of(search: Search, best: Candidate, bound: float, late: bool) -> Solution:
+    """A plan with its gap to what is proved of the first objective; `late`: whether time ended the proof."""
     first_value = best.values[0]
     gap = max(0.0, first_value - bound) / abs(first_value) if first_value else 0.0
     ranked = tuple(sorted(best.rank, key=lambda name: best.rank[name]))
-    return Solution(best.slots, names, best.values, gap, late, ranked)
+    return Solution(best.slots, search.objectives, best.values, gap, late, ranked)
 
 
 def _asked(
-    program: Program, wanted: Vector, gap: float, until: float, further: Sequence[Constraint] = (), whole: bool = True
+    program: Program, wanted: Vector, gap: float, clock: Clock, further: Sequence[Constraint] = (), whole: bool = True
 ) -> Solved:
     """One run of HiGHS. Raises _Infeasible, OutOfTime where nothing was found, NoneFound where HiGHS fails."""
     if not all(offer.options for offer in program.offers):
         raise _Infeasible
+    clock.check()
     model = program.model(wanted, gap, 0.0, further, whole)
-    left = until - time.monotonic()
-    if left <= 0:
-        raise OutOfTime(program.terms.seconds)
-    found = run(replace(model, seconds=left))
+    clock.check()
+    found = run(replace(model, seconds=clock.left))
     if found.state == "infeasible":
         raise _Infeasible
     if found.x is None and found.state == "limit":
-        raise OutOfTime(program.terms.seconds)
+        raise OutOfTime(clock.limit)
     if found.x is None:
         text = f"the solver failed, so whether there is a plan is not known ({found.text}): {NARROW}"
         raise NoneFound(Problem("spec", text))
     return found
 
 
-def _least(search: Search, number: int, until: float) -> _Bound:
-    """The least cost or energy, with what earlier objectives hold."""
+def _least(search: Search, number: int, clock: Clock, proved: float) -> _Bound:
+    """The least cost or energy, with what earlier objectives hold; `proved` is a bound that is known already."""
     terms, name = search.terms, search.objectives[number]
-    program = Program(tuple(search.offers), terms, _held_end(search))
-    wanted = program.objective(name)
-    scale = float(np.abs(wanted).max()) or 1.0
+    program = Program(tuple(search.offers), terms, _held_end(search), clock=clock)
     cuts: list[Constraint] = []
-    bound = -math.inf
-    held = _held_rows(search, program)
+    bound = max(proved, least_of_each(search.offers, name))
+    try:
+        wanted, held = program.objective(name), _held_rows(search, program)
+    except OutOfTime:
+        if search.best is None:
+            _simple(search, number)
+        return _Bound(bound, True)
+    scale = float(np.abs(wanted).max()) or 1.0
     for attempt in range(TRIES):
         try:
-            found = _asked(program, wanted / scale + program.short(), terms.gap / 2, until, (*held, *cuts))
+            found = _asked(program, wanted / scale + program.short(), terms.gap / 2, clock, (*held, *cuts))
         except OutOfTime:
             if attempt == 0 and search.best is None:
-                _roomier(search, number, wanted, until)
+                _roomier(search, number, wanted, clock)
             return _Bound(bound, True)
         except _Infeasible:
             # All that is left was forbidden: each of these choices was put into every order.
@@ -185,22 +192,22 @@ def _least(search: Search, number: int, until: float) -> _Bound:
             return _Bound(bound, found.state == "limit")
         if attempt == 0:
             search.improve(candidate, number, 0.3 if len(search.offers) <= SMALL else 1.0)
-        if len(search.offers) > SMALL or time.monotonic() >= until:
+        if len(search.offers) > SMALL or clock.over:
             break
         places = program.places(chosen)
         cuts.append(Constraint(places, np.ones(len(places)), 0.0, len(places) - 1.0))
     if search.best is None or len(search.offers) > SMALL:
-        _roomier(search, number, wanted, until)
-    return _Bound(bound, time.monotonic() >= until)
+        _roomier(search, number, wanted, clock)
+    return _Bound(bound, clock.over)
 
 
-def _roomier(search: Search, number: int, wanted: Vector, until: float) -> None:
+def _roomier(search: Search, number: int, wanted: Vector, clock: Clock) -> None:
     """The same with less room, so that the schedule has some to spare; then as short as jobs can be, then greedy."""
     scale = float(np.abs(wanted).max()) or 1.0
     for room in TIGHTER:
-        program = Program(tuple(search.offers), search.terms, _held_end(search), room)
+        program = Program(tuple(search.offers), search.terms, _held_end(search), room, clock=clock)
         try:
-            found = _asked(program, wanted / scale + program.short(), search.terms.gap, share(until, 3))
+            found = _asked(program, wanted / scale + program.short(), search.terms.gap, clock.part(1 / 3))
         except (_Infeasible, OutOfTime):
             break
         assert found.x is not None
@@ -218,16 +225,27 @@ def _roomier(search: Search, number: int, wanted: Vector, until: float) -> None:
 
 def _simple(search: Search, number: int) -> None:
     """Choices that need no program: the greedy one, and the shortest of every job."""
-    for chosen in (greedy_choice(search.offers, search.objectives[number]), _shortest_of_each(search.offers)):
+    for chosen in (greedy_choice(search.offers, search.objectives[number]), shortest_of_each(search.offers)):
         if chosen is not None:
             search.improve(search.try_choice(chosen, number), number, 0.3)
 
 
-def _shortest_of_each(offers: Sequence[Offer]) -> tuple[Option, ...]:
+def cheapest_of_each(offers: Sequence[Offer], name: Objective) -> tuple[Option, ...]:
+    """The choices that cost or take least; by time, those with the least GPU hours."""
+    figures: dict[Objective, Callable[[Option], float]] = {
+        "cost": lambda option: option.dollars or 0.0,
+        "energy": lambda option: option.megawatt_hours or 0.0,
+        "time": lambda option: option.gpu_hours,
+    }
+    return tuple(min(offer.options, key=figures[name]) for offer in offers)
+
+
+def shortest_of_each(offers: Sequence[Offer]) -> tuple[Option, ...]:
+    """The choices with which each job ends soonest."""
     return tuple(min(offer.options, key=lambda option: (option.deadline_days, option.gpus)) for offer in offers)
 
 
-def _time(search: Search, number: int, until: float, proved: float) -> _Bound:
+def _time(search: Search, number: int, clock: Clock, proved: float) -> _Bound:
     """The earliest end of the last job: the first day by which the program can end, and schedules of its choices.
 
     The program is not asked for that day where one is `proved`.
@@ -238,34 +256,34 @@ def _time(search: Search, number: int, until: float, proved: float) -> _Bound:
     ready, latest = spans_of(offers, False, 0.0)
     least = {offer.job.name: min(option.days for option in offer.options) for offer in offers}
     # Each job with what it waits for, and what waits for it.
-    low = max(proved, *(ready[name] + least[name] - latest[name] for name in ready))
+    low = max(proved, room_bound(offers), *(ready[name] + least[name] - latest[name] for name in ready))
     late = False
-    for chosen in (greedy_choice(offers, "time"), _shortest_of_each(offers)):
+    for chosen in (greedy_choice(offers, "time"), shortest_of_each(offers)):
         if chosen is not None:
             search.try_choice(chosen, number)
     earliest = EarliestEnds(search, number)
     earliest.place()
     if search.best is None:
         try:
-            _within(search, number, _far(search), share(until, 2), True, 1.0)
+            _within(search, number, _far(search), clock.part(1 / 2), True, 1.0)
         except OutOfTime:
             late = True
     search.improve(search.best or search.nearest, number, 0.3)
     high = search.best.values[number] if search.best else _far(search)
     for whole in (False, True):
-        if proved or (whole and len(Program(offers, terms).options) > MOST_WHOLE):
+        if proved or (whole and sum(len(offer.options) for offer in offers) > MOST_WHOLE):
             break
-        low, late = _halved(search, number, low, high, whole, share(until, 2))
+        low, late = _halved(search, number, low, high, whole, clock.part(1 / 2))
         high = search.best.values[number] if search.best else high
     earliest.change(low)
-    for factor in LATER if len(Program(offers, terms).options) <= MOST_WHOLE else ():
+    for factor in LATER if sum(len(offer.options) for offer in offers) <= MOST_WHOLE else ():
         if search.best is not None and search.best.values[number] <= low * max(factor, 1 + terms.gap):
             break
-        if time.monotonic() >= until:
+        if clock.over:
             late = True
             break
         try:
-            _within(search, number, low * factor, share(until, 3), True, 0.25)
+            _within(search, number, low * factor, clock.part(1 / 3), True, 0.25)
         except _Infeasible:
             continue
         except OutOfTime:
@@ -273,7 +291,7 @@ def _time(search: Search, number: int, until: float, proved: float) -> _Bound:
     return _Bound(low, late)
 
 
-def _halved(search: Search, number: int, low: float, high: float, whole: bool, until: float) -> tuple[float, bool]:
+def _halved(search: Search, number: int, low: float, high: float, whole: bool, clock: Clock) -> tuple[float, bool]:
     """(day before which no plan has ended, whether time ended the search for it)."""
     gap = search.terms.gap / 4
     for _ in range(HALVINGS):
@@ -283,7 +301,7 @@ def _halved(search: Search, number: int, low: float, high: float, whole: bool, u
             break
         middle = math.sqrt(low * high)
         try:
-            _within(search, number, middle, share(until, 2), whole, 0.05)
+            _within(search, number, middle, clock.part(1 / 2), whole, 0.05)
             high = middle
         except _Infeasible:
             low = middle
@@ -298,11 +316,11 @@ def _far(search: Search) -> float:
     return last + sum(max(option.days for option in offer.options) for offer in search.offers)
 
 
-def _within(search: Search, number: int, end: float, until: float, whole: bool, part: float) -> None:
+def _within(search: Search, number: int, end: float, clock: Clock, whole: bool, part: float) -> None:
     """Choices with the least work that end by a day, put into time. Raises _Infeasible where there are none."""
     ready, latest = spans_of(search.offers, False, end)
     kept = tuple(_in_time(offer, ready[offer.job.name], latest[offer.job.name]) for offer in search.offers)
-    program = Program(kept, search.terms, end)
+    program = Program(kept, search.terms, end, clock=clock)
     if not all(offer.options for offer in kept):
         raise _Infeasible
     wanted = program.objective("time")
@@ -310,7 +328,7 @@ def _within(search: Search, number: int, end: float, until: float, whole: bool, 
         program,
         wanted / (wanted.max() or 1.0) + program.short(),
         ROUGH if whole else 0.0,
-        until,
+        clock,
         _held_rows(search, program),
         whole,
     )

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rates = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 SIGNIFICANT = 3.2
 """Standard errors by which a group's variance must pass the noise's before any of it counts as real."""
@@ -37,6 +38,7 @@ SLOW_BELOW = 0.95
 """Of the reference rate: slower nodes are a kind of their own where not all nodes were measured."""
 SLOW_NODE_PRIOR = (0.05, 0.35)
 """A slow node that nobody has seen is slower by a share between these, all equally likely."""
+TIED = 1e-9
 _ENDS = np.array([LOW, PROMISED, HIGH, *((np.arange(VALUES) + 0.5) / VALUES)])
 _LEVELS = 30
 _SHARES = np.geomspace(1e-6, 0.999, 60)
@@ -114,57 +116,90 @@ def _fit(sizes: Rates, ones: Rates, twos: Rates, noise: float, total: int) -> Ra
     return np.asarray(sizes * (np.log(sizes / total) - 0.5 * np.log(held) - 0.5 * variance / held), dtype=np.float64)
 
 
-def chances(nodes: int, chosen: int) -> Rates:
-    """P(the slowest of `chosen` nodes is the i-th slowest of `nodes`), i from 1; adds up to 1."""
-    if not 1 <= chosen <= nodes:
-        raise ValueError(f"{chosen} of {nodes} nodes can't be chosen")
-    places = np.arange(1, nodes - chosen + 2, dtype=np.float64)
-    # P_1 = n / N, then P_(i+1) / P_i = (N - i - n + 1) / (N - i)
-    steps = (nodes - places[:-1] - chosen + 1) / (nodes - places[:-1])
-    return chosen / nodes * np.concatenate([[1.0], np.cumprod(steps)])
+def escape(nodes: int, marked: Counts, chosen: Counts) -> Rates:
+    """P(none of `marked` nodes is among `chosen` of `nodes`), a row for each of `chosen`: C(N - k, n) / C(N, n)."""
+    if len(chosen) and not 1 <= chosen.min() <= chosen.max() <= nodes:
+        raise ValueError(f"{chosen.min()} to {chosen.max()} of {nodes} nodes can't be chosen")
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, nodes + 1)))])  # of factorials
+    left = nodes - marked[None, :] - chosen[:, None]
+    found = logs[nodes - marked][None, :] - logs[np.maximum(left, 0)] - (logs[nodes] - logs[nodes - chosen])[:, None]
+    return np.where(left < 0, 0.0, np.exp(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Stragglers:
+    """The factors of jobs of several sizes, each as in Straggler; `values` has a row for each size."""
+
+    days: Rates
+    rate: Rates
+    low: Rates
+    high: Rates
+    promised: Rates
+    values: Rates
+
+    def at(self, place: int) -> Straggler:
+        """Of one size."""
+        return Straggler(
+            days=float(self.days[place]),
+            rate=float(self.rate[place]),
+            low=float(self.low[place]),
+            high=float(self.high[place]),
+            promised=float(self.promised[place]),
+            values=tuple(self.values[place].tolist()),
+        )
 
 
 def straggler(ordered: Rates, reference: float, chosen: int) -> Straggler:
     """The factor of a job on `chosen` nodes drawn from those with the rates `ordered` (ascending, noise removed)."""
-    weights = chances(len(ordered), chosen)
-    return _of_law(ordered[: len(weights)] / reference, weights)
+    return stragglers(ordered, reference, np.array([chosen])).at(0)
 
 
-def _of_law(slowest: Rates, weights: Rates) -> Straggler:
-    """`slowest` ascending, with the chance of each."""
-    if slowest[0] == slowest[-1]:
-        alike = float(slowest[0])
-        return Straggler(alike, alike, alike, alike, alike, (alike,) * VALUES)
-    places = np.minimum(np.searchsorted(np.cumsum(weights), _ENDS), len(slowest) - 1)
-    low, promised, high, *values = slowest[places].tolist()
-    return Straggler(
-        days=float(1 / np.sum(weights / slowest)),
-        rate=float(np.sum(weights * slowest)),
-        low=low,
-        high=high,
-        promised=promised,
-        values=tuple(values),
+def stragglers(ordered: Rates, reference: float, chosen: Counts) -> Stragglers:
+    """The same for several sizes (in nodes) at once."""
+    rates, numbers = np.unique(ordered / reference, return_counts=True)
+    return _of_laws(rates, escape(len(ordered), np.cumsum(numbers), chosen))
+
+
+def _of_laws(slowest: Rates, above: Rates) -> Stragglers:
+    """`slowest` ascending, and by size (a row) the chance that the slowest is above each of them."""
+    weights = np.concatenate([np.ones((len(above), 1)), above[:, :-1]], axis=1) - above
+    if len(slowest) == 1:
+        places = np.zeros((len(above), len(_ENDS)), dtype=np.int64)
+    else:
+        # Chances that meet an end exactly may be off by a rounding: an end is met by what nearly meets it.
+        places = np.array([np.searchsorted(1 - row, _ENDS - TIED) for row in above])
+    ends = slowest[np.minimum(places, len(slowest) - 1)]
+    return Stragglers(
+        days=1 / (weights / slowest).sum(axis=1),
+        rate=(weights * slowest).sum(axis=1),
+        low=ends[:, 0],
+        high=ends[:, 2],
+        promised=ends[:, 1],
+        values=ends[:, 3:],
     )
 
 
 def sampled(ordered: Rates, reference: float, nodes: int, chosen: int) -> Straggler:
     """The factor of a job on `chosen` of `nodes` nodes, of which those with the rates `ordered` were measured."""
+    return sampled_stragglers(ordered, reference, nodes, np.array([chosen])).at(0)
+
+
+def sampled_stragglers(ordered: Rates, reference: float, nodes: int, chosen: Counts) -> Stragglers:
+    """The same for several sizes (in nodes) at once."""
     slow = ordered[ordered < SLOW_BELOW * reference] / reference
-    normal = ordered[len(slow) :]
-    weights = chances(nodes, chosen)
-    usual = stretched(normal, nodes)[: len(weights)] / reference
+    usual, numbers = np.unique(stretched(ordered[len(slow) :], nodes) / reference, return_counts=True)
     ends = np.linspace(1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0], _LEVELS + 1)
     levels = np.unique(np.concatenate([slow, (ends[:-1] + ends[1:]) / 2]))
     none = _none_slower(levels, slow, len(ordered), nodes, chosen)
-    met = np.concatenate([[1.0], none[:-1]]) - none
-    return _of_law(np.concatenate([levels, usual]), np.concatenate([met, none[-1] * weights]))
+    above = none[:, -1:] * escape(nodes, np.cumsum(numbers), chosen)
+    return _of_laws(np.concatenate([levels, usual]), np.concatenate([none, above], axis=1))
 
 
-def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: int) -> Rates:
-    """By level, the chance that no node at or below it is among the `chosen` ones; falling."""
+def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: Counts) -> Rates:
+    """By size and level, the chance that no node at or below it is among the `chosen` ones; falling."""
     seen = np.searchsorted(np.sort(slow), levels, side="right")
     numbers, places = np.unique(seen, return_inverse=True)
-    escaped = np.array([_escape(nodes, chosen, int(number)) for number in numbers])[places]
+    escaped = escape(nodes, numbers, chosen)[:, places]
     least, most = 1 - SLOW_NODE_PRIOR[1], 1 - SLOW_NODE_PRIOR[0]
     prior = np.clip((levels - least) / (most - least), 0.0, 1.0)
     prior[-1] = 1.0
@@ -172,16 +207,9 @@ def _none_slower(levels: Rates, slow: Rates, measured: int, nodes: int, chosen: 
     logs = (len(slow) - 0.5) * np.log(_SHARES) + (measured - len(slow) - 0.5) * np.log1p(-_SHARES)
     density = np.exp(logs - logs.max()) * _SHARES  # equal steps of the logarithm
     unseen = chosen * (nodes - measured) / nodes
-    passed = (1 - _SHARES[None, :] * deeper[:, None]) ** unseen @ (density / density.sum())
+    none = np.log1p(-_SHARES[None, :] * deeper[:, None])
+    passed = np.exp(unseen[:, None, None] * none[None]) @ (density / density.sum())
     return np.asarray(escaped * passed, dtype=np.float64)
-
-
-def _escape(nodes: int, chosen: int, marked: int) -> float:
-    """P(none of `marked` nodes is among `chosen` of `nodes`)."""
-    if marked > nodes - chosen:
-        return 0.0
-    left = math.lgamma(nodes - marked + 1) - math.lgamma(nodes - marked - chosen + 1)
-    return math.exp(left - math.lgamma(nodes + 1) + math.lgamma(nodes - chosen + 1))
 
 
 def fastest(ordered: Rates, reference: float, chosen: int) -> Straggler:

@@ -1,0 +1,110 @@
+"""The time limit holds wherever it ends a plan: time passes here with the work that is done, not with the wall's clock.
+
+So a stage that works on without a look at the clock is too late on every machine. HiGHS, in its own process, takes no
+time here; that it is ended when it passes its time is in test_solver_processes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import pytest
+
+from benchmarks.planner import problem
+from precision_operator.planner.catalog import Catalog
+from precision_operator.planner.clock import clock_of
+from precision_operator.planner.evidence import pools
+from precision_operator.planner.options import sizes
+from precision_operator.planner.planning import Answer, answer, with_odds
+from precision_operator.planner.prices import Market, priced
+from precision_operator.planner.sizes import MOST
+from precision_operator.planner.spec_terms import terms
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.plan_checker import broken
+from tests.support.work_clock import WorkClock
+
+LIMITS = (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0)
+ALLOWED = 1.2
+"""Parts of its limit that a plan may take."""
+
+
+def many_sizes(objective: str) -> Any:
+    """120,000 sizes, of which prices pick those of the program."""
+    return problem(4, 12, (objective,), 10)
+
+
+def few_sizes(objective: str) -> Any:
+    """Sizes that are all in the program; some nodes are slow, and not all were measured."""
+    nodes = [node(f"n{i}", [rate("bf16", 8e4 * (0.8 if i < 2 else 1 + i / 1000))]) for i in range(40)]
+    jobs = [job(f"j{i}", tokens=f"{i + 1}T", after=["j0"] if i > 4 else []) for i in range(8)]
+    own = [{"name": "H100", "nodes": 60, "dollarsPerGPUHour": "2"}]
+    return fleet(pool("H100", *nodes)), spec(*jobs, objective=[objective], pools=own)
+
+
+def clashing(objective: str) -> Any:
+    """Deadlines that can't all hold."""
+    known, made = few_sizes(objective)
+    jobs = [each.model_copy(update={"deadline_days": "30"}) for each in made.jobs]
+    return known, made.model_copy(update={"jobs": tuple(jobs)})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _once() -> None:
+    """What a process does once is not counted: the solver's start, imports, the memory of the models."""
+    for made in (many_sizes, few_sizes, clashing):
+        answered(made, "time", LIMITS[-1])
+
+
+def answered(made: Any, objective: str, seconds: float) -> tuple[Answer, float]:
+    """(the answer, the seconds of work that it took)."""
+    known, asked = made(objective)
+    read = terms(asked, NOW)
+    found = pools(known, read, NOW)
+    with WorkClock() as work:
+        clock = clock_of(seconds, work.now)
+        told = with_odds(answer(read, found, clock), clock)
+        return told, work.now()
+
+
+@pytest.mark.parametrize("objective", ["cost", "time"])
+@pytest.mark.parametrize("made", [many_sizes, few_sizes, clashing])
+@pytest.mark.parametrize("seconds", LIMITS)
+def test_a_plan_takes_no_more_than_its_limit_wherever_that_ends_it(made: Any, objective: str, seconds: float) -> None:
+    told, took = answered(made, objective, seconds)
+    assert took <= ALLOWED * seconds
+    if told.solution is None:
+        assert told.not_known == "TimedOut" or told.conflict is not None
+    else:
+        assert told.terms is not None
+        assert broken(told.solution.slots, told.terms) == []
+        assert math.isfinite(told.solution.gap)
+
+
+@cache
+def unhurried(objective: str) -> Answer:
+    known, asked = many_sizes(objective)
+    read = terms(asked, NOW)
+    found = pools(known, read, NOW)
+    assert sizes(found, read) > MOST
+    return answer(read, found)
+
+
+@pytest.mark.parametrize("objective", ["cost", "time"])
+def test_what_is_proved_before_the_time_is_over_holds_for_the_best_plan(objective: str) -> None:
+    best = unhurried(objective).solution
+    assert best is not None
+    for seconds in LIMITS:
+        hurried = answered(many_sizes, objective, seconds)[0].solution
+        if hurried is not None:
+            assert hurried.values[0] * (1 - hurried.gap) <= best.values[0] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("objective", ["cost", "time"])
+def test_a_bound_that_needs_no_program_is_below_the_one_of_the_program_and_above_nothing(objective: Any) -> None:
+    known, asked = many_sizes(objective)
+    read = terms(asked, NOW)
+    market = Market(Catalog(pools(known, read, NOW), read), objective)
+    least, told = market.least(clock_of(60.0)), priced(market, clock_of(60.0))
+    assert 0.5 * told.bound < least <= told.bound * (1 + 1e-9)
