@@ -145,6 +145,8 @@ class ProfiledKernel:
     pass_: TracedPass = "other"
     module: str = ""
     """`attention`, `mlp`, `head` or empty: where the module is known."""
+    dense: bool = False
+    """Of a dense layer of a model whose other layers have experts."""
 
 
 @dataclass(frozen=True, slots=True)

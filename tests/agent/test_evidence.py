@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from precision_agent.precision.evidence import (
     KERNELS_TOLD,
+    Repeats,
     quantization_tax,
     unfused_attention,
     verification_of,
 )
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
+from precision_agent.results.result import repeats
+from precision_api.model import ModelSpec
 from precision_api.result import Backend, NumericErrors, Verification
 from tests.support.result_objects import request
 
@@ -21,6 +25,10 @@ BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT"
 CAST = "void transformer_engine::cast_transpose_kernel<float>(int)"
 NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<float>(int)"
 TE: Backend = "transformer-engine"
+MIXTURE: dict[str, Any] = {
+    "hiddenSize": 32, "intermediateSize": 64, "numAttentionHeads": 2, "gatedMLP": True, "headDim": 24,
+    "moe": {"numExperts": 4, "topK": 2, "expertIntermediateSize": 16},
+}  # fmt: skip
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
 
@@ -54,7 +62,20 @@ def test_the_tax_is_the_full_depth_steps_the_head_counts_once_and_attentions_cor
         ProfiledKernel(BF16, 5.0, "other", "head"),
     ]
     assert quantization_tax("fp8_current", kernels) == pytest.approx(1 / 8)
-    assert quantization_tax("fp8_current", kernels, depth=16) == pytest.approx(16 / (16 * 3 + 5))
+    assert quantization_tax("fp8_current", kernels, depth=Repeats(16)) == pytest.approx(16 / (16 * 3 + 5))
+
+
+def test_dense_layers_beside_those_with_experts_count_as_often_as_the_model_has_them() -> None:
+    model = ModelSpec.model_validate(MIXTURE | {"numHiddenLayers": 61, "moe": MIXTURE["moe"] | {"denseLayers": 3}})
+    kernels = [
+        ProfiledKernel(FP8, 1.0, "forward", "mlp"),
+        ProfiledKernel(CAST, 1.0, "forward", "mlp"),
+        ProfiledKernel(FP8, 10.0, "forward", "mlp", dense=True),
+    ]
+    depth = repeats(model, measured=2, dense_measured=1)
+    assert depth == Repeats(29, 3)
+    assert quantization_tax("fp8_current", kernels, depth=depth) == pytest.approx(29 / (29 + 29 + 30))
+    assert repeats(model.model_copy(update={"moe": None}), measured=4, dense_measured=0) == Repeats(61 / 4)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from precision_api.request import MeasurementRequest
 from precision_api.resolution import resolve
 from precision_api.result import Failure
 from tests.agent.test_te_backend import Bench, request, sample
+from tests.support.experts import token_by_token
 from tests.support.te_device import FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_signatures import TAGS, signatures
@@ -59,6 +60,7 @@ def test_all_calls_of_a_step_are_carried_out_on(tag: str, model: dict[str, Any],
         profile = backend.profile(variant, "training", 0.0, tmp_path / "trace.json")
         assert isinstance(profile, Profile)
         assert {"attention", "core_attention", "mlp", "head"} <= {kernel.module for kernel in profile.kernels}
+        assert {kernel.dense for kernel in profile.kernels} == ({False, True} if dense else {False})
         inside = backend.inspect(variant)
         assert isinstance(inside, Inspection)
         assert "tokens spread evenly by force" in inside.notes[0]
@@ -141,6 +143,21 @@ def test_rows_are_padded_for_the_recipe_and_the_result_is_that_without() -> None
     assert padded.padded == [128, 128, 128, 128]
     x = torch.randn(255, 1, 32).to(torch.bfloat16)
     assert torch.allclose(plain(x, None).float(), padded(x, None).float(), atol=0.02, rtol=0.05)
+
+
+def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
+    bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
+    assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
+    experts = experts_of(bench, "bf16")
+    x = torch.randn(255, 1, 32).to(torch.bfloat16)
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+    y, expected = experts(ours, None), token_by_token(experts, theirs)
+    assert torch.allclose(y.float(), expected.float(), atol=0.02, rtol=0.05)
+    for found in (y, expected):
+        found.backward(torch.ones_like(found))
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    assert float((ours.grad - theirs.grad).float().norm() / theirs.grad.float().norm()) < 0.02
 
 
 @pytest.mark.parametrize("how", ["fused", "separate"])

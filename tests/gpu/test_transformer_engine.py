@@ -1,7 +1,7 @@
 """The backend on a real GPU with a real Transformer Engine. Deselected unless asked for: `pytest -m gpu tests/gpu`.
 
 These were written without a GPU at hand and have not run on one yet: the first who runs them says how it went. In a
-rehearsal (docs/development/rehearsal.md) all pass but the three that compare numbers.
+rehearsal (docs/development/rehearsal.md) all pass but the four that compare numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from precision_agent.backends.te import api, recipes
 from precision_agent.backends.te.api import Owner, load, missing
 from precision_agent.backends.te.engine import CudaEngine
+from precision_agent.backends.te.experts import Experts, experts_plan
 from precision_agent.backends.te.gemm_tier import Unit, sample_of
 from precision_agent.backends.te.graphs import by_name
 from precision_agent.backends.te.modules import LinearShape
@@ -31,11 +32,13 @@ from precision_agent.precision.kernels import classify, share_by_class
 from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
 from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
 from precision_agent.results.kernel_shares import MOST_KERNEL_TIME
+from precision_api.model import ModelSpec
 from precision_api.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.request import MeasurementRequest, Mode
 from precision_api.resolution import resolve
 from precision_api.result import Failure
-from precision_api.shapes import PASSES
+from precision_api.shapes import PASSES, WHOLE
+from tests.support.experts import token_by_token
 
 pytestmark = [
     pytest.mark.gpu,
@@ -231,6 +234,36 @@ def test_a_refused_capture_leaves_memory_random_numbers_and_the_next_capture_who
         replay()
         engine.synchronize()
         assert x.tolist() == [4.0] * 8
+
+
+def test_experts_take_each_tokens_own_rows_also_where_a_graph_is_replayed_with_other_tokens(
+    te: api.Api, engine: CudaEngine
+) -> None:
+    model = ModelSpec.model_validate(
+        SMALL | {"hiddenSize": 256, "moe": {"numExperts": 16, "topK": 4, "expertIntermediateSize": 256}}
+    )
+    plan = experts_plan(model, WHOLE, 1000, "separate")
+    assert plan is not None
+    with engine.stream(), torch.no_grad():
+        experts = Experts(te, plan, "bf16", engine.device)
+        x = torch.randn(1000, 1, 256, device=engine.device).to(torch.bfloat16)
+        kept: dict[str, torch.Tensor] = {}
+
+        def forward() -> None:
+            kept["y"] = experts(x, None)
+
+        def wrong() -> float:
+            exact = token_by_token(experts, x).float()
+            engine.synchronize()
+            return float((kept["y"].float() - exact).norm() / exact.norm())
+
+        forward()
+        assert wrong() < 0.02
+        replay = engine.capture(forward)
+        for _ in range(3):
+            x.copy_(torch.randn_like(x))  # the order of a token's choices is another one
+            replay()
+            assert wrong() < 0.02
 
 
 def test_a_second_depth_is_predicted_from_the_first(backend: TransformerEngine) -> None:

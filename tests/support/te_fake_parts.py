@@ -14,10 +14,7 @@ from tests.support.te_signatures import signatures
 
 def step_parts(made: Any, holder: type) -> dict[str, Any]:
     """What `transformer_engine.pytorch` has beside the modules of a dense model, by name."""
-    functions = {
-        "moe_permute": _permute, "moe_unpermute": _unpermute,
-    }  # fmt: skip
-    told = {name: _function(made, f"pytorch.{name}", work) for name, work in functions.items()}
+    told = {"moe_unpermute": _function(made, "pytorch.moe_unpermute", _unpermute)}
     told |= {name: _norm(made, f"pytorch.{name}") for name in ("RMSNorm", "LayerNorm")}
     told |= {name: _padding(made, f"pytorch.{name}", name == "Fp8Padding") for name in ("Fp8Padding", "Fp8Unpadding")}
     activations = {"GELU": functional.gelu, "SwiGLU": _gated, "ClampedSwiGLU": _gated}
@@ -41,18 +38,14 @@ def _function(made: Any, symbol: str, work: Any) -> Any:
     return made.named(symbol, lambda *arguments, **named: work(**made.world.bind(symbol, *arguments, **named)))
 
 
-def _permute(*, inp: torch.Tensor, routing_map: torch.Tensor, map_type: str, num_out_tokens: int, **_: Any) -> Any:
-    assert map_type == "index"
-    order = routing_map.flatten().argsort(stable=True)
-    assert len(order) == num_out_tokens
-    return inp[order // routing_map.shape[1]], order
-
-
-def _unpermute(*, inp: torch.Tensor, row_id_map: torch.Tensor, merging_probs: torch.Tensor, **_: Any) -> Any:
-    weights = merging_probs.flatten()[row_id_map].unsqueeze(1)
+def _unpermute(
+    *, inp: torch.Tensor, row_id_map: torch.Tensor, merging_probs: torch.Tensor, map_type: str, **_: Any
+) -> torch.Tensor:
+    """As moe_unpermute_kernel does it: choice j of token t is row `row_id_map[j * tokens + t]`."""
+    assert (map_type, row_id_map.dtype, merging_probs.dtype) == ("index", torch.int32, torch.float32)
     tokens, top_k = merging_probs.shape
-    found = torch.zeros(tokens, inp.shape[1])
-    return found.index_add(0, row_id_map // top_k, inp.float() * weights).to(inp.dtype)
+    rows = inp.float()[row_id_map.view(top_k, tokens).t().long()]
+    return (rows * merging_probs.unsqueeze(2)).sum(1).to(inp.dtype)
 
 
 def _gated(x: torch.Tensor) -> torch.Tensor:

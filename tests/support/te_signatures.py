@@ -59,7 +59,7 @@ SYMBOLS = (
     Symbol("pytorch.GroupedLinear.backward_dw", "GroupedLinear.backward_dw", (f"{PYTORCH}/module/grouped_linear.py",)),
     Symbol("pytorch.RMSNorm", "RMSNorm", (f"{PYTORCH}/module/rmsnorm.py",)),
     Symbol("pytorch.LayerNorm", "LayerNorm", (f"{PYTORCH}/module/layernorm.py",)),
-    *(Symbol(f"pytorch.{name}", name, (f"{PYTORCH}/permutation.py",)) for name in ("moe_permute", "moe_unpermute")),
+    Symbol("pytorch.moe_unpermute", "moe_unpermute", (f"{PYTORCH}/permutation.py",)),
     *(Symbol(f"pytorch.ops.{name}", name, tuple(f"{PYTORCH}/ops/basic/{file}.py" for file in ("activation", "swiglu")))
       for name in ("GELU", "SwiGLU", "ClampedSwiGLU")),
     Symbol("pytorch.attention.rope.apply_rotary_pos_emb", "apply_rotary_pos_emb", (f"{PYTORCH}/attention/rope.py",)),

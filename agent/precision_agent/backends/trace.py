@@ -12,12 +12,13 @@ from typing import Any
 
 from precision_agent.precision.kernels import classify
 from precision_agent.precision.occupancy import Span, divided, union
-from precision_agent.protocol import KernelSeconds, ProfiledKernel, TracedPass
+from precision_agent.protocol import KernelSeconds, ProfiledKernel, RegionName, TracedPass
 
 PREFIX = "pp"
 GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 US = 1e-6
+DENSE_REGIONS: frozenset[RegionName] = frozenset({"dense_forward", "dense_backward"})
 OF_A_GEMM = frozenset({"splitk-reduction", "cublaslt-epilogue"})
 """Rules for kernels that multiply nothing but end a library's GEMM: a call of it isn't over before them."""
 
@@ -38,6 +39,11 @@ class Launch:
     def span(self) -> Span:
         """From start to end."""
         return self.start, self.end
+
+    @property
+    def dense(self) -> bool:
+        """Whether a region of dense layers launched it, beside which others have experts."""
+        return self.region in DENSE_REGIONS
 
     @property
     def multiplies(self) -> bool:
@@ -104,17 +110,17 @@ def kernel_seconds(found: Iterable[Launch], steps: int, regions: Iterable[str] |
 
 
 def kernels(found: Iterable[Launch], steps: int) -> tuple[ProfiledKernel, ...]:
-    """Launches added up by name, pass and module, as seconds of one of `steps` steps, the longest first.
+    """Launches added up by name, pass, module and kind of layer, as seconds of one of `steps` steps, the longest first.
 
     A moment in which n kernels run is an n-th for each: the rows add up to the time that passed.
     """
     ran = list(found)
-    seconds: dict[tuple[str, TracedPass, str], float] = {}
+    seconds: dict[tuple[str, TracedPass, str, bool], float] = {}
     for launch, spent in zip(ran, divided([launch.span for launch in ran]), strict=True):
-        key = (launch.name, launch.pass_, launch.module)
+        key = (launch.name, launch.pass_, launch.module, launch.dense)
         seconds[key] = seconds.get(key, 0.0) + spent / steps
     rows = sorted(seconds.items(), key=lambda row: -row[1])
-    return tuple(ProfiledKernel(name, spent, pass_, module) for (name, pass_, module), spent in rows)
+    return tuple(ProfiledKernel(name, spent, pass_, module, dense) for (name, pass_, module, dense), spent in rows)
 
 
 def _range(event: Mapping[str, Any]) -> _Range | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from precision_agent.precision.kernels import EMULATION_RULE, Classified, classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
@@ -36,13 +37,24 @@ def quantises(kernel: Classified) -> bool:
     return kernel.rule == "transformer-engine" and bool(_TE_QUANTISES.search(kernel.name.lower()))
 
 
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """How many times the full model has the layers that were profiled; `dense`: of dense ones beside others."""
+
+    layers: float = 1.0
+    dense: float = 1.0
+
+
+ONCE = Repeats()
+
+
 def quantization_tax(
-    recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1, depth: float = 1.0
+    recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1, depth: Repeats = ONCE
 ) -> float | None:
     """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16.
 
-    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one. `depth`: how
-    many times the full model has the profiled one's layers; the head is there once. Attention's core is no GEMM of it.
+    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one. `depth`
+    counts the layers; the head is there once. Attention's core is no GEMM of it.
     """
     if RECIPES[recipe].format == "bf16":
         return None
@@ -50,7 +62,8 @@ def quantization_tax(
     def seconds_of(kernel: ProfiledKernel) -> float:
         if kernel.module == "head":
             return kernel.seconds
-        return kernel.seconds * depth * (forwards if kernel.pass_ == "forward" else 1)
+        times = depth.dense if kernel.dense else depth.layers
+        return kernel.seconds * times * (forwards if kernel.pass_ == "forward" else 1)
 
     read = [(classify(kernel.name), seconds_of(kernel)) for kernel in kernels if kernel.module not in (CORE, ROUTER)]
     gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))

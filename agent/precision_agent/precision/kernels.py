@@ -96,6 +96,7 @@ RULES: tuple[Rule, ...] = (
     _rule("triton-block-fp8", "function", r"^_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)(?:_unrolledx4)?$",
           "fp8_block"),
     # Everything else that surely multiplies nothing.
+    _rule("cub", "head", r"^(?:at_cuda_detail::)?cub::", "not_a_gemm"),  # sorts, scans, selects
     _rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
           r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm|"
           r"(?:^|_)(?:quanti[sz]e|cast|swizzle)_(?:\w+_)?gemm_(?:swizzled|inputs?|operands?|scales)(?:_|$)",

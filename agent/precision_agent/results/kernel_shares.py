@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from precision_agent.cases import CONTROL, GemmCase, Variant
-from precision_agent.precision.evidence import CPU_BOUND, quantization_tax
-from precision_agent.protocol import GemmName, KernelSeconds, Profile, Sample, TracedPass
+from precision_agent.precision.evidence import CPU_BOUND, Repeats, quantization_tax
+from precision_agent.protocol import GemmName, KernelSeconds, Profile, ProfiledKernel, Sample
 from precision_agent.results.train import Measured
 from precision_agent.sampling.profiles import LoadKey, LoadProfiles
 from precision_agent.sampling.sample import CaseKey
@@ -159,7 +159,7 @@ def _name(case: GemmCase) -> GemmName:
     return case.name, case.pass_
 
 
-def taxes(recipe: Recipe, found: LoadProfiles, forwards: int, depth: float) -> tuple[float, ...]:
+def taxes(recipe: Recipe, found: LoadProfiles, forwards: int, depth: Repeats) -> tuple[float, ...]:
     """The quantisation tax by each profile, mean of its devices; empty without profiles at the clock of the windows."""
     if found.failure:
         return ()
@@ -167,7 +167,7 @@ def taxes(recipe: Recipe, found: LoadProfiles, forwards: int, depth: float) -> t
     return tuple(fmean(known) for devices in each if (known := [tax for tax in devices if tax is not None]))
 
 
-def _tax(recipe: Recipe, profile: Profile, forwards: int, depth: float) -> float | None:
+def _tax(recipe: Recipe, profile: Profile, forwards: int, depth: Repeats) -> float | None:
     return quantization_tax(recipe, profile.kernels, forwards, depth)
 
 
@@ -175,12 +175,11 @@ def merged(found: LoadProfiles | None) -> Profile | None:
     """All profiles of a load as one, of the mean step on the mean device; None without any."""
     if found is None or not found.seen:
         return None
-    seconds: dict[tuple[str, TracedPass, str], float] = {}
+    seconds: dict[ProfiledKernel, float] = {}
     for kernel in (kernel for profile in found.seen for kernel in profile.kernels):
-        key = (kernel.name, kernel.pass_, kernel.module)
-        seconds[key] = seconds.get(key, 0.0) + kernel.seconds / len(found.seen)
-    rows = sorted(seconds, key=lambda key: -seconds[key])
-    first = {(kernel.name, kernel.pass_, kernel.module): kernel for one in found.seen for kernel in one.kernels}
+        place = replace(kernel, seconds=0.0)
+        seconds[place] = seconds.get(place, 0.0) + kernel.seconds / len(found.seen)
+    rows = sorted(seconds, key=lambda place: -seconds[place])
     unplaced = next((one.unplaced for one in found.seen if one.unplaced), "")
-    kernels = tuple(replace(first[key], seconds=seconds[key]) for key in rows)
+    kernels = tuple(replace(place, seconds=seconds[place]) for place in rows)
     return replace(found.seen[0], kernels=kernels, unplaced=unplaced)

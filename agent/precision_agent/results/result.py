@@ -12,7 +12,14 @@ from precision_agent.method.full_depth import depth_agrees, other_windows
 from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
-from precision_agent.precision.evidence import CPU_BOUND, UNFUSED, unfused_attention, verification_of
+from precision_agent.precision.evidence import (
+    CPU_BOUND,
+    ONCE,
+    UNFUSED,
+    Repeats,
+    unfused_attention,
+    verification_of,
+)
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.kernel_shares import (
@@ -41,6 +48,7 @@ from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
 from precision_api import stats
+from precision_api.model import ModelSpec
 from precision_api.request import PLAIN, MeasurementRequest, request_hash
 from precision_api.result import Backend as BackendName
 from precision_api.result import Failure, GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
@@ -189,11 +197,18 @@ def _taxes(variant: Variant, run: Measured, found: LoadProfiles | None) -> tuple
     """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
     if found is None:
         return ()
-    fact, model = _training_fact(variant, run), run.workload.model
-    ran = fact.layers_measured + fact.dense_measured if fact and fact.layers_measured else None
-    depth = model.num_hidden_layers / ran if ran and model else 1.0
+    fact = _training_fact(variant, run)
+    depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else ONCE
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
     return taxes(variant.recipe, found, forwards, depth)
+
+
+def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> Repeats:
+    """How often the full model has the layers that ran, `dense_measured` of them apart from those with experts."""
+    if model is None or not measured:
+        return ONCE
+    dense = model.dense_layers if dense_measured else 0
+    return Repeats((model.num_hidden_layers - dense) / measured, dense / dense_measured if dense_measured else 1.0)
 
 
 def _training_fact(variant: Variant, run: Measured) -> Sample | None:

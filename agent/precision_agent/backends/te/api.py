@@ -82,7 +82,6 @@ STEP_PARTS: Mapping[str, StepPart] = {
             "qk_norm_type", "fuse_qkv_params", "fuse_wgrad_accumulation", "attn_mask_type", "qkv_format",
             "input_layernorm"),
         "pytorch.MultiheadAttention.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
-        "pytorch.moe_permute": ("inp", "routing_map", "num_out_tokens", "max_token_num", "map_type"),
         "pytorch.moe_unpermute": ("inp", "row_id_map", "merging_probs", "map_type"),
         "pytorch.Fp8Padding": ("num_gemms", "align_size"),
         "pytorch.Fp8Padding.forward": ("inp", "m_splits"),

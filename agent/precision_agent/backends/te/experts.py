@@ -1,8 +1,9 @@
 """A layer's mixture of experts out of Transformer Engine's modules: norm, router, permutation, grouped linear layers.
 
 The router chooses in earnest, among scores to which a constant was added: so each expert gets the same number of tokens
-in every step, and a CUDA graph can hold it. Tokens are permuted by index and merged with the router's weights as they
-are put back: these kernels are in Transformer Engine's library, while those by mask are compiled by Triton at run time.
+in every step, and a CUDA graph can hold it. Tokens are sorted by expert here (`permutation` says why), and merged with
+the router's weights as Transformer Engine puts them back by index: that kernel is in its library, while those by mask
+are compiled by Triton at run time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from precision_agent.backends.te.api import Api
+from precision_agent.backends.te.permutation import permuted
 from precision_agent.backends.te.weight_gradients import by_autograd
 from precision_agent.method.expert_rows import ALIGNMENT, expert_rows, launches
 from precision_api.model import ModelSpec
@@ -133,16 +135,13 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         tokens = self.norm(x).reshape(plan.tokens, plan.hidden)
         chosen, weights = self.router(tokens)
         sent = tokens if self.latent_down is None else self.latent_down(tokens, is_first_microbatch=first)
-        rows, order = te.moe_permute(
-            inp=sent, routing_map=chosen, num_out_tokens=plan.tokens * plan.top_k, max_token_num=plan.tokens,
-            map_type="index",
-        )  # fmt: skip
+        rows, row_map = permuted(sent, chosen, te.moe_unpermute)
         if self.pad is not None:
             rows, _ = self.pad(inp=rows, m_splits=self.rows)
         rows = self._through(rows, first)
         if self.unpad is not None:
             rows = self.unpad(inp=rows, m_splits=self.rows)
-        y: torch.Tensor = te.moe_unpermute(inp=rows, row_id_map=order, merging_probs=weights, map_type="index")
+        y: torch.Tensor = te.moe_unpermute(inp=rows, row_id_map=row_map, merging_probs=weights, map_type="index")
         if self.latent_up is not None:
             y = self.latent_up(y, is_first_microbatch=first)
         if self.shared_up is not None and self.shared_down is not None:
