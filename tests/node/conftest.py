@@ -23,6 +23,10 @@ ORDER = (
     "test_claims",
     "test_claim_faults",
     "test_agent_faults",
+    "test_gpu_faults",
+    "test_image_faults",
+    "test_node_faults",
+    "test_api_server_faults",
     "test_hostile_agent",
     "test_uninstall",
 )

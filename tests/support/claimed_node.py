@@ -104,8 +104,8 @@ def claimed_node(installed: Installed, folder: Path, tainted: Sequence[str] = ()
     try:
         found.start_driver()
         yield found
-        installed.real.stop_dra_driver(GPU_NODE)
     finally:
+        installed.real.stop_dra_driver(GPU_NODE)
         installed.real.start_plugin(GPU_NODE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,8 @@ class Installed:
 
     real: RealLab
     release: Release
+    images: Mapping[str, Path]
+    """The docker-archives that its nodes have, by target (`operator`, `agent`)."""
 
     @property
     def lab(self) -> Lab:
@@ -167,6 +169,10 @@ class Profile:
         status = self.status()
         return f"{status.get('phase')} {status.get('reasons')} attempt {self.attempt()} pods {pods}"
 
+    def runs(self, node: str = GPU_NODE) -> int:
+        """How many runs of a node its report remembers; each has one row, whatever the number of its attempts."""
+        return len(self.report(node).get("status", {}).get("history", ()))
+
     def agent(self, node: str = GPU_NODE) -> Object | None:
         """The agent's pod on a node, as long as it has not ended."""
         return next(
@@ -206,7 +212,7 @@ def cluster(apiserver_flags: Sequence[str] = ()) -> Iterator[Installed]:
         for namespace in (release.namespace, TEAM):
             real.lab.create_namespace(namespace)
             real.lab.kubectl("label", "namespace", namespace, RESTRICTED)
-        yield Installed(real, release)
+        yield Installed(real, release, images)
 
 
 def profile_manifest(name: str, **spec: Any) -> Object:

@@ -44,6 +44,8 @@ state = "{folder}/containerd/state"
   address = "{folder}/containerd.sock"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "{pause}"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "{folder}/registries"
 [plugins."io.containerd.cri.v1.runtime"]
   # Without CAP_SYS_RESOURCE nobody may lower an oom_score_adj.
   restrict_oom_score_adj = true
@@ -123,6 +125,12 @@ class Node:
     def unhealthy(self) -> Path:
         """The file that lists the IDs of GPUs which the device plugin reports as unhealthy."""
         return self.folder / "unhealthy-gpus"
+
+    def pull_without_tls(self, address: str) -> None:
+        """From now on the node pulls from the registry at `address` (host:port) by plain HTTP."""
+        hosts = self.folder / "registries" / address / "hosts.toml"
+        hosts.parent.mkdir(parents=True, exist_ok=True)
+        hosts.write_text(f'server = "http://{address}"\n')
 
     def start_kubelet(self) -> None:
         """Starts the kubelet, also again after it was stopped: its pods live on meanwhile."""

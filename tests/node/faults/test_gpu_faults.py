@@ -1,0 +1,43 @@
+"""What happens to an agent on a real kubelet whose GPUs, or their device plugin, fail while it measures."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
+
+pytestmark = [pytest.mark.node, pytest.mark.long]
+PACE = 0.05
+"""An agent of `llama3-8b` takes some fifteen seconds."""
+
+
+def test_a_gpu_that_turns_unhealthy_in_mid_run_is_left_out_by_the_next_one(installed: Installed) -> None:
+    """Kubernetes ends no pod for a GPU's sake: the run ends with all GPUs, and what the node has now is measured."""
+
+    def measured_with(gpus: int) -> bool:
+        status = profile.report().get("status", {})
+        return bool((status.get("state"), status.get("hardware", {}).get("gpus")) == ("Measured", gpus))
+
+    with installed.paced(PACE):
+        profile = installed.apply("unhealthy-in-mid-run", target=ONLY_GPU_NODE)
+        profile.running_agent()
+    try:
+        installed.real.unhealthy_gpus(GPU_NODE, "GPU-3")
+        eventually(lambda: profile.report().get("status", {}).get("hardware", {}).get("gpus") == 8, 180)
+        assert profile.attempt()["number"] == 1
+        eventually(lambda: measured_with(7), 180)
+    finally:
+        installed.real.unhealthy_gpus(GPU_NODE)
+    eventually(lambda: measured_with(8), 180)
+    assert "failures" not in profile.attempt()
+
+
+def test_an_agent_outlives_a_device_plugin_that_restarts(installed: Installed) -> None:
+    with installed.paced(PACE):
+        profile = installed.apply("plugin-restarts", target=ONLY_GPU_NODE)
+        profile.running_agent()
+    installed.real.stop_plugin(GPU_NODE)
+    installed.real.start_plugin(GPU_NODE)
+    assert profile.measured() == 1
+    assert profile.runs() == 1, "nothing was measured twice"
