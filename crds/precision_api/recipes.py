@@ -29,6 +29,9 @@ class RecipeRow:
     emulated: tuple[tuple[Compute, Compute], ...]
     multiple_of: int
     """Every dimension of every GEMM must be a multiple of this: a training step leads with each of m, n and k once."""
+    expert_rows_multiple_of: int
+    """An expert's rows are padded to it: get_align_size_for_quantization of Transformer Engine 2.20.2. NVFP4's cast of
+    several tensors in one call takes only rows that are multiples of 64."""
 
 
 _HOPPER = ((9, 0), (9, 9))
@@ -38,13 +41,13 @@ _ADA_ON = ((8, 9), (99, 9))
 _DATACENTER_BLACKWELL = (((10, 0), (10, 0)), ((10, 3), (10, 3)))
 
 _ROWS = (
-    RecipeRow("bf16", None, "bf16", (((8, 0), (99, 9)),), (), 1),
-    RecipeRow("fp8_delayed", "DelayedScaling", "fp8", (_ADA_ON,), (), 16),
-    RecipeRow("fp8_current", "Float8CurrentScaling", "fp8", (_ADA_ON,), (), 16),
-    RecipeRow("fp8_block", "Float8BlockScaling", "fp8", (_HOPPER,), _DATACENTER_BLACKWELL, 16),
-    RecipeRow("mxfp8", "MXFP8BlockScaling", "fp8", _DATACENTER_BLACKWELL, (), 32),
-    RecipeRow("nvfp4", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16),
-    RecipeRow("nvfp4_no_rht", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16),
+    RecipeRow("bf16", None, "bf16", (((8, 0), (99, 9)),), (), 1, 1),
+    RecipeRow("fp8_delayed", "DelayedScaling", "fp8", (_ADA_ON,), (), 16, 16),
+    RecipeRow("fp8_current", "Float8CurrentScaling", "fp8", (_ADA_ON,), (), 16, 16),
+    RecipeRow("fp8_block", "Float8BlockScaling", "fp8", (_HOPPER,), _DATACENTER_BLACKWELL, 16, 16),
+    RecipeRow("mxfp8", "MXFP8BlockScaling", "fp8", _DATACENTER_BLACKWELL, (), 32, 32),
+    RecipeRow("nvfp4", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16, 128),
+    RecipeRow("nvfp4_no_rht", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16, 128),
 )
 
 RECIPES: Mapping[Recipe, RecipeRow] = {row.recipe: row for row in _ROWS}

@@ -160,7 +160,7 @@ def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, .
     """What stands in the way of training `gemm` with `recipe`: sentences for the user; empty where nothing does.
 
     All of m, k and n are looked at whatever the pass, because a training step runs all three. An expert's rows are
-    padded to the recipe's multiple, as Megatron Core does it.
+    padded to the recipe's multiple, as in the training step and in Megatron Core.
     """
     if not gemm.quantized:
         return ()
@@ -177,7 +177,8 @@ def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, .
 
 def padded_rows(gemm: Gemm, recipes: Iterable[Recipe]) -> Gemm:
     """`gemm` with the rows of an expert padded to what all of `recipes` can take; every other GEMM as it is."""
-    step = max((RECIPES[recipe].multiple_of for recipe in recipes), default=1)  # powers of two: the largest is enough
+    # powers of two: the largest is enough
+    step = max((RECIPES[recipe].expert_rows_multiple_of for recipe in recipes), default=1)
     if not gemm.of_experts:
         return gemm
     if gemm.pass_ == "wgrad":  # summed over the rows

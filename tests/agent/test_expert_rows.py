@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.method.expert_rows import ALIGNMENT, MOST_IN_A_LAUNCH, expert_notes, expert_rows, launches
+from precision_agent.method.expert_rows import MOST_IN_A_LAUNCH, expert_notes, expert_rows, launches
 from precision_api.model import ModelSpec
 from precision_api.model_parts import MoE
-from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.resolution import resolve
 from precision_api.shapes import Split, model_gemms
 from precision_api.workload import Workload
@@ -41,8 +41,9 @@ def test_rows_are_all_tokens_spread_evenly_and_the_fullest_is_what_the_shapes_li
     assert len(found.rows) == len(found.padded) == experts // group
     assert sum(found.rows) == tokens * top_k
     assert max(found.rows) - min(found.rows) <= group
-    assert all(0 <= more - rows < ALIGNMENT[recipe] for rows, more in zip(found.rows, found.padded, strict=True))
-    assert all(rows % ALIGNMENT[recipe] == 0 for rows in found.padded)
+    step = RECIPES[recipe].expert_rows_multiple_of
+    assert all(0 <= more - rows < step for rows, more in zip(found.rows, found.padded, strict=True))
+    assert all(rows % step == 0 for rows in found.padded)
     model = MODEL.model_copy(update={"moe": MoE(num_experts=experts, top_k=top_k)})
     listed = next(one for one in model_gemms(model, tokens, Split(expert=group)) if one.name == "experts_up")
     assert listed.groups == len(found.rows)

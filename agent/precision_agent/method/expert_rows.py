@@ -10,19 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPES, Recipe
 from precision_api.resolution import ResolvedWorkload
 
-ALIGNMENT: Mapping[Recipe, int] = {
-    "bf16": 1,
-    "fp8_delayed": 16,
-    "fp8_current": 16,
-    "fp8_block": 16,
-    "mxfp8": 32,
-    "nvfp4": 128,
-    "nvfp4_no_rht": 128,
-}
-"""Multiple that an expert's rows are padded to (get_align_size_for_quantization of Transformer Engine 2.20.2)."""
 MOST_IN_A_LAUNCH: Mapping[Recipe, int] = {"nvfp4": 64, "nvfp4_no_rht": 64}
 """Experts of one grouped call: NVFP4's kernels for groups take no more tensors (kMaxTensorsPerKernel, 2.11 to 2.20)."""
 
@@ -53,7 +43,7 @@ def expert_rows(tokens: int, top_k: int, experts: int, expert_parallel: int, rec
         )
     each = [sent // experts + (place < sent % experts) for place in range(experts)]
     rows = [sum(each[place : place + expert_parallel]) for place in range(0, experts, expert_parallel)]
-    step = ALIGNMENT[recipe]
+    step = RECIPES[recipe].expert_rows_multiple_of
     return ExpertRows(tuple(rows), tuple(-(-found // step) * step for found in rows))
 
 
@@ -81,7 +71,7 @@ def expert_notes(workload: ResolvedWorkload, recipe: Recipe) -> Sequence[str]:
         return notes  # no step runs, and its failure says so
     if found.padding:
         more = f"{found.padding:.1%} more than tokens: they are in the time, not in tokens or FLOPs"
-        notes.append(f"experts' rows are padded to multiples of {ALIGNMENT[recipe]}, {more}")
+        notes.append(f"experts' rows are padded to multiples of {RECIPES[recipe].expert_rows_multiple_of}, {more}")
     parts = launches(local, recipe)
     if len(parts) > 1:
         notes.append(f"experts run in {len(parts)} grouped calls of at most {MOST_IN_A_LAUNCH[recipe]} each")

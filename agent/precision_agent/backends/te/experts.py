@@ -18,9 +18,9 @@ from torch.nn import functional
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.permutation import permuted
 from precision_agent.backends.te.weight_gradients import by_autograd
-from precision_agent.method.expert_rows import ALIGNMENT, expert_rows, launches
+from precision_agent.method.expert_rows import expert_rows, launches
 from precision_api.model import ModelSpec
-from precision_api.recipes import Recipe
+from precision_api.recipes import RECIPES, Recipe
 from precision_api.result import WeightGradients
 from precision_api.shapes import Split
 
@@ -120,7 +120,7 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
 
         self.up, self.down = grouped(plan.width, gates * plan.inner), grouped(plan.inner, plan.width)
         self.activation = activation(api, plan)
-        align = {"num_gemms": plan.local, "align_size": ALIGNMENT[recipe]}
+        align = {"num_gemms": plan.local, "align_size": RECIPES[recipe].expert_rows_multiple_of}
         self.pad = te.Fp8Padding(**align) if self.padded != self.rows else None
         self.unpad = te.Fp8Unpadding(**align) if self.padded != self.rows else None
         latent, shared = plan.width != hidden, plan.shared_inner
