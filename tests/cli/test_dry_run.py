@@ -106,7 +106,7 @@ def test_an_image_outside_of_the_operators_list_is_not_judged_without_the_operat
     path = profile_file(tmp_path, agent={"image": "elsewhere.example/agent:2"})
     result = run("-f", path, "--nodes", nodes_file(tmp_path, node_object()))
     assert result.exit_code == 0
-    assert "nodes are taken for idle, and the operator's settings and other profiles are not known" in result.stderr
+    assert "nodes count as idle, and the operator's settings and other profiles are not known" in result.stderr
 
 
 SHAPES_OF_A_FILE = {
@@ -464,7 +464,7 @@ async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() 
     notes: list[str] = []
     assert await decided(cluster, question(), notes) == {"a": ("run", "WouldStart")}
     unjudged = f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen"
-    assert notes == [unjudged, "nodes are taken for idle, since you may not see all pods: pods is forbidden"]
+    assert notes == [unjudged, "nodes count as idle, since you may not see all pods: pods is forbidden"]
 
 
 async def test_any_other_refusal_ends_the_dry_run() -> None:

@@ -303,7 +303,7 @@ async def _looked(world: _World, wanted: Sequence[str], taken_for_idle: bool = F
             if not taken_for_idle:
                 notes.append(f"whether GPUs are free is not known, since you may not list all pods: {error}")
                 return Seen(seen, plan(seen), tuple(notes), world.unread)
-            notes.append(f"nodes are taken for idle, since you may not see all pods: {error}")
+            notes.append(f"nodes count as idle, since you may not see all pods: {error}")
             occupancy = {str(raw["metadata"]["name"]): Occupancy(None) for raw in seen.nodes.values()}
         seen = replace(seen, occupancy={**occupancy, **seen.occupancy})
         decided = plan(seen)

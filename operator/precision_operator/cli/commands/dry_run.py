@@ -228,7 +228,7 @@ def _config_maps(profile: ProfileView, given: Sequence[str]) -> dict[tuple[str, 
 def _offline(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], nodes: Iterable[Mapping[str, Any]]
 ) -> Observed:
-    note("without a cluster nodes are taken for idle, and the operator's settings and other profiles are not known")
+    note("without a cluster nodes count as idle, and the operator's settings and other profiles are not known")
     image = (profile.spec.agent.image if profile.spec else None) or _DEFAULT_IMAGE
     by_uid = {str(node["metadata"].get("uid") or node["metadata"]["name"]): node for node in nodes}
     return Observed(
