@@ -17,8 +17,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "kubectl precision nodes demo -l topology.kubernetes.io/zone=us-east-1a -o csv",
     ),
     "why": (
-        "kubectl precision why gb200-0009",
-        "kubectl precision why node/gb200-0009 --profile demo -o yaml",
+        "kubectl precision why gb300-0004",
+        "kubectl precision why node/gb300-0004 --profile demo -o yaml",
     ),
     "compare": (
         "kubectl precision compare driver/580.95.05 driver/580.126.20 --difference driver",
