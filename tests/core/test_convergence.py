@@ -254,12 +254,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule()
     def the_operator_works(self) -> None:
-        """A second pass over what the first one has done starts nothing twice, and soon nothing is left to write.
-
-        Planning is a function: of the same state it gives the same plan.
-        """
-        seen = self.cluster.observe()
-        assert plan(seen) == plan(seen)
+        """A second pass over what the first one has done starts nothing twice, and soon nothing is left to write."""
         for _ in range(8):
             started, writes = _started(self.cluster.decide()), self.cluster.writes
             assert not started & self.cluster.jobs.keys(), "what was started is started again"
@@ -312,9 +307,12 @@ class Fleet(RuleBasedStateMachine):
                 assert found[0].status.run.run == run, "a result was overwritten by nothing"
 
     @invariant()
-    def statuses_reach_a_fixed_point(self) -> None:
+    def planning_again_gives_the_same_plan_and_statuses_reach_a_fixed_point(self) -> None:
         """The status that follows on itself is itself, whatever stood there before."""
-        for item in plan(self.cluster.observe()).profiles:
+        seen = self.cluster.observe()
+        planned = plan(seen)
+        assert plan(seen) == planned
+        for item in planned.profiles:
             first = profile_status(item, self.cluster.now, len(self.cluster.nodes))
             again = replace(item, profile=replace(item.profile, status=status_json(first)))
             assert profile_status(again, self.cluster.now, len(self.cluster.nodes)) == first
