@@ -454,9 +454,10 @@ class NodeYield(StatusDocument):
     owner_uid: ShortText = Field(description="UID of its controller; its own where it has none.", alias="ownerUID")
     priority: int = Field(0, description="Its priority.")
     at: Time = Field(description="When the agent was ended.")
-    outcome: Literal["Waiting", "Helped", "NotHelped", "Gone"] = Field(
-        description="Waiting: the GPUs are kept for the pod; Helped: it was scheduled; NotHelped: it still waited "
-        "after a minute, and no agent is ended for it for an hour; Gone: it was deleted."
+    outcome: Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"] = Field(
+        description="Waiting: the GPUs are kept for the pod; Helped: it, or another pod of its owner, was scheduled; "
+        "NotHelped: it still waited after a minute, and no agent is ended for it for an hour; Taken: it still waited, "
+        "and a pod of another owner got the GPUs; Gone: it was deleted."
     )
     ended: Time | None = Field(None, description="When the outcome was known.")
 

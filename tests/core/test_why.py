@@ -105,7 +105,8 @@ def test_what_stands_in_the_way_is_named() -> None:
 def test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told() -> None:
     said = {
         "Waiting": "its GPUs are kept for it",
-        "Helped": "which was scheduled then",
+        "Helped": "which was scheduled then, or another pod of its owner",
+        "Taken": "which still waits: a pod of another owner got the GPUs",
         "NotHelped": "that did not help: it still waits. For 60 minutes no agent is ended for it.",
         "Gone": "which is gone",
     }

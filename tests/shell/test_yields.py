@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.rollout.yielding import HELP_WITHIN, PATIENCE
 from precision_operator.core.status.yields import yields_told
@@ -19,6 +20,9 @@ CLAIMS = f"{RESOURCE}/namespaces/team/resourceclaims"
 TEAM = paths.pods("team")
 SAID = "0/1 nodes are available: 1 cannot allocate all claims."
 SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+
+
+ALLOCATED = {"allocation": {"devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}]}}}
 
 
 @pytest.fixture
@@ -57,6 +61,24 @@ def ask(
         "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
         "spec": {"priority": priority, "resourceClaims": [{"name": "gpus", "resourceClaimName": name}]},
         "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    loop.cluster._store(f"{TEAM}/{name}", pod)
+
+
+def hold(loop: OperatorInMemory, name: str, owner: str) -> None:
+    """A pod of somebody else's that holds GPUs of the node by claim, since an agent was ended there."""
+    claim = {"metadata": {"name": name, "namespace": "team"}, "status": ALLOCATED}
+    loop.cluster._store(f"{CLAIMS}/{name}", claim)
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(loop.yields.records[0].at)}
+    pod = {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "ownerReferences": [{"uid": owner, "controller": True}],
+        },
+        "spec": {"nodeName": "n1", "resourceClaims": [{"name": "gpus", "resourceClaimName": name}]},
+        "status": {"phase": "Running", "conditions": [scheduled]},
     }
     loop.cluster._store(f"{TEAM}/{name}", pod)
 
@@ -118,6 +140,30 @@ async def test_a_pod_that_was_not_helped_ends_no_other_agent_and_the_node_is_mea
     assert "for an hour no agent is ended for it" in events(loop)["YieldInVain"]
     assert loop.metric("precision_operator_yields_total", outcome="NotHelped") == 1
     assert "KeptForPod" not in reasons(loop)
+
+
+@pytest.mark.parametrize(("owner", "outcome"), [("uid-train", "Helped"), ("uid-others", "Taken")])
+async def test_another_pod_that_got_the_gpus_is_told_apart_by_its_owner(
+    loop: OperatorInMemory, owner: str, outcome: str
+) -> None:
+    ask(loop)
+    loop.cluster.objects[f"{TEAM}/train-0"]["metadata"]["ownerReferences"] = [{"uid": "uid-train", "controller": True}]
+    await passes(loop)
+    hold(loop, "other-0", owner)
+    await passes(loop)
+    await passes(loop, HELP_WITHIN)
+    assert [row["outcome"] for row in loop.status("nightly")["yields"]] == [outcome]
+    assert loop.metric("precision_operator_yields_total", outcome=outcome) == 1
+    assert "YieldInVain" not in events(loop)
+
+
+async def test_no_agent_is_ended_for_a_pod_that_has_its_gpus_and_waits_for_another_claim(
+    loop: OperatorInMemory,
+) -> None:
+    ask(loop)
+    loop.cluster.objects[f"{CLAIMS}/train-0"]["status"] = ALLOCATED
+    await passes(loop)
+    assert list(loop.jobs()) == ["n1"]
 
 
 async def test_the_next_leader_knows_from_the_status_what_was_tried(loop: OperatorInMemory) -> None:

@@ -114,11 +114,11 @@ class Telemetry:
         self._yields = Counter(
             "precision_operator_yields",
             "Agents that were ended for a pod of higher priority which waited for claimed GPUs, by what came of it: "
-            "Helped, NotHelped, Gone.",
+            "Helped, NotHelped, Taken, Gone.",
             ["outcome"],
             registry=registry,
         )
-        for outcome in ("Helped", "NotHelped", "Gone"):
+        for outcome in ("Helped", "NotHelped", "Taken", "Gone"):
             self._yields.labels(outcome)
         self._requests = Counter(
             "precision_operator_api_requests",

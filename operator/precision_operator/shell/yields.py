@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observe.claims import claim_names
+from precision_operator.core.observe.claims import claim_names, claimed_gpus
 from precision_operator.core.observe.observed import PodView, Yield
 from precision_operator.core.observe.views import pod_view
 from precision_operator.core.observe.waiting_pods import (
@@ -20,9 +20,11 @@ from precision_operator.core.observe.waiting_pods import (
     could_be_helped,
     gpus_of_claim,
     gpus_of_resources,
+    owner_of,
+    scheduled_at,
     waiting_pod,
 )
-from precision_operator.core.rollout.yielding import PATIENCE, Fate, advanced
+from precision_operator.core.rollout.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
 from precision_operator.shell.cache import Cache
 
 _log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class Yields:
         self._since: dict[str, datetime] = {}
         """When each pod was first seen to wait for GPUs, by UID."""
         self._gpus: dict[str, int] = {}
-        """GPUs that each asks for, by UID: a pod's claims never change."""
+        """GPUs that each asks for, by UID, where none of its claims is allocated: what these ask for never changes."""
         self._records: dict[str, Yield] | None = None
         """By Job UID; None until the statuses of profiles have been read."""
         self.pods: tuple[WaitingPod, ...] = ()
@@ -133,12 +135,15 @@ class Yields:
         return tuple(waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in known)
 
     async def _gpus_of(self, raw: Raw, classes: dict[str, bool | None]) -> int | None:
-        """GPUs that a pod asks for; 0: all of a node; None: none, or its claims can't be read."""
+        """GPUs that a pod waits for; 0: all of a node; None: none, or its claims can't be read.
+
+        One that has its GPUs already, by a claim that it shares with other pods, waits for something else.
+        """
         asked = [gpus_of_resources(raw, self._device_class) or None]
         namespace = str(raw["metadata"].get("namespace"))
         for name in claim_names(raw):
             claim = await self._get("resourceclaims", name, namespace)
-            if claim is None:
+            if claim is None or claimed_gpus(claim):
                 return None
             for wanted in classes_of(claim) - classes.keys():
                 found = await self._get("deviceclasses", wanted)
@@ -172,7 +177,24 @@ class Yields:
         found = next((raw for raw in listed if raw["metadata"].get("uid") == one.pod_uid), None)
         if found is None:
             return "gone"
-        return "bound" if (found.get("spec") or {}).get("nodeName") else "pending"
+        if (found.get("spec") or {}).get("nodeName"):
+            return "bound"
+        return fate_of_pending(one, [holder async for holder in self._holders(one.node)])
+
+    async def _holders(self, node: str) -> AsyncIterator[Holder]:
+        """Pods of others that hold claimed GPUs of a node."""
+        listed, _ = await self._cluster.list_trimmed(paths.pods(), _of_others, None, f"spec.nodeName={node}")
+        for raw, at in listed:
+            namespace = str(raw["metadata"].get("namespace"))
+            claims = [await self._get("resourceclaims", name, namespace) for name in claim_names(raw)]
+            if any(claimed_gpus(claim) for claim in claims if claim is not None):
+                yield Holder(owner_of(raw), at)
+
+
+def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
+    """A pod with claims that runs, and when it was scheduled; None for our agents and for those without claims."""
+    at = scheduled_at(raw)
+    return (raw, at) if at is not None and claim_names(raw) else None
 
 
 def _kept(raw: dict[str, Any]) -> Raw | None:

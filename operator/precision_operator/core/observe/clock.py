@@ -18,6 +18,14 @@ def parse_time(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def time_or_none(text: object) -> datetime | None:
+    """The moment of a field that may be absent or hold anything."""
+    try:
+        return parse_time(str(text)) if text else None
+    except ValueError:
+        return None
+
+
 def duration(text: str) -> timedelta:
     """The duration of `90s`, `10m`, `24h`, `7d`."""
     return timedelta(**{_UNITS[text[-1]]: int(text[:-1])})

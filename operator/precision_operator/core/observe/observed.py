@@ -21,7 +21,7 @@ from precision_operator.core.observe.stop import Stop
 from precision_operator.core.observe.waiting_pods import WaitingPod
 
 Raw = Mapping[str, Any]
-YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Gone"]
+YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
 """Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile."""
 Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
 """What is created for an attempt, in this order."""

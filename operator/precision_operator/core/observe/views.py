@@ -14,7 +14,7 @@ from precision_api.profile import ProfileSpec
 from precision_api.report import ReportStatus
 from precision_operator.core.observe import claims
 from precision_operator.core.observe.claims import Claims
-from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.field_sets import with_shared_field_sets
 from precision_operator.core.observe.observed import (
     JobView,
@@ -46,7 +46,7 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
         namespace=str(meta.get("namespace", "default")),
         uid=str(meta.get("uid") or meta.get("name", "")),
         generation=int(meta.get("generation") or 1),
-        created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         spec=spec,
         problem=problem,
         status=_map(raw, "status"),
@@ -83,14 +83,14 @@ def job_view(raw: Raw) -> JobView | None:
         run=str(labels.get(names.LABEL_RUN, "")),
         attempt=int(attempt),
         request_hash=str(notes.get(names.ANNOTATION_REQUEST_HASH, "")),
-        created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
         basis=_basis(notes.get(names.ANNOTATION_BASIS)),
         suspended=_held_back(raw),
         active_since=_released(status),
         finished=_finish(end),
-        finished_at=_time(end.get("lastTransitionTime")),
+        finished_at=time_or_none(end.get("lastTransitionTime")),
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
         failure_message=str(end.get("message", "")) if end.get("type") == "Failed" else "",
         giving_up_since=_giving_up_since(status),
@@ -101,7 +101,7 @@ def job_view(raw: Raw) -> JobView | None:
 
 def _giving_up_since(status: Mapping[str, Any]) -> datetime | None:
     found = next((c for c in _list(status, "conditions") if c.get("type") == "FailureTarget"), {})
-    return _time(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+    return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "True" else None
 
 
 def _seconds(text: object) -> int | None:
@@ -126,7 +126,7 @@ def _held_back(raw: Raw) -> bool:
 def _released(status: Mapping[str, Any]) -> datetime | None:
     """When a suspended Job was let go: its condition Suspended turned False."""
     found = next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), {})
-    return _time(found.get("lastTransitionTime")) if found.get("status") == "False" else None
+    return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "False" else None
 
 
 def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -156,11 +156,11 @@ def pod_view(raw: Raw) -> PodView | None:
         profile_uid=str(labels[names.LABEL_PROFILE_UID]),
         node_uid=str(labels.get(names.LABEL_NODE_UID, "")),
         phase=str(status.get("phase", "Pending")),
-        created=_time(meta.get("creationTimestamp")) or _EPOCH,
+        created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         node_name=str(spec.get("nodeName") or notes.get(names.ANNOTATION_NODE, "")),
         scheduled_at=_since(conditions.get("PodScheduled"), "True"),
         started_at=_started(state),
-        deleting_since=_time(meta.get("deletionTimestamp")),
+        deleting_since=time_or_none(meta.get("deletionTimestamp")),
         waiting_reason=str(_map(state, "waiting").get("reason", "")),
         waiting_message=str(_map(state, "waiting").get("message", "")),
         unschedulable=_message(conditions.get("PodScheduled"), "False"),
@@ -179,11 +179,13 @@ def pod_view(raw: Raw) -> PodView | None:
 def _since(condition: Mapping[str, Any] | None, status: str) -> datetime | None:
     if condition is None or condition.get("status") != status:
         return None
-    return _time(condition.get("lastTransitionTime"))
+    return time_or_none(condition.get("lastTransitionTime"))
 
 
 def _started(state: Mapping[str, Any]) -> datetime | None:
-    return _time(_map(state, "running").get("startedAt")) or _time(_map(state, "terminated").get("startedAt"))
+    return time_or_none(_map(state, "running").get("startedAt")) or time_or_none(
+        _map(state, "terminated").get("startedAt")
+    )
 
 
 def _message(condition: Mapping[str, Any] | None, status: str) -> str:
@@ -293,10 +295,3 @@ def _map(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _list(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     value = raw.get(key)
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return parse_time(str(text)) if text else None
-    except ValueError:
-        return None

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from precision_api.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
+from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.quantities import quantity
@@ -91,12 +92,11 @@ def could_be_helped(raw: Mapping[str, Any]) -> bool:
 def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPod:
     """A pod that `could_be_helped` and asks for so many GPUs."""
     meta, spec = _mapping(raw.get("metadata")), _mapping(raw.get("spec"))
-    owners = [row for row in _rows(meta, "ownerReferences") if row.get("controller")]
     priority = spec.get("priority")
     return WaitingPod(
         key=f"{meta.get('namespace')}/{meta.get('name')}",
         uid=str(meta.get("uid")),
-        owner=str((owners[0] if owners else meta).get("uid")),
+        owner=owner_of(raw),
         priority=priority if isinstance(priority, int) else 0,
         gpus=gpus,
         since=since,
@@ -112,6 +112,22 @@ def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPo
             for r in _rows(spec, "tolerations")
         ),
     )
+
+
+def owner_of(raw: Mapping[str, Any]) -> str:
+    """UID of a pod's controller; its own where it has none."""
+    meta = _mapping(raw.get("metadata"))
+    controllers = [row for row in _rows(meta, "ownerReferences") if row.get("controller")]
+    return str((controllers[0] if controllers else meta).get("uid"))
+
+
+def scheduled_at(raw: Mapping[str, Any]) -> datetime | None:
+    """When a pod of others, that has not ended, got its node; None for one without, one that has ended, and agents."""
+    meta, status = _mapping(raw.get("metadata")), _mapping(raw.get("status"))
+    if status.get("phase") in ("Succeeded", "Failed") or _mapping(meta.get("labels")).get(LABEL_APP) == AGENT_APP:
+        return None
+    found = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
+    return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "True" else None
 
 
 def gpus_of_resources(raw: Mapping[str, Any], device_class: str) -> int:

@@ -1,8 +1,9 @@
 """Agents that give their GPUs to a pod of higher priority, where GPUs come by resource claim.
 
 The scheduler preempts no pod that holds a claim, so that our low priority protects nobody there. An agent is ended for
-a pod that has waited a moment, may run on its node, and has a higher priority: once. A pod for which that did not help
-(it waits for something else as well) ends no other agent for an hour, nor does another pod of its owner.
+a pod that has waited a moment, may run on its node, and has a higher priority: once. Where no pod got the GPUs then
+(this one waits for something else as well), no other agent is ended for an hour, neither for it nor for another pod of
+its owner.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ REST = timedelta(hours=1)
 """How long a pod that was not helped ends no other agent."""
 MOST_IN_VAIN = 3
 """Owners of one namespace for which an agent was ended in vain within that time, after which none is ended for it."""
-Fate = Literal["pending", "bound", "gone"]
+Fate = Literal["pending", "taken", "bound", "gone"]
+"""Of a pod that an agent was ended for; `taken`: it waits, and a pod of another owner has the agent's GPUs."""
+
+
+class Holder(NamedTuple):
+    """A pod that holds claimed GPUs of a node."""
+
+    owner: str
+    """UID of its controller; its own where it has none."""
+    scheduled_at: datetime
+    """To the second."""
 
 
 class _Agent(NamedTuple):
@@ -68,12 +79,28 @@ def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
     """Whether an agent may be ended for the pod.
 
     Its owner may have one such try at a time, and one more for each that has helped: so a large job gets its nodes
-    soon, and one that can't run costs one agent.
+    soon, and one that can't run costs one agent. Likewise the owners of its namespace, together: MOST_IN_VAIN at a
+    time, and one more for each that was helped.
     """
     own = Counter(each.outcome for each in yields if each.owner == pod.owner)
-    in_vain = {each.owner for each in yields if each.outcome == "NotHelped" and each.namespace == pod.namespace}
     under_way = any(each.pod_uid == pod.uid and each.outcome == "Waiting" for each in yields)
-    return not under_way and not own["NotHelped"] and own["Waiting"] <= own["Helped"] and len(in_vain) < MOST_IN_VAIN
+    if under_way or own["NotHelped"] or own["Waiting"] > own["Helped"]:
+        return False
+    others = [each for each in yields if each.namespace == pod.namespace and each.owner != pod.owner]
+    in_vain, trying, helped = (
+        len({each.owner for each in others if each.outcome == outcome})
+        for outcome in ("NotHelped", "Waiting", "Helped")
+    )
+    return in_vain < MOST_IN_VAIN and in_vain + trying < MOST_IN_VAIN + helped
+
+
+def fate_of_pending(one: Yield, holders: Sequence[Holder]) -> Fate:
+    """What an agent's end has come to while its pod waits, by who holds claimed GPUs of the agent's node since then.
+
+    Of a Job's pods the scheduler takes the first in its own queue: each is as good as the one that was recorded.
+    """
+    owners = {holder.owner for holder in holders if holder.scheduled_at >= one.at.replace(microsecond=0)}
+    return "bound" if one.owner in owners else "taken" if owners else "pending"
 
 
 def begun(job: JobView, pod: WaitingPod, at: datetime) -> Yield:
@@ -102,8 +129,9 @@ def _moved(one: Yield, fate: Fate | None, agent_is_there: bool, now: datetime) -
         return one
     if one.released is None:
         return replace(one, released=now)
-    late = abs(now - one.released) >= HELP_WITHIN
-    return replace(one, outcome="NotHelped", ended=now) if late and fate == "pending" else one
+    if abs(now - one.released) < HELP_WITHIN or fate is None:
+        return one
+    return replace(one, outcome="Taken" if fate == "taken" else "NotHelped", ended=now)
 
 
 def told(one: Yield) -> str:
@@ -113,7 +141,9 @@ def told(one: Yield) -> str:
         case "Waiting":
             return f"{said}, and its GPUs are kept for it"
         case "Helped":
-            return f"{said}, which was scheduled then"
+            return f"{said}, which was scheduled then, or another pod of its owner"
+        case "Taken":
+            return f"{said}, which still waits: a pod of another owner got the GPUs"
         case "Gone":
             return f"{said}, which is gone"
     minutes = int(REST.total_seconds()) // 60
