@@ -30,7 +30,13 @@ PLANTED = {
     "key": "-----BEGIN RSA PRIVATE KEY-----\nplantedMIIE\n-----END RSA PRIVATE KEY-----",
     "cloud": "AKIAPLANTED012345678",
     "hub": "hf_plantedPLANTEDplanted",
+    "long name": f"{'a_very_' * 12}long_token=planted",
 }
+API_ACCESS = {
+    "name": "kube-api-access",
+    "projected": {"sources": [{"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}]},
+}
+"""What the API server adds to each pod that has a token."""
 NEEDLES = ("planted", "PLANTED", "eyJhbGci")
 
 
@@ -53,7 +59,7 @@ def world(api: Api, secret: str) -> None:
     container = {"name": "operator", "env": env, "args": [secret], "ports": [{"containerPort": 8080}]}
     for path, labels in ((paths.pods("precision-system"), OPERATOR), (paths.pods("ml"), AGENT)):
         meta = {"name": POD, "namespace": path.split("/")[4], "labels": labels, **noted}
-        api.hold(path, {"metadata": meta, "spec": {"containers": [container]}})
+        api.hold(path, {"metadata": meta, "spec": {"containers": [container], "volumes": [API_ACCESS]}})
     api.hold(paths.jobs("ml"), {"metadata": {"name": "pp-1", "labels": AGENT, **noted}})
     deployment = {"metadata": {"name": "precision-profiler-operator", "labels": OPERATOR, **noted}}
     api.hold(paths.collection("apps/v1", "deployments", "precision-system"), deployment)
@@ -93,6 +99,7 @@ def test_the_archive_holds_what_helps(api: Api, tmp_path: Path) -> None:
     assert whole["nodes.json"][0]["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
     assert found[f"logs/{POD}-operator.log"] == "INFO starting\nfine\nINFO ready\n"
     assert found[f"metrics/{POD}-operator.txt"] == "precision_up 1\n"
+    assert whole["operator-pods.json"][0]["spec"]["volumes"] == [API_ACCESS]
     env = whole["operator-pods.json"][0]["spec"]["containers"][0]["env"]
     assert env == [
         {"name": "HUB_TOKEN", "value": REMOVED},
@@ -110,6 +117,11 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_there(api: Api, tmp_path:
     assert "operator-pods.json is left out" in found["problems.txt"]
     assert "operator-pods.json is left out" in done.stderr
     assert json.loads(found["profiles.json"])
+
+
+def test_figures_and_lists_are_not_taken_for_secrets() -> None:
+    text = json.dumps({"trainingFlopsPerToken": 4.8e10, "imagePullSecrets": [], "secret": ["a"], "token": {"b": 1}})
+    assert without_secrets(text) == text
 
 
 def test_a_file_that_is_no_archive_is_refused(api: Api) -> None:

@@ -7,7 +7,9 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +23,11 @@ from precision_operator.planner.options import offers
 from precision_operator.planner.planning import answer
 from precision_operator.planner.program import Program
 from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.work import MEMORY_BYTES, Work, solved
+from precision_operator.planner.work import DATA_BYTES, MEMORY_BYTES, NO_MEMORY, Work, solved
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
 from precision_operator.shell.leader_election import NoElection
-from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses
+from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses, container_bytes, plans_at_once
 from tests.planner.test_planning_loop import PATIENCE_SECONDS, Written, add_node, plan_object
 from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
@@ -81,6 +83,11 @@ def acts_by_name(work: Work) -> str:
     return solved(work)
 
 
+def takes_memory(work: Work) -> str:
+    """Twice or a quarter of what a process may write to in a limited container."""
+    return str(len(bytearray(2 * DATA_BYTES if work.spec == "hungry" else DATA_BYTES // 4)))
+
+
 @pytest.fixture
 async def scene() -> AsyncIterator[tuple[Planning, Written]]:
     """Four measured nodes; what hangs is ended after a while."""
@@ -129,6 +136,26 @@ async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(sc
     assert sorted(str(each.phase) for each in told) == ["Solved"] + ["TimedOut"] * AT_ONCE
     late = next(each for each in told if each.phase == "TimedOut")
     assert late.problems[0].startswith("spec.solver.timeLimitSeconds: planning went on long after the time limit")
+
+
+@pytest.mark.parametrize(
+    ("limit", "plans"), [("max", 4), ("", 4), (str(1 << 30), 1), (str(2 << 30), 2), (str(64 << 30), 4), ("1", 1)]
+)
+def test_as_many_plans_are_solved_at_one_time_as_the_container_has_room_for(
+    limit: str, plans: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.max"
+    if limit:
+        path.write_text(f"{limit}\n")
+    assert plans_at_once(container_bytes(path)) == plans
+
+
+async def test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved() -> None:
+    work = Work("hungry", "", "", (), (), {}, NOW)
+    limited, free = (PlanProcesses(takes_memory, lambda _: FOR_EVER, limit) for limit in (2 << 30, None))
+    assert await free.answer(work) == str(2 * DATA_BYTES)
+    assert PlanStatus.model_validate_json(await limited.answer(work)).problems == (NO_MEMORY,)
+    assert await limited.answer(replace(work, spec="modest")) == str(DATA_BYTES // 4)
 
 
 async def test_a_plan_that_takes_all_memory_says_so_and_the_others_are_answered(

@@ -122,6 +122,8 @@ def _object_name(row: OutputRow) -> str:
         return f"node/{row['node']}"
     if row.get("kind") == "node":
         return f"node/{row['name']}"
+    if row.get("kind") == "report":
+        return f"nodeprecisionreport.{GROUP}/{row['name']}"
     profile = row.get("profile") or (row.get("name") if row.get("kind") == "profile" else "")
     return f"precisionprofile.{GROUP}/{profile}" if profile else ""
 

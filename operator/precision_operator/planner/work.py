@@ -17,6 +17,8 @@ from precision_operator.planner.snapshot import ProfileFacts, fleet_of
 
 MEMORY_BYTES = 3 << 30
 """Address space of the process that plans; 200 jobs on 20 pools keep 0.4 GB of it in use."""
+DATA_BYTES = 512 << 20
+"""What it, and the solver's process, may write to where the container's memory is limited."""
 START_SECONDS = 60.0
 SLOWER = 2.0
 """How much longer than its time limit one answer may take: the limit ends searches, and reading comes before them."""
@@ -53,13 +55,15 @@ def solved(work: Work) -> str:
     return told.model_dump_json(by_alias=True, exclude_none=True)
 
 
-def bound_memory() -> None:
-    """Bound this process's memory, before anything large is loaded."""
+def bound_memory(limited: bool = False) -> None:
+    """Bound this process's memory, before anything large is loaded; to DATA_BYTES where its container is `limited`."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads reserve memory by the number of cores
     if sys.platform == "linux":  # elsewhere this limit is refused or means something else
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        if limited:
+            resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
 
 
 def answered(solve: Callable[[Work], str], work: Work) -> str:

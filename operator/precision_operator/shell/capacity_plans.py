@@ -33,7 +33,7 @@ from precision_operator.shell.cache import Cache
 from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
-from precision_operator.shell.plan_processes import PlanProcesses
+from precision_operator.shell.plan_processes import PlanProcesses, container_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Planning:
         """By plan, what the world looked like when its answer was last found to be up to date."""
         self._moved = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._processes = processes or PlanProcesses()
+        self._processes = processes or PlanProcesses(limit=container_bytes())
 
     async def see(self, event: Any, **_: Any) -> None:
         """A watch event of a CapacityPlan."""

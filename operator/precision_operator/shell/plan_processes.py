@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 
 from precision_operator.planner.work import (
     MOST_SECONDS,
@@ -19,23 +20,51 @@ from precision_operator.planner.work import (
 )
 
 AT_ONCE = 4
-"""Plans that are solved at one time."""
+"""Plans that are solved at one time where memory is not limited."""
+OWN_BYTES = 512 << 20
+"""What the operator itself keeps of its container's memory: 486 MiB with 10,000 nodes."""
+PLAN_BYTES = 768 << 20
+"""Container's memory for each plan: one of 200 jobs on 20 pools takes half of it."""
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def container_bytes(path: Path = LIMIT) -> int | None:
+    """The memory limit of this container; None where there is none, or none is told."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # "max", or not cgroup v2
+        return None
+
+
+def plans_at_once(limit: int | None) -> int:
+    """How many plans a container of so many bytes may solve at one time.
+
+    A container that takes too much is killed whole: the leader with its solvers, and the next leader after it.
+    """
+    return AT_ONCE if limit is None else min(AT_ONCE, max(1, (limit - OWN_BYTES) // PLAN_BYTES))
 
 
 @dataclass
 class PlanProcesses:
-    """Solves AT_ONCE plans at one time. `solve` runs in the process; after `seconds` of its work that is ended."""
+    """Solves plans. `solve` runs in the process; after `seconds` of its work that is ended.
+
+    `limit` is the container's memory in bytes: as many plans are solved at one time as it has room for.
+    """
 
     solve: Callable[[Work], str] = solved
     seconds: Callable[[Work], float] = longest_seconds
+    limit: int | None = None
     _running: set[ProcessPoolExecutor] = field(default_factory=set)
-    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _room: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = asyncio.Semaphore(plans_at_once(self.limit))
 
     async def answer(self, work: Work) -> str:
         """The answer as JSON of a status. Raises BrokenProcessPool where the process ended by itself."""
         async with self._room:
             # Not forked: a fork of a process with sockets and threads inherits their locks.
-            pool = ProcessPoolExecutor(1, get_context("spawn"), bound_memory)
+            pool = ProcessPoolExecutor(1, get_context("spawn"), bound_memory, (self.limit is not None,))
             self._running.add(pool)
             try:
                 asked = asyncio.get_running_loop().run_in_executor(pool, answered, self.solve, work)

@@ -201,9 +201,9 @@ class Reconciler:
             observed, decided = await self._decide()
             actions, left = for_one_pass(decided.actions)
             decided = replace(decided, actions=actions)
-            if left:
-                self._cache.changed.set()
             again += await self._actor.act(decided.actions)
+            if left and not again:  # else what is left waits with what is to be tried again
+                self._cache.changed.set()
             done += decided.actions
             for action in decided.actions:
                 if isinstance(action, Start):
