@@ -31,7 +31,9 @@ VALUES = {
 }
 OPERATOR = "system:serviceaccount:profiling:fleet-operator"
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
-AGENT = {LABEL_APP: AGENT_APP}
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "maker", "uid": "uid-maker", "controller": True}
+OF_JOB = "batch.kubernetes.io/controller-uid"
+AGENT = {LABEL_APP: AGENT_APP, OF_JOB: "uid-maker"}
 TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
 RESERVED = {"key": "reserved", "operator": "Exists"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -128,7 +130,8 @@ def said(cluster: Lab, namespace: str, kind: str, labels: dict[str, str], user: 
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
     spec = {"template": {"spec": pod}} if kind == "jobs" else pod
     version, name = ("batch/v1", "Job") if kind == "jobs" else ("v1", "Pod")
-    body = {"apiVersion": version, "kind": name, "metadata": {"name": "forged", "labels": labels}, "spec": spec}
+    meta = {"name": "forged", "labels": labels, "ownerReferences": [] if kind == "jobs" else [OWNER]}
+    body = {"apiVersion": version, "kind": name, "metadata": meta, "spec": spec}
     acting = (f"--as={user}", "--as-group=system:masters") if user else ()
     try:
         cluster.kubectl("create", "--dry-run=server", "-f", "-", "-n", namespace, *acting, stdin=json.dumps(body))
@@ -150,6 +153,30 @@ def test_agents_are_made_by_the_operator_and_the_job_controller_alone(
         "operator takes for its agents. Choose another name."
     )
     assert expected in told
+
+
+def test_the_job_controller_makes_no_agent_of_another_job_than_its_own(cluster: Lab, tenant: str) -> None:
+    """A Job with `manualSelector` names any other one in its pods' labels."""
+    assert said(cluster, tenant, "pods", AGENT, CONTROLLER) == ""
+    for forged in (AGENT | {OF_JOB: "uid-of-the-operators-job"}, {LABEL_APP: AGENT_APP}):
+        assert "which the operator takes for its agents" in said(cluster, tenant, "pods", forged, CONTROLLER)
+
+
+def test_a_pod_of_an_agent_is_not_given_to_another_job(cluster: Lab, api: ApiServer, tenant: str) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
+    job = {"metadata": {"name": "maker"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+    code, maker = api.call("POST", paths.jobs(tenant), job)
+    assert code == 201, maker
+    owner = OWNER | {"uid": maker["metadata"]["uid"]}
+    meta = {"name": "agent", "labels": AGENT | {OF_JOB: owner["uid"]}, "ownerReferences": [owner]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod}
+    acting = (f"--as={CONTROLLER}", "--as-group=system:masters")
+    cluster.kubectl("create", "-f", "-", "-n", tenant, *acting, stdin=json.dumps(body))
+    path = paths.item(paths.pods(tenant), "agent")
+    for changes in ({"labels": {OF_JOB: "another"}}, {"ownerReferences": [owner | {"uid": "another"}]}):
+        code, answer = api.call("PATCH", path, {"metadata": changes}, kind=MERGE_PATCH)
+        assert (code, "which the operator takes for its agents" in answer["message"]) == (403, True), changes
+    assert api.call("PATCH", path, {"metadata": {"labels": {"team": "a"}}}, kind=MERGE_PATCH)[0] == 200
 
 
 def test_the_agents_label_is_not_put_on_later(cluster: Lab, api: ApiServer, tenant: str) -> None:

@@ -14,6 +14,7 @@ from precision_operator.core.observe.claims import claimed_gpus
 from precision_operator.core.observe.device_class import device_class
 from precision_operator.core.observe.observed import Occupancy, Termination
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.shell.cache import TRIM
 from tests.support.report_objects import profile_object, report_object, report_status
 
 MARKS = {names.LABEL_PROFILE_UID: "p", names.LABEL_NODE_UID: "u", names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "2"}
@@ -34,6 +35,18 @@ def pod(state: dict[str, Any] | None = None, *conditions: dict[str, Any], **stat
         "spec": {},
         "status": {"phase": "Pending", "containerStatuses": statuses, "conditions": list(conditions)} | status,
     }
+
+
+def test_a_pod_belongs_to_the_job_that_made_it_whatever_its_labels_say() -> None:
+    forged = pod()
+    forged["metadata"]["ownerReferences"] = [
+        {"kind": "Queue", "uid": "uid-queue"},
+        {"kind": "Job", "uid": "uid-forger", "controller": True},
+    ]
+    for raw, job_uid in ((forged, "uid-forger"), (pod(), "uid-job")):
+        view = pod_view(TRIM["pods"](raw))
+        assert view is not None
+        assert view.job_uid == job_uid
 
 
 def test_a_job_says_whose_attempt_it_is() -> None:

@@ -193,7 +193,7 @@ def _job(raw: Raw) -> dict[str, Any]:
 
 def _pod(raw: Raw) -> dict[str, Any]:
     return {
-        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
+        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp", "ownerReferences"),
         "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims"),
         "status": _pick(
             raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"

@@ -152,7 +152,7 @@ def pod_view(raw: Raw) -> PodView | None:
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         job=str(job),
-        job_uid=str(labels.get("batch.kubernetes.io/controller-uid", "")),
+        job_uid=_controller(meta) or str(labels.get("batch.kubernetes.io/controller-uid", "")),
         profile_uid=str(labels[names.LABEL_PROFILE_UID]),
         node_uid=str(labels.get(names.LABEL_NODE_UID, "")),
         phase=str(status.get("phase", "Pending")),
@@ -180,6 +180,13 @@ def _since(condition: Mapping[str, Any] | None, status: str) -> datetime | None:
     if condition is None or condition.get("status") != status:
         return None
     return time_or_none(condition.get("lastTransitionTime"))
+
+
+def _controller(meta: Mapping[str, Any]) -> str:
+    """UID of the Job that made a pod. Labels say it too, but a Job with a selector of its own sets them as it likes."""
+    return next(
+        (str(row.get("uid", "")) for row in _list(meta, "ownerReferences") if row.get("controller") is True), ""
+    )
 
 
 def _started(state: Mapping[str, Any]) -> datetime | None:
