@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_operator.planner.candidate_pool import CandidatePool
+from precision_operator.planner.clock import ENDLESS, Clock
 from precision_operator.planner.options import Option
 from precision_operator.planner.terms import JobTerms, Limits
 
@@ -163,13 +164,15 @@ def schedule(
     limits: Limits,
     length: Callable[[Option], float] = lambda option: option.days,
     rank: Mapping[str, int] | None = None,
+    clock: Clock = ENDLESS,
 ) -> tuple[Slot, ...] | None:
-    """A slot for each option, in their order; None where a job never finds place.
+    """A slot for each option, in their order; None where a job never finds place. Raises OutOfTime.
 
     `rank` orders jobs of equal priority; without it, what must end first goes first, then what is named first.
     """
     room, done = Room(limits), dict[str, Slot]()
     for option in in_turn(chosen, rank):
+        clock.check()
         lasts, job = length(option), option.job
         ready = max([job.not_before, *(done[name].end for name in job.after)])
         start = 0.0 if job.running else room.first(option, ready, lasts)

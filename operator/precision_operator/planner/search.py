@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from precision_api.capacity_plan import Objective
-from precision_operator.planner.clock import Clock
+from precision_operator.planner.clock import ENDLESS, Clock, OutOfTime
 from precision_operator.planner.money import cost, energy
 from precision_operator.planner.options import Offer, Option
 from precision_operator.planner.schedule import SLACK, Slot, in_turn, schedule
@@ -78,10 +78,13 @@ class Search:
         self._plain: Rank = {name: place for place, name in enumerate(names)}
 
     def placed(self, chosen: Sequence[Option], rank: Rank) -> Candidate | None:
-        """These choices in time; None where one never finds room."""
-        limits = self.terms.limits
-        slots = schedule(chosen, limits, rank=rank)
-        careful = schedule(chosen, limits, lambda option: option.deadline_days, rank)
+        """These choices in time; None where one never finds room, or time is over and there is a plan already."""
+        limits, clock = self.terms.limits, self.clock if self.best is not None else ENDLESS
+        try:
+            slots = schedule(chosen, limits, rank=rank, clock=clock)
+            careful = schedule(chosen, limits, lambda option: option.deadline_days, rank, clock)
+        except OutOfTime:
+            return None
         if slots is None or careful is None:
             return None
         late = sum(_late(slot) for slot in careful)
