@@ -189,16 +189,19 @@ def told(programs: Programs) -> bytes:
     return telemetry.text()
 
 
-def series(cluster: str, moments: Sequence[Moment], until: float, step: float) -> list[dict[str, str]]:
-    """promtool's input of one cluster's story, a sample each `step` seconds, of what the alerts come from."""
+def series(
+    cluster: str, moments: Sequence[Moment], until: float, step: float, rule_text: str | None = None
+) -> list[dict[str, str]]:
+    """promtool's input of one cluster's story, a sample each `step` seconds, of what the alerts read."""
     ordered = sorted(moments, key=lambda moment: moment.at)
     places = [round(moment.at / step) for moment in ordered] + [round(until / step) + 1]
     steps = [places[number + 1] - places[number] for number in range(len(ordered))]
     own = {"cluster": cluster} if cluster else {}
     lists = {"series": with_labels(LAST_LIST, TARGET | own), "values": f"0+{step:.0f}x{places[-1]}"}
+    text = rule_text or alerting()
     return [
-        *input_series([moment.exporter() for moment in ordered], steps, (TARGET | own,), alerting()),
-        *input_series([moment.operator() for moment in ordered], steps, (OPERATOR | own,), alerting()),
+        *input_series([moment.exporter() for moment in ordered], steps, (TARGET | own,), text),
+        *input_series([moment.operator() for moment in ordered], steps, (OPERATOR | own,), text),
         lists,
     ]
 
