@@ -134,12 +134,12 @@ def _counts() -> tuple[Panel, ...]:
 
 
 def _of_nodes(expr: str) -> str:
-    return f"max by (cluster, node, pool) ({expr})"
+    return f"max by ({PROFILE}, node, pool) ({expr})"
 
 
 def _slowest() -> Panel:
     relative = one("precision_node_relative_performance_ratio")
-    slowest = f"bottomk (20, min by (cluster, node, pool) ({relative}))"
+    slowest = f"bottomk (20, min by ({PROFILE}, node, pool) ({relative}))"
     limit = f"0 * {relative} + on ({PROFILE}, pool) group_left () {one('precision_pool_slow_below_ratio')}"
     return Panel(
         "table",
@@ -150,8 +150,8 @@ def _slowest() -> Panel:
         NO_RESULT,
         (
             Query(slowest, "Of the median"),
-            Query(f"{_of_nodes(limit)} and on (cluster, node, pool) {slowest}", "Limit"),
-            Query(f"{_of_nodes(one('precision_node_slow'))} and on (cluster, node, pool) {slowest}", "Judged slow"),
+            Query(f"{_of_nodes(limit)} and on ({PROFILE}, node, pool) {slowest}", "Limit"),
+            Query(f"{_of_nodes(one('precision_node_slow'))} and on ({PROFILE}, node, pool) {slowest}", "Judged slow"),
         ),
         width=8,
         height=9,
@@ -161,6 +161,7 @@ def _slowest() -> Panel:
             TableColumn("value 2", "Limit", unit="percent"),
             TableColumn("value 3", "Slow", marks=JUDGED, unit="count"),
             TableColumn("pool", "Pool"),
+            TableColumn("profile", "Profile"),
             TableColumn("cluster", "Cluster"),
         ),
         level="node",
