@@ -221,7 +221,7 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     """Bytes for each token, mean of the model's layers: the MLP's input, the norm's output as an operand, the first
     GEMM's output, the activation's output as an operand. A token passes as many experts as the router chooses; each of
     them has its own copy of the token, and what it gives is kept for the gradient of the router's weight. The router
-    has the token in FP32."""
+    keeps the norm's output in BF16: in BF16 that is a shared expert's operand, too."""
     kept = model.dense_layers * _kept_by_expert(model, model.intermediate_size / split.tensor, recipe)
     if model.moe is not None:
         inner, width = model.expert_width / split.tensor, model.expert_input_width
@@ -230,7 +230,9 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
             routed += _OPERAND_BYTES[recipe] * (model.hidden_size + width) + 2 * 2 * width
         shared = model.moe.shared_expert_intermediate_size
         everywhere = _kept_by_expert(model, shared / split.tensor, recipe) if shared else 0
-        kept += model.moe_layers * (routed + everywhere + 4 * (model.hidden_size + model.moe.num_experts))
+        same = recipe == "bf16" and bool(shared or model.moe.latent_size)
+        router = 4 * model.moe.num_experts + (0 if same else 2 * model.hidden_size)
+        kept += model.moe_layers * (routed + everywhere + router)
     return 2 * model.hidden_size + kept / model.num_hidden_layers
 
 

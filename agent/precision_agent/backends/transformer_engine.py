@@ -15,14 +15,14 @@ import torch
 
 from precision_agent.backends.te import probe as probing
 from precision_agent.backends.te import recipes, sizes
-from precision_agent.backends.te.api import Api, Unusable, load
+from precision_agent.backends.te.api import Api, Unusable, general_gemm, load
 from precision_agent.backends.te.engine import CudaEngine, Engine
 from precision_agent.backends.te.gemm_tier import Unit, sample_of, shape_of
 from precision_agent.backends.te.graphs import declined
 from precision_agent.backends.te.loss_runs import loss_run
 from precision_agent.backends.te.machine import device_of
 from precision_agent.backends.te.modules import LinearShape
-from precision_agent.backends.te.own_gemm import general_gemm, own_seconds
+from precision_agent.backends.te.own_gemm import own_seconds
 from precision_agent.backends.te.plain import plain
 from precision_agent.backends.te.prober import Asks, Prober
 from precision_agent.backends.te.problem import Problem, problem_of

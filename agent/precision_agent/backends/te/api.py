@@ -9,9 +9,10 @@ import os
 import re
 import shutil
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,6 +83,7 @@ STEP_PARTS: Mapping[str, StepPart] = {
             "qk_norm_type", "fuse_qkv_params", "fuse_wgrad_accumulation", "attn_mask_type", "qkv_format",
             "input_layernorm"),
         "pytorch.MultiheadAttention.forward": ("hidden_states", "is_first_microbatch", "rotary_pos_emb"),
+        "pytorch.cpp_extensions.general_gemm": ("A", "B", "out_dtype", "layout", "grad", "use_split_accumulator"),
         "pytorch.moe_unpermute": ("inp", "row_id_map", "merging_probs", "map_type"),
         "pytorch.Fp8Padding": ("num_gemms", "align_size"),
         "pytorch.Fp8Padding.forward": ("inp", "m_splits"),
@@ -162,6 +164,19 @@ class Owner:
             yield
         finally:
             self._kept = {name: getattr(manager, name) for name in _STATE if hasattr(manager, name)}
+
+
+def general_gemm(api: Api) -> Callable[..., Any] | None:
+    """The call, without the workspace that older versions want; None where a version has none that takes ours."""
+    function: Callable[..., Any] | None = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
+    if function is None:
+        return None
+    parameters = inspect.signature(function).parameters
+    if not {"A", "B", "out_dtype", "layout", "grad", "use_split_accumulator"} <= set(parameters):
+        return None
+    if "workspace" in parameters:
+        return partial(function, workspace=api.pytorch.module.base.get_workspace())
+    return function
 
 
 def version_of(text: str) -> tuple[int, int]:

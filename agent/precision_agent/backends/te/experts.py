@@ -13,9 +13,9 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch.nn import functional
 
-from precision_agent.backends.te.api import Api
+from precision_agent.backends.te.api import Api, general_gemm
+from precision_agent.backends.te.gating import Gemm, gating_scores
 from precision_agent.backends.te.permutation import permuted
 from precision_agent.backends.te.weight_gradients import by_autograd
 from precision_agent.method.expert_rows import expert_rows, launches
@@ -79,8 +79,9 @@ def experts_plan(model: ModelSpec, split: Split, tokens: int, weight_gradients: 
 class Router(torch.nn.Module):  # type: ignore[misc]
     """Scores in FP32, the choice of experts, and the weights of those that were chosen."""
 
-    def __init__(self, plan: ExpertsPlan, device: torch.device) -> None:
+    def __init__(self, plan: ExpertsPlan, gemm: Gemm, device: torch.device) -> None:
         super().__init__()
+        self.gemm = gemm
         self.top_k = plan.top_k
         drawn = torch.randn(plan.experts, plan.hidden, device=device).to(DTYPE) * plan.hidden**-0.5
         self.weight = by_autograd(torch.nn.Parameter(drawn))
@@ -90,7 +91,7 @@ class Router(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of (tokens, hidden): numbers of the chosen experts and their weights, both (tokens, topK)."""
-        scores = functional.linear(tokens.float(), self.weight.float()).softmax(-1)
+        scores = gating_scores(tokens, self.weight, self.gemm).softmax(-1)
         chosen = (scores.detach() + self.forced).topk(self.top_k, dim=-1).indices
         weights = scores.gather(1, chosen)
         return chosen.int(), weights / weights.sum(-1, keepdim=True)
@@ -105,7 +106,9 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         te, hidden = api.pytorch, plan.hidden
         gates = 2 if plan.gated else 1
         self.norm = norm(api, hidden, plan.layer_norm, device)
-        self.router = Router(plan, device)
+        gemm = general_gemm(api)
+        assert gemm is not None, "a version without it has no step of experts (STEP_PARTS)"
+        self.router = Router(plan, gemm, device)
         found = expert_rows(plan.tokens, plan.top_k, plan.experts, plan.expert_parallel, recipe)
         self.rows, self.padded = list(found.rows), list(found.padded)
         self.groups = launches(plan.local, recipe)

@@ -7,15 +7,12 @@ version can do so; where it can't, the call takes that much longer.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from time import monotonic
 from typing import Any
 
 from precision_agent.backends.te import recipes
-from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.gemm_tier import Unit
 from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, by_name
 from precision_agent.backends.te.modules import DTYPE, weights_of
@@ -35,19 +32,6 @@ SPLIT: dict[Pass, tuple[str, bool]] = {
     "wgrad": ("fp8_gemm_wgrad", True),
 }
 """Where a recipe keeps whether a pass accumulates in parts, and what it is usually."""
-
-
-def general_gemm(api: Api) -> Callable[..., Any] | None:
-    """The call, without the workspace that older versions want; None where a version has none that takes ours."""
-    function: Callable[..., Any] | None = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
-    if function is None:
-        return None
-    parameters = inspect.signature(function).parameters
-    if not {"A", "B", "out_dtype", "layout", "grad", "use_split_accumulator"} <= set(parameters):
-        return None
-    if "workspace" in parameters:
-        return partial(function, workspace=api.pytorch.module.base.get_workspace())
-    return function
 
 
 def own_seconds(
