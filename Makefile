@@ -51,7 +51,7 @@ test-cluster: setup browser ## Tests on a real control plane.
 test-node: setup node-packages ## Tests of the images on real nodes (root; elsewhere skipped, with the reason).
 	$(PYTEST) -m "node and not long" -q --durations=5 $(ALLOW)
 
-test-node-faults: setup node-packages ## Faults of nodes, GPUs, claims, images and API server on real kubelets; a hostile agent (root).
+test-node-faults: setup node-packages ## Faults of nodes, GPUs, claims, images, API server and operators on real kubelets; a hostile agent (root).
 	$(PYTEST) tests/node/faults tests/node/test_leftovers.py -m node -q --durations=10 $(ALLOW)
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).

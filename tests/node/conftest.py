@@ -27,6 +27,7 @@ ORDER = (
     "test_image_faults",
     "test_node_faults",
     "test_api_server_faults",
+    "test_operator_faults",
     "test_hostile_agent",
     "test_uninstall",
 )
