@@ -1,89 +1,71 @@
-"""Whether a layer of a model fits on a GPU, by recipe: the least that a training step of it needs. Pure.
+"""Whether an agent can train a layer of a model on a GPU, in all recipes of a request: the least that it runs. Pure.
 
-One layer of the heaviest kind (with experts, where the model has them), with its gradients and what its backward pass
-needs, without head and optimizer: below that an agent has no training figure to give. By the same formula as the full
-model's memory (`memory`); what the scan of Mamba-2 keeps is not known and not in it.
+One layer, with experts where the model has them, beside one dense layer where it has both kinds; with gradients and
+what the backward pass needs, without head and optimizer: the last short model that an agent tries. Below that there is
+no training figure. By the same formula as the agent's own choice (`short_model`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from precision_api.memory import ModelPart, memory_of
 from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.shapes import Split
-
-USABLE_SHARE = 0.85
-"""Of a GPU's memory: the rest is the CUDA context's, the libraries' and fragmentation. Assumed, not measured."""
-_ALONE = ModelPart(layers=1, head=False, embedding=False, optimizer=False)
+from precision_api.short_model import USABLE_SHARE, dense_beside, short_model_bytes
 
 
-def layer_bytes(model: ModelSpec, tokens: int, split: Split, recipe: Recipe) -> int:
-    """Bytes of one layer of the heaviest kind on one GPU, for a micro batch of `tokens`."""
-    return max(memory_of(kind, tokens, split, recipe, part=_ALONE).total for kind in _kinds(model))
+def layer_bytes(model: ModelSpec, tokens: int, split: Split, recipes: Iterable[Recipe]) -> int:
+    """Bytes on one GPU that holds the least short model in all of `recipes`, for a micro batch of `tokens`."""
+    return short_model_bytes(model, tokens, split, recipes, dense=dense_beside(model))
 
 
-def layer_room(workload: ResolvedWorkload, recipes: Iterable[Recipe], memory_bytes: int) -> tuple[bool, str] | None:
-    """Whether a layer fits in every one of `recipes` on a GPU of so many bytes, and that as a sentence for the user.
+def layer_room(
+    workload: ResolvedWorkload, recipes: Sequence[Recipe], memory_bytes: int, baseline: Recipe = "bf16"
+) -> tuple[bool, str] | None:
+    """Whether one layer fits in all `recipes` at once on a GPU of so many bytes, and that as a sentence for the user.
 
-    None for bare shapes, which are no model.
+    The baseline is held with them, and a second time as the control. None for bare shapes, which are no model, and for
+    hybrids, which have no training figure on any GPU.
     """
     model, tokens, plain = workload.model, workload.tokens_per_micro_batch, workload.workload
-    if model is None or tokens is None:
+    if model is None or tokens is None or model.hybrid is not None:
         return None
     split, usable = Split(plain.tensor_parallel, plain.expert_parallel), USABLE_SHARE * memory_bytes
-    needed = {recipe: layer_bytes(model, tokens, split, recipe) for recipe in recipes}
+    held = (*dict.fromkeys((baseline, *recipes)), baseline)
+    needed, layer = layer_bytes(model, tokens, split, held), _layer(model, split)
+    takes = f"{_gb(needed)} of {_gb(memory_bytes)}, {USABLE_SHARE:.0%} of them usable"
+    if needed <= usable:
+        return True, f"{layer} fits with all recipes at once: {takes}"
+    alone = layer_bytes(model, tokens, split, (baseline,))
+    named = f"{', '.join(held[:-1])}: {takes}; {baseline} alone: {_gb(alone)}"
+    lost = "some get no training figure" if alone <= usable else "there is no training figure"
+    step = _next_step(model, tokens, split, held, usable)
+    return False, f"{layer} does not fit with all recipes at once ({named}), so {lost}: {step}"
+
+
+def _layer(model: ModelSpec, split: Split) -> str:
     experts = f" with {model.moe.num_experts // split.expert} experts on each GPU" if model.moe else ""
-    over = {recipe: size for recipe, size in needed.items() if size > usable}
-    of = f"of {_gb(memory_bytes)}, {USABLE_SHARE:.0%} of them usable"
-    if not over:
-        most = max(needed.values(), default=0)
-        return True, f"one layer{experts} fits in every recipe: it takes up to {_gb(most)} {of}"
-    each = ", ".join(f"{recipe} {_gb(size)}" for recipe, size in over.items())
-    step = _next_step(model, tokens, split, tuple(over), usable)
-    return False, f"one layer{experts} does not fit ({each} {of}), so these recipes get no training figure: {step}"
+    return f"one layer{experts}{' beside a dense one' if dense_beside(model) else ''}"
 
 
-def _next_step(model: ModelSpec, tokens: int, split: Split, recipes: tuple[Recipe, ...], usable: float) -> str:
-    def fits(other: Split, share: int = tokens) -> bool:
-        return all(layer_bytes(model, share, other, recipe) <= usable for recipe in recipes)
+def _next_step(model: ModelSpec, tokens: int, split: Split, held: tuple[Recipe, ...], usable: float) -> str:
+    """What would make room: a wider spread of the experts, fewer recipes, fewer tokens, or more GPUs for a matrix."""
+
+    def fits(other: Split, recipes: tuple[Recipe, ...] = held, share: int = tokens) -> bool:
+        return layer_bytes(model, share, other, recipes) <= usable
 
     experts = model.moe.num_experts if model.moe else 1
-    wider = next(
-        (
-            number
-            for number in range(split.expert + 1, experts + 1)
-            if experts % number == 0 and fits(Split(split.tensor, number))
-        ),
-        None,
-    )
-    if wider:
-        return f"expertParallel {wider} would do"
-    if fits(split, 1):
-        return "lower microBatchSize or sequenceLength"
-    return "raise tensorParallel" if model.moe is None else "raise tensorParallel and expertParallel"
-
-
-def _kinds(model: ModelSpec) -> Iterator[ModelSpec]:
-    """The model's kinds of layers, each as a model of one layer."""
-    moe = model.moe.model_copy(update={"dense_layers": 0}) if model.moe else None
-    if model.moe_layers:
-        yield _one(model, 0, 0, {"moe": moe})
-    if model.dense_layers:
-        yield _one(model, 0, 0, {"moe": None})
-    if model.hybrid is not None:
-        yield _one(model, 1, 0, {"moe": None})
-        yield _one(model, 0, 1, {"moe": None})
-
-
-def _one(model: ModelSpec, mamba: int, attention: int, changes: Mapping[str, Any]) -> ModelSpec:
-    update = {"num_hidden_layers": 1, "sliding_window": None, "mtp": None, **changes}
-    if model.hybrid is not None:
-        update["hybrid"] = model.hybrid.model_copy(update={"mamba_layers": mamba, "attention_layers": attention})
-    return model.model_copy(update=update)
+    divisors = (number for number in range(split.expert + 1, experts + 1) if experts % number == 0)
+    wider = next((number for number in divisors if fits(Split(split.tensor, number))), None)
+    fewer = next((held[:count] for count in range(len(held) - 2, 1, -1) if fits(split, (*held[:count], held[0]))), ())
+    steps = [f"expertParallel {wider} would do"] if wider else []
+    steps += [f"fewer recipes would do ({', '.join(fewer)})"] if fewer else []
+    if not steps and fits(split, share=1):
+        steps = ["lower microBatchSize or sequenceLength"]
+    wide = "raise tensorParallel" if model.moe is None else "raise tensorParallel and expertParallel"
+    return ", or ".join(steps or [wide])
 
 
 def _gb(size: float) -> str:

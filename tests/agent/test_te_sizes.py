@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,17 +16,22 @@ from precision_agent.backends.te.sizes import (
     needed_bytes,
     rotations,
     second_depth,
+    trials_of,
     unit_bytes,
     windowed,
     working_set_bytes,
 )
 from precision_api.model_parts import SlidingWindow
 from precision_api.presets import PRESETS
-from precision_api.shapes import WHOLE
+from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.room import layer_bytes
+from precision_api.shapes import WHOLE, Split
 
 LLAMA = PRESETS["llama3-8b"].model
 LARGE = PRESETS["llama3.1-405b"].model
 GIB = 1 << 30
+SEVEN: tuple[Recipe, ...] = ("bf16", *["mxfp8"] * 5, "bf16")
+"""Of seven variants: a baseline, five recipes, the control."""
 
 
 @given(st.integers(1, 1 << 32), st.integers(1, 1 << 28))
@@ -53,27 +60,35 @@ def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:
 
 def test_an_8b_model_fits_an_80_gb_gpu_with_seven_variants_and_a_405b_one_gives_up_its_depth() -> None:
     trials = ladder(32, head=True)
-    assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials) == Trial(4)
-    assert first_trial(LARGE, 8192, WHOLE, 7, 180 * GIB, trials).layers == 1
-    assert first_trial(LARGE, 8192, WHOLE, 7, GIB, trials) == trials[-1]
+    assert first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials) == Trial(4)
+    assert first_trial(LARGE, 8192, WHOLE, SEVEN, 180 * GIB, trials).layers == 1
+    assert first_trial(LARGE, 8192, WHOLE, SEVEN, GIB, trials) == trials[-1]
 
 
 def test_for_gemms_beside_it_a_model_is_made_shallower_but_keeps_optimizer_and_head() -> None:
     trials = ladder(32, head=True)
     gemms = 7 * unit_bytes(8192, 4096, 28672, 1, 50 << 20)  # of llama3-8b's widest layer alone, in all variants
-    assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials, gemms) == Trial(2)
-    assert first_trial(LLAMA, 8192, WHOLE, 7, 80 * GIB, trials, 80 * GIB) == Trial(1)
-    assert first_trial(LARGE, 8192, WHOLE, 7, GIB, trials, gemms) == trials[-1]
+    assert first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials, gemms) == Trial(2)
+    assert first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials, 80 * GIB) == Trial(1)
+    assert first_trial(LARGE, 8192, WHOLE, SEVEN, GIB, trials, gemms) == trials[-1]
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
 def test_a_deeper_model_and_more_variants_need_more(layers: int, variants: int) -> None:
     def needs(deep: int, many: int) -> int:
-        return needed_bytes(LLAMA, 4096, WHOLE, Trial(deep), many)
+        return needed_bytes(LLAMA, 4096, WHOLE, Trial(deep), ["nvfp4"] * many)
 
     assert needs(layers + 1, variants) > needs(layers, variants)
     assert needs(layers, variants + 1) > needs(layers, variants)
-    assert needed_bytes(LLAMA, 4096, WHOLE, Trial(layers, optimizer=False), variants) < needs(layers, variants)
+    without = needed_bytes(LLAMA, 4096, WHOLE, Trial(layers, optimizer=False), ["nvfp4"] * variants)
+    assert without < needs(layers, variants)
+
+
+@pytest.mark.parametrize("preset", ["llama3-8b", "kimi-k2", "qwen3-30b-a3b"])
+def test_what_is_said_to_fit_before_a_run_is_what_the_last_trial_needs(preset: Any) -> None:
+    model, split = PRESETS[preset].model, Split(expert=2 if PRESETS[preset].model.moe else 1)
+    last = trials_of(model)[-1]
+    assert needed_bytes(model, 4096, split, last, RECIPE_NAMES) == layer_bytes(model, 4096, split, RECIPE_NAMES)
 
 
 @pytest.mark.parametrize(("measured", "layers", "other"), [(4, 32, 2), (2, 32, 1), (1, 32, 2), (1, 1, None), (3, 3, 1)])

@@ -91,7 +91,7 @@ def test_a_config_is_read_whole_or_refused_with_a_key_of_it(config: Json, tensor
     if not split_problems(model, split):
         for recipe in RECIPE_NAMES:
             step_shape_problems(model_gemms(model, 4096, split), recipe)
-            assert layer_bytes(model, 4096, split, recipe) > 0
+            assert layer_bytes(model, 4096, split, (recipe,)) > 0
 
 
 @given(st.sampled_from(FAMILIES), st.data(), NONSENSE)

@@ -30,7 +30,7 @@ from precision_agent.backends.te.profiles import profile_of_model, profile_of_un
 from precision_agent.backends.te.saved import saved_bytes_ratio
 from precision_agent.backends.te.training_runs import training_sample, window
 from precision_agent.backends.te.training_tier import Shared, VariantModel
-from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of
+from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of, variants_of
 from precision_agent.method.expert_rows import expert_notes
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
@@ -377,11 +377,9 @@ class TransformerEngine:
             return problem
         trials = sizes.trials_of(problem.model)
         if self._trial is None:
-            variants = len(self._request.recipes) + 2
-            memory, beside = self._engine.memory_bytes, self._gemm_bytes(variants)
-            self._trial = sizes.first_trial(
-                problem.model, problem.tokens, problem.split, variants, memory, trials, beside
-            )
+            held = [one.recipe for one in variants_of(self._request)]
+            memory, beside = self._engine.memory_bytes, self._gemm_bytes(len(held))
+            self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, held, memory, trials, beside)
         for trial in trials[trials.index(self._trial) :]:
             if trial != self._trial:
                 # All variants must have the same depth: the deeper ones are built anew when they are next asked for.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from precision_api.memory import ModelPart, training_memory
-from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.resolution import ResolvedWorkload
 from precision_api.result import RecipeScope
@@ -14,17 +13,6 @@ DATA_TENSORS, STEP_TENSORS = 2, 9
 """Tensors of tokens x hidden in BF16 that the short model has and a full one has not: its data, and with them what
 passes between the regions of two kinds of micro batches."""
 TENSOR_BYTES = 2
-
-
-def short_model(model: ModelSpec, layers: int, dense: int = 0) -> ModelSpec:
-    """The model that runs in place of `model`: `layers` with experts, where it has such, behind `dense` others.
-
-    A dense model, and a mixture whose layers all have experts, is that model itself: any of its layers is like another.
-    """
-    if model.moe is None or not dense:
-        return model
-    moe = model.moe.model_copy(update={"dense_layers": dense})
-    return model.model_copy(update={"num_hidden_layers": layers + dense, "moe": moe})
 
 
 @dataclass(frozen=True, slots=True)

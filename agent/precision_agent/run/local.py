@@ -279,7 +279,7 @@ def room(request: MeasurementRequest, machine: Box, reading: GpuReadings) -> str
     memory = min(sizes) if sizes else known.memory_gb * GIB if known else None
     if memory is None or not request.training:
         return None
-    found = layer_room(workload, request.recipes, memory)
+    found = layer_room(workload, request.recipes, memory, request.baseline)
     experts = workload.model is not None and workload.model.moe is not None
     return f"{machine.product}: {found[1]}" if found and (experts or not found[0]) else None
 

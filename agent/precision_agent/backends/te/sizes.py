@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from precision_agent.method.short_memory import short_model
-from precision_api.memory import ModelPart, memory_of
 from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.shapes import Split
+from precision_api.short_model import USABLE_SHARE, dense_beside, short_model_bytes
 
 MOST_ROTATIONS = 32
 QUANTISED_BYTES_A_WEIGHT = 2
 """FP8 weights in both directions, of a layer that is timed alone; FP4 keeps less."""
-WIDEST: Recipe = "mxfp8"
-"""Keeps the most bytes of a quantised weight."""
-MEMORY_SHARE = 0.85
-"""Of the device's memory for the short model. Assumed, not tried on a GPU: the rest is the context's, the libraries'
-and fragmentation."""
 
 
 def working_set_bytes(m: int, k: int, n: int, groups: int = 1) -> int:
@@ -58,20 +53,15 @@ def ladder(layers: int, head: bool, depth: int = 4, dense: int = 0) -> tuple[Tri
 def trials_of(model: ModelSpec) -> tuple[Trial, ...]:
     """The short models of `model`: one dense layer beside those with experts where it has both kinds."""
     dense = model.dense_layers if model.moe else 0
-    return ladder(model.num_hidden_layers - dense, bool(model.vocab_size), dense=min(1, dense))
+    return ladder(model.num_hidden_layers - dense, bool(model.vocab_size), dense=dense_beside(model))
 
 
-def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, variants: int) -> int:
-    """A guess of the memory that a short model takes with `variants` variants, which share weights, gradients and
-    optimizer; each has quantised weights of its own.
-
-    By the formula of the full model's memory. Graphs keep the activations of the first and of the other micro batches.
-    """
-    model, layers = short_model(model, trial.layers, trial.dense), trial.layers + trial.dense
-    part = ModelPart(layers, trial.head, embedding=False, optimizer=trial.optimizer)
-    bf16 = memory_of(model, tokens, split, "bf16", part=part)
-    own = memory_of(model, tokens, split, WIDEST, part=part)
-    return bf16.state + variants * own.quantized_weights + 2 * bf16.activations + bf16.peak_beside
+def needed_bytes(model: ModelSpec, tokens: int, split: Split, trial: Trial, recipes: Sequence[Recipe]) -> int:
+    """A guess of the memory that the short model of `trial` takes in `recipes`, one for each variant."""
+    return short_model_bytes(
+        model, tokens, split, recipes,
+        layers=trial.layers, dense=trial.dense, head=trial.head, optimizer=trial.optimizer,
+    )  # fmt: skip
 
 
 def unit_bytes(m: int, k: int, n: int, groups: int, l2_bytes: int) -> int:
@@ -84,7 +74,7 @@ def first_trial(
     model: ModelSpec,
     tokens: int,
     split: Split,
-    variants: int,
+    recipes: Sequence[Recipe],
     memory_bytes: int,
     trials: tuple[Trial, ...],
     beside_bytes: int = 0,
@@ -93,9 +83,9 @@ def first_trial(
 
     For what is kept `beside` the model it is made shallower, but gives up neither optimizer nor head.
     """
-    kept = MEMORY_SHARE * memory_bytes
+    kept = USABLE_SHARE * memory_bytes
     whole = [trial for trial in trials if trial.optimizer]
-    needs = [needed_bytes(model, tokens, split, trial, variants) for trial in trials]
+    needs = [needed_bytes(model, tokens, split, trial, recipes) for trial in trials]
     alone = next((at for at, need in enumerate(needs) if need <= kept), len(trials) - 1)
     beside = next((at for at, need in enumerate(needs) if need <= kept - beside_bytes), len(trials) - 1)
     return trials[max(alone, min(beside, len(whole) - 1))]

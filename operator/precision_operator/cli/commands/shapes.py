@@ -294,7 +294,7 @@ def _room_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = list(rows)
     lines = [f"{row['product']}: {row['message']}" for row in rows if not row["fits"]]
     fits = [row["product"] for row in rows if row["fits"]]
-    return [*lines, f"one layer fits in every recipe on {', '.join(fits)}"] if fits else lines
+    return [*lines, f"one layer fits with all recipes at once on {', '.join(fits)}"] if fits else lines
 
 
 def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> str:

@@ -1,4 +1,4 @@
-"""Does what is measured fit on the GPUs that a profile names: the whole job, one layer by recipe, a GEMM? Pure."""
+"""Does what is measured fit on the GPUs that a profile names: the job, one layer with all recipes, a GEMM? Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _bytes_of(gemm: Gemm) -> int:
 
 
 def layer_notes(asked: ResolvedProfile, nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
-    """A sentence for each product on which one layer of the model does not fit in every recipe of the profile.
+    """A sentence for each product on which one layer of the model does not fit with all recipes of the profile.
 
     Of a model with experts also where it fits, since experts on each GPU are what a user chooses. None for shapes, for
     profiles without training, and where nothing is known of the GPUs.
@@ -63,7 +63,7 @@ def _layer_notes(asked: ResolvedProfile, nodes: Iterable[NodeFacts]) -> Iterator
     if model is None or not spec.benchmarks.training.enabled:
         return
     for product, (node, mib) in _smallest(nodes).items():
-        found = layer_room(asked.resolved, recipes_of(spec, node), mib * MIB)
+        found = layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline)
         if found and (model.moe or not found[0]):
             yield f"{product}: {found[1]}"
 
