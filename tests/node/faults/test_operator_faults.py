@@ -1,4 +1,4 @@
-"""What happens to an agent on a real node when the operators move to other nodes, or are replaced."""
+"""What happens to an agent on a real node when the operators move, are replaced, or are gone for a while."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ def test_an_agent_outlives_an_upgrade_and_its_rollback(installed: Installed) -> 
     installed.release.helm("rollback", installed.release.name)
     installed.ready()
     assert not second & names(installed)
+    assert profile.measured() == 1
+    assert profile.runs() == 1, "nothing was measured twice"
+
+
+def test_an_agent_outlives_its_release_and_the_next_one_takes_its_result(installed: Installed) -> None:
+    with installed.paced(PACE):
+        profile = installed.apply("reinstalled", target=ONLY_GPU_NODE)
+        agent = profile.running_agent()
+    installed.release.uninstall()
+    left = profile.agent()
+    assert left, "an agent needs no operator"
+    assert left["metadata"]["uid"] == agent["metadata"]["uid"]
+    installed.release.put(**installed.values())
+    installed.ready()
     assert profile.measured() == 1
     assert profile.runs() == 1, "nothing was measured twice"
 
