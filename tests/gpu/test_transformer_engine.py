@@ -1,7 +1,7 @@
 """The backend on a real GPU with a real Transformer Engine. Deselected unless asked for: `pytest -m gpu tests/gpu`.
 
 These were written without a GPU at hand and have not run on one yet: the first who runs them says how it went. In a
-rehearsal (docs/development/rehearsal.md) all pass but the four that compare numbers.
+rehearsal (docs/development/rehearsal.md) all pass but the three that compare numbers.
 """
 
 from __future__ import annotations
