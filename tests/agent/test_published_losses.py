@@ -62,7 +62,7 @@ def test_published_rates_alone_leave_the_cause_unknown_and_recommend_no_loss(row
     baseline, lower = published(row, half)
     said = meaning(facts_of(lower, baseline.recipe, None))
     assert said.kind == "unknown"
-    assert "the reason of its speed is open" in said.sentence
+    assert "its speed is not explained" in said.sentence
     advice = recommend((baseline, lower), None, "measured", baseline.recipe)
     gains = row["ratio"] * (1 - half) > 1 and row["ratio"] > 1 + stats.LEAST_DIFFERENCE
     assert advice.by_speed == (lower.recipe if gains else baseline.recipe)

@@ -15,7 +15,7 @@ from precision_api import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.fleet.slices import GPU_DRIVER
 from precision_operator.cli.commands.why import text
-from precision_operator.cli.connection_options import asked
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import gathered
 from precision_operator.cli.options import Reach
 from precision_operator.core.status.why import why
@@ -163,7 +163,7 @@ def profile(stage: Scene, nodes: dict[str, str]) -> Profile:
 def told(site: Site, node: str) -> str:
     """What `kubectl precision why NODE` prints."""
     reach = Reach(str(site.lab.kubeconfig), None)
-    seen = asked(reach, lambda cluster: gathered(cluster, site.namespace, node))
+    seen = ask_cluster(reach, lambda cluster: gathered(cluster, site.namespace, node))
     return text(node, why(seen.plan, seen.observed, node))
 
 
