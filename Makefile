@@ -36,7 +36,7 @@ test: setup browser lint check-generated ## All tests: fast ones, those on a rea
 	$(PYTEST) -m cluster -q $(ALLOW)
 	$(MAKE) test-node
 
-test-fast: $(STAMP) browser ## Tests that need no cluster (two to three minutes on 2 cores).
+test-fast: $(STAMP) browser ## Tests that need no cluster (some six minutes on 2 cores).
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
 fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 20 minutes on 2 cores).

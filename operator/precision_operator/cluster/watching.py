@@ -8,7 +8,6 @@ refusal comes as an ApiError with its reason, and what vanished while nobody wat
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
@@ -86,9 +85,7 @@ class Watches(WatchLoop):
             done, _ = await asyncio.wait(tasks, timeout=STEADY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 self._holds(target)
-                # What was deleted between the list and the begin of the watch has no event.
-                with contextlib.suppress(ApiError):
-                    await self._take(target)
+                await self._take_again(target)
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             raise WatchEnded(_reason(done))
         finally:
@@ -97,6 +94,17 @@ class Watches(WatchLoop):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take_again(self, target: WatchTarget) -> None:
+        """What was deleted between the list and the begin of the watch has no event.
+
+        A refusal ends the watch, which without the right would go on until the API server ends it. Raises ApiError.
+        """
+        try:
+            await self._take(target)
+        except ApiError as error:
+            if error.status == 403:
+                raise
 
     def _registry(self, target: WatchTarget) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
