@@ -241,6 +241,15 @@ async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_pa
         assert server.asked == {"list": 3, "watch": 1}
 
 
+async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list(tmp_path: Path) -> None:
+    server = Server()
+    async with watching(server, tmp_path, RED) as (watches, _):
+        await until(lambda: "red" in server.watches)
+        server.refused["red"] = 403
+        await until(lambda: watches.states[RED].forbidden, 15)
+        assert server.asked["watch"] == 1, "the API server has not ended the watch"
+
+
 async def test_the_end_of_all_watches_takes_no_time_and_leaves_other_tasks_alone(tmp_path: Path) -> None:
     other = asyncio.create_task(asyncio.sleep(60))
     async with watching(Server(), tmp_path, RED, BLUE) as (watches, _):
