@@ -162,6 +162,7 @@ def _slowest() -> Panel:
             TableColumn("value 3", "Slow", marks=JUDGED, unit="count"),
             TableColumn("pool", "Pool"),
             TableColumn("profile", "Profile"),
+            TableColumn("profile_namespace", "Namespace"),
             TableColumn("cluster", "Cluster"),
         ),
         level="node",
