@@ -161,7 +161,26 @@ def test_the_newest_run_is_told_by_the_report_even_where_its_history_names_anoth
 def test_no_difference_is_said_as_such(api: Api) -> None:
     upgraded(api, 1.0)
     told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
-    assert told.startswith("driver 580.95.05 is as fast as driver 570.124.06: no difference beyond noise.\n")
+    assert told.startswith(
+        "driver 580.95.05 is as fast as driver 570.124.06: no difference beyond noise, and none above 2%.\n"
+    )
+
+
+def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
+    api.profiles(profile_object())
+    for i, change in enumerate((0.98, 1.03, 1.0)):
+        api.reports(node(f"n{i}", 150_000 * change, past=before(150_000)))
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    assert told.startswith(
+        "Whether driver 580.95.05 is faster or slower than driver 570.124.06 is not known: the intervals are wider "
+        "than 2% and hold 1; with nodes that differ as these 3 do, it takes about 9 to tell.\n"
+    )
+    assert (
+        "nvfp4: faster or slower is not known (1.003 [0.942, 1.068]); more or fewer tokens per joule is not known"
+        in told
+    )
+    (row,) = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")["recipes"]
+    assert (row["tokensPerSecond"]["answer"], row["tokensPerSecond"]["nodesNeeded"]) == ("notKnown", 9)
 
 
 def test_a_script_can_stop_at_a_slower_driver(api: Api) -> None:

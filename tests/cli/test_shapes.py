@@ -55,6 +55,25 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_the_split_over_gpus_is_given_on_the_command_line_as_in_a_profile(tmp_path: Path) -> None:
+    told = json.loads(run("--preset", "qwen3-30b-a3b", "--expert-parallel", "8", "-o", "json").stdout)
+    profile = tmp_path / "profile.yaml"
+    spec = {"workload": {"preset": "qwen3-30b-a3b", "expertParallel": 8}}
+    profile.write_text(json.dumps({"kind": "PrecisionProfile", "spec": spec}))
+    assert told == json.loads(run("-f", str(profile), "-o", "json").stdout)
+    assert told["expertParallel"] == 8
+    whole = json.loads(run("--preset", "qwen3-30b-a3b", "-o", "json").stdout)
+    experts = [{row["name"]: row["count"] for row in found["gemms"]} for found in (told, whole)]
+    assert experts[0] != experts[1]
+    assert "one GPU of        2 in tensor parallelism" in run("--preset", "llama3-8b", "--tensor-parallel", "2").stdout
+
+
+def test_a_split_that_is_given_with_bare_shapes_is_refused() -> None:
+    told = run("--shape", "8192x4096x4096", "--expert-parallel", "8")
+    assert told.exit_code != 0
+    assert "expertParallel means nothing with gemms" in told.output
+
+
 def test_a_hugging_face_config_gives_gemms_parameters_and_flops_as_json(config: str) -> None:
     result = run("--hf-config", config, *SIZES, "-o", "json")
     document = json.loads(result.stdout)

@@ -87,7 +87,45 @@ def test_pairs_find_what_groups_of_the_same_figures_cannot() -> None:
     paired = side("b", *(point(f"n{i}", rate, setting=NEW_DRIVER) for i, rate in enumerate(better)))
     apart = side("b", *(point(f"m{i}", rate, setting=NEW_DRIVER) for i, rate in enumerate(better)))
     assert made(compare(a, paired)).rows[0].rate.answer == "more"
-    assert made(compare(a, apart)).rows[0].rate.answer == "no_difference"
+    assert made(compare(a, apart)).rows[0].rate.answer == "not_known"
+
+
+def scattered(count: int) -> tuple[Side, Side]:
+    """Nodes whose rates under a new driver lie 2 % above and below what they were, by turns."""
+    a = side("a", *(point(f"n{i}", 1e5) for i in range(count)))
+    b = side("b", *(point(f"n{i}", 1e5 * (1.02 if i % 2 else 1 / 1.02), setting=NEW_DRIVER) for i in range(count)))
+    return a, b
+
+
+def test_few_nodes_do_not_show_that_two_sides_are_equal() -> None:
+    few = made(compare(*scattered(4))).rows[0].rate
+    assert few.interval is not None
+    assert few.interval.lower < 0.97
+    assert few.answer == "not_known"
+    # spread s = ln 1.02 x sqrt(4/3) of the logarithms; t(n - 1) s / sqrt(n) <= ln 1.02 from 8 on: 2.36 x 1.155 / 2.83
+    assert few.nodes_needed == 8
+    enough = made(compare(*scattered(8))).rows[0].rate
+    assert (enough.answer, enough.nodes_needed) == ("no_difference", 7)
+
+
+def test_nodes_that_differ_too_much_name_no_number_that_would_do() -> None:
+    a = side("a", *(point(f"n{i}", 1e5) for i in range(4)))
+    b = side("b", *(point(f"n{i}", 1e5 * (9.0 if i % 2 else 1 / 9), setting=NEW_DRIVER) for i in range(4)))
+    rate = made(compare(a, b)).rows[0].rate
+    assert (rate.answer, rate.nodes_needed) == ("not_known", None)
+
+
+def powered(node: str, joules: float, scope: str, setting: Setting = HERE) -> Point:
+    return Point(node, setting, (ComparedFigure("nvfp4", 1e5, None, joules, power_scope=scope),))
+
+
+@pytest.mark.parametrize("second", ["n", "m"])
+def test_tokens_per_joule_of_gpus_and_of_modules_are_never_compared(second: str) -> None:
+    a = side("a", *(powered(f"n{i}", 10.0, "gpu") for i in range(3)))
+    b = side("b", *(powered(f"{second}{i}", 7.0, "module", NEW_DRIVER) for i in range(3)))
+    found = made(compare(a, b))
+    assert found.rows[0].tokens_per_joule is None
+    assert "tokens per joule are not compared: a has watts of gpu, b of module" in found.notes
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from precision_operator.core.results.compare import UNKNOWN, Comparison, ComparisonOutcome, ComparisonRow, Ratio
+from precision_operator.core.results.compare import UNKNOWN, Comparison, ComparisonRow
+from precision_operator.core.results.ratios import EQUAL_WITHIN, ComparisonOutcome, Ratio
 
 _RATE: Mapping[ComparisonOutcome, str] = {
     "more": "faster",
     "less": "slower",
     "no_difference": "neither faster nor slower",
-    "not_known": "",
+    "not_known": "faster or slower is not known",
 }
 _ENERGY: Mapping[ComparisonOutcome, str] = {
     "more": "more tokens per joule",
     "less": "fewer tokens per joule",
     "no_difference": "as many tokens per joule",
-    "not_known": "",
+    "not_known": "more or fewer tokens per joule is not known",
 }
 
 
@@ -48,9 +49,27 @@ def _headline(found: Comparison) -> str:
         return f"{found.b} is slower with {', '.join(slower)} and faster with {', '.join(faster)}."
     if slower or faster:
         return f"{found.b} is {'slower' if slower else 'faster'} with {', '.join(slower or faster)}."
-    if by_answer["no_difference"]:
-        return f"{found.b} is as fast as {found.a}: no difference beyond noise."
-    return "Whether there is a difference can't be said: without intervals nothing is known of noise."
+    equal, unknown = by_answer["no_difference"], by_answer["not_known"]
+    same = f"{found.b} is as fast as {found.a}"
+    if equal and unknown:
+        return f"{same} with {', '.join(equal)}, within {EQUAL_WITHIN:.0%}; with {', '.join(unknown)} it is not known."
+    if equal:
+        return f"{same}: no difference beyond noise, and none above {EQUAL_WITHIN:.0%}."
+    if all(row.rate.interval is None for row in found.rows):
+        return "Whether there is a difference can't be said: without intervals nothing is known of noise."
+    return f"Whether {found.b} is faster or slower than {found.a} is not known: {_to_know(found)}."
+
+
+def _to_know(found: Comparison) -> str:
+    """What is missing for an answer, and what to do."""
+    needed = [row.rate.nodes_needed for row in found.rows if row.rate.answer == "not_known"]
+    wide = f"the intervals are wider than {EQUAL_WITHIN:.0%} and hold 1"
+    if found.how == "single" or not any(row.rate.nodes > 1 for row in found.rows):
+        return f"{wide}; measure with benchmarks.preset Standard, or compare more nodes"
+    if None in needed:
+        return f"{wide}, and the nodes differ too much for more of them to tell; look at the slow ones first"
+    now = max(row.rate.nodes for row in found.rows)
+    return f"{wide}; with nodes that differ as these {now} do, it takes about {max(n for n in needed if n)} to tell"
 
 
 def _changed(found: Comparison) -> str:
@@ -77,7 +96,7 @@ def _sentence(row: ComparisonRow) -> str:
 
 def _amount(ratio: Ratio, words: Mapping[ComparisonOutcome, str]) -> str:
     """`1.8 % slower (0.982 [0.976, 0.988])`; empty where nothing is known of noise."""
-    if ratio.answer == "not_known":
+    if ratio.interval is None:
         return ""
     figures = ratio_text(ratio)
     if ratio.answer in ("more", "less"):

@@ -25,14 +25,8 @@ from precision_operator.cli.options import (
 )
 from precision_operator.cli.output import OutputFormat, as_columns, printed, say
 from precision_operator.core.observe.observed import ReportView
-from precision_operator.core.results.compare import (
-    Comparison,
-    ComparisonOutcome,
-    ComparisonRow,
-    Ratio,
-    Refused,
-    compare,
-)
+from precision_operator.core.results.compare import Comparison, ComparisonRow, Refused, compare
+from precision_operator.core.results.ratios import ComparisonOutcome, Ratio
 from precision_operator.core.results.sides import DIMENSIONS, Side
 
 _ANSWERS: Mapping[ComparisonOutcome, str] = {
@@ -157,6 +151,7 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
         "upper": round(bounds.upper, 6) if bounds else None,
         "nodes": ratio.nodes,
         "answer": _ANSWERS[ratio.answer],
+        "nodesNeeded": ratio.nodes_needed if ratio.answer == "not_known" else None,
     }
 
 

@@ -42,6 +42,10 @@ def shapes(
     ] = None,
     micro_batch_size: Annotated[int | None, typer.Option(help="Sequences in one micro batch.")] = None,
     sequence_length: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
+    tensor_parallel: Annotated[int | None, typer.Option(help="GPUs that share each layer's matrices.")] = None,
+    expert_parallel: Annotated[
+        int | None, typer.Option(help="GPUs that the experts of a layer are spread over.")
+    ] = None,
     output: FormOf = OutputFormat.TABLE,
 ) -> None:
     """Print the GEMMs of one training step, parameters and training FLOPs per token of a workload."""
@@ -50,7 +54,12 @@ def shapes(
     if len(chosen) != 1:
         names = " and ".join(option for option, _ in chosen)
         fail(f"give exactly one of {_SOURCES}; {names + ' are given' if names else 'none is given'}")
-    sizes = {"microBatchSize": micro_batch_size, "sequenceLength": sequence_length}
+    sizes = {
+        "microBatchSize": micro_batch_size,
+        "sequenceLength": sequence_length,
+        "tensorParallel": tensor_parallel,
+        "expertParallel": expert_parallel,
+    }
     try:
         spec = _spec(*chosen[0]) | {name: size for name, size in sizes.items() if size is not None}
         _need_sizes(chosen[0][0], spec)
@@ -174,6 +183,8 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
         "microBatchSize": resolved.workload.micro_batch_size,
         "sequenceLength": resolved.workload.sequence_length,
         "tokensPerMicroBatch": resolved.tokens_per_micro_batch,
+        "tensorParallel": resolved.workload.tensor_parallel,
+        "expertParallel": resolved.workload.expert_parallel,
         "gemms": [_row(gemm) for gemm in resolved.gemms],
         "parameters": {
             "total": counted.total,
@@ -279,6 +290,12 @@ def _counted(counted: Parameters) -> str:
     return f"{text}, {counted.active_without_embedding:,} without the input embedding (as OpenAI and NVIDIA count)"
 
 
+def _split(workload: Workload) -> str:
+    """How the step is split over GPUs, whose share the GEMMs are; empty where it is not."""
+    parts = (("tensor", workload.tensor_parallel), ("expert", workload.expert_parallel))
+    return ", ".join(f"{gpus} in {name} parallelism" for name, gpus in parts if gpus > 1)
+
+
 def _shares(shares: Iterable[Mapping[str, Any]]) -> str:
     first, *others = shares
     rest = "; ".join(f"{row['name']} {_percent(row)}" for row in others)
@@ -305,6 +322,7 @@ def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> 
     if resolved.parameters is not None and resolved.formula is not None:
         lines += [
             f"micro batch       {document['microBatchSize']} x {document['sequenceLength']} tokens",
+            *([f"one GPU of        {_split(resolved.workload)}"] if _split(resolved.workload) else []),
             f"parameters        {_counted(resolved.parameters)}",
             f"training FLOPs    {resolved.training_flops_per_token:,} a token "
             f"({resolved.formula.name}, version {resolved.formula.version})",

@@ -7,46 +7,28 @@ groups: the same medians as in the profiles' status.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import geometric_mean
 from typing import Literal
 
 from precision_api.profile import Thresholds
 from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.result import Interval
-from precision_api.stats import LEAST_DIFFERENCE, differs, paired_ratio
+from precision_api.stats import LEAST_DIFFERENCE
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import outliers_of
 from precision_operator.core.results.pool import of_one_scope, steady
+from precision_operator.core.results.ratios import Ratio, of_groups, of_pairs, single
 from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Side, different, same_values
 
-ComparisonOutcome = Literal["more", "less", "no_difference", "not_known"]
 How = Literal["paired", "groups", "single"]
 
 
 NAMED_APART = 3
 """Nodes of one side that a note names."""
 UNKNOWN = "unknown whether measured"
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """B over A. Without an interval nothing can be said of noise."""
-
-    value: float
-    interval: Interval | None
-    nodes: int
-
-    @property
-    def answer(self) -> ComparisonOutcome:
-        if self.interval is None:
-            return "not_known"
-        if not differs(self.interval, None):
-            return "no_difference"
-        return "more" if self.value > 1 else "less"
 
 
 @dataclass(frozen=True)
@@ -232,6 +214,7 @@ def _told(
     was, now = (_valued(side, difference) for side in points)
     kinds = {p.setting.data for side in points for p in side}
     simulated = bool(kinds & {"simulated", "replayed"})
+    notes += _scopes_apart(a, b, points)
     if "trial" in kinds:
         notes.append("trials on a CPU are among them: these say nothing of a GPU")
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
@@ -304,30 +287,15 @@ def _paired_row(recipe: Recipe, pairs: Pairs) -> ComparisonRow | None:
     joules = [
         (x, y)
         for node in nodes
-        if (x := left[node].tokens_per_joule) is not None and (y := right[node].tokens_per_joule) is not None
+        if (x := left[node].tokens_per_joule) is not None
+        and (y := right[node].tokens_per_joule) is not None
+        and _same_scope(left[node], right[node])
     ]
     if len(nodes) == 1:
-        rate = _single(left[nodes[0]], right[nodes[0]])
+        rate = single(left[nodes[0]], right[nodes[0]])
     else:
-        rate = _of_pairs(rates)
-    return ComparisonRow(recipe, rate, _of_pairs(joules) if joules else None)
-
-
-def _of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """The geometric mean of B over A with its interval over nodes; none for a single node."""
-    if len(pairs) == 1:
-        return Ratio(pairs[0][1] / pairs[0][0], None, 1)
-    found = paired_ratio([b for _, b in pairs], [a for a, _ in pairs])
-    return Ratio(found.value, found, len(pairs))
-
-
-def _single(a: ComparedFigure, b: ComparedFigure) -> Ratio:
-    """One node, or one node against another: the interval comes from those of the two runs."""
-    value = b.rate / a.rate
-    if a.error is None or b.error is None:
-        return Ratio(value, None, 1)
-    half = math.hypot(a.error, b.error)
-    return Ratio(value, Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=1), 1)
+        rate = of_pairs(rates)
+    return ComparisonRow(recipe, rate, of_pairs(joules) if joules else None)
 
 
 def _steady(points: Sequence[Point], recipe: Recipe) -> Sequence[tuple[Point, ComparedFigure]]:
@@ -340,20 +308,37 @@ def _group_row(recipe: Recipe, a: Side, b: Side) -> ComparisonRow | None:
     if not left or not right:
         return None
     if len(left) == len(right) == 1:
-        rate = _single(left[0], right[0])
+        rate = single(left[0], right[0])
     else:
-        rate = _of_groups([figure.rate for figure in left], [figure.rate for figure in right])
-    joules = [_joules(side) for side in (left, right)]
-    return ComparisonRow(recipe, rate, _of_groups(*joules) if all(joules) else None)
+        rate = of_groups([figure.rate for figure in left], [figure.rate for figure in right])
+    powered = [[figure for figure in side if figure.tokens_per_joule is not None] for side in (left, right)]
+    scoped = of_one_scope([figure for side in powered for figure in side if figure.power_scope], _power_scope)
+    scope = scoped[0].power_scope if scoped else ""
+    joules = [_joules(side, scope) for side in powered]
+    return ComparisonRow(recipe, rate, of_groups(*joules) if all(joules) else None)
 
 
-def _joules(figures: Sequence[ComparedFigure]) -> list[float]:
-    powered = [figure for figure in figures if figure.tokens_per_joule is not None]
-    scoped = of_one_scope(powered, lambda figure: figure.power_scope)
-    return [figure.tokens_per_joule for figure in scoped if figure.tokens_per_joule is not None]
+_power_scope = attrgetter("power_scope")
 
 
-def _of_groups(a: Sequence[float], b: Sequence[float]) -> Ratio:
-    """The ratio of the groups' medians, which are those that the profiles' status shows."""
-    value, interval = ratio_of_medians(b, a)
-    return Ratio(value, interval, len(a) + len(b))
+def _joules(figures: Sequence[ComparedFigure], scope: str) -> list[float]:
+    """Of the figures whose watts are of `scope`, or of what was not recorded."""
+    return [f.tokens_per_joule for f in figures if f.tokens_per_joule is not None and f.power_scope in (scope, "")]
+
+
+def _same_scope(a: ComparedFigure, b: ComparedFigure) -> bool:
+    """Whether both watts are of the same thing, GPUs or whole modules, as far as that was recorded."""
+    return not a.power_scope or not b.power_scope or a.power_scope == b.power_scope
+
+
+def _scopes_apart(a: Side, b: Side, points: tuple[Sequence[Point], Sequence[Point]]) -> list[str]:
+    """A note where one side's watts are of GPUs and the other's of modules: their tokens per joule are not compared."""
+    first, second = (_power_scopes(side) for side in points)
+    if not first or not second or first & second:
+        return []
+    told = f"{a.name} has watts of {_listed(sorted(first))}, {b.name} of {_listed(sorted(second))}"
+    return [f"tokens per joule are not compared: {told}"]
+
+
+def _power_scopes(points: Sequence[Point]) -> set[str]:
+    return {figure.power_scope for p in points for figure in p.figures if figure.tokens_per_joule} - {""}
