@@ -78,7 +78,7 @@ def test_invalid_energy_takes_no_part() -> None:
 @pytest.mark.parametrize(("gain", "best"), [(1.02, "bf16"), (1.05, "mxfp8")])
 def test_a_gain_in_energy_below_what_its_figures_are_known_to_is_none(gain: float, best: Recipe) -> None:
     def at(tokens_per_joule: float, **more: Interval) -> Training:
-        ratio = interval(tokens_per_joule / 10.0)
+        ratio = interval(tokens_per_joule / 10.0, 0.005)
         energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
         return Training(tokens_per_second=interval(1e5), energy=energy, **more)
 
@@ -87,6 +87,28 @@ def test_a_gain_in_energy_below_what_its_figures_are_known_to_is_none(gain: floa
         recipe_result("mxfp8", 1.3, training=at(10.0 * gain, speedup=interval(1.3))),
     ]
     assert recommend(rows, None, "measured").by_energy == best
+
+
+@pytest.mark.parametrize(
+    ("ratio", "best"),
+    [
+        (Interval(value=1.1, lower=0.95, upper=1.27, n=4), None),
+        (Interval(value=0.9, lower=0.8, upper=1.02, n=4), "bf16"),
+    ],
+    ids=["holds a gain", "holds none"],
+)
+def test_the_baseline_has_the_most_tokens_per_joule_only_where_no_other_recipe_can_have_more(
+    ratio: Interval, best: Recipe | None
+) -> None:
+    def trained(tokens_per_joule: float, ratio: Interval | None = None) -> Training:
+        energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
+        return Training(tokens_per_second=interval(1e5), energy=energy)
+
+    rows = [recipe_result("bf16", training=trained(10.0)), recipe_result("mxfp8", training=trained(11.0, ratio))]
+    found = recommend(rows, None, "measured")
+    assert found.by_energy == best
+    assert ("Most tokens per joule" in found.sentence) == (best is not None)
+    assert ("at least 3% more tokens per joule than bf16 is not known" in found.sentence) == (best is None)
 
 
 def test_figures_that_nobody_measured_are_called_so() -> None:

@@ -85,12 +85,23 @@ def _energy(result: RecipeResult) -> Energy | None:
 
 
 def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | None:
-    """The most tokens per joule, if by enough; None unless the baseline and one more have valid energy."""
+    """The most tokens per joule, if by enough; None unless the baseline and one more have valid energy.
+
+    The baseline only where no other recipe can save enough: an interval that holds 1 and a gain says nothing.
+    """
     known = {result.recipe: energy for result in usable if (energy := _energy(result))}
     if baseline not in known or len(known) < 2:
         return None
     saving = [recipe for recipe, energy in known.items() if _saves(energy, known[baseline])]
+    if not saving and any(_may_save(energy) for recipe, energy in known.items() if recipe != baseline):
+        return None
     return max(saving, key=lambda recipe: known[recipe].tokens_per_joule or 0.0, default=baseline)
+
+
+def _may_save(energy: Energy) -> bool:
+    """Whether a gain that is enough lies within the interval of the paired ratio, or nothing is known of it."""
+    ratio = energy.tokens_per_joule_ratio
+    return ratio is None or ratio.upper > 1 + LEAST_ENERGY_DIFFERENCE
 
 
 def _saves(energy: Energy, baseline: Energy) -> bool:
@@ -125,5 +136,8 @@ def _sentence(
         said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline} ({bounds}){other}."
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
+    elif baseline in (powered := [result.recipe for result in usable if _energy(result)]) and len(powered) > 1:
+        enough = f"{LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}"
+        said += f" Whether a recipe gives at least {enough} is not known."
     said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
     return f"{_MARKS.get(provenance, '')}{said}"
