@@ -39,7 +39,7 @@ Label = Annotated[
     str, patterned(r"^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$", 63, "write letters, digits, dots and dashes")
 ]
 Objective = Literal["cost", "time", "energy"]
-Doubt = Literal["stale", "unverified", "simulated", "replayed", "powerInvalid"]
+Doubt = Literal["stale", "unverified", "unhealthyLoss", "simulated", "replayed", "powerInvalid"]
 """Why a figure is refused unless somebody asks for it."""
 
 
@@ -53,9 +53,10 @@ class PlanFleet(Document):
     max_age: Duration = Field("30d", description="A result older than this is stale.")
     allow: tuple[Doubt, ...] = Field(
         (),
-        max_length=5,
-        description="Figures to use although they are stale, unverified, simulated, replayed, or their power is not "
-        "valid (the enforced limit then replaces the draw). The answer marks figures that are used so.",
+        max_length=6,
+        description="Figures to use although they are stale, unverified, simulated, replayed, of a recipe whose loss "
+        "runs were not healthy (unhealthyLoss), or their power is not valid (the enforced limit then replaces the "
+        "draw). The answer marks figures that are used so.",
     )
     placement: Literal["random", "fastest"] = Field(
         "random",

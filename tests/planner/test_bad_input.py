@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from precision_operator.planner.document import status
+from precision_operator.planner.evidence import ALLOWABLE
 from precision_operator.planner.fleet import Fleet, read_fleet
 from precision_operator.planner.planning import plan
 from precision_operator.planner.quantities import Unusable, count, positive, power, share
@@ -114,6 +115,8 @@ DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "stale by age": ({"finished_at": "2026-06-01T00:00:00Z"}, {}, "stale"),
     "unverified": ({}, {"verdict": "unknown"}, "unverified"),
     "partial": ({}, {"verdict": "partial"}, "unverified"),
+    "diverged": ({}, {"loss": "diverged"}, "unhealthyLoss"),
+    "learnt nothing": ({}, {"loss": "not_learning"}, "unhealthyLoss"),
 }
 
 
@@ -132,13 +135,13 @@ def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str
 
 def test_a_recipe_that_fell_back_is_never_used() -> None:
     known = fleet(pool("H100", node("n", [rate("fp8_current", verdict="fallback")], count=4)))
-    everything = ["stale", "unverified", "simulated", "replayed", "powerInvalid"]
+    everything = list(ALLOWABLE)
     assert "all results are refused as fallback" in told(known, fleet={"allow": everything})
 
 
 def test_a_trial_on_a_cpu_is_never_planned_with_and_nobody_is_told_to_allow_it() -> None:
     known = fleet(pool("CPU", node("n", provenance="trial", count=4)))
-    everything = ["stale", "unverified", "simulated", "replayed", "powerInvalid"]
+    everything = list(ALLOWABLE)
     assert "all results are refused as trial: profile the fleet first" in told(known, fleet={"allow": everything})
 
 

@@ -52,6 +52,17 @@ def test_power_that_was_not_valid_is_absent() -> None:
     )
 
 
+@pytest.mark.parametrize("verdict", ["diverged", "diverging", "not_learning"])
+def test_no_plan_takes_a_recipe_whose_loss_runs_were_not_healthy(verdict: str) -> None:
+    rows = [recipe_row("bf16"), recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
+    known = fleet_from(*(report_object(name, status=report_status(rows)) for name in ("a", "b")))
+    found = status(plan(spec(fleet={"allow": ["simulated"]}), known, NOW))
+    assert [job.recipe for job in found.jobs] == ["bf16"]
+    asked = status(plan(spec(fleet={"allow": ["simulated", "unhealthyLoss"]}), known, NOW))
+    assert [job.recipe for job in asked.jobs] == ["nvfp4"]
+    assert any(note.startswith("UNHEALTHYLOSS: in loss runs the recipe diverged") for note in asked.notes)
+
+
 def test_a_report_of_a_node_that_is_gone_is_left_out() -> None:
     assert fleet_from(report_object("a"), nodes=[]).pools == ()
 

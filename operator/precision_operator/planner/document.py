@@ -26,7 +26,7 @@ from precision_operator.planner.what_if import Difference, in_words
 
 LINES = 32
 LONG = 1024
-DOUBTS = ("simulated", "replayed", "stale", "unverified", "powerInvalid")
+DOUBTS = ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid")
 
 
 def status(answer: Answer, differences: Sequence[Difference] = ()) -> PlanStatus:

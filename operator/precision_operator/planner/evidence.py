@@ -1,7 +1,8 @@
 """What is known of each pool: per workload and recipe the rates of its nodes, as far as they may be used.
 
-A result that is stale, unverified, simulated, replayed or without valid power is refused unless the plan asks for it;
-what is used so is marked and told. A recipe that fell back to another precision is never used, nor a trial on a CPU.
+A result that is stale, unverified, simulated, replayed, of a recipe with unhealthy loss runs or without valid power is
+refused unless the plan asks for it; what is used so is marked and told. A recipe that fell back to another precision is
+never used, nor a trial on a CPU.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from precision_operator.planner.terms import PoolTerms, Terms
 
 ALLOWABLE: tuple[Doubt, ...] = get_args(Doubt)
 """Why a result is refused, where a plan may ask for it all the same."""
+AGAINST_THE_RECIPE = ("fallback", "unverified", "unhealthyLoss")
+"""What speaks against the recipe on these GPUs, and not only against this figure: it is not predicted there either."""
 
 
 def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...]:
@@ -194,7 +197,7 @@ def _take(
             continue
         if hard is not None:
             refused[hard] += node.count
-            if hard in ("fallback", "unverified"):
+            if hard in AGAINST_THE_RECIPE:
                 found.add(rate.recipe)
             continue
         row = _Row(
@@ -220,7 +223,8 @@ def _rate_doubts(rate: RateFacts) -> list[str]:
     """`fallback` can't be allowed: another precision ran than the one that is named."""
     if rate.verdict == "fallback":
         return ["fallback"]
-    return [] if rate.verdict in USABLE else ["unverified"]
+    proved: list[str] = [] if rate.verdict in USABLE else ["unverified"]
+    return [*proved, *([] if rate.loss in (None, "healthy") else ["unhealthyLoss"])]
 
 
 def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:

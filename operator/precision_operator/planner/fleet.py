@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from precision_api.model import ModelSpec
 from precision_api.recipes import Recipe
 from precision_api.report import Origin
-from precision_api.result import Verdict
+from precision_api.result import LossVerdict, Verdict
 from precision_api.schema import Record
 from precision_operator.core.observe.clock import parse_time
 
@@ -48,6 +48,8 @@ class RateFacts(Record):
     power_scope: Literal["gpu", "module"] | None = None
     power_invalid: tuple[str, ...] = ()
     throttled: bool = False
+    loss: LossVerdict | None = None
+    """Of the recipe's loss runs; None where none ran."""
 
 
 class ResultFacts(Record):

@@ -195,7 +195,7 @@ def _notes(read: Terms, found: Sequence[CandidatePool], solution: Solution | Non
     used = {slot.option.pool.name for slot in solution.slots} if solution else {pool.name for pool in found}
     mine = [pool for pool in found if pool.name in used]
     marks = _marks(mine, solution)
-    for word in ("simulated", "replayed", "stale", "unverified", "powerInvalid", "emulated"):
+    for word in ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid", "emulated"):
         named = [f"{pool.name} ({marks[pool.name][word]} nodes)" for pool in mine if word in marks[pool.name]]
         if named:
             yield f"{word.upper()}: {_MEANING[word]}: {', '.join(named)}"
@@ -279,6 +279,7 @@ _MEANING = {
     "replayed": "published figures were played back, this hardware was not measured",
     "stale": "results are out of date",
     "unverified": "it is not proved that the precision really ran",
+    "unhealthyLoss": "in loss runs the recipe diverged, was about to, or learnt nothing",
     "powerInvalid": "enforced limits stand for a draw that was not valid",
     "emulated": "the recipe runs through another one's kernels",
 }

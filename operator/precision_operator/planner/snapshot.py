@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from precision_api.names import FRESH
 from precision_api.profile import ProfileSpec, Thresholds
 from precision_api.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.resolution import resolve
+from precision_api.result import LossVerdict
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.outliers import judged
@@ -299,7 +300,9 @@ def _rate(row: RecipeRow) -> RateFacts:
         power_scope=_SCOPES.get(row.power_scope),
         power_invalid=row.power_reasons,
         throttled=row.throttled,
+        loss=_LOSSES.get(row.loss_verdict),
     )
 
 
+_LOSSES: Mapping[str, LossVerdict] = {verdict: verdict for verdict in get_args(LossVerdict)}
 _SCOPES: Mapping[str, Literal["gpu", "module"]] = {"gpu": "gpu", "module": "module"}
