@@ -23,7 +23,8 @@ from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Occupancy
 from precision_operator.core.rollout.plan import plan
 from precision_operator.shell.cache import Cache
-from precision_operator.shell.gather import Gatherer, Reader
+from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.reader import Reader
 from tests.support.fake_cluster import FakeCluster
 from tests.support.world import SETTINGS
 

@@ -16,7 +16,7 @@ from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.gather import FIELD_SELECTORS, PAGE, SELECTORS
+from precision_operator.shell.gather import FIELD_SELECTORS, PAGE, PAGE_SPECS, SELECTORS
 
 RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),
@@ -41,7 +41,8 @@ def targets(namespaces: Sequence[str], slices: bool = True) -> dict[WatchTarget,
         for namespace in [None] if kind in OF_CLUSTER else namespaces:
             page = PAGE.get(kind, PAGE_ITEMS)
             chosen[WatchTarget(*resource, namespace, *selectors, page_items=page, optional=optional)] = kind
-    return chosen | {WatchTarget(GROUP, VERSION, PLAN_PLURAL, name, optional=True): None for name in namespaces}
+    plan = (GROUP, VERSION, PLAN_PLURAL)
+    return chosen | {WatchTarget(*plan, name, page_items=PAGE_SPECS, optional=True): None for name in namespaces}
 
 
 def register(

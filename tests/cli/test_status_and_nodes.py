@@ -66,6 +66,20 @@ def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api
     )
 
 
+def test_a_profile_that_was_deleted_and_applied_again_has_none_of_the_older_ones_results(api: Api) -> None:
+    """Reports of the older one stay until the garbage collector comes; who has no owner is adopted."""
+    api.profiles(profile_object())
+    owners = {"old": "uid-of-the-deleted-one", "new": profile_object()["metadata"]["uid"]}
+    reports = [measured(node) for node in ("old", "new", "orphan")]
+    for report in reports[:2]:
+        owner = {"kind": "PrecisionProfile", "name": "nightly", "uid": owners[report["spec"]["nodeName"]]}
+        report["metadata"]["ownerReferences"] = [owner]
+    api.reports(*reports)
+    assert sorted(cells(api)) == ["new", "orphan"]
+    (pool,) = api.printed("status", "nightly")[0]["pools"] or [{"recipes": []}]
+    assert all(row["nodes"] == 2 for row in pool["recipes"])
+
+
 def test_a_replay_is_compared_with_nodes_of_the_driver_that_its_run_was_begun_for(api: Api) -> None:
     api.profiles(profile_object())
     for driver, rate in (("570.1", 100_000), ("580.2", 150_000)):

@@ -98,6 +98,9 @@ ENDS: dict[str, list[Any]] = {
     "the server ends it": [],
     "the connection breaks": ["cut"],
     "its version is too old": [event("ERROR", GONE)],
+    "a proxy writes a page": [b"<html>504</html>\n", "open"],
+    "a line is no event": [b'{"kind": "Status", "code": 502}\n', "open"],
+    "an event has no object": [b'{"type": "ADDED", "object": null}\n', "open"],
 }
 
 

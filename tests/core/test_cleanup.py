@@ -50,6 +50,20 @@ def test_the_queue_timeout_gives_the_place_back_and_is_no_failure(seconds: int, 
         assert f"Kueue did not admit its agent within {seconds} s." in found.message
 
 
+def test_after_kueue_took_its_place_away_the_queue_timeout_runs_from_then_on() -> None:
+    """Its agent had begun in time: what it waits for is its second turn."""
+    (start,) = plan(observed([profile()])).actions
+    told = {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T08:30:00Z"}
+    raw = {"metadata": start.job["metadata"], "spec": {"suspend": True}, "status": {"conditions": [told]}}  # type: ignore[union-attr]
+    view = job_view(raw)
+    assert view is not None
+    assert view.queued_since is not None
+    held = replace(HELD, created=view.queued_since - 5 * 60 * MINUTE, queued_since=view.queued_since)
+    seen = observed([profile(idle={"queueTimeoutSeconds": 3600}, **QUEUED)], jobs=(held,))
+    found = [closed(replace(seen, now=view.queued_since + minutes * MINUTE)) for minutes in (59, 60)]
+    assert [each.reason if each else None for each in found] == [None, "QueueTimeout"]
+
+
 @pytest.mark.parametrize(("minutes", "reason"), [(4, None), (5, "PodNotCreated")])
 def test_from_its_release_on_the_pending_timeout_runs(minutes: int, reason: str | None) -> None:
     freed = replace(HELD, suspended=False, active_since=NOW - minutes * MINUTE)

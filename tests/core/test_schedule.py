@@ -75,6 +75,30 @@ def test_an_hour_that_a_clock_repeats_begins_its_run_once() -> None:
     assert len(ticks) == 3, "the nights before, of, and after the change"
 
 
+@pytest.mark.parametrize("cron", ["30 2 * * *", "0 2 * * *", "45 1,2 * * *", "0 3 * * *", "*/30 * * * *"])
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        ("Europe/Berlin", "2026-10-24 22:00"),
+        ("America/New_York", "2026-11-01 03:00"),
+        ("Europe/Berlin", "2027-03-27 22:00"),
+    ],
+)
+def test_while_a_clock_is_set_back_or_forward_the_last_tick_never_goes_back_and_the_next_one_lies_ahead(
+    cron: str, zone: str, begin: str
+) -> None:
+    """A tick that was taken back would measure again, an hour later, the nodes that had begun for it."""
+    given_, times = schedule(cron, zone), [at(begin) + timedelta(minutes=5 * step) for step in range(96)]
+    ticks = [(last_tick(given_, UID, now), next_tick(given_, UID, now)) for now in times]
+    lasts = [last for last, _ in ticks if last is not None]
+    assert lasts == sorted(lasts)
+    for now, (last, following) in zip(times, ticks, strict=True):
+        assert last is not None
+        assert following is not None
+        assert last <= now < following
+        assert last_tick(given_, UID, following) == following
+
+
 @given(
     cron=st.sampled_from(["*/7 * * * *", "0 2 * * 6", "30 2 * * *", "5 4 1 * *"]),
     zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Pacific/Chatham"]),

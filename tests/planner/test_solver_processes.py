@@ -27,7 +27,7 @@ from precision_operator.planner.work import DATA_BYTES, MEMORY_BYTES, NO_MEMORY,
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
 from precision_operator.shell.leader_election import NoElection
-from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses, container_bytes, plans_at_once
+from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses, Room, container_bytes, plans_at_once
 from tests.planner.test_planning_loop import PATIENCE_SECONDS, Written, add_node, plan_object
 from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
@@ -148,6 +148,29 @@ def test_as_many_plans_are_solved_at_one_time_as_the_container_has_room_for(
     if limit:
         path.write_text(f"{limit}\n")
     assert plans_at_once(container_bytes(path)) == plans
+
+
+async def test_the_plans_of_one_namespace_take_turns_with_those_of_another() -> None:
+    """However many one tenant has: where two have a plan that waits, the one that has fewer places is next."""
+    room, held, order = Room(2), asyncio.Event(), list[str]()
+
+    async def plan(namespace: str, name: str) -> None:
+        async with room.taken(namespace):
+            order.append(name)
+            await held.wait()
+
+    many = [asyncio.create_task(plan("many", f"many-{number}")) for number in range(6)]
+    await asyncio.sleep(0)
+    few = [asyncio.create_task(plan("few", f"few-{number}")) for number in range(2)]
+    await asyncio.sleep(0)
+    assert order == ["many-0", "many-1"], "room that nobody else asks for is taken"
+    many[5].cancel()
+    many[0].cancel()
+    await asyncio.sleep(0.01)
+    assert order[2:] == ["few-0"]
+    held.set()
+    await asyncio.gather(*many, *few, return_exceptions=True)
+    assert sorted(order) == ["few-0", "few-1", *(f"many-{number}" for number in range(5))]
 
 
 async def test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved() -> None:

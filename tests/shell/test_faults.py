@@ -195,6 +195,18 @@ async def test_an_object_of_a_shape_that_nobody_thought_of_ends_no_list() -> Non
     assert sorted(loop.jobs()) == ["n2"]
 
 
+@pytest.mark.parametrize("time", ["2026-11-23T10:00:00+99:99", "0000-01-01T00:00:00Z"])
+async def test_a_status_that_tells_of_an_agents_end_at_a_time_that_is_none_holds_up_nobody(time: str) -> None:
+    """The API server's format date-time takes both."""
+    loop = OperatorInMemory("n1", "n2")
+    loop.apply("bad", target={"nodeNames": ["n1"]})
+    loop.apply("good", target={"nodeNames": ["n2"]})
+    row = {"node": "n1", "nodeUID": "uid-n1", "jobUID": "j", "pod": "team/train-0", "podUID": "p", "ownerUID": "o"}
+    loop.cluster.objects[f"{PROFILES}/bad"]["status"] = {"yields": [row | {"at": time, "outcome": "Waiting"}]}
+    await loop.once()
+    assert sorted(loop.jobs()) == ["n1", "n2"]
+
+
 async def test_whatever_a_pass_raises_the_loop_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     loop, gatherer = world("n1")
     loop.apply("nightly")

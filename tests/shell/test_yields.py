@@ -181,6 +181,17 @@ async def test_the_next_leader_knows_from_the_status_what_was_tried(loop: Operat
     assert told.outcome == "Waiting"
 
 
+async def test_an_agents_end_for_a_pod_of_an_impossible_name_keeps_no_node(loop: OperatorInMemory) -> None:
+    """Such a row can only have been made up, and must not keep the node from everybody."""
+    ask(loop)
+    await passes(loop)
+    await passes(loop)
+    assert "KeptForPod" in reasons(loop)
+    loop.cluster.fail("LIST", "metadata.name=train-0", ApiError(400, "BadRequest", "invalid selector"))
+    await passes(loop)
+    assert [row["outcome"] for row in loop.status("nightly")["yields"]] == ["Gone"]
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

@@ -21,7 +21,7 @@ from precision_operator.cli.operator_settings import (
     without_agent_change,
 )
 from precision_operator.cluster import ApiError, Cluster
-from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.observed import (
     JobView,
     Observed,
@@ -38,7 +38,8 @@ from precision_operator.core.rollout.limits import PLACES_TAKEN
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.refusal import RULES
 from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.gather import ClaimProblems, Gatherer, Reader, list_into, wanted_texts
+from precision_operator.shell.gather import Gatherer, list_into, wanted_texts
+from precision_operator.shell.reader import ClaimProblems, Reader
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
 Value = TypeVar("Value")
@@ -263,12 +264,11 @@ def refusals_told(profile: ProfileView) -> dict[str, RefusedCreation]:
         return {}
     if status.observed_generation != profile.generation:
         return {}
+    tries = ((row, time_or_none(row.last_try)) for row in status.refusals if row.reason in RULES)
     return {
-        row.node: RefusedCreation(
-            row.reason, row.message, row.stage, parse_time(row.last_try), datetime.max.replace(tzinfo=UTC), row.times
-        )
-        for row in status.refusals
-        if row.reason in RULES
+        row.node: RefusedCreation(row.reason, row.message, row.stage, at, datetime.max.replace(tzinfo=UTC), row.times)
+        for row, at in tries
+        if at is not None
     }
 
 

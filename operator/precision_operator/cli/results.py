@@ -57,10 +57,15 @@ def profile_named(found: Results, name: str) -> ProfileView:
 
 
 def of_profile(reports: Iterable[ReportView], profile: ProfileView) -> tuple[ReportView, ...]:
-    """The reports of one profile, the newest of each node."""
+    """The reports of one profile, the newest of each node.
+
+    Not those of a deleted one of its name, which stay until the cluster's garbage collector comes: they have that one's
+    UID as their owner. Those that nobody owns are the profile's: the operator makes it their owner.
+    """
     newest: dict[str, ReportView] = {}
     for report in reports:
-        if (report.namespace, report.profile) != (profile.namespace, profile.name):
+        named_so = (report.namespace, report.profile) == (profile.namespace, profile.name)
+        if not named_so or report.profile_uid not in ("", profile.uid):
             continue
         old = newest.get(report.node_name)
         if old is None or finished(report) >= finished(old):

@@ -126,7 +126,8 @@ class Cluster:
         """Watch events (`type` and `object`) of a collection after resourceVersion `version`, until the server ends it.
 
         With `bookmarks` also events of type BOOKMARK, whose object has no more than the version that was reached.
-        Raises ApiError, 410 Expired where the server does not have the changes since that version any more.
+        Raises ApiError, 410 Expired where the server does not have the changes since that version any more. What is no
+        event (a proxy's page) ends the watch like a connection that breaks off.
         """
         query = {
             "watch": "1",
@@ -138,7 +139,7 @@ class Cluster:
         }
         deadline = aiohttp.ClientTimeout(sock_connect=self._timeout.sock_connect, sock_read=_WATCH_SECONDS + 60)
         async with self._response("GET", path, query, deadline=deadline) as response:
-            async for event in _events(response):
+            async for event in _events(response, f"WATCH {path}"):
                 if event["type"] == "ERROR":
                     body = json.dumps(event["object"]).encode()
                     raise error_of(f"WATCH {path}", int(event["object"].get("code") or 0), "", body, None)
@@ -340,13 +341,23 @@ async def _read(response: aiohttp.ClientResponse, limit: int | None) -> bytes:
     return b"".join(chunks)
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
-    """The JSON documents of a watch, one a line."""
+async def _events(response: aiohttp.ClientResponse, act: str) -> AsyncIterator[Json]:
+    """The events of a watch, one a line; ApiError for a line that is none."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield from_json(line)
+            yield _event(line, act)
+
+
+def _event(line: bytes, act: str) -> Json:
+    try:
+        found = from_json(line)
+    except ValueError:
+        found = None
+    if not (isinstance(found, dict) and "type" in found and isinstance(found.get("object"), dict)):
+        raise ApiError(0, UNREACHABLE, f"{act}: this is no event: {line[:100]!r}")
+    return found
 
 
 def _seconds_of(deadline: aiohttp.ClientTimeout) -> float:

@@ -32,6 +32,7 @@ from precision_operator.planner.work import Work, inputs_of
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
+from precision_operator.shell.gather import PAGE_SPECS
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.plan_processes import PlanProcesses, container_bytes
 
@@ -102,7 +103,8 @@ class Planning:
     async def list_one(self, namespace: str) -> None:
         """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
         before = {uid for uid, raw in self._plans.items() if raw["metadata"]["namespace"] == namespace}
-        items, _ = await self._cluster.list_all(paths.collection(API_VERSION, PLAN_PLURAL, namespace))
+        collection = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
+        items, _ = await self._cluster.list_all(collection, limit=PAGE_SPECS)
         for uid in before - {item["metadata"]["uid"] for item in items}:
             self._plans.pop(uid, None)
             self._waits.pop(uid, None)
@@ -243,7 +245,7 @@ class Planning:
             text = f"spec.fleet.namespaces: {', '.join(unwatched)} is not watched; this operator watches {known}"
             answer = refused(text)
         else:
-            answer = PlanStatus.model_validate_json(await self._processes.answer(work))
+            answer = PlanStatus.model_validate_json(await self._processes.answer(work, str(meta["namespace"])))
         self._solved_at[uid] = asyncio.get_running_loop().time()
         await self._tell(raw, before, answer, inputs, generation, now)
 

@@ -12,8 +12,7 @@ from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.object_store import identity
-from precision_operator.core.observe.claims import Claims, claim_names, claimed_gpus
-from precision_operator.core.observe.device_class import DeviceClass, device_class
+from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.observed import (
     JobView,
@@ -28,11 +27,11 @@ from precision_operator.core.observe.observed import (
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
-from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
 from precision_operator.core.rollout.faults import Fault, Where, fault_text
 from precision_operator.core.status.yields import yields_told
 from precision_operator.shell.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.local_queues import LocalQueues, get_or_none
+from precision_operator.shell.reader import NOT_CREATED, NOT_PREPARED, PAGE_TENANT, RESOURCE_API, ClaimProblems, Reader
 from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.yields import Yields
 
@@ -44,9 +43,6 @@ BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
 PROBLEMS_SECONDS = 3.0
 """How long a look at such events serves."""
-NOT_CREATED, NOT_PREPARED = "FailedResourceClaimCreation", "FailedPrepareDynamicResources"
-"""Reasons of a pod's events: of the controller that creates its claim, and of its kubelet."""
-ClaimProblems = Mapping[tuple[str, str], str]
 BUSY_SECONDS = 20.0
 """How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
 LOOKS_AT_ONCE = 8
@@ -59,83 +55,12 @@ SELECTORS: dict[ObjectKind, str] = {
 }
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
-RESOURCE_API = "resource.k8s.io/v1"
 
-PAGE: dict[ObjectKind, int] = {"profiles": 20, "jobs": 100, "pods": 100}
-"""How many of what tenants write are asked for at once: each may have a megabyte and a half."""
+PAGE_SPECS = 20
+"""How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
+PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
 
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
-
-
-class Reader:
-    """What no watch shows, read when a decision needs it. Every method raises ApiError, also for a missing right."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._local_queues = LocalQueues(cluster)
-
-    async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        """The data of a ConfigMap; None where there is none."""
-        raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
-        return None if raw is None else {key: str(text) for key, text in (raw.get("data") or {}).items()}
-
-    async def has_priority_class(self, name: str) -> bool:
-        """Whether there is such a PriorityClass."""
-        collection = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
-        return await get_or_none(self._cluster, paths.item(collection, name)) is not None
-
-    async def has_queue(self, namespace: str, name: str) -> bool:
-        """Whether there is such a Kueue LocalQueue."""
-        return await self._local_queues.has(namespace, name)
-
-    async def device_class(self, name: str) -> DeviceClass:
-        """The class of the agents' claims; one that may not be read counts as there."""
-        try:
-            return device_class(
-                await get_or_none(self._cluster, paths.item(paths.collection(RESOURCE_API, "deviceclasses"), name))
-            )
-        except ApiError as error:
-            if error.status != 403:
-                raise
-            return DeviceClass()
-
-    async def claim_problems(self, namespace: str) -> ClaimProblems:
-        """The newest event on why a pod's claim is not created, or not prepared, by its reason and the pod's UID."""
-        found: dict[tuple[str, str], str] = {}
-        for reason in (NOT_CREATED, NOT_PREPARED):
-            told = await self._events(namespace, f"involvedObject.kind=Pod,reason={reason}")
-            found |= {(reason, uid): text for uid, text in told.items()}
-        return found
-
-    async def creation_problems(self, namespace: str) -> Mapping[str, str]:
-        """The newest FailedCreate event of each Job (a quota, Pod Security ...), by the Job's UID."""
-        return await self._events(namespace, "involvedObject.kind=Job,reason=FailedCreate")
-
-    async def _events(self, namespace: str, chosen: str) -> Mapping[str, str]:
-        """The text of the newest of these events, by the UID of the object that it is about."""
-        events, _ = await self._cluster.list_all(paths.collection("v1", "events", namespace), field_selector=chosen)
-        ordered = sorted(events, key=lambda event: str(event.get("lastTimestamp") or ""))
-        return {str(event["involvedObject"].get("uid")): str(event.get("message", "")) for event in ordered}
-
-    async def occupancy(self, node: str) -> Occupancy:
-        """Who holds the node's GPUs now."""
-        chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
-        return occupancy(list(pods), await self._claims(pods))
-
-    async def _claims(self, pods: Sequence[Raw]) -> Claims:
-        """The GPUs of all claims of these pods; None for one that is gone or may not be read."""
-        names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
-        found: dict[tuple[str, str], Any] = {}
-        for namespace, name in sorted(names):
-            try:
-                path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", namespace), name)
-                found[namespace, name] = claimed_gpus(await self._cluster.get(path))
-            except ApiError as error:
-                if error.status not in (403, 404):
-                    raise
-                found[namespace, name] = None
-        return found
 
 
 async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:
@@ -188,6 +113,8 @@ class Gatherer:
         self._namespaces = tuple(namespaces)
         self._probes: dict[str, tuple[float, Occupancy]] = {}
         self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
+        self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
+        """Which profiles named each ConfigMap in the last look: UID and generation."""
         self._refusals = refusals or RefusedCreations()
         self._problems: dict[str, tuple[float, Mapping[str, str]]] = {}
         """Why Jobs have no pod, by Job UID, and when it was read, by namespace."""
@@ -276,6 +203,7 @@ class Gatherer:
         missing: dict[tuple[str, str, str], ApiError] = {}
         pods = await self._with_claim_problems(pods, now, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
+        self._forget_unnamed(served)
         texts = await self._each("ConfigMap", wanted_texts(served), self._config_map, now, missing)
         queues = await self._each("LocalQueue", _wanted_queues(served), self._has_queue, now, missing)
         seen = Observed(
@@ -392,6 +320,17 @@ class Gatherer:
         kept = {name: look for name, look in self._probes.items() if look[1].holder is not None or name in but}
         self._probes = kept
 
+    def _forget_unnamed(self, profiles: Sequence[ProfileView]) -> None:
+        """Keep no text or queue that no profile names any more: a tenant can name any number, one after the other.
+
+        A ConfigMap that a profile names anew is read anew: it may have been applied just before that profile.
+        """
+        before, self._namers = self._namers, _namers(profiles)
+        known = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
+        self._texts = {key: text for key, text in self._texts.items() if key in known}
+        queues = _wanted_queues(profiles)
+        self._queues = {key: there for key, there in self._queues.items() if key in queues}
+
     async def _config_map(self, namespace: str, name: str, now: float) -> Mapping[str, str] | None:
         at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))
         if now - at >= FRESH_SECONDS:
@@ -499,6 +438,15 @@ def wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
     return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
+
+
+def _namers(profiles: Sequence[ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
+    """UID and generation of the profiles that name each ConfigMap."""
+    found: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    for profile in profiles:
+        for key in wanted_texts([profile]):
+            found.setdefault(key, set()).add((profile.uid, profile.generation))
+    return {key: frozenset(namers) for key, namers in found.items()}
 
 
 def _keeps(seen: Occupancy) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -44,6 +46,38 @@ def plans_at_once(limit: int | None) -> int:
     return AT_ONCE if limit is None else min(AT_ONCE, max(1, (limit - OWN_BYTES) // PLAN_BYTES))
 
 
+class Room:
+    """So many places. One that comes free is taken by the namespace that has the fewest, in it by who came first."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._has: Counter[str] = Counter()
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def taken(self, namespace: str) -> AsyncIterator[None]:
+        """A place of this namespace, for as long as the block takes."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((namespace, turn))
+        self._give()
+        try:
+            await turn
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._free += 1
+                self._has[namespace] -= 1
+            self._waiting = [each for each in self._waiting if each[1] is not turn]
+            self._give()
+
+    def _give(self) -> None:
+        while self._free and (waiting := [each for each in self._waiting if not each[1].done()]):
+            namespace, turn = min(waiting, key=lambda each: self._has[each[0]])
+            self._free -= 1
+            self._has[namespace] += 1
+            turn.set_result(None)
+
+
 @dataclass
 class PlanProcesses:
     """Solves plans. `solve` runs in the process; after `seconds` of its work that is ended.
@@ -55,14 +89,17 @@ class PlanProcesses:
     seconds: Callable[[Work], float] = longest_seconds
     limit: int | None = None
     _running: set[ProcessPoolExecutor] = field(default_factory=set)
-    _room: asyncio.Semaphore = field(init=False)
+    _room: Room = field(init=False)
 
     def __post_init__(self) -> None:
-        self._room = asyncio.Semaphore(plans_at_once(self.limit))
+        self._room = Room(plans_at_once(self.limit))
 
-    async def answer(self, work: Work) -> str:
-        """The answer as JSON of a status. Raises BrokenProcessPool where the process ended by itself."""
-        async with self._room:
+    async def answer(self, work: Work, namespace: str = "") -> str:
+        """The answer as JSON of a status. Raises BrokenProcessPool where the process ended by itself.
+
+        `namespace` is the plan's: where there is no room, those of one take turns with those of another.
+        """
+        async with self._room.taken(namespace):
             # Not forked: a fork of a process with sockets and threads inherits their locks.
             pool = ProcessPoolExecutor(1, get_context("spawn"), bound_memory, (self.limit is not None,))
             self._running.add(pool)

@@ -173,7 +173,12 @@ class Yields:
     async def _fate(self, one: Yield) -> Fate:
         """What has become of the pod that an agent was ended for."""
         namespace, _, name = one.pod.partition("/")
-        listed, _ = await self._cluster.list_all(paths.pods(namespace), field_selector=f"metadata.name={name}")
+        try:
+            listed, _ = await self._cluster.list_all(paths.pods(namespace), field_selector=f"metadata.name={name}")
+        except ApiError as error:
+            if error.status != 400:
+                raise
+            return "gone"  # no pod can have such a name: who wrote the status has made it up
         found = next((raw for raw in listed if raw["metadata"].get("uid") == one.pod_uid), None)
         if found is None:
             return "gone"

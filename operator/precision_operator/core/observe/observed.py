@@ -135,6 +135,8 @@ class JobView:
     """Kueue holds it, or has taken its place away."""
     active_since: datetime | None = None
     """When it was last let go by Kueue; None: never held."""
+    queued_since: datetime | None = None
+    """Since when Kueue holds it: from its creation on, or since it took the place away; None: not told."""
     finished: Literal["Complete", "Failed"] | None = None
     finished_at: datetime | None = None
     failure_reason: str = ""

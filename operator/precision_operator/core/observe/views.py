@@ -89,6 +89,7 @@ def job_view(raw: Raw) -> JobView | None:
         basis=_basis(notes.get(names.ANNOTATION_BASIS)),
         suspended=_held_back(raw),
         active_since=_released(status),
+        queued_since=_suspended_since(status),
         finished=_finish(end),
         finished_at=time_or_none(end.get("lastTransitionTime")),
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
@@ -127,6 +128,11 @@ def _released(status: Mapping[str, Any]) -> datetime | None:
     """When a suspended Job was let go: its condition Suspended turned False."""
     found = next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), {})
     return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "False" else None
+
+
+def _suspended_since(status: Mapping[str, Any]) -> datetime | None:
+    """When a Job was last suspended: its condition Suspended turned True."""
+    return _since(next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), None), "True")
 
 
 def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:

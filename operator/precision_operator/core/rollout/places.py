@@ -96,7 +96,7 @@ def _in_queue(job: JobView, idle: Idle) -> Iterator[End]:
     seconds = idle.queue_timeout_seconds
     if seconds is not None:
         message = sentence("QueueTimeout", seconds=seconds)
-        yield End(job.created, timedelta(seconds=seconds), "disrupted", "QueueTimeout", message)
+        yield End(job.queued_since or job.created, timedelta(seconds=seconds), "disrupted", "QueueTimeout", message)
 
 
 def _without_pod(job: JobView, idle: Idle, settings: Settings) -> End:

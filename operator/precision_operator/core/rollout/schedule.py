@@ -112,11 +112,32 @@ def _fire(cron: str, zone: str, moment: datetime, reverse: bool) -> datetime | N
     """The next time of `cron` after `moment`, or before it; in UTC. None when there is none within fifty years."""
     where = _zone(zone)
     assert where is not None
+    local = moment.astimezone(where)
+    if local.fold and not _follows_the_clock(cron):
+        local = _end_of_repetition(local) - timedelta(seconds=0 if reverse else 1)
     try:
-        found = next(CronSim(cron, moment.astimezone(where), reverse=reverse))
+        found = next(CronSim(cron, local, reverse=reverse))
     except StopIteration:
         return None
     return found.astimezone(UTC)
+
+
+def _follows_the_clock(cron: str) -> bool:
+    """Whether a repeated hour has its times twice: CronSim, as Debian's cron, repeats those of each minute or hour."""
+    minute, hour, *_ = cron.split()
+    return minute.startswith("*") or hour.startswith("*")
+
+
+def _end_of_repetition(local: datetime) -> datetime:
+    """The local time at which a repeated hour is over.
+
+    Other times fire when the hour comes first, and CronSim does not tell the first from the second: seen from within
+    the second, all of them lie behind.
+    """
+    later = local.replace(second=0, microsecond=0)
+    while later.fold:
+        later = (later.astimezone(UTC) + timedelta(minutes=1)).astimezone(local.tzinfo)
+    return later
 
 
 def tick_text(moment: datetime | None) -> str:

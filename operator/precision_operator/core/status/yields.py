@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
 from precision_api.profile import NodeYield, ProfileStatus
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import ProfileView, Yield
@@ -34,14 +32,14 @@ def yield_rows(yields: Iterable[Yield]) -> tuple[NodeYield, ...]:
 
 
 def yields_told(profiles: Iterable[ProfileView]) -> tuple[Yield, ...]:
-    """What these profiles' statuses tell; nothing of one that can't be read."""
-    return tuple(_yield(profile, row) for profile in profiles for row in _rows(profile))
+    """What these profiles' statuses tell; nothing of one that can't be read, or that has a time that is none."""
+    return tuple(told for profile in profiles for told in _yields(profile))
 
 
-def _rows(profile: ProfileView) -> tuple[NodeYield, ...]:
+def _yields(profile: ProfileView) -> tuple[Yield, ...]:
     try:
-        return ProfileStatus.model_validate(dict(profile.status)).yields
-    except ValidationError:
+        return tuple(_yield(profile, row) for row in ProfileStatus.model_validate(dict(profile.status)).yields)
+    except ValueError:  # pydantic's ValidationError too
         return ()
 
 

@@ -1,0 +1,91 @@
+"""ConfigMaps that profiles name: each is read as it is when its profile comes, and none is kept that nobody names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from precision_api.names import REQUEST_ENV
+from precision_api.workload import MAX_CONFIG_BYTES
+from precision_operator.cluster import paths
+from tests.support.operator_in_memory import NAMESPACE, OperatorInMemory
+
+MAPS = paths.config_maps(NAMESPACE)
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+}
+
+
+def write(loop: OperatorInMemory, name: str, **changes: Any) -> None:
+    """A ConfigMap with a model of this many layers."""
+    text = json.dumps(CONFIG | changes)
+    loop.cluster._store(f"{MAPS}/{name}", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": {"c": text}})
+
+
+def apply(loop: OperatorInMemory, profile: str, config_map: str, node: str) -> None:
+    source = {"configMapKeyRef": {"name": config_map, "key": "c"}}
+    workload = {"name": "m", "huggingFaceConfig": source, "microBatchSize": 1, "sequenceLength": 4096}
+    loop.apply(profile, workload=workload, target={"nodeNames": [node]})
+
+
+def reads(loop: OperatorInMemory) -> list[str]:
+    """Names of the ConfigMaps that were asked for since this was asked last."""
+    found = [
+        path.rpartition("/")[2] for method, path in loop.cluster.requests if (method, MAPS in path) == ("GET", True)
+    ]
+    loop.cluster.requests.clear()
+    return found
+
+
+def layers(loop: OperatorInMemory, node: str) -> int:
+    """Layers of the model that the agent of a node is to measure."""
+    (container,) = loop.jobs()[node]["spec"]["template"]["spec"]["containers"]
+    told = next(row["value"] for row in container["env"] if row["name"] == REQUEST_ENV)
+    return int(json.loads(told)["workload"]["model"]["numHiddenLayers"])
+
+
+async def test_a_profile_that_names_a_config_map_is_measured_with_its_text_as_it_is_when_the_profile_comes() -> None:
+    """`kubectl apply` of a changed ConfigMap and a new profile: what another profile was read with is older."""
+    loop = OperatorInMemory("n1", "n2")
+    write(loop, "models", num_hidden_layers=32)
+    apply(loop, "first", "models", "n1")
+    await loop.once()
+    write(loop, "models", num_hidden_layers=16)
+    apply(loop, "second", "models", "n2")
+    await loop.once()
+    assert (layers(loop, "n1"), layers(loop, "n2")) == (32, 16)
+
+
+async def test_a_text_serves_several_passes_and_is_forgotten_when_no_profile_names_it() -> None:
+    loop = OperatorInMemory("n1")
+    for name in ("a", "b"):
+        write(loop, name)
+    apply(loop, "nightly", "a", "n1")
+    await loop.once()
+    assert reads(loop) == ["a"]
+    await loop.once()
+    assert reads(loop) == []
+    for name in ("b", "a"):
+        apply(loop, "nightly", name, "n1")
+        await loop.once()
+        assert reads(loop) == [name], "nothing is left of what was read before"
+
+
+async def test_a_text_that_is_too_long_is_refused_and_not_kept_whole() -> None:
+    loop = OperatorInMemory("n1")
+    loop.cluster._store(f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"c": "{" * 10 * MAX_CONFIG_BYTES}})
+    apply(loop, "nightly", "a", "n1")
+    await loop.once()
+    told = loop.condition("nightly", "Accepted")
+    assert told["reason"] == "InvalidWorkload"
+    assert "at most 65536 characters" in told["message"]
+    kept = await loop.gatherer._reader.config_map(NAMESPACE, "a")
+    assert kept is not None
+    assert len(kept["c"]) == MAX_CONFIG_BYTES + 1
