@@ -138,6 +138,10 @@ IMAGES = [
     ("registry.example/team/", "registry.example/team/agent", True),
     ("registry.example/team", "evil.example/registry.example/team/agent", False),
     ("registry.example/team", "registry.example", False),
+    ("registry.example", "registry.example/team/agent:1", True),
+    ("registry.example", "registry.example:5000/team/agent:1", False),
+    ("registry.example:5000", "registry.example:5000/team/agent:1", True),
+    ("registry.example/team", "registry.example/team:1@sha256:ab", True),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_a_job_says_whose_attempt_it_is() -> None:
     assert view is not None
     assert (view.profile_uid, view.node_uid, view.node_name, view.run, view.attempt) == ("p", "u", "n1", "r1", 2)
     assert (view.live, view.created) == (True, datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("number", ["", "0", "-1", "1" * 10, "two"])
+def test_a_job_with_an_attempt_that_no_report_can_hold_is_not_ours(number: str) -> None:
+    assert job_view(job(labels=MARKS | {names.LABEL_ATTEMPT: number})) is None
+
+
+@pytest.mark.parametrize("basis", [{str(part): "x" for part in range(9)}, {"spec": "x" * 254}, {"x" * 254: "y"}])
+def test_a_basis_that_no_report_can_hold_counts_as_none(basis: dict[str, str]) -> None:
+    """Else its attempt could never be written, and its Job would stay."""
+    view = job_view(job(annotations=NOTES | {names.ANNOTATION_BASIS: json.dumps(basis)}))
+    assert view is not None
+    assert view.basis == {}
 
 
 ENDS: dict[str, tuple[tuple[dict[str, Any], ...], Any, str]] = {

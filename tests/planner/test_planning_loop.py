@@ -30,6 +30,9 @@ class Written:
         self.statuses: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.gone = False
+        self.version = ""
+        """resourceVersion of the plan as it is now; plans that tell none are not held against it."""
+        self.refused = asyncio.Event()
         self.changed = asyncio.Event()
         self.told = asyncio.Event()
         """Set when both events of a first answer are written."""
@@ -38,6 +41,11 @@ class Written:
     async def patch(self, path: str, body: Any, kind: str = "merge") -> dict[str, Any]:
         if self.gone:
             raise ApiError(404, "NotFound", "gone")
+        read = next((row["value"] for row in body if row["path"] == "/metadata/resourceVersion"), self.version)
+        if read != self.version:
+            self.refused.set()
+            raise ApiError(422, "Invalid", "the test of the patch fails")
+        body = [{}, next(row for row in body if row["op"] == "add")]
         self.statuses.append(body[1]["value"])
         self.changed.set()
         answer = plan_object(body[1]["value"]["observedGeneration"], status=body[1]["value"])
@@ -108,6 +116,22 @@ async def test_a_plan_is_answered_and_told(scene: tuple[Planning, Cache, Written
     async with asyncio.timeout(10):
         await written.told.wait()
     assert [event["reason"] for event in written.events] == ["Accepted", "PlanFound"]
+
+
+async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_changed(
+    scene: tuple[Planning, Cache, Written],
+) -> None:
+    """A leader whose lease was lost while its request was on the way has been followed by another one's answer."""
+    loop, _, written = scene
+    written.version, old, new = "8", plan_object(), plan_object(generation=2)
+    old["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"] = "7", "8"
+    await loop.see({"type": "ADDED", "object": old})
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await written.refused.wait()
+    assert written.statuses == []
+    await loop.see({"type": "MODIFIED", "object": new})
+    await loop.see({"type": "MODIFIED", "object": old})
+    assert (await next_status(written))["observedGeneration"] == 2, "an event that comes late brings nothing back"
 
 
 async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_named_in_it(

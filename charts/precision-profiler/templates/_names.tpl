@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $fits := false -}}
 {{- range $allowed -}}
 {{- $rest := trimPrefix . $image -}}
-{{- if and (hasPrefix . $image) (or (hasSuffix "/" .) (eq $rest "") (hasPrefix "/" $rest) (hasPrefix ":" $rest) (hasPrefix "@" $rest)) -}}
+{{- if and (hasPrefix . $image) (or (hasSuffix "/" .) (eq $rest "") (hasPrefix "/" $rest) (and (hasPrefix ":" $rest) (not (contains "/" $rest))) (hasPrefix "@" $rest)) -}}
 {{- $fits = true -}}
 {{- end -}}
 {{- end -}}

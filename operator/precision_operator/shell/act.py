@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +39,7 @@ from precision_operator.shell.cache import Cache
 from precision_operator.shell.collecting import LOG_PATIENCE, Collector, Requeue, StillReading
 from precision_operator.shell.creating import Creations
 from precision_operator.shell.events import write_event
+from precision_operator.shell.patches import patch_of, whole_status
 from precision_operator.shell.refusals import RefusedCreations, agents_of
 
 _log = logging.getLogger(__name__)
@@ -268,7 +269,7 @@ class Actor:
             "/metadata/ownerReferences": [owner(profile.name, profile.uid)],
             f"/metadata/labels/{names.LABEL_PROFILE_UID.replace('/', '~1')}": profile.uid,
         }
-        patch = _patch(report.uid, report.version, changes)
+        patch = patch_of(report.uid, report.version, changes)
         self._cache.put("reports", await self._cluster.patch(path, patch, "json"))
 
     async def _ours(self, start: Start, collection: str, name: str) -> dict[str, Any]:
@@ -361,7 +362,7 @@ class Actor:
 
     async def _write_status(self, report: ReportView, status: ReportStatus) -> None:
         path = paths.item(paths.reports(report.namespace), report.name, "status")
-        patch = _whole_status(report.uid, report.version, ingest.report_json(status))
+        patch = whole_status(report.uid, report.version, ingest.report_json(status))
         try:
             raw = await self._cluster.patch(path, patch, "json")
         except ApiError as error:
@@ -409,7 +410,7 @@ class Actor:
     async def write_profile_status(self, profile: ProfileView, status: dict[str, Any]) -> None:
         """The status of a profile, whole. Raises ApiError."""
         path = paths.item(paths.profiles(profile.namespace), profile.name, "status")
-        raw = await self._cluster.patch(path, _whole_status(profile.uid, profile.version, status), "json")
+        raw = await self._cluster.patch(path, whole_status(profile.uid, profile.version, status), "json")
         self._cache.put("profiles", raw)
 
     async def tell(self, profile: ProfileView, notes: Sequence[Note]) -> None:
@@ -427,23 +428,6 @@ def _just_ended(job: JobView) -> bool:
 
 def _answer(error: ApiError) -> Answer:
     return Answer(error.words, error.status, error.reason, error.causes)
-
-
-def _whole_status(uid: str, version: str, status: dict[str, Any]) -> list[dict[str, Any]]:
-    """A patch that replaces the status, if the object is still the one that was read."""
-    return _patch(uid, version, {"/status": status})
-
-
-def _patch(uid: str, version: str, changes: Mapping[str, object]) -> list[dict[str, Any]]:
-    """A patch that sets values by path, if the object is still the one that was read.
-
-    So a request of a leader that was stopped, and that lands after its successor has written, changes nothing.
-    """
-    tests = {"/metadata/uid": uid} | ({"/metadata/resourceVersion": version} if version else {})
-    return [
-        *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
-        *({"op": "add", "path": path, "value": value} for path, value in changes.items()),
-    ]
 
 
 def _subject(action: Action) -> str:

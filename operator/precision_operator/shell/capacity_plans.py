@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from precision_api.capacity_plan import PlanSpec, PlanStatus
 from precision_api.names import API_VERSION, PLAN_PLURAL
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.object_store import identity
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.core.rollout.faults import Fault, Where
@@ -34,6 +35,7 @@ from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.gather import PAGE_SPECS
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
+from precision_operator.shell.patches import whole_status
 from precision_operator.shell.plan_processes import PlanProcesses, container_bytes
 
 _log = logging.getLogger(__name__)
@@ -94,11 +96,18 @@ class Planning:
         raw = event["object"]
         uid = raw["metadata"]["uid"]
         if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
-            self._plans.pop(uid, None)
-            self._waits.pop(uid, None)
-        else:
+            self._forget(uid)
+        elif identity(raw).version >= identity(self._plans.get(uid, raw)).version:  # not older than our own write
             self._plans[uid] = raw
         self._moved.set()
+
+    def _forget(self, uid: str) -> None:
+        """The plan is gone."""
+        self._plans.pop(uid, None)
+        self._told.pop(uid, None)
+        self._solved_at.pop(uid, None)
+        self._waits.pop(uid, None)
+        self._looked.pop(uid, None)
 
     async def list_one(self, namespace: str) -> None:
         """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
@@ -106,8 +115,7 @@ class Planning:
         collection = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
         items, _ = await self._cluster.list_all(collection, limit=PAGE_SPECS)
         for uid in before - {item["metadata"]["uid"] for item in items}:
-            self._plans.pop(uid, None)
-            self._waits.pop(uid, None)
+            self._forget(uid)
         for item in items:
             if item["metadata"]["uid"] not in self._plans:
                 await self.see({"type": None, "object": item})
@@ -163,8 +171,7 @@ class Planning:
             raise
         except ApiError as error:
             if error.status == 404:
-                self._plans.pop(uid, None)
-                self._waits.pop(uid, None)
+                self._forget(uid)
                 return
             _log.warning("plan %s: %s", raw["metadata"]["name"], error)
         except BrokenProcessPool:
@@ -287,10 +294,8 @@ class Planning:
         meta = raw["metadata"]
         after = finished(answer, before, inputs, generation, now)
         path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
-        body: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
-            {"op": "add", "path": "/status", "value": after.model_dump(mode="json", by_alias=True, exclude_none=True)},
-        ]
+        told = after.model_dump(mode="json", by_alias=True, exclude_none=True)
+        body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), told)
         seen = await self._cluster.patch(path, body, "json")
         self._told[meta["uid"]] = inputs
         if self._plans.get(meta["uid"]) is raw:

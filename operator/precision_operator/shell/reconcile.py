@@ -238,6 +238,8 @@ class Reconciler:
         What can't be worked out or written for one profile is tried again; the others have theirs.
         """
         due, faults, refused = LIST_AGAIN_SECONDS, [*self._gatherer.faults, *decided.faults], False
+        there = {item.profile.uid for item in decided.profiles}
+        self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
         for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
             await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -28,6 +29,9 @@ from precision_operator.core.observe.observed import (
 from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
+_BASIS_PARTS, _BASIS_LENGTH = 8, 253
+"""Parts of a basis, and characters of each, that a report holds."""
 
 
 def profile_view(raw: Raw, problem: str = "") -> ProfileView:
@@ -69,7 +73,7 @@ def job_view(raw: Raw) -> JobView | None:
     meta, status = _map(raw, "metadata"), _map(raw, "status")
     labels, notes = _map(meta, "labels"), _map(meta, "annotations")
     attempt = str(labels.get(names.LABEL_ATTEMPT, ""))
-    if not attempt.isdigit() or not all(k in labels for k in (names.LABEL_PROFILE_UID, names.LABEL_NODE_UID)):
+    if not _ATTEMPT.fullmatch(attempt) or not all(k in labels for k in (names.LABEL_PROFILE_UID, names.LABEL_NODE_UID)):
         return None
     end = _ended(status)
     return JobView(
@@ -115,7 +119,9 @@ def _basis(text: object) -> Mapping[str, str]:
         found = json.loads(str(text or "{}"))
     except ValueError:
         return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    basis = {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    fits = len(basis) <= _BASIS_PARTS and all(max(len(k), len(v)) <= _BASIS_LENGTH for k, v in basis.items())
+    return basis if fits else {}
 
 
 def _held_back(raw: Raw) -> bool:

@@ -194,9 +194,14 @@ def _schedule_refusal(spec: ProfileSpec, observed: Observed) -> Refusal | None:
 
 
 def _has_prefix(image: str, prefix: str) -> bool:
-    """Whole path components only: `registry/team` allows `registry/team/agent`, not `registry/teamsters/agent`."""
-    rest = image[len(prefix) :] if image.startswith(prefix) else None
-    return rest is not None and (prefix.endswith("/") or rest[:1] in ("", "/", ":", "@"))
+    """Whole path components only: `registry/team` allows `registry/team/agent`, not `registry/teamsters/agent`.
+
+    Nor does `registry` allow `registry:5000/agent`: what follows the colon is no tag but another registry's port.
+    """
+    if not image.startswith(prefix):
+        return False
+    rest = image[len(prefix) :]
+    return prefix.endswith("/") or rest[:1] in ("", "/", "@") or (rest[:1] == ":" and "/" not in rest)
 
 
 def _with_text(
