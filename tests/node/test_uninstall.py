@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.audit import requests
 from tests.support.eventually import eventually
-from tests.support.installed import EXPORTER, OPERATOR, Installed
+from tests.support.installed import Installed
 
 pytestmark = pytest.mark.node
 KILLING = re.compile(
@@ -39,27 +40,24 @@ def test_uninstalling_ends_all_programs(installed: Installed, terminated: dict[s
 def test_nothing_was_refused_to_our_programs_before_they_got_sigterm(
     audit_log: Path, terminated: dict[str, datetime]
 ) -> None:
-    first = min(terminated.values())
-    entries = requests(audit_log)
-    assert len(entries) > 100
+    """Each pod's requests count until its own SIGTERM; those of pods that another test has ended count there."""
+    entries = [entry for entry in requests(audit_log) if pod_of(entry) in terminated]
+    assert {pod_of(entry) for entry in entries} == terminated.keys()
     refused = [
-        f"{entry['requestReceivedTimestamp']} {entry['user']['username']} {entry['verb']} {entry['requestURI']}"
+        f"{entry['requestReceivedTimestamp']} {pod_of(entry)} {entry['verb']} {entry['requestURI']}"
         for entry in entries
-        if entry["responseStatus"]["code"] in (401, 403) and received(entry) < last_of(entry, terminated, first)
+        if entry["responseStatus"]["code"] in (401, 403) and received(entry) < terminated[pod_of(entry)]
     ]
     assert refused == []
 
 
-def received(entry: dict[str, str]) -> datetime:
+def received(entry: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(entry["requestReceivedTimestamp"].replace("Z", "+00:00"))
 
 
-def last_of(entry: dict[str, dict[str, str]], terminated: dict[str, datetime], first: datetime) -> datetime:
-    """When the last pod of the account that asked got SIGTERM; `first` for an account of neither program."""
-    account = entry["user"]["username"].rpartition(":")[2]
-    if account not in (OPERATOR, EXPORTER):
-        return first
-    return max(at for name, at in terminated.items() if name.startswith(account))
+def pod_of(entry: dict[str, Any]) -> str:
+    """The pod whose token a request had."""
+    return str(entry["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0])
 
 
 def sigterms(installed: Installed) -> dict[str, datetime]:
