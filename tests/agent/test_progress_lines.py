@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from precision_agent.method.duration import phases
 from precision_agent.run.cli import app
-from precision_agent.run.progress import LINE_SECONDS, WORDS, Lines
+from precision_agent.run.progress import WORDS, Lines
 from precision_agent.run.publish import TERMINATION_LOG_ENV
 from precision_api.names import REQUEST_ENV
+from precision_api.progress_line import LINE_SECONDS, Progress, last_progress
 from precision_api.request import Timing
 from precision_api.workload import Workload
 from tests.support.eventually import eventually
@@ -133,6 +134,25 @@ def test_a_phase_that_nobody_planned_leaves_the_time_where_it_was() -> None:
     measured, polished = out.getvalue().splitlines()
     assert polished.startswith("    0 s  polishing, about ")
     assert polished.split(",")[1] == measured.split(",")[1]
+
+
+def test_the_operator_reads_the_phase_in_which_an_agent_stood() -> None:
+    lines, out = lines_at(0.0, 7.0, 7.0, 1240.4, 1240.4)
+    lines("prepare", 0.5, 100.0)
+    lines("measure", 0.0, math.nan)
+    assert "about" in out.getvalue().splitlines()[-1]
+    assert last_progress(out.getvalue() + "NCCL WARN timeout\n") == Progress(1240, WORDS["measure"])
+
+
+def test_the_operator_reads_a_note_as_one() -> None:
+    lines, out = lines_at(0.0, 31.0)
+    lines.note("2 of 3 recipes run here: bf16,\nfp8_current")
+    assert last_progress(out.getvalue()) == Progress(31, "2 of 3 recipes run here: bf16, fp8_current")
+
+
+@pytest.mark.parametrize("log", ["", "Traceback\n", "(no log: it is empty)", "31 seconds", "  -1 s  measuring"])
+def test_a_log_without_such_a_line_tells_no_phase(log: str) -> None:
+    assert last_progress(log) is None
 
 
 def test_without_a_plan_no_line_says_what_is_left() -> None:

@@ -117,6 +117,23 @@ def test_what_a_kubelet_that_is_gone_has_not_done_is_the_nodes_fault(
     assert "is unreachable (condition Ready is Unknown (KubeletReady))" in found.message
 
 
+def test_the_log_is_read_first_of_an_agent_that_ran_and_whose_kubelet_answers() -> None:
+    read = {name for name, (changes, allowed, *_) in STAGES.items() if reads_log(seen(allowed, **changes))}
+    assert read == {
+        "it runs",
+        "nobody knows when it started",
+        "its pod does not end",
+        "Kubernetes has given its Job up",
+    }
+    assert not [name for name, (changes, at) in NEVER_ANSWERS.items() if reads_log(seen(at, fleet=DEAD, **changes))]
+
+
+def reads_log(world: Observed) -> bool:
+    found = closed(world)
+    assert found is not None
+    return found.pod is not None
+
+
 def test_a_node_that_is_away_for_a_while_costs_no_run() -> None:
     assert closed(seen(20 * MINUTE, fleet=DEAD, started_at=NOW)) is None
 

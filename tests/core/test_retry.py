@@ -55,6 +55,7 @@ RESTS: list[tuple[str, int, int]] = [
     ("AgentCrashed", 4, 480),
     ("NodeLost", 1, 60),
     ("DeadlineExceeded", 1, 120),
+    ("AgentHung", 1, 300),
     ("AgentRefused", 1, 300),
     ("BackendUnavailable", 1, 600),
     ("ImagePullFailed", 1, 600),

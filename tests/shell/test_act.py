@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from base64 import b64decode
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from precision_api import names
 from precision_api.report import ReportAttempt
 from precision_api.wire import encode
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.observe.observed import JobView, PodView, ReportView
+from precision_operator.core.observe.observed import JobView, PodView, ReportView, Termination
 from precision_operator.core.observe.views import job_view, pod_view, report_view
 from precision_operator.core.reasons import sentence
 from precision_operator.core.results import ingest
@@ -544,6 +545,58 @@ async def test_a_closed_attempt_says_why_and_its_job_goes(scene: Scene) -> None:
     assert status.attempt is not None
     assert (status.attempt.outcome, status.attempt.reason) == ("disrupted", "PendingTooLong")
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+
+
+async def overdue(scene: Scene) -> Close:
+    """The end of an agent that runs on an hour after the start of its container."""
+    job, pod = await scene.ended(phase="Running")
+    began = datetime.now(UTC) - timedelta(hours=1)
+    message = sentence("DeadlineExceeded", seconds=1860, what="its log is read first")
+    live = replace(job, finished=None, finished_at=None)
+    return Close(live, scene.report(), "failed", "DeadlineExceeded", message, pod=replace(pod, started_at=began))
+
+
+async def test_a_hung_agents_log_is_read_before_its_job_goes_and_names_the_phase(scene: Scene) -> None:
+    close = await overdue(scene)
+    scene.cluster.logs[f"{JOB_NAME}-x"] = b"   99 s  measuring, about 9:11 left\n"
+    assert await scene.actor.act([close]) == 0
+    attempt = scene.attempt()
+    assert (attempt.outcome, attempt.reason, attempt.log) == (
+        "failed",
+        "AgentHung",
+        "   99 s  measuring, about 9:11 left",
+    )
+    assert "s after its last progress (measuring)" in (attempt.message or "")
+    order = [method for method, _ in scene.cluster.requests if method in ("LOG", "PATCH", "DELETE")]
+    assert order == ["LOG", "PATCH", "DELETE"]
+
+
+@pytest.mark.parametrize("error", [INTERNAL, TIMEOUT, ApiError(404, "NotFound", "not found")])
+async def test_an_agent_whose_log_cannot_be_read_is_ended_at_once_and_its_report_says_why(
+    scene: Scene, error: ApiError
+) -> None:
+    close = await overdue(scene)
+    scene.cluster.fail("LOG", "", error)
+    assert await scene.actor.act([close]) == 0
+    assert (scene.attempt().reason, scene.attempt().log) == ("DeadlineExceeded", f"(no log: {error.message})")
+    assert "there is no log of it" in (scene.attempt().message or "")
+    assert scene.asked("LOG") == [f"{JOB_NAME}-x"], "asked for once"
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+
+
+async def test_an_agent_that_ends_while_its_log_is_read_is_collected_with_its_result(scene: Scene) -> None:
+    close = await overdue(scene)
+    hangs = scene.cluster.hanging[f"{JOB_NAME}-x"] = asyncio.Event()
+    assert await scene.actor.act([close]) == 0
+    assert scene.report().status is None, "its log is being read"
+    pod = pod_view(scene.cluster.objects[f"{PODS}/{JOB_NAME}-x"])
+    assert pod is not None
+    published = encode(result(run=close.job.run, request_hash=close.job.request_hash, node="n1"))
+    done = replace(pod, phase="Succeeded", termination=Termination(0, "Completed", published.message.decode()))
+    hangs.set()
+    finished = replace(close.job, finished="Complete", finished_at=datetime.now(UTC))
+    assert await scene.actor.act([Collect(finished, done, scene.report(), "pool-1")]) == 0
+    assert (scene.attempt().outcome, scene.attempt().log) == ("succeeded", None)
 
 
 @pytest.mark.parametrize("uid", ["", "uid-of-another"], ids=["gone", "another of that name"])

@@ -23,6 +23,7 @@ from precision_operator.core.observe.observed import JobView, Observed, Occupanc
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.results import ingest
+from precision_operator.core.results.late import explained
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.refusal import Answer, mark_of, noted
@@ -87,21 +88,22 @@ def in_a_fleet(seen: Observed, **limits: Any) -> Observed:
     return replace(seen, settings=replace(seen.settings, fleet_limits=FleetLimits.model_validate(limits)))
 
 
-def ended(of: JobView, left: PodView | None, **rollout: Any) -> Observed:
-    """What follows when the plan has ended an attempt, in a profile that doesn't retry."""
+def ended(of: JobView, left: PodView | None, log: str | None = None, **rollout: Any) -> Observed:
+    """What follows when the plan has ended an attempt, in a profile that doesn't retry; `log` is the end of its log."""
     own = profile(rollout={"retry": {"limit": 0}}, **rollout)
     pods = (left,) if left is not None else ()
-    return after(observed([own], jobs=(of,), pods=pods))
+    return after(observed([own], jobs=(of,), pods=pods), log)
 
 
-def after(seen: Observed) -> Observed:
+def after(seen: Observed, log: str | None = None) -> Observed:
     """The world in which the attempt on n1 has been ended as the plan says, and its end is in the report."""
     action = next(action for action in plan(seen).actions if isinstance(action, Close | Collect))
     if isinstance(action, Close):
         problem: Any = ingest.NoResult(action.reason, action.message, action.outcome)
     else:
         problem = ingest.summary_of(action.job, action.pod, action.drained)
-    status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping)
+    problem = explained(problem, action.job, action.pod, seen.now, log)
+    status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping, log)
     return replace(seen, jobs=(), pods=(), reports=(report(status=status),))
 
 
@@ -176,6 +178,12 @@ UNRESPONSIVE = Situation(
     },
 )
 """An agent whose pod nobody ends, since its kubelet is gone."""
+
+
+def overdue(log: str) -> Observed:
+    """An agent that ran a minute past its deadline of half an hour was ended; the end of its log."""
+    of = job(created=NOW - 2 * LATER, deadline_seconds=1800)
+    return ended(of, pod(of, started_at=NOW - LATER - MINUTE), log)
 
 
 def left(message: str = "", exit_code: int = 1, reason: str = "Error", **changes: Any) -> Observed:

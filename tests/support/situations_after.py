@@ -33,6 +33,7 @@ from tests.support.situation_worlds import (
     measured_for,
     node_with,
     old_result,
+    overdue,
     refused,
     with_log,
     with_newer_log,
@@ -133,7 +134,12 @@ ENDS: dict[str, Situation] = {
     ),
     "PodNotCreated": Situation(ended(STUCK, None), {"seconds": 300}),
     "DeadlineExceeded": Situation(
-        ended(replace(FAILED, failure_reason="DeadlineExceeded", created=NOW - LATER), None), {"seconds": 1800}
+        ended(replace(FAILED, failure_reason="DeadlineExceeded", created=NOW - LATER), None),
+        {"seconds": 1800, "what": "its log is gone"},
+    ),
+    "AgentHung": Situation(
+        overdue("  160 s  measuring, about 5:11 left"),
+        {"seconds": 1860, "silent": 1700, "words": "measuring", "node": "n1"},
     ),
     "Failed": Situation(
         observed([profile()], reports=(report(status=tried("failed", failures=3, reason="OfAnotherVersion")),)), {}

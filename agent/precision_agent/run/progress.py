@@ -13,9 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from precision_agent.method.duration import Phase, total_seconds
+from precision_api.progress_line import LINE_SECONDS, progress_line
 
-LINE_SECONDS = 30.0
-"""Between two lines of the same phase, at least."""
 WORDS = {
     "preflight": "looking at the GPUs",
     "idle": "reading the idle draw",
@@ -145,4 +144,4 @@ class Lines:
         elapsed = self._monotonic() - self._began
         # A measurement goes on where nobody reads its log any more.
         with contextlib.suppress(OSError):
-            print(f"{elapsed:5.0f} s  {' '.join(text.split())}", file=self._stream, flush=True)
+            print(progress_line(elapsed, text), file=self._stream, flush=True)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from precision_api import names
 from precision_api.report import ReportStatus
@@ -95,10 +95,10 @@ class Actor:
     async def act(self, actions: Sequence[Action]) -> int:
         """Do all actions, what ends before what begins. Returns how many must be tried again.
 
-        What is still being read of a finished agent is none of them: its end wakes the loop.
+        What is still being read of an agent is none of them: its end wakes the loop.
         """
         if not self.closed:
-            await self._collector.read([action for action in actions if isinstance(action, Collect)])
+            await self._collector.read([action for action in actions if _is_read_for(action)])
         self._held.clear()
         self.refused = False
         ending = [a for a in actions if not isinstance(a, Start)]
@@ -151,8 +151,7 @@ class Actor:
             case Close():
                 if isinstance(action, GiveWay) and action.record is not None:
                     self._gave_way(action.record)
-                problem = ingest.NoResult(action.reason, action.message, action.outcome)
-                await self._fail(action.job, action.report, problem, action.keeping)
+                await self._close(action)
             case Drop():
                 await self._delete(action.kind, action.namespace, action.name, action.uid)
             case MarkStale() | MarkFresh():
@@ -317,7 +316,7 @@ class Actor:
         return view
 
     async def _collect(self, action: Collect) -> None:
-        job, left = action.job, self._collector.take(action.job)
+        job, left = action.job, self._collector.take(action)
         found = left.found
         if isinstance(found, ingest.NoResult):
             await self._fail(job, action.report, found, action.keeping, left.log)
@@ -328,6 +327,15 @@ class Actor:
         status = ingest.read_status(found, job, report, place, _now(), action.keeping)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
+
+    async def _close(self, action: Close) -> None:
+        """End an attempt; an agent that runs past its time goes with the end of its log, which may tell more."""
+        problem, log = ingest.NoResult(action.reason, action.message, action.outcome), None
+        if action.pod is not None:
+            left = self._collector.take(action)
+            assert isinstance(left.found, ingest.NoResult)
+            problem, log = left.found, left.log
+        await self._fail(action.job, action.report, problem, action.keeping, log)
 
     async def _with_detail(self, found: ingest.Finding, job: JobView, report: ReportView) -> ingest.Finding:
         """The finding, its full result written; marked where the cluster refuses that: the summary stands alone then.
@@ -420,6 +428,11 @@ class Actor:
                 await write_event(self._cluster, event(profile, note, _now()))
             except ApiError as error:
                 _log.warning("event %s of %s: %s", note.reason, profile.key, error)
+
+
+def _is_read_for(action: Action) -> TypeGuard[Collect | Close]:
+    """Whether the log of its agent is read before it is done."""
+    return isinstance(action, Collect) or (isinstance(action, Close) and action.pod is not None)
 
 
 def _just_ended(job: JobView) -> bool:

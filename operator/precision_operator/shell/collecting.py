@@ -1,4 +1,5 @@
-"""What finished agents left behind, read by tasks of their own: a log that does not come holds up its node alone.
+"""What agents left behind that ended or are to be ended, read by tasks of their own: a log that does not come holds up
+its node alone.
 
 Nothing is written here. A pass takes what has been read by then and writes it, so that reports keep one writer, and
 what is written is still fenced by the lease.
@@ -18,8 +19,9 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import JobView, PodView
 from precision_operator.core.observe.views import pod_view
 from precision_operator.core.results import ingest
+from precision_operator.core.results.late import explained
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
-from precision_operator.core.rollout.actions import Collect
+from precision_operator.core.rollout.actions import Close, Collect
 
 READS_AT_ONCE = 32
 GRACE_SECONDS = 0.25
@@ -42,7 +44,7 @@ class StillReading(Exception):
 
 @dataclass(frozen=True)
 class Left:
-    """What a finished agent left behind: a result or why there is none, and then the end of its log."""
+    """What an agent left behind: a result or why there is none, and then the end of its log."""
 
     found: ingest.Finding | ingest.NoResult
     log: str | None = None
@@ -57,34 +59,42 @@ class _Reading:
     """Whether a pass has asked for it in vain: then its end is worth another one."""
 
 
+_Key = tuple[str, bool]
+"""The UID of a Job, and whether its agent has ended: one that ends while its log is read has left more than that."""
+
+
+def _key(action: Collect | Close) -> _Key:
+    return action.job.uid, isinstance(action, Collect)
+
+
 class Collector:
-    """Reads what finished agents left, one read for each Job at a time."""
+    """Reads what agents left, one read for each Job at a time."""
 
     def __init__(self, cluster: Cluster, wake: Callable[[], None]) -> None:
         """`wake` is called when something has been read that a pass had to go on without."""
         self._cluster = cluster
         self._wake = wake
         self._limit = asyncio.Semaphore(READS_AT_ONCE)
-        self._readings: dict[str, _Reading] = {}
-        """By the Job's UID."""
+        self._readings: dict[_Key, _Reading] = {}
 
-    async def read(self, actions: Sequence[Collect]) -> None:
+    async def read(self, actions: Sequence[Collect | Close]) -> None:
         """Begin to read for those that are not being read for, and wait a moment; end what nobody asks for any more."""
-        wanted = {action.job.uid: action for action in actions}
-        for uid in self._readings.keys() - wanted.keys():
-            self._readings.pop(uid).task.cancel()
-        begun = [self._begin(wanted[uid]) for uid in wanted.keys() - self._readings.keys()]
+        wanted = {_key(action): action for action in actions}
+        for key in self._readings.keys() - wanted.keys():
+            self._readings.pop(key).task.cancel()
+        begun = [self._begin(key, wanted[key]) for key in wanted.keys() - self._readings.keys()]
         if begun:
             await asyncio.wait(begun, timeout=GRACE_SECONDS)
 
-    def take(self, job: JobView) -> Left:
+    def take(self, action: Collect | Close) -> Left:
         """What was read; it is read anew when it is asked for again. Raises StillReading, or what reading raised."""
-        reading = self._readings.get(job.uid)
+        key = _key(action)
+        reading = self._readings.get(key)
         if reading is None or not reading.task.done():
             if reading is not None:
                 reading.missed = True
-            raise StillReading(f"what {job.name} left is being read")
-        del self._readings[job.uid]
+            raise StillReading(f"what {action.job.name} left is being read")
+        del self._readings[key]
         left = reading.task.result()
         if isinstance(left, Exception):
             raise left
@@ -96,9 +106,9 @@ class Collector:
             reading.task.cancel()
         self._readings.clear()
 
-    def _begin(self, action: Collect) -> asyncio.Task[Left | Exception]:
+    def _begin(self, key: _Key, action: Collect | Close) -> asyncio.Task[Left | Exception]:
         task = asyncio.create_task(self._left(action), name=f"reading of {action.job.name}")
-        reading = self._readings[action.job.uid] = _Reading(task)
+        reading = self._readings[key] = _Reading(task)
 
         def ended(_: object) -> None:
             if reading.missed:
@@ -107,18 +117,31 @@ class Collector:
         task.add_done_callback(ended)
         return task
 
-    async def _left(self, action: Collect) -> Left | Exception:
+    async def _left(self, action: Collect | Close) -> Left | Exception:
         async with self._limit:
             try:
+                if isinstance(action, Close):
+                    return await self._before_the_end(action)
                 return await self._read(action.job, action.pod, action.drained)
             except Exception as error:
                 return error
+
+    async def _before_the_end(self, action: Close) -> Left:
+        """Why an agent is ended that still runs, and the end of its log or why there is none; asked for once."""
+        job, pod = action.job, action.pod
+        assert pod is not None
+        log = await self._end_of_log(job, pod)
+        problem = ingest.NoResult(action.reason, action.message, action.outcome)
+        return Left(explained(problem, job, pod, datetime.now(UTC), log), log)
 
     async def _read(self, job: JobView, known: PodView | None, drained: bool) -> Left:
         pod = await self._ended_pod(job, known)
         summary = ingest.summary_of(job, pod, drained)
         if isinstance(summary, ingest.NoResult):
-            return Left(summary, await self._end_of_log(job, pod) if summary.outcome == "failed" else None)
+            log = None
+            if summary.outcome == "failed" and pod is not None and pod.termination is not None:
+                log = await self._end_of_log(job, pod)
+            return Left(explained(summary, job, pod, job.finished_at or datetime.now(UTC), log), log)
         assert pod is not None
         return Left(await self._full_result(job, pod, summary))
 
@@ -142,17 +165,15 @@ class Collector:
             return ingest.finding(summary, None, error.message)
         return ingest.finding(summary, log.decode("utf-8", "replace"))
 
-    async def _end_of_log(self, job: JobView, pod: PodView | None) -> str | None:
-        """The end of a failed agent's log, or in its place why it can't be read; None where no agent ran to its end."""
-        if pod is None or pod.termination is None:
-            return None
+    async def _end_of_log(self, job: JobView, pod: PodView) -> str:
+        """The end of an agent's log, or in its place why it can't be read. Raises Requeue as `_log` does."""
         try:
             return log_tail(await self._log(job, pod, tail_lines=LOG_LINES, limit_bytes=LOG_BYTES))
         except ApiError as error:
             return no_log(error.message)
 
     async def _log(self, job: JobView, pod: PodView, **bounds: int) -> bytes:
-        """The log of an ended agent. Raises ApiError; Requeue while the Job ended just now and the trouble may pass."""
+        """The log of an agent. Raises ApiError; Requeue while the Job ended just now and the trouble may pass."""
         try:
             log = await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
         except ApiError as error:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from precision_agent.run.progress import WORDS
 from precision_api.names import ANNOTATION_DEADLINE
+from precision_operator.core.rollout.manifest import POD_GRACE_SECONDS
 from tests.support.installed import AGENT_RESOURCES, ONLY_GPU_NODE, TEAM, Installed, Object
 
 pytestmark = pytest.mark.node
@@ -25,10 +29,15 @@ for _ in range(1 << 8):
 time.sleep(600)
 """
 """At some 40 MB/s: the kubelet looks every ten seconds, and keeps no more than 50 MiB of what it has rotated."""
-HANGS = f"""{SAYS_THAT_IT_MEASURES}
+HANGS = """
+import math, signal, sys, time
+from precision_agent.run.progress import Lines
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+Lines((), sys.stderr)("measure", 0.0, math.nan)
 time.sleep(600)
 """
+DEADLINE = 90
+"""Seconds in place of half an hour: two minutes and a half after its start it has been silent long enough."""
 
 
 def test_an_agent_that_is_out_of_memory_says_what_to_raise(installed: Installed) -> None:
@@ -53,16 +62,20 @@ def test_an_agent_that_fills_the_nodes_disk_is_ended_and_says_what_to_raise(
 
 
 @pytest.mark.long
-def test_an_agent_that_hangs_is_ended_a_minute_after_its_deadline(installed: Installed) -> None:
-    """Its deadline of half an hour is moved up; an agent that works would end itself with what it has."""
+def test_an_agent_that_hangs_is_ended_a_minute_after_its_deadline_and_its_log_is_kept(installed: Installed) -> None:
+    """Its deadline is moved up; an agent that works would end itself with what it has."""
     with installed.real.agents_run(HANGS):
         profile = installed.apply("hangs", target=ONLY_GPU_NODE, rollout=NO_RETRY, agent=asking())
         pod = profile.running_agent()
         (job,) = profile.jobs()
-        moved_up = (f"{ANNOTATION_DEADLINE}=1", "--overwrite", "-n", TEAM)
+        moved_up = (f"{ANNOTATION_DEADLINE}={DEADLINE}", "--overwrite", "-n", TEAM)
         installed.lab.kubectl("annotate", "job", job["metadata"]["name"], *moved_up)
-        attempt = profile.ends("DeadlineExceeded")
-    assert (attempt["outcome"], attempt["message"].split(".")[0]) == ("failed", "The agent was stopped after 61 s")
+        attempt = profile.ends("AgentHung", 300)
+    assert (attempt["outcome"], attempt["log"]) == ("failed", f"    0 s  {WORDS['measure']}")
+    told = re.search(r"was stopped after (\d+) s, (\d+) s after its last progress \((.+?)\)\.", attempt["message"])
+    assert told is not None, attempt
+    assert int(told[1]) >= DEADLINE + POD_GRACE_SECONDS
+    assert (told[2], told[3]) == (told[1], WORDS["measure"]), "it wrote its only line in its first second"
     installed.lab.kubectl("wait", "--for=delete", f"pod/{pod['metadata']['name']}", "-n", TEAM, "--timeout=60s")
 
 

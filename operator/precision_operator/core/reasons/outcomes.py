@@ -81,8 +81,17 @@ ROWS = (
     Reason(
         "DeadlineExceeded",
         "failed",
-        "the agent was stopped after {seconds} s",
-        "Measure less: fewer spec.recipes, or spec.benchmarks.preset quick.",
+        "the agent did not end itself at its deadline and was stopped after {seconds} s: {what}",
+        "Measure less: fewer spec.recipes, or spec.benchmarks.preset quick. If it happens on one node only, check that "
+        "node's GPUs: nvidia-smi, and dmesg for Xid errors.",
+    ),
+    Reason(
+        "AgentHung",
+        "failed",
+        "the agent hung: it did not end itself at its deadline and was stopped after {seconds} s, {silent} s after its "
+        "last progress ({words})",
+        "Check the GPUs of {node}: nvidia-smi, and dmesg for Xid errors and hung tasks. Reset the GPUs or restart the "
+        "node, then run kubectl precision rerun {node}.",
     ),
     Reason(
         "PodNotCreated",

@@ -165,7 +165,8 @@ def _without_end(job: JobView) -> NoResult:
 
 def _deadline(job: JobView) -> NoResult:
     seconds = int((job.finished_at - job.created).total_seconds()) if job.finished_at else 0
-    return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds))
+    what = "its log is gone"
+    return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds, what=what))
 
 
 def _unreadable(job: JobView, end: Termination, error: WireError) -> NoResult:

@@ -18,6 +18,7 @@ LOG_CHARACTERS = 1024
 """What a report keeps of it, as `status.attempt.log` allows."""
 
 _CUT = "..."
+_NO_LOG = "(no log: "
 _RESULT = re.compile(r"PPR1 [0-9]{1,3}/[0-9]{1,3} .*")
 """Lines of the full result (precision_api.wire), which say nothing to people; words may stand before one."""
 
@@ -38,7 +39,12 @@ def log_tail(raw: bytes) -> str:
 
 def no_log(why: str) -> str:
     """What stands in the place of a log that is not there: `why`, on one line."""
-    return f"(no log: {' '.join(_plain(why.replace(chr(10), ' ')).split())[:300]})"
+    return f"{_NO_LOG}{' '.join(_plain(why.replace(chr(10), ' ')).split())[:300]})"
+
+
+def is_no_log(kept: str) -> bool:
+    """Whether what a report keeps says why there is no log."""
+    return kept.startswith(_NO_LOG)
 
 
 def _plain(line: str) -> str:

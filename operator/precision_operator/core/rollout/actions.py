@@ -66,6 +66,8 @@ class Close:
     reason: str
     message: str
     keeping: Keeping = DEFAULT_KEEPING
+    pod: PodView | None = None
+    """The agent whose log is read first; None where it has none, or none that says why it is ended."""
 
 
 @dataclass(frozen=True)

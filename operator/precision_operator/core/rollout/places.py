@@ -8,7 +8,7 @@ attempt's: a kubelet that is gone keeps its pods, and with them their Jobs, for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -37,6 +37,8 @@ class End:
     outcome: Outcome
     reason: str
     message: str
+    has_log: bool = False
+    """Whether the agent's container runs, its kubelet answers, and its log tells what went wrong."""
 
     @property
     def at(self) -> datetime:
@@ -74,6 +76,11 @@ def is_failing_to_start(pod: PodView) -> bool:
     return is_starting(pod) and pod.waiting_reason not in _ON_ITS_WAY
 
 
+def running_since(pod: PodView) -> datetime:
+    """From when an agent's own time counts: the start of its container, as far as it is known."""
+    return pod.started_at or pod.scheduled_at or pod.created
+
+
 def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle, settings: Settings) -> Iterator[End]:
     if job.suspended:
         yield from _in_queue(job, idle)
@@ -85,11 +92,12 @@ def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle,
         return
     if (since := pod.deleting_since or job.giving_up_since) is not None:
         what = f"its pod was to be gone at {format_time(since)} and is still there"
-        yield _unresponsive(since, settings.unresponsive_grace, job, node, what)
+        end = _unresponsive(since, settings.unresponsive_grace, job, node, what)
+        yield replace(end, has_log=pod.started_at is not None and (node is None or node.not_ready is None))
     if pod.phase == "Pending":
         yield _not_started(job, pod, node, idle)
     elif job.deadline_seconds is not None:
-        yield _running(job, pod.started_at or pod.scheduled_at or pod.created, job.deadline_seconds, node)
+        yield _running(job, running_since(pod), job.deadline_seconds, node)
 
 
 def _in_queue(job: JobView, idle: Idle) -> Iterator[End]:
@@ -145,8 +153,9 @@ def _running(job: JobView, started: datetime, deadline: int, node: NodeFacts | N
     if node is not None and node.not_ready is not None:
         what = f"it had to end itself by {format_time(started + allowed)}"
         return _unresponsive(started, allowed, job, node, what)
-    message = sentence("DeadlineExceeded", seconds=int(allowed.total_seconds()))
-    return End(started, allowed, "failed", "DeadlineExceeded", message)
+    what = "its log is read first"
+    message = sentence("DeadlineExceeded", seconds=int(allowed.total_seconds()), what=what)
+    return End(started, allowed, "failed", "DeadlineExceeded", message, has_log=True)
 
 
 def _unresponsive(since: datetime, allowed: timedelta, job: JobView, node: NodeFacts | None, what: str) -> End:

@@ -22,6 +22,7 @@ FACTORS = {
     "AgentOutOfStorage": 5,
     "PodNotCreated": 5,
     "DeadlineExceeded": 2,
+    "AgentHung": 5,
     "StartTooLong": 2,
 }
 """Back-off relative to the profile's backoffSeconds; 1 for every other reason."""

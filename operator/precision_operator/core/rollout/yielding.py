@@ -178,4 +178,4 @@ def _action(agent: _Agent, one: Yield, observed: Observed, plans: Mapping[str, P
     spec = plans[job.profile_uid].profile.spec
     keeping = Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
     message = sentence("Yielded", pod=one.pod, priority=one.priority)
-    return GiveWay(job, report, "disrupted", "Yielded", message, keeping, one)
+    return GiveWay(job, report, "disrupted", "Yielded", message, keeping, record=one)

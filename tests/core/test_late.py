@@ -1,0 +1,80 @@
+"""An agent that was ended past its deadline: the end of its log tells whether it hung, and where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_operator.core.results.ingest import MESSAGE_LIMIT, NoResult
+from precision_operator.core.results.late import HUNG_SECONDS, explained
+from precision_operator.core.results.log_tail import LOG_CHARACTERS, log_tail, no_log
+from tests.support.world import NOW, job, pod
+
+LATE = NoResult("DeadlineExceeded", "It is late.")
+RUN = job(deadline_seconds=1800)
+BEGAN = NOW - timedelta(seconds=1860)
+AGENT = pod(RUN, started_at=BEGAN)
+
+
+def told(log: str | None) -> NoResult:
+    """What is said of an agent that was ended 1860 s after the start of its container."""
+    return explained(LATE, RUN, AGENT, NOW, log)
+
+
+LOGS: dict[str, tuple[str, str, str]] = {
+    "it stood": (
+        "    9 s  warming up until steady, about 9:01 left\n  160 s  measuring, about 5:11 left\n",
+        "AgentHung",
+        "The agent hung: it did not end itself at its deadline and was stopped after 1860 s, 1700 s after its last "
+        "progress (measuring). Check the GPUs of n1: nvidia-smi,",
+    ),
+    "it stood, and something else wrote on": (
+        "  160 s  building and checking\n" + "NVRM: Xid 79\n" * 9,
+        "AgentHung",
+        "1700 s after its last progress (building and checking).",
+    ),
+    "it was slow": (
+        " 1801 s  writing\n",
+        "DeadlineExceeded",
+        "was stopped after 1860 s: it made progress until 59 s before (writing). Measure less: ",
+    ),
+    "its clock is ahead": (" 1900 s  writing\n", "DeadlineExceeded", "it made progress until 0 s before (writing)"),
+    "another image": ("hello\n", "DeadlineExceeded", "after 1860 s: the end of its log shows no phase. Measure less: "),
+    "no log": (no_log("the kubelet does not answer"), "DeadlineExceeded", "after 1860 s: there is no log of it."),
+}
+
+
+@pytest.mark.parametrize(("log", "reason", "words"), LOGS.values(), ids=LOGS)
+def test_the_log_tells_a_hung_agent_from_a_slow_one(log: str, reason: str, words: str) -> None:
+    found = told(log)
+    assert (found.reason, found.outcome) == (reason, "failed")
+    assert words in found.message
+
+
+@pytest.mark.parametrize(("silent", "reason"), [(HUNG_SECONDS - 1, "DeadlineExceeded"), (HUNG_SECONDS, "AgentHung")])
+def test_a_hang_is_silence_of_four_lines(silent: int, reason: str) -> None:
+    assert told(f" {1860 - silent} s  measuring").reason == reason
+
+
+def test_other_ends_and_ends_without_a_log_stay_as_they_are() -> None:
+    crashed = NoResult("AgentCrashed", "It crashed.")
+    log = "    1 s  measuring"
+    assert explained(crashed, RUN, AGENT, NOW, log) is crashed
+    assert explained(LATE, RUN, None, NOW, log) is LATE
+    assert told(None) is LATE
+
+
+def test_a_clock_that_jumped_back_gives_no_negative_times() -> None:
+    found = explained(LATE, RUN, replace(AGENT, started_at=NOW + timedelta(hours=1)), NOW, "   90 s  measuring")
+    assert "was stopped after 0 s: it made progress until 0 s before" in found.message
+
+
+@given(st.text(max_size=LOG_CHARACTERS))
+def test_whatever_an_agent_writes_the_message_fits_on_a_line_of_its_report(text: str) -> None:
+    found = told(log_tail(f"   99 s  {text}".encode("utf-8", "surrogatepass")))
+    assert "\n" not in found.message
+    assert len(found.message) <= MESSAGE_LIMIT
