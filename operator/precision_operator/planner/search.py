@@ -20,7 +20,7 @@ from precision_operator.planner.schedule import SLACK, Slot, in_turn, schedule
 from precision_operator.planner.terms import Terms
 
 STEPS = 60_000
-"""Placements of a job that one search may try: 3 s on one core."""
+"""Placements of a job that one search may try: 3 s on one core where no two steps lead to the same choices."""
 ALL_ORDERS = 5
 """Jobs up to which every order is tried."""
 Rank = Mapping[str, int]
@@ -74,15 +74,15 @@ class Search:
 
     def __post_init__(self) -> None:
         self._random = random.Random(0)
-        names = sorted(offer.job.name for offer in self.offers)
-        self._plain: Rank = {name: place for place, name in enumerate(names)}
+        self._deadlines = any(offer.job.deadline_days is not None for offer in self.offers)
 
     def placed(self, chosen: Sequence[Option], rank: Rank) -> Candidate | None:
         """These choices in time; None where one never finds room, or time is over and there is a plan already."""
         limits, clock = self.terms.limits, self.clock if self.best is not None else ENDLESS
         try:
-            slots = schedule(chosen, limits, rank=rank, clock=clock)
-            careful = schedule(chosen, limits, lambda option: option.deadline_days, rank, clock)
+            slots = careful = schedule(chosen, limits, rank=rank, clock=clock)
+            if self._deadlines:
+                careful = schedule(chosen, limits, lambda option: option.deadline_days, rank, clock)
         except OutOfTime:
             return None
         if slots is None or careful is None:
@@ -150,13 +150,18 @@ class Search:
             return
         now, jobs = start, len(self.offers)
         tries = int(STEPS * part / max(jobs, 4) / (1 + jobs / 40))
+        # Of few jobs most steps lead to what was tried before.
+        tried: dict[tuple[tuple[int, ...], tuple[int, ...]], Candidate | None] = {}
         for _ in range(tries):
             if self.clock.over:
                 return
             changed = self._changed(now)
             if changed is None:
                 continue
-            found = self.placed(*changed)
+            key = tuple(map(id, changed[0])), tuple(changed[1].values())
+            if key not in tried:
+                tried[key] = self.placed(*changed)
+            found = tried[key]
             if found is not None and found.score(number) <= now.score(number):
                 now = found
                 self.take(found, number)
