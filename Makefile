@@ -17,7 +17,7 @@ PYTHON_IMAGE ?=
 PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 
-.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers security-controls node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check sbom audit clean
 
 help: ## Show this list.
@@ -53,6 +53,9 @@ test-node: setup node-packages ## Tests of the images on real nodes (root; elsew
 
 test-node-faults: setup node-packages ## Faults of nodes, GPUs, claims, images, API server and operators on real kubelets; a hostile agent (root).
 	$(PYTEST) tests/node/faults tests/node/test_leftovers.py -m node -q --durations=10 $(ALLOW)
+
+security-controls: setup node-packages ## Take each protection of docs/security.md out once: its tests must fail (hours on 2 cores; root).
+	$(BIN)/python -m tests.security.controls --write
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).
 	$(BIN)/python -m precision_lab.nodes.leftovers

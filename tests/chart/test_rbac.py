@@ -202,6 +202,27 @@ def test_the_agents_account_may_do_nothing(watched: str, kubectl: Kubectl) -> No
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("subresource", ["", "status"])
+def test_a_kubelet_may_not_write_reports(watched: str, kubectl: Kubectl, subresource: str) -> None:
+    for verb in ("create", "patch", "update", "delete"):
+        asked = {"group": OURS, "resource": "nodeprecisionreports", "subresource": subresource}
+        asked |= {"verb": verb, "namespace": watched}
+        assert may(kubectl, "anybody", ["system:masters"], asked), "the positive control"
+        assert not may(kubectl, "system:node:n1", ["system:nodes", "system:authenticated"], asked)
+
+
+def may(kubectl: Kubectl, user: str, groups: list[str], asked: dict[str, str]) -> bool:
+    """Whether all of the API server's authorizers together allow it."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": groups, "resourceAttributes": asked},
+    }
+    answer = kubectl("create", "--validate=false", "-f", "-", "-o", "json", stdin=json.dumps(review))
+    return bool(json.loads(answer)["status"]["allowed"])
+
+
+@pytest.mark.cluster
 def test_the_api_server_takes_everything_that_is_rendered(watched: str, helm: Helm, kubectl: Kubectl) -> None:
     manifests = helm.manifests(watchNamespaces=[watched])
     said = kubectl.apply(*manifests, flags=("--dry-run=server", "--validate=strict"))

@@ -30,10 +30,14 @@ from precision_operator.cluster.log_format import FORMAT, PlainFormatter
 from precision_operator.core.observe.observed import Termination
 from precision_operator.core.results import ingest
 from precision_operator.core.results.ingest import NoResult, failed_status, finding, summary_of
+from precision_operator.exporter.body import build
+from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import header, sample_template, samples
 from precision_operator.report.facts import node_of_result
 from precision_operator.report.page import page
 from tests.report.sample import fleet_page, full_result, node_page
+from tests.support.report_objects import FINISHED as FINISHED_AT
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import NOW, job, pod, report
 
@@ -196,3 +200,23 @@ def test_no_label_makes_a_sample_or_a_family(rows: list[tuple[str, str]]) -> Non
     families = list(text_string_to_metric_families(body.decode()))
     assert [one.name for one in families] == ["precision_node_x"]
     assert len(families[0].samples) == len(rows)
+
+
+PLANTED = "planted-in-words"
+
+
+def test_metrics_hold_no_message_no_image_and_no_log() -> None:
+    """What people and agents write into profiles and reports, and no figure or name of a thing."""
+    attempt = {"run": "r1", "number": 1, "outcome": "failed", "reason": "AgentCrashed", "finishedAt": FINISHED_AT}
+    attempt |= {"message": PLANTED, "log": PLANTED, "basis": {"agent": PLANTED}}
+    condition = {"type": "Succeeded", "status": "False", "reason": "AgentCrashed", "message": PLANTED}
+    store = Store("detail")
+    store.see_profile(profile_object(agent={"image": PLANTED, "imagePullSecrets": [{"name": PLANTED}]}))
+    rows = [recipe_row("bf16"), recipe_row("mxfp8", failure=PLANTED)]
+    partial = report_status(rows, partial=PLANTED)
+    conditions = [condition | {"lastTransitionTime": FINISHED_AT}]
+    store.see_report(report_object(status=partial | {"attempt": attempt, "conditions": conditions}))
+    text = build(store.view()).text.decode()
+    assert "precision_node_failed{" in text
+    assert 'reason="AgentCrashed"' in text
+    assert PLANTED not in text

@@ -1,0 +1,57 @@
+"""What a control is: the claim, the protection that is taken out, and the tests that must fail then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+ROOT = Path(__file__).parents[3]
+PAGE = Path("docs/security.md")
+
+Needs = Literal["nothing", "cluster", "node"]
+"""What the tests run on: nothing but Python and Helm, the lab's control plane, the lab's real nodes."""
+NEEDS: tuple[Needs, ...] = get_args(Needs)
+
+
+@dataclass(frozen=True)
+class Change:
+    """In the file at `path`, `old`, which stands there once, becomes `new`."""
+
+    path: str
+    old: str
+    new: str
+
+    def applied(self, tree: Path) -> str:
+        """The file's text after the change. Raises ValueError unless `old` stands in it exactly once."""
+        text = (tree / self.path).read_text(encoding="utf-8")
+        if (found := text.count(self.old)) != 1:
+            raise ValueError(f"{self.path} has {self.old!r} {found} times instead of once: correct the control")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Control:
+    """One protection that is taken out."""
+
+    name: str
+    claim: str
+    """Words of docs/security.md: the first cell of a row, or a sentence."""
+    without: str
+    """What is missing then."""
+    changes: tuple[Change, ...]
+    tests: tuple[str, ...]
+    """Node IDs of pytest; without brackets, all parameters of a test. At least one test of each must fail."""
+    needs: Needs = "nothing"
+
+
+def control(
+    name: str, claim: str, without: str, change: Change | tuple[Change, ...], *tests: str, needs: Needs = "nothing"
+) -> Control:
+    """A row of a table of controls."""
+    return Control(name, claim, without, change if isinstance(change, tuple) else (change,), tests, needs)
+
+
+def replaced(path: str, old: str, new: str = "") -> Change:
+    """A change; without `new` the text is left out."""
+    return Change(path, old, new)

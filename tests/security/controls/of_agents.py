@@ -1,0 +1,245 @@
+"""Controls of what a hostile agent image and the readers of metrics and bundles can't; without a cluster."""
+
+from __future__ import annotations
+
+from tests.security.controls.control import Control, control, replaced
+
+INGEST = "operator/precision_operator/core/results/ingest.py"
+OUTPUT = "operator/precision_operator/cli/output.py"
+REDACTION = "operator/precision_operator/cli/redaction.py"
+CLIENT = "operator/precision_operator/cluster/client.py"
+TEXT = "operator/precision_operator/exporter/text.py"
+WIRE = "crds/precision_api/wire.py"
+RESULT = "crds/precision_api/result.py"
+_WIRE = "tests/api/test_wire.py::"
+_TEXT = "tests/security/test_untrusted_text.py::"
+_BUNDLE = "tests/cli/test_support_bundle.py::"
+ENDLESS = "make the operator read without end"
+ANSWER = "answer for another node or another run"
+WORDS = "write into terminals, logs, pages or metrics anything but words"
+METRICS = "hold no message, no image and no secret"
+BUNDLE = "holds no secret"
+
+AGENT: tuple[Control, ...] = (
+    control(
+        "64 KiB of message",
+        ENDLESS,
+        "the bound of the termination message",
+        replaced(WIRE, "if len(body) > 16 * KUBELET_MAX_BYTES:", "if False:"),
+        f"{_WIRE}test_a_broken_message_has_a_named_reason[far too long]",
+    ),
+    control(
+        "bound of the log",
+        ENDLESS,
+        "the bound of the log's characters",
+        replaced(WIRE, "if len(log) > LOG_MAX_CHARACTERS:", "if False:"),
+        f"{_WIRE}test_a_log_beyond_all_bounds_is_too_large",
+    ),
+    control(
+        "bound of the result",
+        ENDLESS,
+        "the bound of what a gzip unpacks to",
+        replaced(WIRE, "reader.decompress(packed, RESULT_MAX_BYTES)", "reader.decompress(packed)"),
+        f"{_WIRE}test_a_zip_bomb_is_not_unpacked",
+    ),
+    control(
+        "bytes asked of a log",
+        ENDLESS,
+        "`limitBytes` in the question to the API server",
+        replaced(CLIENT, '"limitBytes": str(limit_bytes),'),
+        "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
+    ),
+    control(
+        "bytes taken of a log",
+        ENDLESS,
+        "the cut of what comes all the same",
+        replaced(CLIENT, "limit=limit_bytes))[:limit_bytes]", "limit=limit_bytes))"),
+        "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
+    ),
+    control(
+        "hash of the summary",
+        ANSWER,
+        "the comparison of the summary's request hash",
+        replaced(WIRE, "if request_hash is not None and summary.request_hash != request_hash:", "if False:"),
+        f"{_WIRE}test_the_summary_of_another_request_is_foreign",
+        "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
+        "[the answer to another request]",
+    ),
+    control(
+        "hash of the full result",
+        ANSWER,
+        "the comparison of the full result's request hash",
+        replaced(WIRE, "if result.request_hash != request_hash:", "if False:"),
+        f"{_WIRE}test_the_result_of_another_request_is_foreign",
+    ),
+    control(
+        "hash of the Job",
+        ANSWER,
+        "the Job's hash, which the summary is held against",
+        replaced(INGEST, "return read_message(end.message, job.request_hash)", "return read_message(end.message)"),
+        "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
+        "[the answer to another request]",
+    ),
+    control(
+        "summary and full result agree",
+        ANSWER,
+        "the comparison of run, node and origin",
+        replaced(WIRE, "if wrong:", "if False:"),
+        f"{_WIRE}test_summary_and_result_of_different_runs_disagree",
+    ),
+    control(
+        "control characters",
+        WORDS,
+        "the filter of what is not printable",
+        replaced(
+            "crds/precision_api/plain_text.py",
+            'return "".join(_shown(sign) for sign in uncontrolled(text))',
+            "return text",
+        ),
+        f"{_TEXT}test_plain_text_is_printable_and_stays_as_it_is_when_read_again",
+        f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
+        f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
+    ),
+    control(
+        "notes of a result",
+        WORDS,
+        "the filter of messages in a full result",
+        replaced(
+            RESULT,
+            "Note = Annotated[str, Field(max_length=1024), AfterValidator(plain)]",
+            "Note = Annotated[str, Field(max_length=1024)]",
+        ),
+        f"{_TEXT}test_a_full_results_words_are_plain_wherever_it_is_read_from",
+    ),
+    control(
+        "lines of a result",
+        WORDS,
+        "the filter of lines in a summary",
+        replaced(
+            RESULT,
+            "Line = Annotated[str, Field(max_length=200), AfterValidator(one_line)]",
+            "Line = Annotated[str, Field(max_length=200)]",
+        ),
+        f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
+    ),
+    control(
+        "end of a log",
+        WORDS,
+        "the filter of the log that a report keeps",
+        replaced(
+            "operator/precision_operator/core/results/log_tail.py",
+            "return plain(last).rstrip()",
+            "return last.rstrip()",
+        ),
+        "tests/core/test_log_tail.py::test_whatever_a_log_holds_a_report_can_keep_its_end",
+    ),
+    control(
+        "cells of a table",
+        WORDS,
+        "the filter of the plugin's tables",
+        replaced(OUTPUT, "else one_line(str(row[key])) for key in header]", "else str(row[key]) for key in header]"),
+        f"{_TEXT}test_a_table_shows_no_control_characters_and_no_line_that_is_not_its_own",
+    ),
+    control(
+        "JSON for terminals",
+        WORDS,
+        "the escapes of what is not printable in JSON",
+        replaced(
+            OUTPUT,
+            'return "".join(sign if sign == "\\n" or sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)',
+            "return text",
+        ),
+        f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
+    ),
+    control(
+        "lines of the programs' logs",
+        WORDS,
+        "the formatter's one line for each message",
+        replaced(
+            "operator/precision_operator/cluster/log_format.py", "record.message = one_line(record.message)", "pass"
+        ),
+        f"{_TEXT}test_a_line_of_the_log_stays_one_line",
+    ),
+    control(
+        "text of a page",
+        WORDS,
+        "the escapes of HTML in the page's parts",
+        replaced("operator/precision_operator/drawing/document.py", "from html import escape", "escape = str"),
+        f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+        f"{_TEXT}test_words_of_a_hostile_result_are_no_tags_on_its_page",
+    ),
+    control(
+        "text of a drawing",
+        WORDS,
+        "the escapes of HTML in drawings",
+        replaced("operator/precision_operator/drawing/svg.py", "from html import escape", "escape = str"),
+        f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+    ),
+    control(
+        "title of a page",
+        WORDS,
+        "the escapes of HTML in the page's heading",
+        replaced("operator/precision_operator/report/page.py", "from html import escape", "escape = str"),
+        f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+    ),
+    control(
+        "labels of metrics",
+        WORDS,
+        "the escapes of label values",
+        replaced(
+            TEXT,
+            """return value.replace("\\\\", r"\\\\").replace("\\n", r"\\n").replace('"', r"\\"")""",
+            "return value",
+        ),
+        f"{_TEXT}test_no_label_makes_a_sample_or_a_family",
+    ),
+)
+
+READERS: tuple[Control, ...] = (
+    control(
+        "words in metrics",
+        METRICS,
+        "the reason alone as label: it is the message",
+        replaced(
+            "operator/precision_operator/exporter/families/node_state.py",
+            'yield (attempt.reason or "",), 1.0',
+            'yield (attempt.message or "",), 1.0',
+        ),
+        f"{_TEXT}test_metrics_hold_no_message_no_image_and_no_log",
+    ),
+    control(
+        "secrets in texts of a bundle",
+        BUNDLE,
+        "the search for what is written as secrets are",
+        replaced(
+            "operator/precision_operator/cli/commands/support_bundle.py",
+            "self.files[name] = without_secrets(text)",
+            "self.files[name] = text",
+        ),
+        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+    ),
+    control(
+        "environment values in a bundle",
+        BUNDLE,
+        "the rule that values of the environment are left out",
+        replaced(REDACTION, 'return {**variable, "value": REMOVED}', "return variable"),
+        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+        f"{_BUNDLE}test_the_archive_holds_what_helps",
+    ),
+    control(
+        "copies of kubectl in a bundle",
+        BUNDLE,
+        "the rule that the copy that `kubectl apply` keeps is left out",
+        replaced(
+            REDACTION, '("managedFields", "kubectl.kubernetes.io/last-applied-configuration")', '("managedFields",)'
+        ),
+        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+    ),
+    control(
+        "annotations of nodes in a bundle",
+        BUNDLE,
+        "the rule that other annotations of nodes are left out",
+        replaced(REDACTION, " if GROUP in key}", " }"),
+        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+    ),
+)

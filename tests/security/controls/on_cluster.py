@@ -1,0 +1,162 @@
+"""Controls whose tests need the lab's control plane."""
+
+from __future__ import annotations
+
+from tests.security.controls.control import Change, Control, control, replaced
+
+RIGHTS = "charts/precision-profiler/files/rbac.yaml"
+POLICIES = "charts/precision-profiler/templates/policies.yaml"
+PEOPLE = "charts/precision-profiler/templates/user-roles.yaml"
+AGENTS = "charts/precision-profiler/templates/agents.yaml"
+_TOKENS = "tests/e2e/test_stolen_tokens.py::"
+_ACT = f"{_TOKENS}test_a_token_is_good_for_what_is_said_and_for_nothing_else"
+_LISTED = f"{_TOKENS}test_the_rights_of_a_token_of_the_running_release_are_those_that_were_looked_at"
+_RIGHTS = "tests/chart/test_rbac.py::"
+_POLICIES = "tests/api/test_policies.py::"
+ALL_RIGHTS = "  cluster:\n  - {apiGroups: ['*'], resources: ['*'], verbs: ['*']}\n"
+OTHERS = (
+    "read Secrets",
+    "make a pod",
+    "make a Job elsewhere",
+    "give itself rights",
+    "make another token",
+    "change a node",
+    "change a profile",
+    "read ConfigMaps of another namespace",
+)
+"""Acts of tests/e2e/test_stolen_tokens.py that neither program's token is good for."""
+
+
+def bound(kind: str, name: str, subject: str, role: str = "cluster-admin") -> str:
+    """A binding of a ClusterRole as a document of a template, in the range over the watched namespaces."""
+    place = "" if kind == "ClusterRoleBinding" else ", namespace: {{ $namespace }}"
+    return (
+        f"---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{place}, labels: "
+        f"{{app.kubernetes.io/component: control}}}}\n"
+        f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\n"
+        f"subjects: [{{{subject}}}]\n"
+    )
+
+
+ACCOUNT = "kind: ServiceAccount, name: {{ $.Values.agent.serviceAccountName }}, namespace: {{ $namespace }}"
+KUBELETS = "apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'system:nodes'"
+_EACH = '{{- range $namespace := include "pp.namespaces" . | fromJsonArray }}\n'
+AGENTS_ARE_ADMINS: Change = replaced(
+    AGENTS, _EACH, _EACH + bound("ClusterRoleBinding", "stolen-{{ $namespace }}", ACCOUNT)
+)
+
+ON_CLUSTER: tuple[Control, ...] = (
+    control(
+        "unknown fields of a profile",
+        "make a pod outside of the profile's namespace, or with other rights than an agent's",
+        "the schema's refusal of fields that do not exist",
+        replaced(
+            "crds/precisionprofiles.yaml",
+            '            description: "What to measure, where, how many nodes at once."\n',
+            '            description: "What to measure, where, how many nodes at once."\n'
+            "            x-kubernetes-preserve-unknown-fields: true\n",
+        ),
+        "tests/api/test_crds_refuse.py::test_an_invalid_profile_is_refused_with_field_and_remedy"
+        "[a field with a typing error]",
+        "tests/api/test_crds_refuse.py::test_kubectl_shows_the_refusal_of_a_field_that_does_not_exist",
+        needs="cluster",
+    ),
+    control(
+        "reports that people write",
+        "write a report",
+        "the role `edit` without reports: it writes them too",
+        replaced(
+            PEOPLE,
+            '"edit" (dict "to" (list "edit" "admin") "resources" (list "capacityplans"',
+            '"edit" (dict "to" (list "edit" "admin") "resources" (list "capacityplans" "nodeprecisionreports"',
+        ),
+        f"{_RIGHTS}test_people_get_our_kinds_with_the_clusters_own_roles_and_nobody_writes_reports[edit]",
+        needs="cluster",
+    ),
+    control(
+        "reports that kubelets write",
+        "It can't change reports, since kubelets have no right to",
+        "the absence of a binding: kubelets are admins",
+        replaced(
+            PEOPLE,
+            "{{- range $name, $role := $roles }}\n",
+            bound("ClusterRoleBinding", "kubelets", KUBELETS) + "{{- range $name, $role := $roles }}\n",
+        ),
+        f"{_RIGHTS}test_a_kubelet_may_not_write_reports",
+        needs="cluster",
+    ),
+    control(
+        "the agents' account",
+        "ask the API server for anything",
+        "the absence of a binding: agents view their namespace",
+        replaced(AGENTS, _EACH, _EACH + bound("RoleBinding", "agents-view", ACCOUNT, "view")),
+        f"{_RIGHTS}test_the_agents_account_may_do_nothing",
+        f"{_TOKENS}test_the_agents_account_has_the_rights_of_anybody",
+        needs="cluster",
+    ),
+    control(
+        "a token in the agents' pods",
+        "run as root, on host files, or with a token",
+        "`automountServiceAccountToken: false` of the pod: it asks for one",
+        replaced(
+            "operator/precision_operator/core/rollout/manifest.py",
+            '"automountServiceAccountToken": False,',
+            '"automountServiceAccountToken": True,',
+        ),
+        "tests/e2e/test_agents.py::test_an_agents_pod_has_no_token_and_no_rights",
+        needs="cluster",
+    ),
+    control(
+        "the operator's rights",
+        "It can't read Secrets, make pods or Jobs elsewhere, change nodes or profiles, make tokens, or give itself "
+        "rights.",
+        "the operator's own rows of rights: it may do everything",
+        replaced(RIGHTS, "operator:\n  cluster:\n", f"operator:\n{ALL_RIGHTS}"),
+        f"{_LISTED}[operator]",
+        *(f"{_ACT}[{act}]" for act in OTHERS),
+        needs="cluster",
+    ),
+    control(
+        "the exporter's rights",
+        "reads profiles, reports and plans, and is refused everything else",
+        "the exporter's own rows of rights: it may do everything",
+        replaced(RIGHTS, "exporter:\n", f"exporter:\n{ALL_RIGHTS}"),
+        f"{_LISTED}[exporter]",
+        *(f"{_ACT}[{act}]" for act in (*OTHERS, "list all pods", "make a Job in the watched namespace")),
+        needs="cluster",
+    ),
+    control(
+        "who makes agents' Jobs",
+        "make one that the operator takes for an agent of the tenant's own profile",
+        "the rule of `policies.agents` that the operator alone makes them: the Job controller may too",
+        replaced(
+            POLICIES,
+            "? [variables.operator] :",
+            "? [variables.operator, 'system:serviceaccount:kube-system:job-controller'] :",
+        ),
+        f"{_POLICIES}test_agents_are_made_by_the_operator_and_the_job_controller_alone"
+        "[jobs-system:serviceaccount:profiling:fleet-operator-system:serviceaccount:kube-system:job-controller]",
+        needs="cluster",
+    ),
+    control(
+        "agents' pods of the Job that made them",
+        "make one that the operator takes for an agent of the tenant's own profile",
+        "the rule of `policies.agents` that a new pod's label names the Job that owns it",
+        replaced(POLICIES, " || variables.job in variables.controllers)", " || true)"),
+        f"{_POLICIES}test_the_job_controller_makes_no_agent_of_another_job_than_its_own",
+        needs="cluster",
+    ),
+    control(
+        "agents' pods stay with their Job",
+        "make one that the operator takes for an agent of the tenant's own profile",
+        "the rule of `policies.agents` that a pod's Job never changes",
+        replaced(
+            POLICIES,
+            "(variables.job == variables.jobBefore && (variables.controllers == variables.controllersBefore || "
+            "request.userInfo.username in variables.collectors))",
+            "true",
+        ),
+        f"{_POLICIES}test_a_pod_of_an_agent_is_not_given_to_another_job",
+        needs="cluster",
+    ),
+)

@@ -1,0 +1,123 @@
+"""The table of controls stays true: it fits the code, the tests and the claims of docs/security.md; and it can fail."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.security.controls import recorder
+from tests.security.controls.control import PAGE, ROOT, Control, control, replaced
+from tests.security.controls.page import claims, first_cell, named_tests, rows_of, with_outcomes, words
+from tests.security.controls.table import CONTROLS
+from tests.security.controls.trial import ControlError, copied, passed, tried
+
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("one", CONTROLS, ids=lambda one: one.name)
+def test_what_a_control_takes_out_is_there_once_and_its_tests_are_there(one: Control) -> None:
+    for change in one.changes:
+        assert change.applied(ROOT) != (ROOT / change.path).read_text(encoding="utf-8")
+    for test in one.tests:
+        file, _, name = test.partition("::")
+        assert name.partition("[")[0] in functions(ROOT / file)
+
+
+@cache
+def functions(file: Path) -> frozenset[str]:
+    """The names of a file's functions."""
+    parts = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return frozenset(part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_claim_of_the_page_has_a_control_and_every_control_a_claim() -> None:
+    shown = {one.claim for one in CONTROLS}
+    assert len(claims(TEXT)) >= 14
+    assert [claim for claim in claims(TEXT) if claim not in shown] == []
+    assert [claim for claim in shown if claim not in words(TEXT)] == []
+
+
+def test_every_test_that_the_page_names_fails_in_some_control() -> None:
+    assert named_tests(TEXT) - {test.partition("::")[0] for one in CONTROLS for test in one.tests} == set()
+
+
+def test_the_page_has_outcomes_of_these_controls_alone() -> None:
+    assert set(rows_of(TEXT)) <= {first_cell(one) for one in CONTROLS}
+
+
+def test_outcomes_of_a_part_of_the_controls_leave_those_of_the_others() -> None:
+    one, other, gone = (control(name, "a", "b", replaced("f", "x"), "t.py::t") for name in ("one", "other", "gone"))
+    page = "before\n<!-- controls: begin -->\n<!-- controls: end -->\nafter\n"
+    first = with_outcomes(page, (one, other, gone), {first_cell(c): f"| {first_cell(c)} | x |" for c in (other, gone)})
+    then = with_outcomes(first, (one, other), {first_cell(one): f"| {first_cell(one)} | y |"})
+    assert rows_of(then) == {first_cell(one): "| one: b | y |", first_cell(other): "| other: b | x |"}
+    assert then.startswith("before\n")
+    assert then.endswith("-->\nafter\n")
+
+
+TOY = """
+import pytest
+from limits import bound
+
+def test_bound():
+    assert bound(9) == 5
+
+def test_nothing():
+    assert bound(1) == 1
+
+@pytest.fixture
+def broken():
+    assert bound(9) == 5
+
+def test_setup(broken):
+    pass
+"""
+TOYS = {
+    "a test that fails": ("min(n, 5)", "n", "test_bound", ""),
+    "a test that passes anyway": ("min(n, 5)", "n", "test_nothing", "test_nothing still passes"),
+    "code that can't be imported": ("def bound", "def found", "test_bound", "pytest could not run the tests"),
+    "code that raises": ("min(n, 5)", "m", "test_bound", "ended by NameError"),
+    "a fixture that fails": ("min(n, 5)", "n", "test_setup", "(setup)"),
+}
+
+
+@pytest.mark.parametrize("toy", TOYS.values(), ids=TOYS)
+def test_a_control_is_shown_by_an_assertion_of_its_own_test_alone(
+    toy: tuple[str, str, str, str], tmp_path: Path
+) -> None:
+    old, new, name, problem = toy
+    place = tmp_path / "tests" / "security" / "controls"
+    place.mkdir(parents=True)
+    shutil.copy(recorder.__file__, place)
+    (tmp_path / "limits.py").write_text("def bound(n):\n    return min(n, 5)\n")
+    (tmp_path / "test_toy.py").write_text(TOY)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    made = control("toy", "c", "w", replaced("limits.py", old, new), f"test_toy.py::{name}", needs="cluster")
+    if problem:
+        with pytest.raises(ControlError) as caught:
+            tried(made, tmp_path)
+        assert problem in str(caught.value)
+    else:
+        assert tried(made, tmp_path) == ["test_toy.py::test_bound"]
+    assert (tmp_path / "limits.py").read_text() == "def bound(n):\n    return min(n, 5)\n"
+
+
+def test_a_test_that_is_not_there_or_fails_without_any_change_shows_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "tests" / "security" / "controls"
+    place.mkdir(parents=True)
+    shutil.copy(recorder.__file__, place)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_toy.py").write_text("def test_bad():\n    assert False\n")
+    with pytest.raises(ControlError, match=r"without any change test_toy\.py::test_bad failed"):
+        passed(tmp_path, ["test_toy.py::test_bad"])
+
+
+def test_a_copy_holds_the_files_that_git_knows(tmp_path: Path) -> None:
+    tree = copied(ROOT, tmp_path / "tree")
+    assert (tree / PAGE).read_text(encoding="utf-8") == TEXT
+    assert not (tree / ".git").exists()
+    assert not (tree / ".venv").exists()
