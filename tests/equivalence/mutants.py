@@ -106,6 +106,27 @@ MUTANTS = (
         "if True:",
         ("test_limits.py", "test_plan.py"),
     ),
+    Mutant(
+        "who got the GPUs of an ended agent counts for nothing",
+        "fate_of_pending",
+        'return "bound" if one.owner in owners else "taken" if owners else "pending"',
+        'return "pending"',
+        ("test_yielding.py",),
+    ),
+    Mutant(
+        "nobody asks who got the GPUs of an ended agent",
+        "_fate",
+        "return fate_of_pending(one, [holder async for holder in self._holders(one.node)])",
+        'return "pending"',
+        ("test_yields.py",),
+    ),
+    Mutant(
+        "a watch goes on without its right",
+        "_take_again",
+        "if error.status == 403:",
+        "if error.status == 0:",
+        ("test_watching.py",),
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -103,6 +104,8 @@ def test_a_control_is_shown_by_an_assertion_of_its_own_test_alone(
         assert problem in str(caught.value)
     else:
         assert tried(made, tmp_path) == ["test_toy.py::test_bound"]
+    if "NameError" in problem:
+        assert tried(replace(made, raised="NameError"), tmp_path) == ["test_toy.py::test_bound"]
     assert (tmp_path / "limits.py").read_text() == "def bound(n):\n    return min(n, 5)\n"
 
 

@@ -43,13 +43,21 @@ class Control:
     tests: tuple[str, ...]
     """Node IDs of pytest; without brackets, all parameters of a test. At least one test of each must fail."""
     needs: Needs = "nothing"
+    raised: str = ""
+    """An exception that the protection keeps from its callers: without it a test may also end by this one."""
 
 
 def control(
-    name: str, claim: str, without: str, change: Change | tuple[Change, ...], *tests: str, needs: Needs = "nothing"
+    name: str,
+    claim: str,
+    without: str,
+    change: Change | tuple[Change, ...],
+    *tests: str,
+    needs: Needs = "nothing",
+    raised: str = "",
 ) -> Control:
     """A row of a table of controls."""
-    return Control(name, claim, without, change if isinstance(change, tuple) else (change,), tests, needs)
+    return Control(name, claim, without, change if isinstance(change, tuple) else (change,), tests, needs, raised)
 
 
 def replaced(path: str, old: str, new: str = "") -> Change:

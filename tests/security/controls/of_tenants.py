@@ -17,11 +17,14 @@ WHOLE_JOB = f"{_MANIFEST}test_the_job_on_a_gb200_tray_is_as_it_was_looked_at"
 NO_RIGHTS = f"{_MANIFEST}test_the_agent_gets_no_rights_and_no_token"
 _FORGED_TEST = f"{_TENANTS}test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys"
 USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
+_IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
 IMAGE = "run an image that you have not allowed"
 ELSEWHERE = "make a pod outside of the profile's namespace, or with other rights than an agent's"
 ROOT_HOST_TOKEN = "run as root, on host files, or with a token"
 SCHEDULER = "go past the scheduler, or push out other pods"
 OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
+OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
+MANY_PLANS = "hold up another tenant's plans by the number of its own"
 FORGED = "pass off a Job, a pod or a report as another namespace's"
 PLAN = "take the operator's memory by a plan"
 NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights."
@@ -32,19 +35,21 @@ TENANT: tuple[Control, ...] = (
         IMAGE,
         "the comparison with `allowedImages`",
         replaced(ASKED, "if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):", "if image:"),
-        f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only",
+        _IMAGE,
         f"{_REQUEST}test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do[an image from elsewhere]",
         f"{_REQUEST}test_the_operators_own_image_must_be_allowed_too",
     ),
     control(
         "whole parts of an image's path",
         IMAGE,
-        "the end of a prefix at a separator",
+        "the end of a prefix at a separator, and not at another port",
         replaced(
-            ASKED, 'rest is not None and (prefix.endswith("/") or rest[:1] in ("", "/", ":", "@"))', "rest is not None"
+            ASKED,
+            'return prefix.endswith("/") or rest[:1] in ("", "/", "@") or (rest[:1] == ":" and "/" not in rest)',
+            "return True",
         ),
-        f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only[registry.example/team-registry.example/teamsters/"
-        "agent:1-False]",
+        f"{_IMAGE}[registry.example/team-registry.example/teamsters/agent:1-False]",
+        f"{_IMAGE}[registry.example-registry.example:5000/team/agent:1-False]",
     ),
     control(
         "namespace of the profile",
@@ -214,6 +219,37 @@ TENANT: tuple[Control, ...] = (
             "return {profile.namespace: _limits(observed.reports) for profile in observed.profiles}",
         ),
         f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
+    ),
+    control(
+        "a profile that can't be planned for",
+        OWN_OBJECT,
+        "the end of its fault at its own profile",
+        replaced(
+            "operator/precision_operator/core/rollout/plan.py",
+            '    except Exception as error:\n        faults.append(Fault("profile", profile.key, error))',
+            '    except LookupError as error:\n        faults.append(Fault("profile", profile.key, error))',
+        ),
+        "tests/shell/test_faults.py::test_of_a_poisoned_profile_the_others_go_on_and_its_status_and_an_event_say_why",
+        raised="RuntimeError",
+    ),
+    control(
+        "a status with a time that is none",
+        OWN_OBJECT,
+        "the end of its fault at its own status",
+        replaced("operator/precision_operator/core/status/yields.py", "except ValueError:", "except LookupError:"),
+        "tests/shell/test_faults.py::test_a_status_that_tells_of_an_agents_end_at_a_time_that_is_none_holds_up_nobody",
+        raised="ValueError",
+    ),
+    control(
+        "namespaces' turns at plans",
+        MANY_PLANS,
+        "the turns: who came first is first",
+        replaced(
+            "operator/precision_operator/shell/plan_processes.py",
+            "min(waiting, key=lambda each: self._has[each[0]])",
+            "waiting[0]",
+        ),
+        "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
     ),
     control(
         "Jobs and reports of another namespace",

@@ -33,10 +33,10 @@ class Ended:
     when: str
     why: str
 
-    @property
-    def caught(self) -> bool:
-        """Whether it failed, in its own words."""
-        return (self.outcome, self.when, self.why) == ("failed", "call", "assertion")
+    def caught(self, raised: str = "") -> bool:
+        """Whether it failed by an assertion, or by the exception named `raised`; a fixture's failure does not count."""
+        kind = self.why.partition(":")[0]
+        return (self.outcome, self.when) == ("failed", "call") and kind in ("assertion", raised)
 
 
 @dataclass(frozen=True)
@@ -113,20 +113,18 @@ def tried(control: Control, tree: Path) -> list[str]:
         record = run(tree, control.tests)
     if control.needs == "nothing":
         _imported(control.changes, tree, record)
-    caught: list[str] = []
-    for test in control.tests:
-        ends = record.of(test)
-        if wrong := [
-            f"{name} ended by {end.why or end.outcome} ({end.when})"
-            for name, end in ends.items()
-            if end.outcome != "passed" and not end.caught
-        ]:
-            raise ControlError(f"{wrong[0]}\n{_end(record.output)}")
-        failed = [name for name, end in ends.items() if end.caught]
-        if not failed:
-            raise ControlError(f"{test} still passes")
-        caught += failed
-    return caught
+    return [name for test in control.tests for name in _failed(test, control.raised, record)]
+
+
+def _failed(test: str, raised: str, record: Record) -> list[str]:
+    ends = record.of(test)
+    for name, end in ends.items():
+        if end.outcome != "passed" and not end.caught(raised):
+            raise ControlError(f"{name} ended by {end.why or end.outcome} ({end.when})\n{_end(record.output)}")
+    failed = [name for name, end in ends.items() if end.outcome != "passed"]
+    if not failed:
+        raise ControlError(f"{test} still passes")
+    return failed
 
 
 @contextmanager
