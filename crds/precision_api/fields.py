@@ -34,9 +34,12 @@ Duration = Annotated[
 Quantity = Annotated[
     str,
     patterned(
-        r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$", 32, "write a Kubernetes quantity, for example 4, 500m or 32Gi"
+        r"^([0-9]*[1-9][0-9]*(\.[0-9]+)?|0+\.[0-9]*[1-9][0-9]*)(m|k|M|G|T|Ki|Mi|Gi|Ti)?$",
+        32,
+        "write a Kubernetes quantity above 0, for example 4, 500m or 32Gi",
     ),
 ]
+"""Not 0: a container whose memory limit is 0 has none, and would take its node's."""
 Image = Annotated[
     str,
     patterned(

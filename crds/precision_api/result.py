@@ -98,7 +98,7 @@ class Gpu(Record):
     uuid: Uuid
     name: Title
     memory_bytes: Count | None = None
-    enforced_limit_watts: float | None = None
+    enforced_limit_watts: float | None = Field(None, ge=0, le=1_000_000)
 
 
 class Software(Record):

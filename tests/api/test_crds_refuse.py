@@ -141,6 +141,11 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
         ("spec.agent.tolerations[0]", "value must be left out when operator is Exists"),
     ),
+    "a memory limit of 0, which is none": (
+        "agent",
+        {"resources": {"memory": "0Gi"}},
+        ("spec.agent.resources.memory", "write a Kubernetes quantity above 0"),
+    ),
     "no quantity": ("agent", {"resources": {"memory": "lots"}}, ("spec.agent.resources.memory", "for example 4, 500m")),
     "no duration": ("retention", {"deletedNodes": "1 week"}, ("spec.retention.deletedNodes", "for example 24h")),
     "slow by nothing": ("thresholds", {"slowNodePercent": 0}, ("spec.thresholds.slowNodePercent", "equal to 1")),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -12,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.exits import EXITS
-from precision_api.message import Summary
+from precision_api.message import Detail, Summary
 from precision_api.report import ReportStatus
-from precision_api.result import MeasurementResult
+from precision_api.request import canonical
+from precision_api.result import Gpu, MeasurementResult
 from precision_api.wire import WireError, encode, encode_refusal, read_message
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination
@@ -192,6 +196,24 @@ def test_a_good_result_is_read_whole() -> None:
     found = finding(summary, "noise on stderr\n" + "\n".join(GOOD.lines) + "\n")
     assert isinstance(found.result, MeasurementResult)
     assert (found.result, found.detail_problem) == (result(), "")
+
+
+@pytest.mark.parametrize("watts", [1e300, 1.7e308, -1.0])
+def test_a_power_limit_that_no_gpu_has_makes_the_full_result_unreadable(watts: float) -> None:
+    """The sum of such limits is an integer that no report can hold: its Job would be read again and again for a day."""
+    document = json.loads(result(gpus=(Gpu(uuid="GPU-1", name="x"),) * 2).model_dump_json(by_alias=True))
+    for gpu in document["gpus"]:
+        gpu["enforced_limit_watts"] = watts
+    text = canonical(document).encode()
+    packed = gzip.compress(text, mtime=0)
+    log = f"PPR1 1/1 {base64.b64encode(packed).decode()}"
+    detail = Detail(lines=1, bytes=len(packed), sha256=hashlib.sha256(packed).hexdigest())
+    summary = read_message(GOOD.message).model_copy(update={"detail": detail})
+    written = ingest.read_status(finding(summary, log), FINISHED, report(), "pool", NOW)
+    assert written.run is not None
+    assert written.hardware is not None
+    assert (written.state, written.hardware.limit_watts) == ("Measured", None)
+    assert "enforced_limit_watts" in (written.run.detail_problem or "")
 
 
 LOGS: dict[str, tuple[str | None, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.rollout.actions import Action, Close, Collect, Keeping
 from precision_operator.core.rollout.node_state import draft
 from precision_operator.core.rollout.plan import Plan
-from precision_operator.shell.telemetry import Telemetry
+from precision_operator.shell.telemetry import MOST_POOLS, OTHER_POOLS, Telemetry
 from tests.support.world import NOW, job, measured, observed, profile, report, tried
 
 KEEPING = Keeping(Retry(), Retention())
@@ -60,6 +61,20 @@ def test_a_run_on_a_node_that_is_gone_is_counted_by_its_reason() -> None:
     lost = Close(job("gone"), None, "failed", "NodeLost", "the node is gone", KEEPING)
     telemetry.saw(plan_of(lost, status=None))
     assert told(telemetry)["precision_agent_runs_total", "", "NodeLost", "failed"] == 1
+
+
+def test_pools_have_series_of_their_own_up_to_a_bound() -> None:
+    """A profile chooses the label that names pools, and may choose the host name."""
+    telemetry = Telemetry()
+    found = plan_of(Collect(job(), None, None, "p", KEEPING), status=measured(ago=timedelta(), startedAt=STARTED))
+    (only,) = found.profiles
+    (state,) = only.node_states
+    for number in (*range(MOST_POOLS + 3), 0):
+        named = replace(state, facts=replace(state.facts, pool=f"host-{number}"))
+        telemetry.saw(replace(found, profiles=(replace(only, node_states=(named,)),)))
+    runs = {key[1]: value for key, value in told(telemetry).items() if key[0] == "precision_agent_runs_total"}
+    assert len(runs) == MOST_POOLS + 1
+    assert (runs["host-0"], runs[OTHER_POOLS], sum(runs.values())) == (2, 3, MOST_POOLS + 4)
 
 
 def test_nodes_stand_in_the_queue_by_their_state() -> None:

@@ -31,6 +31,8 @@ from precision_operator.core.rollout.plan import Plan
 from precision_operator.shell.cache import Cache, ObjectKind
 
 QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
+MOST_POOLS, OTHER_POOLS = 1_000, "others"
+"""How many pools have series of their own: `spec.poolLabel: kubernetes.io/hostname` makes each node one, for ever."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
 """Seconds: a quick run takes minutes, and no agent may take longer than an hour and a half."""
 
@@ -78,6 +80,8 @@ class Telemetry:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
+        self._pools: set[str] = set()
+        """Names of pools that have series."""
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         self._seconds = Histogram(
@@ -228,9 +232,16 @@ class Telemetry:
         for action in decided.actions:
             self._actions.labels(type(action).__name__).inc()
         for run in ended(decided):
-            self._runs.labels(run.pool, run.result, run.reason).inc()
+            pool = self._shown(run.pool)
+            self._runs.labels(pool, run.result, run.reason).inc()
             if run.result == "succeeded" and run.seconds is not None:
-                self._run_seconds.labels(run.pool).observe(run.seconds)
+                self._run_seconds.labels(pool).observe(run.seconds)
+
+    def _shown(self, pool: str) -> str:
+        """The pool's name, or OTHER_POOLS for one that comes after MOST_POOLS others: a profile chooses the label."""
+        if len(self._pools) < MOST_POOLS:
+            self._pools.add(pool)
+        return pool if pool in self._pools else OTHER_POOLS
 
     def fault(self, where: str) -> None:
         """Count one exception that cost one object its turn."""
