@@ -51,8 +51,9 @@ test-cluster: setup browser ## Tests on a real control plane.
 test-node: setup node-packages ## Tests of the images on real nodes (root; elsewhere skipped, with the reason).
 	$(PYTEST) -m "node and not long" -q --durations=5 $(ALLOW)
 
-test-node-faults: setup node-packages ## Faults of nodes, GPUs, claims, images, API server and operators on real kubelets; a hostile agent (root).
-	$(PYTEST) tests/node/faults tests/node/test_leftovers.py -m node -q --durations=10 $(ALLOW)
+test-node-faults: setup node-packages ## Faults of nodes, GPUs, images, API server and operators on real kubelets; nothing may be left behind (root).
+	$(BIN)/python -m precision_lab.nodes.leftovers \
+	    $(PYTEST) tests/node/faults tests/node/test_leftovers.py -m node -q --durations=10 $(ALLOW)
 
 security-controls: setup node-packages ## Take each protection of docs/security.md out once: its tests must fail (hours on 2 cores; root).
 	$(BIN)/python -m tests.security.controls --write

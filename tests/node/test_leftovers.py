@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.nodes.leftovers import Snapshot
+from precision_lab.nodes.leftovers import Snapshot, main
 from precision_lab.nodes.support import missing
 from precision_lab.processes import cgroups
 from precision_lab.processes.processes import PREFIX
@@ -49,3 +49,16 @@ def test_one_thing_of_each_kind_that_is_left_is_seen(tmp_path: Path) -> None:
         seen = before.differences(Snapshot.take())
     kinds = {line.partition(":")[0] for line in seen if "+" in line}
     assert {"mounts", "processes", "namespaces", "cgroups", "files"} <= kinds
+
+
+def test_a_command_that_leaves_something_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    lacking = missing()
+    if lacking:
+        pytest.skip(" ".join(lacking))
+    folder = Path(tempfile.gettempdir()) / NAME
+    try:
+        assert main(["mkdir", str(folder)]) == 1
+    finally:
+        folder.rmdir()
+    assert f"files: + {folder}" in capsys.readouterr().out.splitlines()
+    assert main(["sh", "-c", "exit 3"]) == 3

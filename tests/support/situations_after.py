@@ -206,7 +206,7 @@ ENDS: dict[str, Situation] = {
     "NodeLost": Situation(observed([profile()], nodes("n2"), jobs=(job(),)), {"node": "n1"}),
     "NodeGone": Situation(gone(), {"node": "n1"}),
 }
-"""What came back. A disruption is told of the last attempt: the node itself is queued again."""
+"""What came back. A disruption shows as the last attempt; the node itself is queued again."""
 
 CHANGES: dict[str, Situation] = {
     "FirstRun": Situation(observed([profile()]), {}, "due"),

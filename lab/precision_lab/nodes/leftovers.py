@@ -3,7 +3,8 @@
 What the machine has is compared before and after: mounts, processes, namespaces, control groups, interfaces, the
 folder of the machine's own kubelet, and kernel settings. Nothing else of that kind may begin or end meanwhile. Once for
 a lab that ends politely; then three times for a lab of which a part is killed with SIGKILL at a random moment, and
-which is started again and ended.
+which is started again and ended. With a command (`python -m precision_lab.nodes.leftovers pytest tests/node`) it shows
+instead what that command leaves behind.
 """
 
 from __future__ import annotations
@@ -87,6 +88,13 @@ def check(seed: int) -> list[str]:
     return found
 
 
+def check_command(command: Sequence[str]) -> tuple[int, list[str]]:
+    """The exit code of a command, and the differences that it left behind. Raises OSError where it can't be started."""
+    before = Snapshot.take()
+    code = subprocess.run(command, check=False).returncode
+    return code, _settled(before)
+
+
 def _round(what: str, before: Snapshot) -> list[str]:
     """One lab from start to polite end; what then differs, also after a while."""
     began = time.monotonic()
@@ -166,9 +174,13 @@ def _lab_files() -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 where nothing was left, 1 where something was (listed) or no lab could be started."""
+    """Exit code: 0 where nothing was left, 1 where something was (listed) or no lab could be started.
+
+    With a command: its own exit code where that is not 0.
+    """
     parser = argparse.ArgumentParser("python -m precision_lab.nodes.leftovers", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="of the moments; default: another one each time")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what may leave nothing behind, in place of labs")
     parser.add_argument("--hold", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     lacking = missing()
@@ -179,15 +191,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(ProcessError, KubectlError):  # its keeper was killed: that is the round
             _hold()
         return 0
-    seed = random.SystemRandom().randrange(10_000) if options.seed is None else options.seed
-    print(f"seed {seed}", flush=True)
     try:
-        found = check(seed)
-    except ProcessError as problem:
+        code, found = check_command(options.command) if options.command else (0, check(_seed(options.seed)))
+    except (ProcessError, OSError) as problem:
         print(f"leftovers: {problem}", file=sys.stderr)
         return 1
     print("\n".join(line[:200] for line in found) or "Nothing was left.")
-    return 1 if found else 0
+    if found:
+        print("Where another cluster of this machine began or ended meanwhile, these may be its.")
+    return code or int(bool(found))
+
+
+def _seed(given: int | None) -> int:
+    """The one that was given, or another one each time; printed, so that a failed run can be repeated."""
+    seed = random.SystemRandom().randrange(10_000) if given is None else given
+    print(f"seed {seed}", flush=True)
+    return seed
 
 
 if __name__ == "__main__":

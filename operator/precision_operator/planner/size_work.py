@@ -13,6 +13,7 @@ from precision_operator.planner.candidate_pool import CandidatePool
 from precision_operator.planner.pool_sizes import SizeArrays
 from precision_operator.planner.size_rates import Counts
 from precision_operator.planner.terms import MOST_DAYS, JobTerms, Terms
+from precision_operator.planner.windows import days_of
 
 MOST_WINDOWS = 10
 
@@ -35,25 +36,11 @@ def sized_spans(
     jobs: Sequence[SizedJob], deadlines: bool, last_end: float
 ) -> tuple[dict[str, float], dict[str, float]]:
     """By job the first day on which it can start and the last on which it must have ended, by the shortest choices."""
-    least, ready, latest = {}, {}, {}
-    for each in jobs:
-        lengths = (each.deadline_days if deadlines else each.days)[each.allowed]
-        name = each.job.name
-        least[name] = float(lengths.min(initial=math.inf))
-        ready[name] = each.job.not_before
-        latest[name] = (each.job.deadline_days or math.inf) if deadlines else last_end
-    for _ in jobs:
-        moved = False
-        for each in jobs:
-            name = each.job.name
-            for before in each.job.after:
-                if ready[name] < ready[before] + least[before]:
-                    ready[name], moved = ready[before] + least[before], True
-                if latest[before] > latest[name] - least[name]:
-                    latest[before], moved = latest[name] - least[name], True
-        if not moved:
-            break
-    return ready, latest
+    shortest = {
+        each.job.name: float((each.deadline_days if deadlines else each.days)[each.allowed].min(initial=math.inf))
+        for each in jobs
+    }
+    return days_of([each.job for each in jobs], shortest, deadlines, last_end)
 
 
 @dataclass(frozen=True, slots=True)

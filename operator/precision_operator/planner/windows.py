@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_operator.planner.options import Offer
+from precision_operator.planner.terms import JobTerms
 
 MOST_ENDS = 12
 """Deadlines up to which all work is held against the room: of more an even choice, with the last one."""
@@ -55,12 +56,22 @@ def spans_of(
         offer.job.name: min((o.deadline_days if deadlines else o.days for o in offer.options), default=0.0)
         for offer in offers
     }
-    jobs = {offer.job.name: offer.job for offer in offers}
-    ready = {name: 0.0 if job.running else job.not_before for name, job in jobs.items()}
-    latest = {name: ((job.deadline_days or math.inf) if deadlines else last_end) for name, job in jobs.items()}
+    return days_of([offer.job for offer in offers], least, deadlines, last_end)
+
+
+def days_of(
+    jobs: Sequence[JobTerms], least: Mapping[str, float], deadlines: bool, last_end: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """By job the first day on which it can start and the last on which it must have ended, given all dependencies.
+
+    `least` holds the days that each takes at least. With `deadlines` a job without one may end on any day.
+    """
+    ready = {job.name: 0.0 if job.running else job.not_before for job in jobs}
+    latest = {job.name: ((job.deadline_days or math.inf) if deadlines else last_end) for job in jobs}
     for _ in jobs:  # as often as the longest chain is long
         moved = False
-        for name, job in jobs.items():
+        for job in jobs:
+            name = job.name
             for before in job.after:
                 if ready[name] < ready[before] + least[before]:
                     ready[name], moved = ready[before] + least[before], True

@@ -31,7 +31,7 @@ LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def container_bytes(path: Path = LIMIT) -> int | None:
-    """The memory limit of this container; None where there is none, or none is told."""
+    """The memory limit of this container; None where it is not limited, or on cgroup v1."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):  # "max", or not cgroup v2
