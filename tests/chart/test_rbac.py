@@ -198,7 +198,8 @@ def test_people_get_our_kinds_with_the_clusters_own_roles_and_nobody_writes_repo
 def test_the_agents_account_may_do_nothing(watched: str, kubectl: Kubectl) -> None:
     who = f"--as=system:serviceaccount:{watched}:precision-profiler-agent"
     for verb, what in (("get", "pods"), ("list", "nodes"), ("get", "precisionprofiles.precisionprofiler.io")):
-        assert kubectl.run("auth", "can-i", verb, what, who).stdout.strip() == "no"
+        assert kubectl.run("auth", "can-i", verb, what, "-n", watched).stdout.strip() == "yes", "the positive control"
+        assert kubectl.run("auth", "can-i", verb, what, who, "-n", watched).stdout.strip() == "no"
 
 
 @pytest.mark.cluster

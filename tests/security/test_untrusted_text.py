@@ -14,6 +14,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from precision_api.report import ReportStatus
 from precision_api.request import canonical
 from precision_api.result import Failure, MeasurementResult
 from precision_api.wire import encode, read_message
-from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml, say
 from precision_operator.cluster.log_format import FORMAT, PlainFormatter
 from precision_operator.core.observe.observed import Termination
 from precision_operator.core.results import ingest
@@ -140,6 +141,15 @@ def test_programs_read_what_was_written_and_terminals_see_no_control_characters(
     assert harmless(as_csv(rows))
     told = list(csv.DictReader(io.StringIO(as_csv(rows))))
     assert [one["node"] for one in told] == [one_line(row["node"]) for row in rows]
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_what_the_plugin_says_moves_no_cursor(err: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    say("a\t" + "".join(ATTACKS), err=err)
+    told = capsys.readouterr()
+    said = (told.err if err else told.out).removesuffix("\n")
+    assert said.startswith("a\t")
+    assert harmless(said.replace("\t", ""))
 
 
 @given(hostile)

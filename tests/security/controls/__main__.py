@@ -21,7 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.security.controls", description=__doc__)
     parser.add_argument("-k", dest="word", default="", help="only controls whose name or claim holds this text")
     parser.add_argument("--needs", choices=NEEDS, action="append", help="only controls whose tests need this")
-    parser.add_argument("--write", action="store_true", help=f"write the outcomes into {PAGE}")
+    parser.add_argument(
+        "--write", action=argparse.BooleanOptionalAction, default=True, help=f"write the outcomes into {PAGE}"
+    )
     options = parser.parse_args(arguments)
     chosen = [
         one
