@@ -93,11 +93,12 @@ async def run(options: argparse.Namespace) -> None:
     async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as elector:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
-        refusals = RefusedCreations()
+        clock = cluster.server_time.now
+        refusals = RefusedCreations(clock)
         own = options.lease_namespace or cluster.namespace
         switch = Switch(cluster, own, options.stop_config_map, cache.changed.set)
-        yields = Yields(cluster, cache, configured.settings.device_class, telemetry.yielded)
-        actor = Actor(cluster, cache, refusals, yields.begun)
+        yields = Yields(cluster, cache, configured.settings.device_class, telemetry.yielded, clock)
+        actor = Actor(cluster, cache, refusals, yields.begun, clock)
         gatherer = Gatherer(
             cluster,
             cache,
@@ -107,6 +108,7 @@ async def run(options: argparse.Namespace) -> None:
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
             yields=yields,
+            clock=clock,
         )
         plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault), lambda: gatherer.unserved)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
@@ -118,6 +120,7 @@ async def run(options: argparse.Namespace) -> None:
             on_signals,
         )
         telemetry.follow_stop(lambda: strictest(configured.settings.stop, switch.stop))
+        telemetry.follow_clock(lambda: cluster.server_time.ahead_seconds)
         telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, actor, telemetry, watches.listed)
         answers = application(lambda: reconciler.ready, telemetry.text, lambda: gatherer.unserved)

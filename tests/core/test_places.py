@@ -134,6 +134,17 @@ def reads_log(world: Observed) -> bool:
     return found.pod is not None
 
 
+@pytest.mark.parametrize("wrong", [timedelta(hours=2), -timedelta(hours=2), -timedelta(days=20_000), 45 * MINUTE])
+def test_a_node_whose_clock_is_wrong_costs_no_run(wrong: timedelta) -> None:
+    """Its kubelet says when the container started; the control plane, when it was scheduled."""
+    told = {"scheduled_at": NOW, "started_at": NOW + wrong}
+    assert closed(seen(timedelta(0), **told)) is None
+    assert closed(seen((1800 + 1860) * SECOND - SECOND, **told)) is None
+    found = closed(seen((1800 + 1860) * SECOND, **told))
+    assert found is not None
+    assert found.reason == "DeadlineExceeded"
+
+
 def test_a_node_that_is_away_for_a_while_costs_no_run() -> None:
     assert closed(seen(20 * MINUTE, fleet=DEAD, started_at=NOW)) is None
 

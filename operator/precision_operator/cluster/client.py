@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from precision_operator.cluster.connection import Connection, authorization, connection
 from precision_operator.cluster.errors import TIMEOUT, UNREACHABLE, ApiError, error_of
+from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
 """A Kubernetes object, or a list of them, as decoded JSON."""
@@ -50,6 +51,8 @@ class Cluster:
         """Called just before each request that changes something; what it raises is raised instead of the request."""
         self.answered: Callable[[str, int], None] = _uncounted
         """Told of each request how it ended: method and HTTP status, 0 where there was no answer."""
+        self.server_time = ServerTime()
+        """What its answers tell of the API server's clock."""
         self._configuration = found.configuration
         self._configuration.client_session_kwargs = {"trust_env": found.through_proxy}
         self._timeout = aiohttp.ClientTimeout(
@@ -305,8 +308,10 @@ class Cluster:
                 headers["Authorization"] = token
             if method != "GET":
                 self.before_write()
+            began = self.server_time.local()
             answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=deadline)
             async with answer.response as response:
+                self.server_time.heard(began, response.headers.get("Date"))
                 if response.status < 300:
                     yield response
                 else:

@@ -73,16 +73,18 @@ class Actor:
         cache: Cache,
         refusals: RefusedCreations | None = None,
         gave_way: Callable[[Yield], None] = lambda record: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`gave_way` is told of each agent that is ended for a pod of others, before it is."""
+        self._now = clock
         self._gave_way = gave_way
         self._cluster = cluster
         self._cache = cache
         self._refusals = refusals or RefusedCreations()
         self.unconfirmed: dict[str, Unanswered] = {}
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
-        self._collector = Collector(cluster, cache.changed.set)
-        self.creations = Creations(cache.changed.set)
+        self._collector = Collector(cluster, cache.changed.set, clock)
+        self.creations = Creations(cache.changed.set, clock)
         self._templates: set[tuple[str, str]] = set()
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
         self.closed = False
@@ -155,7 +157,7 @@ class Actor:
             case Drop():
                 await self._delete(action.kind, action.namespace, action.name, action.uid)
             case MarkStale() | MarkFresh():
-                status = ingest.marked_status(action, _now())
+                status = ingest.marked_status(action, self._now())
                 await self._write_status(action.report, status)
 
     def end(self) -> None:
@@ -324,7 +326,7 @@ class Actor:
         report = action.report or await self._new_report(job)
         found = await self._with_detail(found, job, report)
         place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
-        status = ingest.read_status(found, job, report, place, _now(), action.keeping)
+        status = ingest.read_status(found, job, report, place, self._now(), action.keeping)
         await self._write_status(report, status)
         await self._delete("Job", job.namespace, job.name, job.uid)
 
@@ -347,10 +349,13 @@ class Actor:
         try:
             await self._write_detail(report, found.result)
         except ApiError as error:
-            if (error.transient or error.status == 409) and _just_ended(job):
+            if (error.transient or error.status == 409) and self._just_ended(job):
                 raise
             return ingest.without_detail(found, cleaned(error.words))
         return found
+
+    def _just_ended(self, job: JobView) -> bool:
+        return job.finished_at is not None and self._now() - job.finished_at < LOG_PATIENCE
 
     async def _fail(
         self,
@@ -361,7 +366,7 @@ class Actor:
         log: str | None = None,
     ) -> None:
         report = report or await self._new_report(job)
-        await self._write_status(report, ingest.failed_status(problem, job, report, _now(), keeping, log))
+        await self._write_status(report, ingest.failed_status(problem, job, report, self._now(), keeping, log))
         await self._delete("Job", job.namespace, job.name, job.uid)
 
     async def _new_report(self, job: JobView) -> ReportView:
@@ -425,7 +430,7 @@ class Actor:
         """Write events; one that is there already is counted. An event that fails is logged: it decides nothing."""
         for note in notes:
             try:
-                await write_event(self._cluster, event(profile, note, _now()))
+                await write_event(self._cluster, event(profile, note, self._now()))
             except ApiError as error:
                 _log.warning("event %s of %s: %s", note.reason, profile.key, error)
 
@@ -433,10 +438,6 @@ class Actor:
 def _is_read_for(action: Action) -> TypeGuard[Collect | Close]:
     """Whether the log of its agent is read before it is done."""
     return isinstance(action, Collect) or (isinstance(action, Close) and action.pod is not None)
-
-
-def _just_ended(job: JobView) -> bool:
-    return job.finished_at is not None and _now() - job.finished_at < LOG_PATIENCE
 
 
 def _answer(error: ApiError) -> Answer:
@@ -458,7 +459,3 @@ def _subject(action: Action) -> str:
             return f"delete {action.kind} {action.namespace}/{action.name}"
         case MarkStale() | MarkFresh():
             return f"mark {action.report.namespace}/{action.report.name}"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

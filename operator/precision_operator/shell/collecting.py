@@ -70,9 +70,12 @@ def _key(action: Collect | Close) -> _Key:
 class Collector:
     """Reads what agents left, one read for each Job at a time."""
 
-    def __init__(self, cluster: Cluster, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, wake: Callable[[], None], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         """`wake` is called when something has been read that a pass had to go on without."""
         self._cluster = cluster
+        self._now = clock
         self._wake = wake
         self._limit = asyncio.Semaphore(READS_AT_ONCE)
         self._readings: dict[_Key, _Reading] = {}
@@ -132,7 +135,7 @@ class Collector:
         assert pod is not None
         log = await self._end_of_log(job, pod)
         problem = ingest.NoResult(action.reason, action.message, action.outcome)
-        return Left(explained(problem, job, pod, datetime.now(UTC), log), log)
+        return Left(explained(problem, job, pod, self._now(), log), log)
 
     async def _read(self, job: JobView, known: PodView | None, drained: bool) -> Left:
         pod = await self._ended_pod(job, known)
@@ -141,7 +144,7 @@ class Collector:
             log = None
             if summary.outcome == "failed" and pod is not None and pod.termination is not None:
                 log = await self._end_of_log(job, pod)
-            return Left(explained(summary, job, pod, job.finished_at or datetime.now(UTC), log), log)
+            return Left(explained(summary, job, pod, job.finished_at or self._now(), log), log)
         assert pod is not None
         return Left(await self._full_result(job, pod, summary))
 
@@ -177,7 +180,7 @@ class Collector:
         try:
             log = await self._cluster.read_log(pod.namespace, pod.name, names.AGENT_CONTAINER, **bounds)
         except ApiError as error:
-            young = job.finished_at is not None and datetime.now(UTC) - job.finished_at < LOG_PATIENCE
+            young = job.finished_at is not None and self._now() - job.finished_at < LOG_PATIENCE
             if error.transient and young:
                 raise Requeue(f"its log can't be read: {error}") from error
             raise

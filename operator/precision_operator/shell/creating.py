@@ -25,9 +25,10 @@ GRACE_SECONDS = 1.0
 class Creations:
     """Runs creations; keeps those that have no answer yet."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """`wake` is called when one has ended that a pass did not wait for."""
         self._wake = wake
+        self._now = clock
         self._begun: dict[tuple[str, str], tuple[Start, datetime]] = {}
         """What, and since when, by profile UID and node UID."""
         self._late: set[asyncio.Task[int]] = set()
@@ -45,7 +46,7 @@ class Creations:
                 key = start.profile.uid, start.facts.uid
                 if closing.is_set() or self._is_full(start.profile.namespace) or key in self._begun:
                     return 0
-                self._begun[key] = (start, datetime.now(UTC))
+                self._begun[key] = (start, self._now())
                 try:
                     return await create(start)
                 finally:

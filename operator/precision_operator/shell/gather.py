@@ -98,12 +98,14 @@ class Gatherer:
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[JobView]] = tuple,
         yields: Yields | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
 
         `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
         """
         self._yields = yields
+        self._now = clock
         self._creating = creating
         self._stop = stop
         self._cluster = cluster
@@ -207,7 +209,7 @@ class Gatherer:
         texts = await self._each("ConfigMap", wanted_texts(served), self._config_map, now, missing)
         queues = await self._each("LocalQueue", _wanted_queues(served), self._has_queue, now, missing)
         seen = Observed(
-            now=datetime.now(UTC),
+            now=self._now(),
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
@@ -366,7 +368,7 @@ class Gatherer:
 
         A namespace whose events can't be read goes to `missing`.
         """
-        seen = datetime.now(UTC)
+        seen = self._now()
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
         told: dict[str, str] = {}
         for namespace in {pod.namespace for pod in waiting}:
@@ -396,7 +398,7 @@ class Gatherer:
         with_pods = {pod.job_uid for pod in pods}
         claims = {pod.job_uid: pod.claim_problem for pod in pods if pod.claim_problem and not pod.claims_created}
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
-        late = [job for job in bare if (datetime.now(UTC) - _begun(job)).total_seconds() > BARE_SECONDS]
+        late = [job for job in bare if (self._now() - _begun(job)).total_seconds() > BARE_SECONDS]
         problems: dict[str, str] = {}
         for namespace in {job.namespace for job in late}:
             try:

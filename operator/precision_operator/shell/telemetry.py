@@ -156,6 +156,12 @@ class Telemetry:
             "1 while this replica leads: it alone plans and writes. 0 while it is a standby.",
             registry=registry,
         )
+        self._clock_ahead = Gauge(
+            "precision_operator_clock_ahead_seconds",
+            "How far the clock of the operator's machine is ahead of the API server's, negative where it is behind; 0 "
+            "within 10 s. The API server's counts.",
+            registry=registry,
+        )
         self._age = Gauge(
             "precision_operator_watch_age_seconds",
             "Time since the last watch event or complete list, by kind and namespace (empty: the cluster). Lists come "
@@ -199,6 +205,10 @@ class Telemetry:
             self._watch_ends.labels(*labels).set_function(partial(getattr, state, "ends"))
             if kind is not None:
                 self._age.labels(*labels).set_function(partial(cache.seconds_since_last_event, kind, namespace))
+
+    def follow_clock(self, ahead_seconds: Callable[[], float]) -> None:
+        """Show with each scrape how far this machine's clock is ahead."""
+        self._clock_ahead.set_function(ahead_seconds)
 
     def follow_stop(self, stop: Callable[[], Stop | None]) -> None:
         """Show with each scrape whether an admin has stopped all agents."""

@@ -25,6 +25,9 @@ NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits that nothing is wrong with: its image is being pulled, its volumes are mounted."""
 
+CLOCK_SLACK = timedelta(seconds=30)
+"""How far apart clocks of a node and of the control plane may be before one counts as wrong; times are in seconds."""
+
 Outcome = Literal["failed", "disrupted"]
 
 
@@ -81,6 +84,18 @@ def running_since(pod: PodView) -> datetime:
     return pod.started_at or pod.scheduled_at or pod.created
 
 
+def tells_impossible_start(pod: PodView, idle: Idle) -> bool:
+    """Whether its container cannot have started when its kubelet says: its node's clock is wrong.
+
+    The control plane says when it was scheduled, and it has had so long to start. An agent's time is then counted from
+    the last moment at which it can have started.
+    """
+    if pod.started_at is None or pod.scheduled_at is None:
+        return False
+    late = pod.started_at - pod.scheduled_at
+    return not -CLOCK_SLACK <= late <= timedelta(seconds=idle.start_timeout_seconds) + CLOCK_SLACK
+
+
 def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle, settings: Settings) -> Iterator[End]:
     if job.suspended:
         yield from _in_queue(job, idle)
@@ -97,7 +112,12 @@ def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle,
     if pod.phase == "Pending":
         yield _not_started(job, pod, node, idle)
     elif job.deadline_seconds is not None:
-        yield _running(job, running_since(pod), job.deadline_seconds, node)
+        allowed = timedelta(seconds=job.deadline_seconds + POD_GRACE_SECONDS)
+        if tells_impossible_start(pod, idle):
+            allowed += timedelta(seconds=idle.start_timeout_seconds)
+            yield _running(job, pod.scheduled_at or pod.created, allowed, node)
+        else:
+            yield _running(job, running_since(pod), allowed, node)
 
 
 def _in_queue(job: JobView, idle: Idle) -> Iterator[End]:
@@ -148,8 +168,7 @@ def _scheduled(pod: PodView) -> datetime | None:
     return pod.scheduled_at or (pod.created if pod.waiting_reason else None)
 
 
-def _running(job: JobView, started: datetime, deadline: int, node: NodeFacts | None) -> End:
-    allowed = timedelta(seconds=deadline + POD_GRACE_SECONDS)
+def _running(job: JobView, started: datetime, allowed: timedelta, node: NodeFacts | None) -> End:
     if node is not None and node.not_ready is not None:
         what = f"it had to end itself by {format_time(started + allowed)}"
         return _unresponsive(started, allowed, job, node, what)
