@@ -362,7 +362,9 @@ class Retention(Document):
 class ProfileSpec(Document):
     """What to measure, where, how many nodes at once."""
 
-    suspend: bool = Field(False, description="True: no new measurements start; running ones finish.")
+    suspend: bool = Field(
+        False, description="True: no new measurements start, nor those that Kueue holds; running ones finish."
+    )
     target: Target = Field(Target(), description="Which nodes are measured.")
     pool_label: LabelKey = Field(DEFAULT_POOL_LABEL, description="Node label whose value names the node's pool.")
     workload: Workload = Field(description="The model or the matrix shapes to measure.")

@@ -10,7 +10,7 @@ import pytest
 
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.observe.views import job_view
-from precision_operator.core.rollout.actions import Close, Collect, MarkStale
+from precision_operator.core.rollout.actions import Close, Collect, Drop, MarkStale
 from precision_operator.core.rollout.plan import plan
 from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, pod, profile, report
 
@@ -36,6 +36,16 @@ def test_a_job_that_kueue_holds_waits_in_its_queue_and_takes_its_place_meanwhile
 
 def test_while_kueue_holds_a_job_the_pending_timeout_does_not_run() -> None:
     assert closed(observed([OWNER], jobs=(HELD,))) is None
+
+
+def test_a_job_that_kueue_holds_goes_when_its_profile_is_suspended_and_one_that_runs_stays() -> None:
+    """Else it would begin when the queue has room, days after somebody has stopped measuring."""
+    resting = profile(suspend=True, **QUEUED)
+    (drop,) = plan(observed([resting], jobs=(HELD,))).actions
+    assert (drop, drop.reason) == (Drop("Job", "ml", HELD.name, HELD.uid, drop.reason, drop.message), "Suspended")
+    runs = replace(HELD, suspended=False, active_since=NOW, created=NOW)
+    assert plan(observed([resting], jobs=(runs,), pods=(pod(runs),))).actions == ()
+    assert plan(observed([OWNER], jobs=(HELD,))).actions == ()
 
 
 TIMEOUTS = [(3600, "QueueTimeout"), (6 * 3600, None)]

@@ -98,6 +98,8 @@ def _of_job(
         return Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(facts, owner))
     if job.node_uid not in observed.nodes:
         return Close(job, report, "disrupted", "NodeLost", sentence("NodeLost", node=job.node_name), keeping)
+    if pod is None and job.suspended and owner.profile.spec is not None and owner.profile.spec.suspend:
+        return _drop_job(job, "Suspended", "its profile is suspended, and Kueue has not let it begin")
     if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):
         return _withdraw(job, report, owner, "pod" if pod is None else "ResourceClaim")
     if observed.stop is not None and job.finished is None and _takes_back(observed.stop, pod):
