@@ -18,7 +18,7 @@ from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 from precision_operator.core.rollout.triggers import CHECKS, CurrentRun, current_run, run_inputs
 from tests.support.node_objects import EIGHT_H100, node_object
-from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report
+from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried
 
 DRIVER = "nvidia.com/cuda.driver-version.full"
 
@@ -85,6 +85,44 @@ def test_each_cause_begins_a_run_with_its_reason_and_is_honoured_once(
     done = report(status=measured(run=before.run, basis=dict(before.basis), ago=timedelta(0)), rerun=mark)
     after = found(of, done, raw)
     assert (after.due, after.run) == (None, before.run), "the run that it began is the node's own from then on"
+
+
+def seven_of_eight() -> dict[str, Any]:
+    """A node with one GPU that is not healthy: the kubelet counts it in capacity alone."""
+    offered = {"nvidia.com/gpu": "7"}
+    return node_object(EIGHT_H100 | {DRIVER: "570.86.15"}, allocatable=offered, capacity={"nvidia.com/gpu": "8"})
+
+
+def test_a_gpu_that_is_ill_for_a_while_begins_no_run_and_the_result_holds_again_when_it_is_back() -> None:
+    first = measured(basis=BASIS)
+    ill = plan(observed([PLAIN], {"uid-n1": seven_of_eight()}, reports=(report(status=first),)))
+    (stand,) = ill.profiles[0].node_states
+    assert (stand.reason, stand.current and stand.current.due) == ("GPUsMissing", "HardwareChange")
+    assert not [action for action in ill.actions if isinstance(action, Start)]
+    (stale,) = [action for action in ill.actions if isinstance(action, MarkStale)]
+    assert stale.reason == "HardwareChange"
+    well = found(PLAIN, report(status=first))
+    assert (well.due, well.attempt) == (None, first.attempt)
+
+
+@pytest.mark.parametrize("cause", ["Rerun", "SpecChange", "Scheduled", "TooOld"])
+def test_a_node_with_an_ill_gpu_is_measured_with_the_others_for_any_other_cause(cause: str) -> None:
+    of, _, mark, past, _ = CAUSES[cause]
+    now = found(of, report(status=measured(basis=BASIS, **past), rerun=mark), seven_of_eight())
+    assert (now.due, now.basis["hardware"]) == (cause, "H100/7/")
+
+
+def test_a_node_whose_run_failed_is_measured_with_the_gpus_that_are_left() -> None:
+    failed = tried("failed", basis=BASIS, failures=9, reason="GPUUnhealthy")
+    (stand,) = (
+        plan(observed([PLAIN], {"uid-n1": seven_of_eight()}, reports=(report(status=failed),))).profiles[0].node_states
+    )
+    assert stand.current is not None
+    assert (stand.current.due, stand.reason == "GPUsMissing") == ("HardwareChange", False)
+
+
+def test_a_gpu_that_the_node_has_lost_for_good_begins_a_run() -> None:
+    assert found(PLAIN, report(status=measured(basis=BASIS)), node(gpus=7)).due == "HardwareChange"
 
 
 def test_every_check_has_a_row_above() -> None:

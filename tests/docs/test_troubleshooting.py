@@ -89,7 +89,7 @@ FACTS: dict[str, dict[str, object]] = {
     "AgentHung": {"seconds": DEADLINE, "silent": "", "words": ""},
     "AgentOutOfMemory": {"limit": "limit"},
     "AgentOutOfStorage": {"text": ""},
-    "HardwareChange": {"before": "H100/8/81559", "after": "H100/7/81559"},
+    "GPUsMissing": {"gpus": 7, "all": 8},
     "Drained": {"text": ""},
     "Preempted": {"text": ""},
     "Yielded": {"pod": "", "priority": 0},

@@ -23,6 +23,7 @@ from tests.support.situation_worlds import (
     by_claim,
     failed_first,
     in_a_fleet,
+    measured_for,
     node_with,
     of,
     quarantined,
@@ -188,6 +189,13 @@ TURNS: dict[str, Situation] = {
     "Ramping": Situation(rolled(None, "n2", rampSeconds=60), {"seconds": 60, "until": format_time(NOW + MINUTE)}),
     "NotDueYet": Situation(
         observed([profile(schedule={"cron": "0 12 * * *"})]), {"at": format_time(NOW + timedelta(hours=3))}
+    ),
+    "GPUsMissing": Situation(
+        measured_for(
+            {"hardware": "H100/8/"},
+            node_with(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}),
+        ),
+        {"gpus": 7, "all": 8, "node": "n1"},
     ),
     "Quarantined": Situation(quarantined(), {"runs": "3 runs", "why": "AgentCrashed", "node": "n1"}),
     "Retrying": Situation(

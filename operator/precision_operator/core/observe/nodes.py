@@ -98,6 +98,12 @@ class NodeFacts:
         """What the GPU is called: its class, or its name where it is of no known class."""
         return self.product or self.product_name
 
+    @property
+    def all_gpus(self) -> int:
+        """GPUs of the node, whether an agent can ask for them now or not."""
+        known = len(self.published.gpus) if self.way == "claim" and self.published is not None else self.capacity_gpus
+        return max(known, self.gpus)
+
 
 _FACTS: Memo[NodeFacts] = Memo()
 Slices = Sequence[SliceView] | None

@@ -156,6 +156,13 @@ ROWS = (
         POLL_SECONDS,
     ),
     Reason(
+        "GPUsMissing",
+        "waiting",
+        "it offers only {gpus} of its {all} GPUs, so that its result is out of date",
+        "When it offers all of them again, the result holds again, or the node is measured. Until then see kubectl "
+        "describe node {node}; kubectl precision rerun {node} measures it with the GPUs that it offers.",
+    ),
+    Reason(
         "Quarantined",
         "waiting",
         "{runs} in a row ended without a result on it, the last with {why}",

@@ -32,7 +32,7 @@ from precision_operator.core.rollout.refusal import RULES, hold_of, refusal_fact
 from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
 from precision_operator.core.rollout.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.rollout.schedule import last_tick, next_tick
-from precision_operator.core.rollout.triggers import CurrentRun, current_run, not_due_yet, run_inputs
+from precision_operator.core.rollout.triggers import CurrentRun, current_run, not_due_yet, run_inputs, waits_for_gpus
 
 
 @dataclass(frozen=True)
@@ -280,6 +280,7 @@ def _node_state(
         return NodeState(facts, "ProfileNotAccepted", sentence("ProfileNotAccepted", why=why), report)
     for code, message in (
         ("NotDueYet", not_due_yet(asked.profile, now, observed.now)),
+        ("GPUsMissing", waits_for_gpus(facts, now, newest_attempt(report))),
         ("Quarantined", _quarantined(report, now, facts)),
     ):
         if message is not None:

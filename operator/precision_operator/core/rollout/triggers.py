@@ -132,6 +132,31 @@ def driver_change(node: RunInputs) -> str | None:
 
 
 def hardware_change(node: RunInputs) -> str | None:
+    return None if _waits_for_gpus(node.facts, node.attempt) else _other_hardware(node)
+
+
+def fewer_gpus(node: RunInputs) -> str | None:
+    """The same on a node that does not offer all of its GPUs; it begins no run (`waits_for_gpus`), so it comes last."""
+    return _other_hardware(node) if _waits_for_gpus(node.facts, node.attempt) else None
+
+
+def _waits_for_gpus(facts: NodeFacts, attempt: ReportAttempt | None) -> bool:
+    """Whether some of the node's GPUs are not offered now (unhealthy or tainted ones), and the newest attempt gave a
+    result, which may hold again when they are."""
+    return 0 < facts.gpus < facts.all_gpus and attempt is not None and attempt.outcome == "succeeded"
+
+
+def waits_for_gpus(facts: NodeFacts, found: CurrentRun, attempt: ReportAttempt | None) -> str | None:
+    """Why nothing but missing GPUs begins no run: they come back as a rule, and the old result then holds as it is.
+
+    docs/development/decisions/0039-an-ill-gpu-begins-no-run.md
+    """
+    if found.due != "HardwareChange" or not _waits_for_gpus(facts, attempt):
+        return None
+    return sentence("GPUsMissing", gpus=facts.gpus, all=facts.all_gpus, node=facts.name)
+
+
+def _other_hardware(node: RunInputs) -> str | None:
     if not _wanted(node, "HardwareChange") or not _changed(node, "hardware") or not node.facts.gpus:
         return None
     before = node.attempt.basis["hardware"] if node.attempt else ""
@@ -171,6 +196,7 @@ CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
     ("SpecChange", spec_change),
     ("Scheduled", scheduled),
     ("TooOld", too_old),
+    ("HardwareChange", fewer_gpus),
 )
 
 
