@@ -237,7 +237,7 @@ def in_nodes(nodes: Sequence[Drawn]) -> Figures:
 def in_compare(nodes: Sequence[Drawn]) -> Figures | None:
     """The pool's medians, from its ratios to a pool of one kind; None where the two can't be compared."""
     main = population(nodes)[0]
-    even = [Drawn(f"o{at}", 50_000, **alike(main)) for at in (1, 2)]
+    even = [Drawn(f"o{at}", 50_000, power_scope=power_scope(nodes) or "gpu", **alike(main)) for at in (1, 2)]
     reports = [*map(view, nodes), *(view(node, OTHER) for node in even)]
     sides = [side_of("pool", name, reports) for name in (OTHER, POOL)]
     found = compare(*sides, "hardware")

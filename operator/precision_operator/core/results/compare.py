@@ -311,19 +311,18 @@ def _group_row(recipe: Recipe, a: Side, b: Side) -> ComparisonRow | None:
         rate = single(left[0], right[0])
     else:
         rate = of_groups([figure.rate for figure in left], [figure.rate for figure in right])
-    powered = [[figure for figure in side if figure.tokens_per_joule is not None] for side in (left, right)]
-    scoped = of_one_scope([figure for side in powered for figure in side if figure.power_scope], _power_scope)
-    scope = scoped[0].power_scope if scoped else ""
-    joules = [_joules(side, scope) for side in powered]
-    return ComparisonRow(recipe, rate, of_groups(*joules) if all(joules) else None)
+    scoped = [_of_one_power_scope(side) for side in (left, right)]
+    joules = [[f.tokens_per_joule for f in side if f.tokens_per_joule is not None] for side in scoped]
+    alike = all(joules) and _same_scope(scoped[0][0], scoped[1][0])
+    return ComparisonRow(recipe, rate, of_groups(*joules) if alike else None)
 
 
 _power_scope = attrgetter("power_scope")
 
 
-def _joules(figures: Sequence[ComparedFigure], scope: str) -> list[float]:
-    """Of the figures whose watts are of `scope`, or of what was not recorded."""
-    return [f.tokens_per_joule for f in figures if f.tokens_per_joule is not None and f.power_scope in (scope, "")]
+def _of_one_power_scope(figures: Sequence[ComparedFigure]) -> Sequence[ComparedFigure]:
+    """Those with tokens per joule, whose watts are of the same thing: those behind the median in the status."""
+    return of_one_scope([figure for figure in figures if figure.tokens_per_joule is not None], _power_scope)
 
 
 def _same_scope(a: ComparedFigure, b: ComparedFigure) -> bool:
@@ -333,12 +332,9 @@ def _same_scope(a: ComparedFigure, b: ComparedFigure) -> bool:
 
 def _scopes_apart(a: Side, b: Side, points: tuple[Sequence[Point], Sequence[Point]]) -> list[str]:
     """A note where one side's watts are of GPUs and the other's of modules: their tokens per joule are not compared."""
-    first, second = (_power_scopes(side) for side in points)
-    if not first or not second or first & second:
+    figures = ([figure for p in side for figure in p.figures] for side in points)
+    first, second = (next(iter(_of_one_power_scope(side)), None) for side in figures)
+    if first is None or second is None or _same_scope(first, second):
         return []
-    told = f"{a.name} has watts of {_listed(sorted(first))}, {b.name} of {_listed(sorted(second))}"
+    told = f"{a.name} has watts of {first.power_scope}, {b.name} of {second.power_scope}"
     return [f"tokens per joule are not compared: {told}"]
-
-
-def _power_scopes(points: Sequence[Point]) -> set[str]:
-    return {figure.power_scope for p in points for figure in p.figures if figure.tokens_per_joule} - {""}
