@@ -435,6 +435,13 @@ def test_figures_are_outdated_by_a_change_and_not_by_a_wish(reason: str, outdate
     assert values(body, "precision_node_outdated", "reason") == outdated
 
 
+@pytest.mark.parametrize(("reason", "phase"), [("SpecChange", "stale"), ("Scheduled", "fresh"), ("TooOld", "fresh")])
+def test_a_schedule_that_asks_for_new_figures_makes_no_node_stale(reason: str, phase: str) -> None:
+    body = body_of([report_object("a", status=with_condition(report_status(), reason))])
+    phases = values(body, "precision_pool_nodes", "phase")
+    assert {name: count for name, count in phases.items() if count} == {phase: 1.0}
+
+
 def waits(*reasons: tuple[str, int]) -> dict[str, Any]:
     counts = [{"reason": code, "count": count, "example": f"node-of-{code}"} for code, count in reasons]
     return profile_object(status={"phase": "Running", "reasons": counts})

@@ -43,12 +43,6 @@ class NodeResult:
         """The values of the labels that every node family has, in the families' order."""
         return self.namespace, self.profile, self.node, self.pool, self.workload
 
-    @property
-    def fresh(self) -> bool:
-        """Whether the newest attempt gave these figures, and nothing asks for new ones."""
-        succeeded = self.attempt is None or self.attempt.outcome == "succeeded"
-        return succeeded and self.run is not None and not self.reading.stale
-
 
 @dataclass(frozen=True, slots=True)
 class RelativeRate:

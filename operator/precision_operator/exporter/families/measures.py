@@ -97,9 +97,9 @@ def rows_in_context(result: NodeResult) -> list[tuple[RowContext, RecipeRow]]:
 
 
 def state(result: NodeResult) -> Iterator[Value]:
-    """fresh, stale or failed: whether the newest attempt gave figures, and whether new ones are asked for."""
+    """fresh, stale or failed: whether the newest attempt failed, and whether the figures describe the node as it is."""
     failed = result.attempt is not None and result.attempt.outcome == "failed"
-    yield ("failed" if failed else "fresh" if result.fresh else "stale",), 1.0
+    yield ("failed" if failed else "fresh" if result.reading.holds else "stale",), 1.0
 
 
 def mark(result: NodeResult) -> Iterator[Value]:

@@ -179,8 +179,9 @@ def driver_order(version: str) -> float:
 POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     Family(
         "precision_pool_nodes",
-        "Nodes with a report: fresh (the newest attempt gave figures that still hold), stale (something has changed "
-        "since), failed (the newest attempt gave none). They add up. Before a first result pool is empty.",
+        "Nodes with a report: fresh (its figures describe the node as it is now, also while a schedule asks for new "
+        "ones), stale (something has changed since), failed (the newest attempt gave none). They add up. Before a "
+        "first result pool is empty.",
         (*POOL_OF, "phase"),
         "pool",
         _states,

@@ -69,6 +69,10 @@ def _chosen(matchers: tuple[str, ...]) -> str:
 
 
 def over_pool_median(*matchers: str) -> str:
-    """Each node's training rate over the median of its pool, by recipe; 1 is the median."""
+    """Each node's training rate over the median of its pool, by recipe; 1 is the median.
+
+    Not of a node whose figures are out of date: the median may be of another spec or driver than they are.
+    """
     rate = one("precision_node_training_tokens_per_second", *matchers)
-    return f"{rate} / on ({POOL}, recipe) group_left () precision:pool_tokens_per_second:median"
+    held = f"({rate} unless on ({PROFILE}, pool, node) {one('precision_node_outdated', *matchers)})"
+    return f"{held} / on ({POOL}, recipe) group_left () precision:pool_tokens_per_second:median"

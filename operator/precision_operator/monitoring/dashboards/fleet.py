@@ -89,8 +89,8 @@ def _counts() -> tuple[Panel, ...]:
     return (
         _stat(
             "Fresh results",
-            "Share of the profiled nodes whose result is younger than the profile's staleness limit and whose last "
-            "attempt did not fail.",
+            "Share of the profiled nodes whose figures describe them as they are now: nothing has changed since, and "
+            "the newest attempt did not fail. A new run that a schedule asks for takes nothing away.",
             "percent",
             f"sum ({fresh}) / sum ({nodes})",
             (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),

@@ -168,18 +168,19 @@ def _energy() -> tuple[Panel, ...]:
 
 
 def _stragglers() -> tuple[Panel, ...]:
-    by = f"by ({PROFILE}, pool)"
-    rate = (f"{BY} ({recorded(f'pool_tokens_per_second:{end}', CHOSEN_RECIPE)})" for end in ("p01", "median"))
-    behind = f"1 - min {by} ({' / '.join(rate)})"
     return (
         Panel(
             "timeseries",
-            "Slowest hundredth of the nodes, behind the median",
-            "How far the 1st percentile of the nodes' rates is behind the median, in the worst recipe. A synchronous "
-            "job over many nodes runs at the rate of its slowest.",
+            "Slowest node, behind the median of its kind",
+            "How far the slowest node's rate, at its slowest GPU and in its best recipe, is behind the median of the "
+            "nodes of its kind: of all nodes, and of those that are not marked slow. A synchronous job over many nodes "
+            "runs at the rate of its slowest. Nodes whose figures are out of date are not among them.",
             "percent",
             NO_RESULT,
-            (Query(behind, POOL_LEGEND),),
+            (
+                Query(f"1 - {STRAGGLER}", f"{POOL_LEGEND} all"),
+                Query(f"1 - {DRAINED}", f"{POOL_LEGEND} not slow"),
+            ),
             width=12,
             height=8,
             minimum=0,
