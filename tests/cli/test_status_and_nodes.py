@@ -80,6 +80,18 @@ def test_a_profile_that_was_deleted_and_applied_again_has_none_of_the_older_ones
     assert all(row["nodes"] == 2 for row in pool["recipes"])
 
 
+def test_a_recipe_whose_loss_runs_were_not_healthy_says_so_beside_its_speed(api: Api) -> None:
+    api.profiles(profile_object(status={"pools": [{"name": "NVIDIA-GB200", "product": "GB200", "nodes": 3}]}))
+    for place, verdict in enumerate(("diverged", "diverged", "healthy")):
+        rows = [recipe_row("bf16"), recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
+        api.reports(report_object(f"n{place}", status=report_status(rows)))
+    told = api.run("status", "nightly").stdout
+    assert "LOSS" in told
+    assert "2 diverged, 1 healthy" in told
+    (pool,) = api.printed("status", "nightly")[0]["pools"]
+    assert [row["losses"] for row in pool["recipes"]] == [{"diverged": 2, "healthy": 1}, {}]
+
+
 def test_a_replay_is_compared_with_nodes_of_the_driver_that_its_run_was_begun_for(api: Api) -> None:
     api.profiles(profile_object())
     for driver, rate in (("570.1", 100_000), ("580.2", 150_000)):

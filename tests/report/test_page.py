@@ -284,6 +284,16 @@ def test_no_difference_is_said_and_not_called_faster() -> None:
     rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.004, difference="no_difference")]
     given = Given("x", MADE_AT, (Node("n", "p", status(results=rows)),))
     assert "mxfp8 makes no difference beyond noise on p." in said(given)
+    assert "nothing trains faster than bf16" in said(given)
+
+
+@pytest.mark.parametrize(("verdict", "words"), [("diverged", "diverged"), ("not_learning", "learnt nothing")])
+def test_a_recipe_whose_loss_runs_were_not_healthy_is_no_answer(verdict: str, words: str) -> None:
+    rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.3), recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
+    given = Given("x", MADE_AT, tuple(Node(name, "p", status(results=rows)) for name in ("a", "b")))
+    assert "mxfp8 trains fastest: 1.30x bf16" in said(given)
+    assert "It is also the most energy-efficient" in said(given)
+    assert f"On p nvfp4 {words} in the loss runs: do not train with it as it is." in said(given)
 
 
 def test_all_power_invalid_leaves_energy_out_of_the_words() -> None:

@@ -51,7 +51,8 @@ def _recipes(pool: Pool) -> list[dict[str, Any]]:
 
 
 def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
-    """One recipe for programs: a figure that no node has is null; `verdicts` counts nodes."""
+    """One recipe for programs: a figure that no node has is null; `verdicts` and `losses` count nodes."""
+    losses = Counter(row.loss_verdict for row in pool.usable(recipe) if row.loss_verdict)
     verdicts = Counter(reading.rows[recipe].verdict for reading in pool.population if recipe in reading.rows)
     return {
         "recipe": recipe,
@@ -60,12 +61,21 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
         "speedup": pool.median("speedup", recipe),
         "tokensPerJoule": pool.median("tokens_per_joule", recipe),
         "verdicts": dict(verdicts.most_common()),
+        "losses": dict(losses.most_common()),
     }
 
 
 def recipes_table(found: PoolRecipes) -> str:
     """The same for people; empty where nothing was measured."""
-    return as_columns([_cells(pool, row) for pool, rows in found.items() for row in rows], ("pool",))
+    told = [(pool, row) for pool, rows in found.items() for row in rows]
+    doubted = any(row["losses"].keys() - {"healthy"} for _, row in told)
+    return as_columns([_cells(pool, row) | (_loss(row) if doubted else {}) for pool, row in told], ("pool",))
+
+
+def _loss(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The column on loss runs, which is there where one of them was not healthy."""
+    words = {name.replace("_", " "): many for name, many in row["losses"].items()}
+    return {"loss": ", ".join(f"{many} {name}" if len(words) > 1 else name for name, many in words.items())}
 
 
 def _cells(pool: str, row: Mapping[str, Any]) -> dict[str, Any]:

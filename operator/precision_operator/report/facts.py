@@ -22,6 +22,8 @@ from precision_operator.core.results.reading import RecipeRow as NodeRow
 from precision_operator.core.results.rows import recipe_report, run_of_result
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
+NOT_FASTER = ("no_difference", "slower")
+"""Of a recipe against the baseline of the same run."""
 WATERMARKS = {"measured": "", "replayed": "REPLAYED", "simulated": "SIMULATED", "trial": "CPU TRIAL"}
 
 
@@ -100,6 +102,8 @@ class PoolRow:
     reason: str = ""
     power_reason: str = ""
     difference: str = ""
+    loss: str = ""
+    """What the loss runs of at least half of the nodes that had any say against the recipe; empty where nothing."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +120,16 @@ class PoolFigures:
 
     @property
     def best(self) -> PoolRow | None:
-        """The fastest recipe whose figures stand."""
-        return max(
-            (row for row in self.rows if row.rate), key=lambda row: row.rate.value if row.rate else 0, default=None
-        )
+        """The fastest recipe whose figures stand and whose loss runs were healthy; one that is not faster than the
+        baseline beyond noise only where the baseline has no figure."""
+        sound = [row for row in self.rows if row.rate and not row.loss]
+        beyond = [row for row in sound if row.recipe == self.baseline or row.difference not in NOT_FASTER]
+        return max(beyond or sound, key=lambda row: row.rate.value if row.rate else 0, default=None)
 
     @property
     def most_energy_efficient(self) -> PoolRow | None:
-        """The recipe with the most tokens per joule."""
-        known = [row for row in self.rows if row.tokens_per_joule]
+        """The recipe with the most tokens per joule, of those whose loss runs were healthy."""
+        known = [row for row in self.rows if row.tokens_per_joule and not row.loss]
         return max(known, key=lambda row: row.tokens_per_joule.value if row.tokens_per_joule else 0, default=None)
 
 
@@ -167,7 +172,14 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
         reason=_why_not(rates) if all(row.tokens_per_second is None for row in rates) else "",
         power_reason=_most(row.power_reasons[0] for row in rates if row.power_reasons),
         difference=_most(row.difference for row in rates if row.difference),
+        loss=_against(rates),
     )
+
+
+def _against(found: Sequence[NodeRow]) -> str:
+    told = [row.loss_verdict for row in found if row.loss_verdict]
+    wrong = [verdict for verdict in told if verdict != "healthy"]
+    return _most(wrong) if 2 * len(wrong) >= len(told) else ""
 
 
 def _most(told: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from precision_api.result import LossVerdict
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Said
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
@@ -40,6 +39,9 @@ def _of_pool(pool: PoolFigures) -> Iterator[Said]:
     told = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
     yield Said("answer", f"{where} {_fastest(pool, best)}{told}")
     for row in pool.rows:
+        if row.loss in LOSS_WORDS:
+            told = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs: do not train with it as it is."
+            yield Said("warning", f"On {pool.name} {told}")
         if row.reason:
             yield Said("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
@@ -75,7 +77,7 @@ def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str
     return f"{who} the most energy-efficient: {efficient.tokens_per_joule.value:.1f} tokens per joule{against}."
 
 
-LOSS_WORDS: Mapping[LossVerdict, str] = {
+LOSS_WORDS: Mapping[str, str] = {
     "diverged": "diverged",
     "diverging": "rose at the end",
     "not_learning": "learnt nothing",
@@ -90,9 +92,6 @@ def _of_recipes(given: Given) -> Iterator[Said]:
         if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
             kind: Literal["warning", "note"] = "warning" if recipe.meaning.kind == "fallback" else "note"
             yield Said(kind, f"On node {given.result.node} {recipe.meaning.sentence}")
-        wrong = LOSS_WORDS.get(recipe.loss.verdict) if recipe.loss and recipe.loss.verdict else None
-        if wrong:
-            yield Said("warning", f"{recipe.recipe} {wrong} in the loss runs: do not train with it as it is.")
 
 
 def _standing(given: Given) -> Iterator[Said]:
