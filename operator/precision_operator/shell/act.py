@@ -385,8 +385,7 @@ class Actor:
         self._cache.put("reports", raw)
 
     async def _write_detail(self, report: ReportView, result: MeasurementResult) -> None:
-        text = canonical(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        body = ingest.detail(report, gzip.compress(text.encode(), mtime=0))
+        body = ingest.detail(report, await asyncio.to_thread(_packed, result))
         collection = paths.config_maps(report.namespace)
         try:
             await self._cluster.create(collection, body)
@@ -438,6 +437,11 @@ class Actor:
 def _is_read_for(action: Action) -> TypeGuard[Collect | Close]:
     """Whether the log of its agent is read before it is done."""
     return isinstance(action, Collect) or (isinstance(action, Close) and action.pod is not None)
+
+
+def _packed(result: MeasurementResult) -> bytes:
+    """The full result as it is kept: canonical JSON, gzipped."""
+    return gzip.compress(canonical(result.model_dump(mode="json", by_alias=True, exclude_none=True)).encode(), mtime=0)
 
 
 def _answer(error: ApiError) -> Answer:

@@ -78,6 +78,8 @@ class Collector:
         self._now = clock
         self._wake = wake
         self._limit = asyncio.Semaphore(READS_AT_ONCE)
+        self._parsing = asyncio.Lock()
+        """A hostile result takes seconds to be refused: one at a time, beside the loop, which must renew the lease."""
         self._readings: dict[_Key, _Reading] = {}
 
     async def read(self, actions: Sequence[Collect | Close]) -> None:
@@ -166,7 +168,8 @@ class Collector:
             log = await self._log(job, pod, tail_lines=lines)
         except ApiError as error:
             return ingest.finding(summary, None, error.message)
-        return ingest.finding(summary, log.decode("utf-8", "replace"))
+        async with self._parsing:
+            return await asyncio.to_thread(_finding, summary, log)
 
     async def _end_of_log(self, job: JobView, pod: PodView) -> str:
         """The end of an agent's log, or in its place why it can't be read. Raises Requeue as `_log` does."""
@@ -187,3 +190,7 @@ class Collector:
         if LOG_IS_GONE.fullmatch(log):
             raise ApiError(404, "NotFound", log.decode())
         return log
+
+
+def _finding(summary: Summary, log: bytes) -> ingest.Finding:
+    return ingest.finding(summary, log.decode("utf-8", "replace"))
