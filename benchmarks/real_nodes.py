@@ -3,22 +3,27 @@
 Real kubelets and containerd on this machine, the images just built, the chart by Helm. GPUs are replayed, so a run has
 no measuring time: what is left is Kubernetes, the operator, and the start of the agent's program. Image sizes are those
 on a stand-in base, without torch and CUDA. Each time is the median of several rounds, with the least and the most.
+Sizes are in decimal megabytes. `--write` puts the table into docs/install.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from precision_lab.builds.image_archives import image_archives, size_of
+from precision_lab.builds.image_archives import REPOSITORY, image_archives, size_of
+from precision_lab.release import page_block
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, OPERATOR, Installed, cluster, command_of, processes_of
+from tests.support.installed import GPU_NODE, Installed, cluster, command_of, processes_of
 
 IDLE_SECONDS = 30.0
-MIB = 1 << 20
+PAGE = REPOSITORY / "docs" / "install.md"
+COMMAND = "python -m benchmarks.real_nodes --write"
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -66,9 +71,9 @@ def change_leader(installed: Installed, kill: bool) -> float:
 
 
 def idle_memory(installed: Installed, component: str) -> float:
-    """Resident MiB of the largest process of a Deployment's program."""
+    """Resident MB of the largest process of a Deployment's program."""
     pids = [pid for pod in installed.pods(component) for pid in processes_of(pod["metadata"]["uid"])]
-    return max(_resident(pid) for pid in pids if command_of(pid)[:1] == ["python"]) / MIB
+    return max(_resident(pid) for pid in pids if command_of(pid)[:1] == ["python"]) / 1e6
 
 
 def _resident(pid: int) -> int:
@@ -81,11 +86,8 @@ def row(what: str, seconds: Sequence[float]) -> str:
     return f"| {what} | {statistics.median(seconds):.1f} s | {min(seconds):.1f} to {max(seconds):.1f} s |"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the table in Markdown."""
-    parser = argparse.ArgumentParser("python -m benchmarks.real_nodes", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds = range(parser.parse_args(arguments).rounds)
+def measured(rounds: range) -> list[str]:
+    """The table's rows, in Markdown."""
     with cluster() as installed:
         installs = []
         for last in rounds:
@@ -97,16 +99,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         killed = [change_leader(installed, kill=True) for _ in rounds]
         time.sleep(IDLE_SECONDS)
         memory = {part: idle_memory(installed, part) for part in ("operator", "exporter")}
-    print("| what | median | from, to |\n|---|---|---|")
-    print(row("`helm install` until all pods are ready, images on the nodes", installs))
-    print(row("`kubectl apply` of a profile until Complete, one node, replayed", runs))
-    print(row("another operator leads: the leader's pod deleted", polite))
-    print(row(f"another operator leads: the leader killed (the Lease of `{OPERATOR}` runs out)", killed))
-    for part, mebibytes in memory.items():
-        print(f"| resident memory of an idle {part} | {mebibytes:.0f} MiB | |")
-    for target, archive in image_archives().items():
-        size = size_of(archive)
-        print(f"| image of the {target}, added to its base | {size.added / MIB:.0f} MiB | |")
+    return [
+        row("`helm install` until all pods are ready", installs),
+        row("`kubectl apply` of a profile until Complete, one node", runs),
+        row("another operator leads after the leader's pod was deleted", polite),
+        row("another operator leads after the leader was killed", killed),
+        *(f"| resident memory of an idle {part} | {megabytes:.0f} MB | |" for part, megabytes in memory.items()),
+    ]
+
+
+def image_rows() -> list[str]:
+    """What each image adds to its base, in Markdown."""
+    sizes = {target: size_of(archive).added / 1e6 for target, archive in image_archives().items()}
+    return [f"| image of the {target}, added to its base | {size:.0f} MB | |" for target, size in sizes.items()]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table in Markdown."""
+    parser = argparse.ArgumentParser("python -m benchmarks.real_nodes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/install.md, too")
+    told = parser.parse_args(arguments)
+    words = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {told.rounds} rounds:"
+    rows = [*measured(range(told.rounds)), *image_rows()]
+    text = "\n".join([words, "", "| what | median | from, to |", "|---|---|---|", *rows])
+    print(text)
+    if told.write:
+        page_block.put(PAGE, COMMAND, text)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ import json
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_lab.builds.image_archives import version
+from precision_lab.release import images_check
 from precision_operator.__main__ import arguments as operator_arguments
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.exporter.__main__ import arguments as exporter_arguments
@@ -41,14 +44,36 @@ def test_all_that_is_copied_exists_and_reaches_the_builder() -> None:
     text = "\n".join(stages().values())
     copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, flags=re.MULTILINE) for word in line.split()]
     from_context = [path for path in copied if not path.startswith(("--from=", "/"))]
-    assert {"operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= set(from_context)
+    assert {"crds", "operator", "agent", "requirements/operator.txt", "requirements/agent.txt"} <= set(from_context)
     assert [path for path in from_context if not (ROOT / path).exists() or not sent_to_the_builder(path)] == []
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_is_installed_is_copied_for_layer_caches_miss_changes_of_mounts(target: str) -> None:
-    assert "--mount" not in stages()[target]
-    assert "COPY --from=wheel /wheels " in stages()[target]
+    assert "--mount" not in (ROOT / "Dockerfile").read_text()
+    assert f"COPY --from=wheels /wheels/{target} " in stages()[f"{target}-packages"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_has_one_layer_the_folder_of_its_packages(target: str) -> None:
+    layers = re.findall(r"^(?:COPY|ADD|RUN) .*$", stages()[target], flags=re.MULTILINE)
+    folder = f"/opt/precision-{target}"
+    assert layers == [f"COPY --from={target}-packages {folder} {folder}"]
+    assert re.findall(r"\bPYTHONPATH=(\S+)", stages()[target]) == [folder]
+    assert images_check.PACKAGES[target] == folder[1:]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_wheel_of_an_image_has_one_program_and_the_version_of_the_repository(target: str, tmp_path: Path) -> None:
+    """Neither the test cluster nor the other program is in it, and no command that could not start there."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={tmp_path}"]
+    subprocess.run(build, cwd=ROOT / target, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    info = f"precision_profiler-{version()}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"precision_api", f"precision_{target}", info}
+    assert not [name for name in names if name.startswith("precision_operator/cli/") or "entry_points" in name]
+    assert {f"{info}/extra_metadata/LICENSE", "precision_api/py.typed"} <= set(names)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -73,8 +98,8 @@ def test_the_agents_image_has_a_name_for_a_user_that_no_file_names() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_dependency_is_installed_by_its_hash(target: str) -> None:
-    installs = re.findall(r"pip install .*", stages()[target])
-    assert ["--require-hashes" in line or line.endswith("/wheels/*.whl") for line in installs] == [True, True]
+    installs = re.findall(r"pip install .*", stages()[f"{target}-packages"])
+    assert ["--require-hashes" in line or line.endswith("/tmp/wheels/*.whl") for line in installs] == [True, True]
     assert ["--no-deps" in line and "--compile" in line for line in installs] == [True, True]
     locked = (ROOT / "requirements" / f"{target}.txt").read_text()
     names = re.findall(r"^([a-z0-9-]+)==", locked, flags=re.MULTILINE)

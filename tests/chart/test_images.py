@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -158,6 +159,37 @@ def test_the_size_of_an_image_is_that_of_its_layers_with_and_without_the_base(tm
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     assert image_archives.size_of(tmp_path / "image.tar") == Size(all=5320, added=320)
+
+
+def test_an_image_that_adds_more_than_its_limit_is_an_error_and_the_agents_has_none() -> None:
+    limit = image_archives.LIMIT_MB["operator"] * 1_000_000
+    image_archives.demand_sizes({"operator": limit, "agent": 10 * limit})
+    with pytest.raises(ImageError, match=r"operator adds 270\.1 MB to its base, at most 270 are allowed"):
+        image_archives.demand_sizes({"operator": limit + 100_000})
+
+
+def compiled_module(folder: Path) -> Path:
+    source = folder / "precision_x" / "room" / "a.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("x = 1\n")
+    py_compile.compile(str(source))
+    return source
+
+
+def test_bytecode_that_python_would_take_passes(tmp_path: Path) -> None:
+    compiled_module(tmp_path)
+    images_check.demand_bytecode("operator", tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["missing", "older", "empty"])
+def test_modules_that_would_be_compiled_at_each_start_are_an_error(tmp_path: Path, fault: str) -> None:
+    source = compiled_module(tmp_path)
+    if fault == "older":
+        os.utime(source, (1e9, 1e9))
+    else:
+        shutil.rmtree(source.parents[1] if fault == "empty" else source.parent / "__pycache__")
+    with pytest.raises(ImageError, match=r"operator: \d of \d modules would be compiled at each start"):
+        images_check.demand_bytecode("operator", tmp_path)
 
 
 @pytest.mark.parametrize(("code", "output"), [(1, "PPR1 1/2 x"), (0, "Traceback")], ids=["code", "words"])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from precision_lab.builds.image_archives import LIMIT_MB
 from precision_lab.builds.programs import ALL, modules_for
-from precision_lab.release import audit, package_sizes
+from precision_lab.release import audit, package_sizes, page_block
 from precision_lab.release.audit import REQUIREMENTS, Finding, audited, of_govulncheck, of_pip_audit, verdict
 from precision_lab.release.package_sizes import Package, SizesError, check, sizes, table
 
@@ -104,10 +105,37 @@ def test_the_table_has_a_row_for_each_large_package_and_one_for_the_rest() -> No
 
 
 def test_an_image_that_grows_too_large_is_an_error() -> None:
-    limit = package_sizes.LIMIT_MB["operator"] * 1_000_000
+    limit = LIMIT_MB["operator"] * 1_000_000
     check("operator", {"amd64": [Package("a", limit)]})
     with pytest.raises(SizesError, match="at most 270"):
         check("operator", {"amd64": [Package("a", limit), Package("b", 1_000_000)]})
+
+
+def test_the_page_has_the_tables_of_what_is_locked_now() -> None:
+    """Where this fails, run the command of the block."""
+    written = page_block.block_of(package_sizes.PAGE, package_sizes.COMMAND)
+    assert re.findall(r"^.*SHA-256.*$", written, flags=re.MULTILINE) == [
+        package_sizes.heading(image) for image in package_sizes.REQUIREMENTS
+    ]
+
+
+def test_the_page_counts_what_the_bills_of_materials_list() -> None:
+    counts = {
+        image: len(re.findall(r"^[a-z0-9-]+==", (ROOT / "requirements" / file).read_text(), flags=re.MULTILINE))
+        for image, (file, _) in package_sizes.REQUIREMENTS.items()
+    }
+    text = " ".join(package_sizes.PAGE.read_text().split())
+    assert f"{counts['operator']} packages for the operator and {counts['agent']} for the agent" in text
+
+
+def test_a_block_is_written_between_its_marks_and_a_page_without_it_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    begin, end = page_block.marks("make x")
+    page.write_text(f"before\n{begin}old\n{end}behind\n")
+    page_block.put(page, "make x", "new")
+    assert page.read_text() == f"before\n{begin}new\n{end}behind\n"
+    with pytest.raises(ValueError, match="0 blocks begin with"):
+        page_block.put(page, "make y", "new")
 
 
 @pytest.mark.parametrize(("target", "base"), [("operator", "PYTHON"), ("agent", "PYTORCH")])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shlex
 import shutil
@@ -19,7 +20,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,10 @@ NAMES = {target: f"registry.example.com/precision-profiler/{target}" for target 
 PACKAGES = "python3,python3-pip,python-is-python3,ca-certificates"
 CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 STAND_IN = "localhost/stand-in"
+LIMIT_MB = {"operator": 270}
+"""What an image may add to its base at most, in 10^6 bytes, uncompressed."""
 KEPT = 2
-"""Builds in the cache, those that were used last: both archives of one have 0.9 GB."""
+"""Builds in the cache, those that were used last: both archives of one have 0.8 GB."""
 IN_USE_SECONDS = 3600.0
 """After its last use a build may still be read: another checkout's build does not remove it."""
 SCRATCH = ".building-"
@@ -82,12 +85,12 @@ def image_archives(say: Say = say) -> dict[str, Path]:
 
 
 def source_hash(repository: Path = REPOSITORY) -> str:
-    """A hash of all that the builder gets (.dockerignore names it) and of the stand-in's packages."""
+    """A hash of all that the builder gets (.dockerignore names it) and of how the images are built here."""
     lines = (repository / ".dockerignore").read_text().split("\n")
     roots = [repository / line[1:] for line in lines if line.startswith("!")]
     files = [file for root in roots for file in ([root] if root.is_file() else root.rglob("*"))]
     files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]
-    digest = hashlib.sha256(PACKAGES.encode())
+    digest = hashlib.sha256(Path(__file__).read_bytes())
     for file in sorted([repository / "Dockerfile", *files]):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"{file.relative_to(repository)} {content}\n".encode())
@@ -118,6 +121,16 @@ def size_of(archive: Path) -> Size:
         (image,) = json.load(manifest)
         base, *added = [tar.getmember(layer).size for layer in image["Layers"]]
     return Size(base + sum(added), sum(added))
+
+
+def demand_sizes(added: Mapping[str, int]) -> None:
+    """Raises ImageError where an image adds more bytes to its base than LIMIT_MB allows; by target."""
+    for target, size in added.items():
+        if size > LIMIT_MB.get(target, math.inf) * 1e6:
+            raise ImageError(
+                f"The image of the {target} adds {size / 1e6:.1f} MB to its base, at most {LIMIT_MB[target]} are "
+                "allowed. `python -m precision_lab.release.package_sizes` lists its packages by size."
+            )
 
 
 def keep_newest(folder: Path, kept: int = KEPT) -> None:

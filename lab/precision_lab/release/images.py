@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from precision_lab.builds.go_build import say
 from precision_lab.builds.image_archives import (
@@ -24,6 +25,8 @@ from precision_lab.builds.image_archives import (
     TARGETS,
     Command,
     ImageError,
+    Size,
+    demand_sizes,
     image_archives,
     size_of,
     version,
@@ -141,13 +144,21 @@ def any_builder() -> str:
     return builder
 
 
-def archives_table() -> str:
+def archives_table(archives: Mapping[str, Path], sizes: Mapping[str, Size]) -> str:
     """One line for each archive: target, size without and with the stand-in base (MB, uncompressed), path."""
     lines = [f"{'IMAGE':<10}{'ADDED MB':>10}{'ALL MB':>10}   ARCHIVE"]
-    for target, archive in image_archives().items():
-        size = size_of(archive)
-        lines.append(f"{target:<10}{size.added / 1e6:>10.0f}{size.all / 1e6:>10.0f}   {archive}")
+    for target, archive in archives.items():
+        size = sizes[target]
+        lines.append(f"{target:<10}{size.added / 1e6:>10.1f}{size.all / 1e6:>10.1f}   {archive}")
     return "\n".join(lines)
+
+
+def show_archives() -> None:
+    """Prints the archives, built where needed. Raises ImageError where one is larger than is allowed."""
+    archives = image_archives()
+    sizes = {target: size_of(archive) for target, archive in archives.items()}
+    print(archives_table(archives, sizes))
+    demand_sizes({target: size.added for target, size in sizes.items()})
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -178,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             check(say)
         elif options.command == "archives":
-            print(archives_table())
+            show_archives()
         else:
             builder = options.builder or any_builder()
             told = {"PYTHON": options.python_image, "PYTORCH": options.pytorch_image}

@@ -8,12 +8,13 @@ and the arguments of the chart's Deployments, and the service account's files wh
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,9 +26,11 @@ from precision_lab.builds.image_archives import (
     Command,
     ImageError,
     buildah_storage,
+    demand_sizes,
     demand_tools,
     image_archives,
     run,
+    size_of,
 )
 from precision_lab.cluster import kubeconfig
 from precision_lab.cluster.objects import Object
@@ -40,6 +43,8 @@ USERS = (USER, "1000680000:0")
 """UID:GID: the image's own, and an arbitrary UID in group 0."""
 PYTHONS = {"operator": "3.13", "agent": "3.12"}
 """Of the Dockerfile's own base images."""
+PACKAGES = {target: f"opt/precision-{target}" for target in TARGETS}
+"""Where an image has what it adds to its base."""
 ARCHITECTURES = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER = """set -e
@@ -85,8 +90,11 @@ def check(say: Say) -> None:
     for target in TARGETS:
         _demand_wheels(target, say)
     archives = image_archives(say)
+    demand_sizes({target: size_of(archive).added for target, archive in archives.items()})
     with tempfile.TemporaryDirectory(prefix="precision-images-") as scratch, buildah_storage(Path(scratch)) as buildah:
         images = {target: open_image(buildah, target, archive) for target, archive in archives.items()}
+        for target, image in images.items():
+            demand_bytecode(target, Path(image.root, PACKAGES[target]))
         with start_lab(settings=LabSettings(simulate=False)) as lab:
             installed = install(lab, start=False)
             for program in installed.programs.values():
@@ -110,6 +118,26 @@ def open_image(buildah: Command, target: str, archive: Path) -> Image:
     if image.user != USER:
         raise ImageError(f"{target} runs as {image.user}, not {USER}.")
     return image
+
+
+def demand_bytecode(target: str, folder: Path) -> None:
+    """Raises ImageError where a module of ours has no bytecode that Python would take: it compares time and size."""
+    own = [path for package in folder.glob("precision_*/") for path in package.rglob("*.py")]
+    stale = [path for path in own if not any(_is_bytecode_of(path, each) for each in _cached(path))]
+    if stale or not own:
+        first = stale[0].relative_to(folder) if stale else "none is there"
+        raise ImageError(f"{target}: {len(stale)} of {len(own)} modules would be compiled at each start: {first}")
+
+
+def _cached(source: Path) -> Iterator[Path]:
+    return (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
+
+
+def _is_bytecode_of(source: Path, cached: Path) -> bool:
+    """By the header of a .pyc: 4 bytes of magic number, flags, time and size of the source each."""
+    flags, seconds, size = struct.unpack("<III", cached.read_bytes()[4:16])
+    told = source.stat()
+    return bool(flags == 0 and (seconds, size) == (int(told.st_mtime), told.st_size))
 
 
 def check_server(lab: Lab, image: Image, program: Program, user: str) -> None:

@@ -2,19 +2,23 @@
 
 Every locked wheel is resolved and unpacked for both platforms, with its hash checked and its modules compiled, as the
 Dockerfile does; a package without a wheel for one of them is an error. No base image and no root is needed. Bytecode is
-of the Python that runs this, and so a few percent off the image's.
+of the Python that runs this, and so a few percent off the image's. `--write` puts the tables into docs/supply-chain.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from precision_lab.builds.image_archives import LIMIT_MB
+from precision_lab.release import page_block
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PLATFORMS: Mapping[str, str] = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
@@ -24,8 +28,8 @@ REQUIREMENTS: Mapping[str, tuple[str, str]] = {
     "agent": ("agent.txt", "3.12"),
 }
 """Image -> what is locked for it, and its base's version of Python."""
-LIMIT_MB = {"operator": 270}
-"""What the packages of an image may take at most, in 10^6 bytes."""
+PAGE = REPOSITORY / "docs" / "supply-chain.md"
+COMMAND = "python -m precision_lab.release.package_sizes --write"
 SMALL_MB = 1.0
 """Packages below are one row."""
 
@@ -90,6 +94,13 @@ def table(by_platform: Mapping[str, Sequence[Package]]) -> str:
     return "\n".join([*head, *(f"| {name} | {' | '.join(f'{mb:.1f}' for mb in mbs)} |" for name, mbs in rows)])
 
 
+def heading(image: str) -> str:
+    """The line above an image's table: what is locked for it, and a digest by which a test sees that it has changed."""
+    file = REQUIREMENTS[image][0]
+    digest = hashlib.sha256((REPOSITORY / "requirements" / file).read_bytes()).hexdigest()
+    return f"{image}, `requirements/{file}` (SHA-256 `{digest[:16]}`):"
+
+
 def check(image: str, by_platform: Mapping[str, Sequence[Package]]) -> None:
     """Raises SizesError where an image's packages take more than LIMIT_MB."""
     for platform, found in by_platform.items():
@@ -103,16 +114,21 @@ def check(image: str, by_platform: Mapping[str, Sequence[Package]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a table in Markdown for each image; 1 where a wheel is missing or an image is too large."""
     parser = argparse.ArgumentParser("python -m precision_lab.release.package_sizes", description=__doc__)
-    parser.add_argument("images", nargs="*", default=list(REQUIREMENTS), help="default: both")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/supply-chain.md, too")
+    write = parser.parse_args(arguments).write
+    tables = []
     try:
-        for image in parser.parse_args(arguments).images:
+        for image in REQUIREMENTS:
             with tempfile.TemporaryDirectory() as folder:
                 found = {platform: unpacked(image, platform, Path(folder) / platform) for platform in PLATFORMS}
-            print(f"\n{image}: requirements/{REQUIREMENTS[image][0]}\n\n{table(found)}")
+            tables.append(f"{heading(image)}\n\n{table(found)}\n")
+            print(f"\n{tables[-1]}", end="")
             check(image, found)
     except SizesError as problem:
         print(f"sizes: {problem}", file=sys.stderr)
         return 1
+    if write:
+        page_block.put(PAGE, COMMAND, "\n".join(tables))
     return 0
 
 
