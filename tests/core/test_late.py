@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,17 +11,14 @@ from hypothesis import strategies as st
 from precision_operator.core.results.ingest import MESSAGE_LIMIT, NoResult
 from precision_operator.core.results.late import HUNG_SECONDS, explained
 from precision_operator.core.results.log_tail import LOG_CHARACTERS, log_tail, no_log
-from tests.support.world import NOW, job, pod
 
 LATE = NoResult("DeadlineExceeded", "It is late.")
-RUN = job(deadline_seconds=1800)
-BEGAN = NOW - timedelta(seconds=1860)
-AGENT = pod(RUN, started_at=BEGAN)
+RAN = timedelta(seconds=1860)
 
 
 def told(log: str | None) -> NoResult:
     """What is said of an agent that was ended 1860 s after the start of its container."""
-    return explained(LATE, RUN, AGENT, NOW, log)
+    return explained(LATE, "n1", RAN, log)
 
 
 LOGS: dict[str, tuple[str, str, str]] = {
@@ -63,13 +59,12 @@ def test_a_hang_is_silence_of_four_lines(silent: int, reason: str) -> None:
 def test_other_ends_and_ends_without_a_log_stay_as_they_are() -> None:
     crashed = NoResult("AgentCrashed", "It crashed.")
     log = "    1 s  measuring"
-    assert explained(crashed, RUN, AGENT, NOW, log) is crashed
-    assert explained(LATE, RUN, None, NOW, log) is LATE
+    assert explained(crashed, "n1", RAN, log) is crashed
     assert told(None) is LATE
 
 
 def test_a_clock_that_jumped_back_gives_no_negative_times() -> None:
-    found = explained(LATE, RUN, replace(AGENT, started_at=NOW + timedelta(hours=1)), NOW, "   90 s  measuring")
+    found = explained(LATE, "n1", -timedelta(hours=1), "   90 s  measuring")
     assert "was stopped after 0 s: it made progress until 0 s before" in found.message
 
 

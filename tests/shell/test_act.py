@@ -553,7 +553,7 @@ async def overdue(scene: Scene) -> Close:
     began = datetime.now(UTC) - timedelta(hours=1)
     message = sentence("DeadlineExceeded", seconds=1860, what="its log is read first")
     live = replace(job, finished=None, finished_at=None)
-    return Close(live, scene.report(), "failed", "DeadlineExceeded", message, pod=replace(pod, started_at=began))
+    return Close(live, scene.report(), "failed", "DeadlineExceeded", message, pod=pod, since=began)
 
 
 async def test_a_hung_agents_log_is_read_before_its_job_goes_and_names_the_phase(scene: Scene) -> None:
@@ -569,6 +569,16 @@ async def test_a_hung_agents_log_is_read_before_its_job_goes_and_names_the_phase
     assert "s after its last progress (measuring)" in (attempt.message or "")
     order = [method for method, _ in scene.cluster.requests if method in ("LOG", "PATCH", "DELETE")]
     assert order == ["LOG", "PATCH", "DELETE"]
+
+
+async def test_an_agent_that_its_kubelet_ended_past_the_deadline_is_told_likewise(scene: Scene) -> None:
+    """As after an operator that was away: the pod's own activeDeadlineSeconds came first."""
+    job, pod = await scene.ended(message=b"")
+    scene.cluster.logs[pod.name] = b"   99 s  measuring, about 9:11 left\n"
+    began = datetime.now(UTC) - timedelta(hours=1)
+    killed = replace(pod, failure="DeadlineExceeded", started_at=began, termination=Termination(137))
+    assert await scene.actor.act([Collect(job, killed, scene.report(), "pool-1")]) == 0
+    assert (scene.attempt().reason, scene.attempt().log) == ("AgentHung", "   99 s  measuring, about 9:11 left")
 
 
 @pytest.mark.parametrize("error", [INTERNAL, TIMEOUT, ApiError(404, "NotFound", "not found")])

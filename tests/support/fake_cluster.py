@@ -32,7 +32,7 @@ class FakeCluster:
         self.hanging: dict[str, asyncio.Event] = {}
         """By pod, until when its log does not come."""
         self.held_up: dict[str, asyncio.Event] = {}
-        """By part of the path, until when a creation gets no answer."""
+        """By part of the path, until when a write gets no answer."""
         self.requests: list[tuple[str, str]] = []
         self.patches: list[tuple[str, Any]] = []
         """Path and body of each."""
@@ -60,6 +60,12 @@ class FakeCluster:
             if failure[0] == method and failure[1] in path and failure[3] is after:
                 self.failures.remove(failure)
                 raise failure[2]
+
+    async def _answered(self, path: str) -> None:
+        """Returns when the webhooks of a write have answered."""
+        for part, event in self.held_up.items():
+            if part in path:
+                await event.wait()
 
     def _store(self, path: str, given: Mapping[str, Any]) -> Json:
         self.version += 1
@@ -106,9 +112,7 @@ class FakeCluster:
     async def create(self, path: str, body: Json, query: object = None) -> Json:
         where = f"{path}/{body['metadata']['name']}"
         self._asked("POST", where)
-        for part, event in self.held_up.items():
-            if part in where:
-                await event.wait()
+        await self._answered(where)
         if where in self.objects:
             raise ApiError(409, "AlreadyExists", f"{where} already exists")
         created = self._store(where, body)
@@ -118,6 +122,7 @@ class FakeCluster:
     async def patch(self, path: str, body: Json | Sequence[Json], kind: str = "merge", query: object = None) -> Json:
         self._asked("PATCH", path)
         self.patches.append((path, body))
+        await self._answered(path)
         there = copy.deepcopy(self._found(path.removesuffix("/status")))
         if isinstance(body, Mapping):
             given = body.get("metadata") or {}

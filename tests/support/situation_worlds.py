@@ -99,10 +99,10 @@ def after(seen: Observed, log: str | None = None) -> Observed:
     """The world in which the attempt on n1 has been ended as the plan says, and its end is in the report."""
     action = next(action for action in plan(seen).actions if isinstance(action, Close | Collect))
     if isinstance(action, Close):
-        problem: Any = ingest.NoResult(action.reason, action.message, action.outcome)
+        left = ingest.NoResult(action.reason, action.message, action.outcome)
+        problem: Any = explained(left, action.job.node_name, seen.now - (action.since or seen.now), log)
     else:
         problem = ingest.summary_of(action.job, action.pod, action.drained)
-    problem = explained(problem, action.job, action.pod, seen.now, log)
     status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping, log)
     return replace(seen, jobs=(), pods=(), reports=(report(status=status),))
 

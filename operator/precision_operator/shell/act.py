@@ -39,6 +39,7 @@ from precision_operator.shell.cache import Cache
 from precision_operator.shell.collecting import LOG_PATIENCE, Collector, Requeue, StillReading
 from precision_operator.shell.creating import Creations
 from precision_operator.shell.events import write_event
+from precision_operator.shell.late_writes import LateWrites
 from precision_operator.shell.patches import patch_of, whole_status
 from precision_operator.shell.refusals import RefusedCreations, agents_of
 
@@ -85,6 +86,7 @@ class Actor:
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm_creates`."""
         self._collector = Collector(cluster, cache.changed.set, clock)
         self.creations = Creations(cache.changed.set, clock)
+        self.writes = LateWrites(cache.changed.set)
         self._templates: set[tuple[str, str]] = set()
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
         self.closed = False
@@ -110,8 +112,9 @@ class Actor:
         return sum(ended) + await self.creations.run(starting, self._guarded)
 
     async def _limited(self, action: Action, limit: asyncio.Semaphore) -> int:
+        """Do one action that creates no agent; 0 also where a write of it has no answer yet."""
         async with limit:
-            return await self._guarded(action)
+            return await self.writes.run(*_written_by(action), _subject(action), lambda: self._guarded(action)) or 0
 
     async def _guarded(self, action: Action) -> int:
         """Do one action. Returns 1 where it must be tried again; what goes wrong is logged, and stops no other one."""
@@ -160,10 +163,16 @@ class Actor:
                 status = ingest.marked_status(action, self._now())
                 await self._write_status(action.report, status)
 
+    async def settled(self) -> None:
+        """Returns when all that was begun has its answer."""
+        await self.creations.settled()
+        await self.writes.settled()
+
     def end(self) -> None:
         """Read and await nothing any more; what has been read and not written is read again by who leads next."""
         self._collector.end()
         self.creations.end()
+        self.writes.end()
 
     async def confirm_creates(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""
@@ -432,6 +441,19 @@ class Actor:
                 await write_event(self._cluster, event(profile, note, self._now()))
             except ApiError as error:
                 _log.warning("event %s of %s: %s", note.reason, profile.key, error)
+
+
+def _written_by(action: Action) -> tuple[str, str]:
+    """UID and namespace of what an action is about: no two are done to it at one time."""
+    match action:
+        case Collect() | Close() | Withdraw():
+            return action.job.uid, action.job.namespace
+        case Drop():
+            return action.uid, action.namespace
+        case Adopt() | MarkStale() | MarkFresh():
+            return action.report.uid, action.report.namespace
+        case Start():
+            return action.facts.uid, action.profile.namespace
 
 
 def _is_read_for(action: Action) -> TypeGuard[Collect | Close]:

@@ -22,6 +22,7 @@ from precision_operator.core.results import ingest
 from precision_operator.core.results.late import explained
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
 from precision_operator.core.rollout.actions import Close, Collect
+from precision_operator.core.rollout.places import running_since
 
 READS_AT_ONCE = 32
 GRACE_SECONDS = 0.25
@@ -137,16 +138,18 @@ class Collector:
         assert pod is not None
         log = await self._end_of_log(job, pod)
         problem = ingest.NoResult(action.reason, action.message, action.outcome)
-        return Left(explained(problem, job, pod, self._now(), log), log)
+        now = self._now()
+        return Left(explained(problem, job.node_name, now - (action.since or now), log), log)
 
     async def _read(self, job: JobView, known: PodView | None, drained: bool) -> Left:
         pod = await self._ended_pod(job, known)
         summary = ingest.summary_of(job, pod, drained)
         if isinstance(summary, ingest.NoResult):
-            log = None
-            if summary.outcome == "failed" and pod is not None and pod.termination is not None:
-                log = await self._end_of_log(job, pod)
-            return Left(explained(summary, job, pod, job.finished_at or self._now(), log), log)
+            if summary.outcome != "failed" or pod is None or pod.termination is None:
+                return Left(summary)
+            log = await self._end_of_log(job, pod)
+            ran = (job.finished_at or self._now()) - running_since(pod)
+            return Left(explained(summary, job.node_name, ran, log), log)
         assert pod is not None
         return Left(await self._full_result(job, pod, summary))
 

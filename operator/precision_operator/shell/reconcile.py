@@ -6,18 +6,20 @@ import asyncio
 import gc
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.watch_loop import LONGEST_PAUSE_SECONDS
-from precision_operator.core.observe.observed import Observed
+from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.rollout.actions import Action, Start
 from precision_operator.core.rollout.faults import Fault, fault_text
 from precision_operator.core.rollout.node_state import ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.unhurried import for_one_pass
-from precision_operator.core.status.events import notes
+from precision_operator.core.status.events import Note, notes
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 from precision_operator.core.status.stopped import with_stop
 from precision_operator.shell.act import Actor
@@ -121,7 +123,7 @@ class Reconciler:
         """Begin nothing any more. Returns when the actions in flight have ended; no pass follows."""
         self._actor.closed = True
         await self._turn.acquire()
-        await self._actor.creations.settled()
+        await self._actor.settled()
 
     async def _list_until_done(self) -> None:
         done = await self._listed()
@@ -257,7 +259,10 @@ class Reconciler:
         return min(due, _backoff(self._faulty)) if faulty else due
 
     async def _tell(self, item: ProfilePlan, observed: Observed, faults: list[Fault]) -> float:
-        """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
+        """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again.
+
+        One that has no answer is not waited for: its end wakes the loop.
+        """
         try:
             status = profile_status(item, observed.now, len(observed.nodes))
         except Exception as error:
@@ -273,16 +278,23 @@ class Reconciler:
         rest = self._written.get(item.profile.uid, -STATUS_SECONDS) + STATUS_SECONDS - now
         if rest > 0:
             return min(due, rest)
+        profile, said = item.profile, notes(before, status)
+        what = f"status of {profile.key}"
+        await self._actor.writes.run(profile.uid, profile.namespace, what, lambda: self._write(profile, told, said))
+        return due
+
+    async def _write(self, profile: ProfileView, told: dict[str, Any], said: Sequence[Note]) -> None:
+        """Write a profile's status, then its events. Raises ApiError, but not where the profile changed or is gone."""
+        began = asyncio.get_running_loop().time()
         try:
-            await self._actor.write_profile_status(item.profile, told)
+            await self._actor.write_profile_status(profile, told)
         except ApiError as error:
             if error.status in (404, 409, 422):
-                _log.info("status of %s: %s", item.profile.key, error)
-                return due
+                _log.info("status of %s: %s", profile.key, error)
+                return
             raise
-        self._written[item.profile.uid] = now
-        await self._actor.tell(item.profile, notes(before, status))
-        return due
+        self._written[profile.uid] = began
+        await self._actor.tell(profile, said)
 
 
 def _backoff(times: int) -> float:

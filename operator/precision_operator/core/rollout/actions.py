@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from precision_api.profile import Retention, Retry
@@ -68,6 +69,8 @@ class Close:
     keeping: Keeping = DEFAULT_KEEPING
     pod: PodView | None = None
     """The agent whose log is read first; None where it has none, or none that says why it is ended."""
+    since: datetime | None = None
+    """When the stage began that took too long."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def _of_job(
     end = end_of(job, pod, facts, owner.profile.spec, observed.settings)
     if end is None or not end.is_over(observed.now):
         return None
-    return Close(job, report, end.outcome, end.reason, end.message, keeping, pod if end.has_log else None)
+    read = pod if end.has_log else None
+    return Close(job, report, end.outcome, end.reason, end.message, keeping, read, end.since)
 
 
 def _is_drained(facts: NodeFacts | None, owner: ProfilePlan) -> bool:

@@ -1,0 +1,75 @@
+"""Writes that get no answer: one that an admission webhook holds up must not hold up the pass, and all the others.
+
+A pass waits a moment for each write. What has no answer by then goes on beside the passes, and is not begun a second
+time before its end, which wakes the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+_log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+AT_ONCE = 8
+"""Late writes of one namespace; while there are so many, no other one of it begins."""
+GRACE_SECONDS = 2.0
+"""A pass waits so long for a write: nearly all are answered within it."""
+GRACE_BESIDE_LATE_SECONDS = 0.1
+"""And so long for one of a namespace of which another write is late."""
+
+
+class LateWrites:
+    """Runs writes; keeps those that have no answer yet."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called when one has ended that a pass did not wait for."""
+        self._wake = wake
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        """By the UID of what is written."""
+        self._late: Counter[str] = Counter()
+        """By namespace."""
+
+    async def run(
+        self, uid: str, namespace: str, what: str, write: Callable[[], Coroutine[Any, Any, Result]]
+    ) -> Result | None:
+        """What `write` gave. Raises what it raised; `what` is said in the log where it is late.
+
+        None where it has no answer yet; also where it did not begin, since one for this `uid` is under way, or too many
+        of its namespace are late: it is left to the next plan.
+        """
+        if uid in self._under_way or self._late[namespace] >= AT_ONCE:
+            return None
+        task = self._under_way[uid] = asyncio.create_task(write(), name=what)
+        done, _ = await asyncio.wait([task], timeout=self._grace(namespace))
+        if done:
+            del self._under_way[uid]
+            return task.result()
+        self._late[namespace] += 1
+        _log.warning("%s: no answer yet: the pass goes on without it", what)
+        task.add_done_callback(lambda task: self._ended(uid, namespace, task))
+        return None
+
+    async def settled(self) -> None:
+        """Returns when all that was begun has its answer."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way.values()))
+
+    def end(self) -> None:
+        """Wait for no answer any more."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _grace(self, namespace: str) -> float:
+        return GRACE_BESIDE_LATE_SECONDS if self._late[namespace] else GRACE_SECONDS
+
+    def _ended(self, uid: str, namespace: str, task: asyncio.Task[Any]) -> None:
+        del self._under_way[uid]
+        self._late[namespace] -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("%s: %s", task.get_name(), error)
+        self._wake()

@@ -1,0 +1,126 @@
+"""A status whose write gets no answer, as while an admission webhook hangs, holds up its own object and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from precision_operator.cluster import ApiError, paths
+from precision_operator.shell import late_writes
+from tests.support.fake_cluster import TIMEOUT
+from tests.support.operator_in_memory import OperatorInMemory
+
+NODES = [f"n{number:02}" for number in range(12)]
+PROFILES = [f"theirs-{number:02}" for number in range(11)]
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> OperatorInMemory:
+    """Two tenants; each has a profile of its own nodes."""
+    monkeypatch.setattr(late_writes, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(late_writes, "GRACE_BESIDE_LATE_SECONDS", 0.0)
+    return OperatorInMemory(*NODES, namespaces=("ml", "b"))
+
+
+def hang(loop: OperatorInMemory, part: str) -> asyncio.Event:
+    """Writes to what has `part` in its path get no answer until the event is set."""
+    answers = loop.cluster.held_up[part] = asyncio.Event()
+    return answers
+
+
+def asked(loop: OperatorInMemory, part: str) -> int:
+    return sum(method == "PATCH" and part in path for method, path in loop.cluster.requests)
+
+
+async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for_again(
+    loop: OperatorInMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = hang(loop, paths.profiles("b"))
+    for name in PROFILES:
+        loop.apply(name, "b", target={"nodeNames": ["n00"]})
+    loop.apply("ours", target={"nodeNames": ["n01"]})
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            await loop.once()
+    assert loop.status("ours")["phase"]
+    assert sorted(loop.jobs()) == ["n01"]
+    assert asked(loop, paths.profiles("b")) == late_writes.AT_ONCE
+    assert "status of b/theirs-00: no answer yet" in caplog.text
+    loop.cache.changed.clear()
+    answers.set()
+    async with asyncio.timeout(10):
+        await loop.cache.changed.wait()
+        await loop.actor.settled()
+    await loop.once()
+    assert [name for name in PROFILES if not loop.status(name, "b")] == []
+
+
+async def test_results_of_others_are_written_meanwhile_and_a_late_one_is_written_once(loop: OperatorInMemory) -> None:
+    loop.apply("ours", rollout={"maxConcurrent": 12})
+    await loop.once()
+    loop.run_agents()
+    for node in NODES:
+        loop.end_agent(node)
+    held = [f"{paths.reports('ml')}/{name}/status" for name in reports_of(loop, NODES[:3])]
+    answers = [hang(loop, path) for path in held]
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            await loop.once()
+    assert loop.measured() == NODES[3:]
+    assert sorted(loop.jobs()) == NODES[:3], "a Job stays until its result is in the report"
+    for answer in answers:
+        answer.set()
+    await loop.actor.settled()
+    await loop.once()
+    assert (loop.measured(), loop.jobs()) == (NODES, {})
+    assert [asked(loop, path) for path in held] == [1, 1, 1]
+
+
+def reports_of(loop: OperatorInMemory, nodes: list[str]) -> list[str]:
+    """Names of the reports of these nodes."""
+    there = {body["spec"].get("nodeName"): body for path, body in loop.cluster.objects.items() if "reports/" in path}
+    return [there[node]["metadata"]["name"] for node in nodes]
+
+
+@pytest.mark.parametrize(("error", "times"), [(None, 2), (TIMEOUT, 1)], ids=["refused", "done, without an answer"])
+async def test_a_late_write_that_fails_is_done_again_if_it_must(
+    loop: OperatorInMemory, error: ApiError | None, times: int
+) -> None:
+    path = f"{paths.profiles('ml')}/ours/status"
+    answers = hang(loop, path)
+    loop.apply("ours", target={"nodeNames": ["n01"]})
+    await loop.once()
+    if error is not None:
+        loop.cluster.fail("PATCH", path, error, after=True)
+    else:
+        loop.apply("ours", target={"nodeNames": ["n02"]})  # whose version is not the one that was read
+    loop.cache.changed.clear()
+    answers.set()
+    async with asyncio.timeout(10):
+        await loop.cache.changed.wait()
+    await loop.once()
+    assert asked(loop, path) == times
+    assert loop.status("ours")["phase"]
+
+
+async def test_an_operator_that_ends_waits_for_the_answer_and_one_that_is_stopped_does_not(
+    loop: OperatorInMemory,
+) -> None:
+    answers = hang(loop, paths.profiles("ml"))
+    loop.apply("ours", target={"nodeNames": ["n01"]})
+    await loop.once()
+    finishing = asyncio.create_task(loop.reconciler.finish())
+    await asyncio.sleep(0.01)
+    assert not finishing.done()
+    answers.set()
+    await asyncio.wait_for(finishing, 5)
+    assert loop.status("ours")["phase"]
+    answers.clear()
+    loop.actor.closed = False
+    loop.apply("second", target={"nodeNames": ["n02"]})
+    loop.reconciler._turn.release()
+    await loop.once()
+    loop.actor.end()
+    await asyncio.wait_for(loop.actor.settled(), 5)
+    assert not loop.status("second")
