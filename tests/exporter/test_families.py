@@ -442,6 +442,15 @@ def test_a_schedule_that_asks_for_new_figures_makes_no_node_stale(reason: str, p
     assert {name: count for name, count in phases.items() if count} == {phase: 1.0}
 
 
+def test_a_recipe_whose_loss_runs_were_not_healthy_has_a_series_and_a_healthy_one_has_none() -> None:
+    verdicts = {"bf16": "healthy", "mxfp8": "diverging", "nvfp4": "diverged", "fp8_current": None}
+    rows = [recipe_row(recipe, lossVerdict=verdict) for recipe, verdict in verdicts.items()]
+    body = body_of([report_object("a", status=report_status(rows))])
+    found = [sample for sample in parsed(body) if sample.name == "precision_node_loss_verdict"]
+    told = {sample.labels["recipe"]: sample.labels["verdict"] for sample in found if sample.value == 1}
+    assert told == {"mxfp8": "diverging", "nvfp4": "diverged"}
+
+
 def waits(*reasons: tuple[str, int]) -> dict[str, Any]:
     counts = [{"reason": code, "count": count, "example": f"node-of-{code}"} for code, count in reasons]
     return profile_object(status={"phase": "Running", "reasons": counts})

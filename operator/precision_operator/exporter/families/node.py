@@ -192,6 +192,15 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         stability="stable",
     ),
     Family(
+        "precision_node_loss_verdict",
+        "1 for the verdict of the recipe's loss runs where it speaks against the recipe: not_learning, diverging or "
+        "diverged. Absent where they were healthy, and where none ran (benchmarks.loss). A smoke test: it shows no "
+        "parity.",
+        (*RECIPE, "verdict"),
+        "node",
+        _by_recipe_and(attrgetter("loss_verdict"), lambda recipe: None if recipe.learns else 1.0),
+    ),
+    Family(
         "precision_node_power_valid",
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),

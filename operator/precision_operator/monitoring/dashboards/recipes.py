@@ -21,7 +21,13 @@ from precision_operator.monitoring.dashboards.fleet import (
     by_pool,
 )
 from precision_operator.monitoring.dashboards.node import VERDICTS
-from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, TableColumn
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, TableColumn
+
+LOSSES = (
+    Mark("diverged", "red"),
+    Mark("diverging", "orange"),
+    Mark("not_learning", "orange", "learnt nothing"),
+)
 
 
 def _bar(expr: str) -> str:
@@ -128,6 +134,7 @@ def _training() -> tuple[Panel, ...]:
 
 def _verification() -> tuple[Panel, ...]:
     verdicts = one("precision_node_verification", CHOSEN_RECIPE)
+    losses = one("precision_node_loss_verdict", CHOSEN_RECIPE)
     not_run = one("precision_node_verification", CHOSEN_RECIPE, 'verdict!~"verified|emulated"')
     return (
         Panel(
@@ -165,6 +172,26 @@ def _verification() -> tuple[Panel, ...]:
                 TableColumn("cluster", "Cluster"),
             ),
             empty="every recipe ran in its precision on every node",
+            level="node",
+        ),
+        Panel(
+            "table",
+            "Where loss runs speak against a recipe",
+            "At most 50 lines. A recipe that diverges or learns nothing on one node alone is a fault of that node; on "
+            "many, do not train with it as it is, however fast it is.",
+            "count",
+            "no loss run speaks against a recipe",
+            (Query(f"topk (50, max by (cluster, node, pool, recipe, verdict) ({losses}))"),),
+            width=24,
+            height=8,
+            columns=(
+                TableColumn("verdict", "Loss", marks=LOSSES, sort="asc"),
+                TableColumn("node", "Node", link=NODE_UID),
+                TableColumn("recipe", "Recipe"),
+                TableColumn("pool", "Pool"),
+                TableColumn("cluster", "Cluster"),
+            ),
+            empty="no loss run speaks against a recipe; without benchmarks.loss none runs",
             level="node",
         ),
     )
