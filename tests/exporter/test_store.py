@@ -55,6 +55,20 @@ def test_a_list_leaves_what_the_watch_showed_after_it_was_read() -> None:
     assert held(store) == {"younger", "n2"}
 
 
+def test_reports_of_a_deleted_profile_are_not_shown_as_those_of_another_one_of_its_name() -> None:
+    """They stay for seconds, until the garbage collector comes; who has no owner is adopted."""
+    store = Store()
+    owners = {"n1": "uid-of-the-deleted-one", "n2": profile_object()["metadata"]["uid"], "n3": ""}
+    for node, uid in owners.items():
+        refs = [{"kind": "PrecisionProfile", "name": "nightly", "uid": uid}] if uid else []
+        store.see_report(at(10, node, ownerReferences=refs))
+    assert build(store.view()).nodes == 3, "before its successor is seen the deleted one's are shown"
+    store.see_profile(profile_object())
+    body = build(store.view())
+    assert (body.nodes, body.shown_reports, body.replaced_reports, body.empty_reports) == (2, 2, 1, 0)
+    assert b'node="n1"' not in body.text
+
+
 def test_a_list_leaves_other_namespaces_alone() -> None:
     store = Store()
     store.see_report(at(10, "n1", namespace="other"))

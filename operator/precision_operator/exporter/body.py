@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, CompressedChunk, joined, piece
-from precision_operator.exporter.entries import Entry, count_lines, newest_of_each
+from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools, same
 from precision_operator.exporter.families.selection import Selection
@@ -141,7 +141,9 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
     What has not changed is taken over from the body `before`, if that had as many shards.
     """
     known = before if before is not None and len(before.shards) == shards else None
-    reports, replaced = newest_of_each(view.reports)
+    there = of_profiles_there(view.reports, view.profiles)
+    reports, older = newest_of_each(there)
+    replaced = older + sum(1 for entry in view.reports if entry.shown) - sum(1 for entry in there if entry.shown)
     profiles, plans = (_in_order(newest_of_each(of)[0]) for of in (view.profiles, view.plans))
     rendered = _pools(view, reports, shards if view.selection.nodes else 0, known)
     groups = _groups(reports if view.selection.nodes else (), shards, known)

@@ -19,6 +19,7 @@ from precision_operator.exporter.reading import (
     NodeResult,
     named,
     owner,
+    owner_uid,
     read_profile,
     read_report,
     slow_node_percent,
@@ -46,6 +47,8 @@ class Entry:
     problem: str = ""
     key: tuple[str, ...] = ()
     """What the series are told apart by: (namespace, profile, node), (namespace, profile) or (namespace, plan)."""
+    owner: str = ""
+    """UID of the profile that owns a report; empty where none does."""
     created: str = ""
     workload: str = ""
     result: NodeResult | None = None
@@ -61,14 +64,15 @@ class Entry:
 def report_entry(raw: Raw, workload: str, selection: Selection) -> Entry:
     """A report, rendered; never raises for what a status holds, only (ValueError) for an object without identity."""
     key: tuple[str, ...] = ()
+    of = owner_uid(raw)
     try:
         key = owner(raw)
         result = read_report(raw, workload)
         if result is None:
-            return _identity(raw, workload, key=key)
-        return _identity(raw, workload, key=key, result=result, **_shown(NODE_FAMILIES, result, selection))
+            return _identity(raw, workload, key=key, owner=of)
+        return _identity(raw, workload, key=key, owner=of, result=result, **_shown(NODE_FAMILIES, result, selection))
     except ValueError as error:
-        return _identity(raw, workload, key=key, problem=_one_line(error))
+        return _identity(raw, workload, key=key, owner=of, problem=_one_line(error))
 
 
 def renamed(entry: Entry, workload: str, selection: Selection) -> Entry:
@@ -103,6 +107,14 @@ def plan_entry(raw: Raw, selection: Selection) -> Entry:
         return replace(entry, **_shown(PLAN_FAMILIES, plan, selection)) if plan else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
+
+
+def of_profiles_there(reports: Iterable[Entry], profiles: Iterable[Entry]) -> list[Entry]:
+    """The reports but those of a deleted profile whose name another one has by now: they stay until the cluster's
+    garbage collector comes, and their figures are none of the new one's.
+    """
+    uids = {profile.key: profile.uid for profile in profiles}
+    return [each for each in reports if not each.owner or uids.get(each.key[:2], each.owner) == each.owner]
 
 
 def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:

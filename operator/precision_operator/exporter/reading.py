@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from precision_api.names import PROFILE_KIND
 from precision_api.profile import ProfileStatus, Schedule, Thresholds
 from precision_api.report import Quarantine, ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
 from precision_operator.core.observe.clock import parse_time
@@ -150,6 +151,13 @@ def read_profile(raw: Raw) -> ProfileProgress | None:
 def owner(raw: Raw) -> tuple[str, str, str]:
     """(namespace, profile, node) of a report; raises ValueError when one is missing."""
     return text(raw, "metadata", "namespace"), text(raw, "spec", "profile"), text(raw, "spec", "nodeName")
+
+
+def owner_uid(raw: Raw) -> str:
+    """UID of the profile that owns a report; empty where none does."""
+    rows = _field(raw, "metadata", "ownerReferences")
+    owners = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return next((str(row.get("uid") or "") for row in owners if row.get("kind") == PROFILE_KIND), "")
 
 
 def workload_name(raw: Raw) -> str:

@@ -55,7 +55,7 @@ class OwnMetrics:
         self._reports = Gauge(
             "precision_exporter_reports",
             "Reports by what they give: shown, without_result (not measured yet), "
-            "replaced (an older node of the same name).",
+            "replaced (an older node, or a deleted profile, of the same name).",
             ["state"],
             registry=registry,
         )

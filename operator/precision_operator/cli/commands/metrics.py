@@ -30,7 +30,7 @@ from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.families.family import LEVELS, Level, shown_at
 from precision_operator.exporter.families.pools import Beside, pools
 from precision_operator.exporter.families.table import NODE_FAMILIES, STANDING_FAMILIES
-from precision_operator.exporter.reading import NodeResult, read_report, slow_node_percent, workload_name
+from precision_operator.exporter.reading import NodeResult, owner_uid, read_report, slow_node_percent, workload_name
 
 COLUMNS = ("metric", "value", "labels")
 
@@ -55,8 +55,9 @@ def metrics(
         place = place_of(namespace, all_namespaces, cluster.namespace)
         profiles = await cluster.list_views(paths.profiles(place), _plain)
         names = {(p["metadata"]["namespace"], p["metadata"]["name"]): workload_name(p) for p in profiles}
+        uids = {(p["metadata"]["namespace"], p["metadata"]["name"]): str(p["metadata"]["uid"]) for p in profiles}
         mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-        reports = await cluster.list_views(paths.reports(place), _reader(names), mine, count_of("reports"))
+        reports = await cluster.list_views(paths.reports(place), _reader(names, uids), mine, count_of("reports"))
         return place, profiles, reports
 
     place, profiles, found = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
@@ -87,12 +88,17 @@ def _plain(raw: Raw) -> Raw:
     return {"metadata": raw["metadata"], "spec": raw.get("spec") or {}}
 
 
-def _reader(workloads: dict[tuple[str, str], str]) -> Any:
+def _reader(workloads: Mapping[tuple[str, str], str], uids: Mapping[tuple[str, str], str]) -> Any:
+    """Reads a report, but for one of a deleted profile whose name another one has: the exporter shows none either."""
+
     def read(raw: Raw) -> tuple[Raw, NodeResult | None] | None:
         spec = raw.get("spec") or {}
         if "nodeName" not in spec:
             return None
         key = (str(raw["metadata"]["namespace"]), str(spec.get("profile", "")))
+        uid = owner_uid(raw)
+        if uid and uids.get(key, uid) != uid:
+            return None
         try:
             return {"spec": spec}, read_report(raw, workloads.get(key, ""))
         except ValueError:
