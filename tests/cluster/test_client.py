@@ -281,6 +281,12 @@ async def test_the_real_api_server_takes_every_request_that_we_make(cluster: Any
         await api.apply(item(maps, "m9"), applied | {"data": {"a": "1", "b": "1"}}, "door")
         assert (await api.apply(item(maps, "m9"), applied | {"data": {"a": "2"}}, "door"))["data"] == {"a": "2"}
 
+        other = [{"op": "test", "path": "/metadata/uid", "value": "another"}]
+        changed = await error_from(api.patch(path, other, "json"))
+        assert (changed.status, changed.refuses_fields) == (422, False)
+        refused = await error_from(api.patch(path, {"data": {"no key!": "x"}}))
+        assert (refused.status, refused.refuses_fields) == (422, True)
+
         taken = await error_from(api.create(maps, {"metadata": {"name": "m0"}}))
         assert (taken.status, taken.reason) == (409, "AlreadyExists")
         stranger = await error_from(api.delete(path, uid="another"))

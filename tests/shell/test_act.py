@@ -367,6 +367,23 @@ async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reaso
         assert status.run.detail_problem == told
 
 
+async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_and_not_tried_for_ever(
+    scene: Scene,
+) -> None:
+    """The operator was upgraded, its CRDs were not: `crds.enabled=false` leaves them to somebody else."""
+    job, pod = await scene.ended()
+    words = f'{REPORT_NAME} is invalid: status.results[6].recipe: Unsupported value: "nvfp4"'
+    error = ApiError(422, "Invalid", "PATCH", words=words, causes=("FieldValueNotSupported",))
+    scene.cluster.fail("PATCH", REPORT_NAME, error)
+    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    status = scene.report().status
+    assert status is not None
+    assert status.attempt is not None
+    assert (status.attempt.outcome, status.attempt.reason) == ("failed", "ResultNewer")
+    assert 'Unsupported value: "nvfp4"' in (status.attempt.message or "")
+    assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
+
+
 async def test_one_action_that_fails_does_not_stop_the_others(scene: Scene) -> None:
     await scene.started()
     scene.cluster.fail("DELETE", JOBS, INTERNAL)

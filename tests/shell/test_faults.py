@@ -187,6 +187,19 @@ async def test_a_status_that_cannot_be_written_keeps_no_other_from_being_written
     assert loop.status("bad")["phase"] == "Complete"
 
 
+async def test_a_status_that_an_older_crd_refuses_is_told_in_the_log_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = OperatorInMemory("n1")
+    loop.apply("bad", target={"nodeNames": ["nowhere"]})
+    words = 'status.phase: Unsupported value: "Complete"'
+    loop.cluster.fail("PATCH", f"{PROFILES}/bad", ApiError(422, "Invalid", words, causes=("FieldValueNotSupported",)))
+    assert await loop.once() <= 1
+    assert [record.levelname for record in caplog.records if words in record.getMessage()] == ["WARNING"]
+    await loop.once()
+    assert loop.status("bad")["phase"] == "Complete"
+
+
 async def test_an_object_of_a_shape_that_nobody_thought_of_ends_no_list() -> None:
     loop = OperatorInMemory("n1", "n2")
     loop.apply("nightly", rollout={"maxConcurrent": 2})

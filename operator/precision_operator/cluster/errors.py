@@ -44,6 +44,11 @@ class ApiError(Exception):
         """Whether the same request may succeed later: no answer, too many requests, or the server's own trouble."""
         return self.status in (0, 408, 429) or self.status >= 500
 
+    @property
+    def refuses_fields(self) -> bool:
+        """Whether fields of the object are at fault; else a 422 is a JSON patch whose test fails."""
+        return self.status == 422 and bool(self.causes)
+
 
 def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str | None) -> ApiError:
     """The error in an answer: a metav1.Status where the body holds one, else the HTTP status line.

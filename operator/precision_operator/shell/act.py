@@ -17,6 +17,7 @@ from precision_api.result import MeasurementResult
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Stage, Yield
 from precision_operator.core.observe.views import job_view, report_view
+from precision_operator.core.reasons import sentence
 from precision_operator.core.results import ingest
 from precision_operator.core.rollout import manifest
 from precision_operator.core.rollout.actions import (
@@ -336,7 +337,15 @@ class Actor:
         found = await self._with_detail(found, job, report)
         place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
         status = ingest.read_status(found, job, report, place, self._now(), action.keeping)
-        await self._write_status(report, status)
+        try:
+            await self._write_status(report, status)
+        except ApiError as error:
+            if not error.refuses_fields:
+                raise
+            why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
+            problem = ingest.NoResult("ResultNewer", sentence("ResultNewer", detail=why))
+            await self._fail(job, report, problem, action.keeping)
+            return
         await self._delete("Job", job.namespace, job.name, job.uid)
 
     async def _close(self, action: Close) -> None:
@@ -388,7 +397,7 @@ class Actor:
         try:
             raw = await self._cluster.patch(path, patch, "json")
         except ApiError as error:
-            if error.status == 422:
+            if error.status == 422 and not error.refuses_fields:
                 raise Requeue(f"the report has changed since it was read: {error.message}") from error
             raise
         self._cache.put("reports", raw)

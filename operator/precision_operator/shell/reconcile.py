@@ -289,7 +289,7 @@ class Reconciler:
         try:
             await self._actor.write_profile_status(profile, told)
         except ApiError as error:
-            if error.status in (404, 409, 422):
+            if error.status in (404, 409, 422) and not error.refuses_fields:
                 _log.info("status of %s: %s", profile.key, error)
                 return
             raise
