@@ -19,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes is the machine's affair. The same examples in every run: new ones are for `make fuzz`.
-settings.register_profile("here", deadline=None, derandomize=True)
+settings.register_profile("here", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("fuzz", deadline=None, max_examples=10_000)
 settings.load_profile("here")
 

@@ -140,14 +140,6 @@ def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tm
     assert result.control_ratio is not None
 
 
-@pytest.mark.torch
-def test_a_gpu_node_is_never_measured_on_its_cpu_without_a_word(tmp_path: Path) -> None:
-    around = {REQUEST_ENV: request_text(), TERMINATION_LOG_ENV: str(tmp_path / "message")}
-    ran = called("run", "--backend", "torch", CUDA_VISIBLE_DEVICES="", **around)
-    assert ran.exit_code == 12
-    assert "torch sees no CUDA device" in refused(tmp_path).message
-
-
 def test_sigterm_leaves_the_complete_abba_blocks_as_a_partial_result(tmp_path: Path) -> None:
     """Of a replay, which takes a minute and more at this pace; Ctrl-C, below, finds a device at work in its process."""
     asked = {"gpus": 1, "timing": Timing(passes=64, segment_seconds=3.0, discard_seconds=0.0)}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -16,6 +15,7 @@ from precision_operator.core.rollout.actions import Start
 from precision_operator.core.rollout.node_state import ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.status.profile_status import profile_status
+from tests.support.examples import examples
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import End, SimulatedCluster
 from tests.support.world import profile, spec
@@ -340,4 +340,4 @@ def _started(decided: Plan) -> set[str]:
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=120, stateful_step_count=40, report_multiple_bugs=False, deadline=None)
+TestFleet.settings = examples(40, stateful_step_count=40, report_multiple_bugs=False)

@@ -10,6 +10,7 @@ from precision_api.report import ReportAttempt
 from precision_api.wire import encode
 from precision_lab.kubelet.runtime_log import pieces, rendered
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_CHARACTERS, LOG_LINES, log_tail, no_log
+from tests.support.examples import examples
 from tests.support.result_objects import result
 
 LINES = "\n".join(encode(result()).lines)
@@ -52,6 +53,7 @@ def test_what_is_asked_for_holds_the_end_even_of_a_log_of_one_endless_line() -> 
     assert log_tail(rendered(stored, LOG_LINES, LOG_BYTES)).endswith("the very end")
 
 
+@examples(30)
 @given(st.binary(max_size=3000) | st.text(max_size=3000).map(lambda text: text.encode("utf-8", "surrogatepass")))
 @example(b"PPR1 1/1 A\n" * 400)
 @example(b"\x1b" * 4000)

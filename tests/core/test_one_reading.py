@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -35,6 +35,7 @@ from precision_operator.planner.spec_terms import terms
 from precision_operator.report.facts import Given, Node
 from precision_operator.report.facts import pools as page_pools
 from tests.support import fleets, world
+from tests.support.examples import examples
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
 POOL, OTHER = "NVIDIA-GB200", "NVIDIA-H100"
@@ -363,7 +364,7 @@ def consistent(node: Drawn) -> Drawn:
     return replace(node, stale=node.stale or "Scheduled") if node.outcome == "disrupted" else node
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40)
 @given(POOLS)
 def test_all_readers_show_the_same_whatever_the_reports(drawn: list[Drawn]) -> None:
     nodes = named(*map(consistent, drawn))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
@@ -28,6 +28,7 @@ from precision_operator.core.rollout.yielding import (
     fate_of_pending,
     may_ask,
 )
+from tests.support.examples import examples
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import IDLE, MINUTE, NOW, SETTINGS, job, measured, observed, pod, profile, report
 
@@ -341,7 +342,7 @@ class Cluster:
         del self.jobs[of.node]
 
 
-@settings(max_examples=12)
+@examples(6)
 @given(st.lists(REQUESTS, min_size=1, max_size=5))
 def test_pods_that_can_run_do_soon_and_one_that_never_can_costs_one_agent_an_hour(drawn: list[Request]) -> None:
     jobs = [replace(one, owner=f"o{n}") for n, one in enumerate(drawn)]

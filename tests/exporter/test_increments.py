@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.exporter.body import Body, build
@@ -16,6 +16,7 @@ from precision_operator.exporter.families.measures import MEASURES, NONE, update
 from precision_operator.exporter.reading import GemmTime, NodeResult, read_report
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import Store
+from tests.support.examples import examples
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 
 Raw = dict[str, Any]
@@ -175,7 +176,7 @@ def told(body: Body) -> tuple[Any, ...]:
     return *texts, body.text, *(shard.series for shard in body.shards), figures
 
 
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(FLEETS, ROUNDS)
 def test_after_any_events_the_body_is_as_if_it_were_made_anew(
     fleet: Sequence[Event], rounds: list[list[Event]]

@@ -18,6 +18,7 @@ from precision_operator.exporter.body import build
 from precision_operator.exporter.families.pool import TAIL_STATS, driver_order
 from precision_operator.exporter.store import Store
 from tests.support import world
+from tests.support.examples import examples
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
 
 
@@ -65,7 +66,7 @@ def test_slow_is_what_the_core_decides_and_the_profile_threshold_counts() -> Non
     assert not [line for line in build(store.view()).text.splitlines() if b"node_slow{" in line and b" 1.0" in line]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(st.lists(st.tuples(st.floats(0.5, 1.5), st.booleans(), st.sampled_from(["580", "590"])), max_size=14))
 def test_the_exporter_and_the_profile_status_that_kubectl_shows_name_the_same_slow_nodes(
     fleet: list[tuple[float, bool, str]],

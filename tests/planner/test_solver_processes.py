@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -23,7 +22,7 @@ from precision_operator.planner.options import offers
 from precision_operator.planner.planning import answer
 from precision_operator.planner.program import Program
 from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.work import DATA_BYTES, MEMORY_BYTES, NO_MEMORY, Work, solved
+from precision_operator.planner.work import DATA_BYTES, NO_MEMORY, Work
 from precision_operator.shell.cache import Cache
 from precision_operator.shell.capacity_plans import Planning
 from precision_operator.shell.leader_election import NoElection
@@ -33,6 +32,7 @@ from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
 from tests.support.plan_checker import broken
 from tests.support.report_objects import profile_object
+from tests.support.unruly_plans import acts_by_name, takes_memory
 
 
 def model(seconds: float) -> Model:
@@ -72,20 +72,6 @@ def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
     assert process_id() != stopped
     with pytest.raises(ProcessLookupError):
         os.kill(stopped, 0)
-
-
-def acts_by_name(work: Work) -> str:
-    """Hangs, takes all memory or solves, as the name of the plan's first job says."""
-    if "hangs" in work.spec:
-        time.sleep(FOR_EVER)
-    if "hungry" in work.spec:
-        return str(len(bytearray(2 * MEMORY_BYTES)))
-    return solved(work)
-
-
-def takes_memory(work: Work) -> str:
-    """Twice or a quarter of what a process may write to in a limited container."""
-    return str(len(bytearray(2 * DATA_BYTES if work.spec == "hungry" else DATA_BYTES // 4)))
 
 
 @pytest.fixture

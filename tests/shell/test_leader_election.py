@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pytest
 import yaml
 from aiohttp import web
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -36,6 +35,7 @@ from precision_operator.shell.leader_election import (
 )
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
+from tests.support.examples import examples
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Trouble = Literal["none", "refused", "answer lost", "conflict"]
@@ -415,7 +415,7 @@ class Candidates(RuleBasedStateMachine):
 
 
 def test_there_are_never_two_leaders_and_in_quiet_times_there_is_one() -> None:
-    run_state_machine_as_test(Candidates, settings=settings(max_examples=150, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(Candidates, settings=examples(50, stateful_step_count=60))
 
 
 @pytest.mark.parametrize(
