@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from precision_agent.run.run import run_request
@@ -13,9 +15,11 @@ from tests.support.result_objects import request_text
 LAYERS = 32
 
 
+@cache
 def replayed(kept: int) -> MeasurementResult:
-    workload = resolve(Workload(preset="llama3-8b")).workload
-    found = run_request(request_text(kept_higher_layers=kept, workload=workload), "replay").result
+    """Of one GPU, frozen: one for all tests that keep as many layers."""
+    asked = {"workload": resolve(Workload(preset="llama3-8b")).workload, "gpus": 1, "recipes": ("bf16", "nvfp4")}
+    found = run_request(request_text(kept_higher_layers=kept, **asked), "replay").result
     assert found is not None
     assert found.recipes[0].training is not None
     assert found.recipes[0].training.layers == LAYERS, "llama3-8b"

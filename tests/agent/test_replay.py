@@ -85,7 +85,7 @@ def test_the_published_gemm_sums_of_a_b300_come_back_within_the_nodes_spread(
 def test_the_published_training_rates_come_back_within_the_nodes_spread(
     product: str, gpus: int, recipe: Recipe, tokens_per_second_per_gpu: float
 ) -> None:
-    found = replayed(product=product, workload=LLAMA_405B, gpus=gpus)
+    found = replayed(product=product, workload=LLAMA_405B, gpus=gpus, recipes=("bf16", recipe), gemm_modes=())
     assert rate(found, recipe) / gpus == pytest.approx(tokens_per_second_per_gpu, rel=0.03)
 
 
@@ -120,8 +120,8 @@ def test_a_replay_says_that_it_is_simulated_what_was_assumed_and_what_was_publis
 def test_the_same_node_and_run_replay_the_same_and_another_node_does_not() -> None:
     other = RequestNode(name="node-1", uid="another", product="GB200", gpus=1)
     assert replayed() == replayed_anew()
-    bf16, other_run = (rate(replayed(run=run, recipes=("bf16",))) for run in ("r1", "r2"))
-    other_node = rate(replayed(node=other, recipes=("bf16",)))
+    bf16, other_run = (rate(replayed(run=run, recipes=("bf16",), gemm_modes=())) for run in ("r1", "r2"))
+    other_node = rate(replayed(node=other, recipes=("bf16",), gemm_modes=()))
     assert len({bf16, other_run, other_node}) == 3
     assert bf16 == pytest.approx(other_run, rel=0.01)
     assert bf16 == pytest.approx(other_node, rel=0.05)
@@ -136,7 +136,8 @@ def test_nodes_spread_by_about_six_tenths_of_a_per_cent() -> None:
 
 
 def test_a_slow_node_is_slow_in_rates_but_not_in_ratios() -> None:
-    slow, well = replayed(ReplayOptions(scale=0.8)), replayed()
+    some = {"recipes": ("bf16", "nvfp4"), "gemm_modes": ()}
+    slow, well = replayed(ReplayOptions(scale=0.8), **some), replayed(**some)
     assert rate(slow) / rate(well) == pytest.approx(0.8)
     slow_training, training = of(slow, "nvfp4").training, of(well, "nvfp4").training
     assert slow_training is not None
@@ -186,11 +187,12 @@ def test_a_failed_probe_and_a_failed_gemm_are_named() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_on_purpose_is_told_in_the_result(fault: str) -> None:
-    assert FAULTS[fault] in {row.assumption for row in replayed(ReplayOptions(fault=fault), gpus=2).simulated}
+    found = replayed(ReplayOptions(fault=fault), gpus=2, recipes=("bf16", "nvfp4"), timing=Timing(passes=2))
+    assert FAULTS[fault] in {row.assumption for row in found.simulated}
 
 
 def test_the_noise_is_inside_the_intervals_and_the_control_holds_one() -> None:
-    found = replayed(timing=Timing(passes=8, seed=3), recipes=("bf16",))
+    found = replayed(timing=Timing(passes=8, seed=3), recipes=("bf16",), gemm_modes=())
     assert found.control_ratio is not None
     assert found.control_ratio.lower <= 1 <= found.control_ratio.upper
     assert found.control_ratio.upper - found.control_ratio.lower < 0.02
