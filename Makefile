@@ -39,8 +39,8 @@ test: setup browser lint check-generated ## All tests: fast ones, those on a rea
 test-fast: $(STAMP) browser ## Tests that need no cluster (some six minutes on 2 cores).
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
-fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 20 minutes on 2 cores).
-	$(PYTEST) tests/fuzz --hypothesis-profile=fuzz -n $(WORKERS) -q
+fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 20 minutes on 2 cores), slow properties on more examples.
+	$(PYTEST) tests/fuzz $$(grep -rl --include='*.py' 'support.examples import' tests) --hypothesis-profile=fuzz -n $(WORKERS) -q
 
 test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool: a healthy month, planted faults, every alert.
 	EVERY_PROMTOOL=1 $(PYTEST) tests/monitoring -q --durations=5 $(ALLOW)
