@@ -16,7 +16,7 @@ from precision_agent.method.loss import divergence
 from precision_agent.precision.verification import numeric_verdict
 from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
 from precision_agent.run.run import run_request
-from precision_api.exits import BACKEND_UNAVAILABLE
+from precision_api.exits import DEVICE_MISSING
 from precision_api.model_parts import MoE
 from precision_api.recipes import Recipe
 from precision_api.request import LossRuns, Mode, Timing
@@ -212,7 +212,7 @@ def test_a_gpu_node_needs_cuda_unless_the_cpu_is_asked_for_by_name() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(Refusal, match="torch sees no CUDA device") as refused:
             TorchGemm(request(product="GB200"), "auto")
-        assert refused.value.exit == BACKEND_UNAVAILABLE
+        assert refused.value.exit == DEVICE_MISSING
     assert TorchGemm(request(product="GB200"), "cpu").device().product == "CPU"
     with pytest.raises(Refusal, match="known are auto, cuda and cpu"):
         TorchGemm(request(), "tpu")
