@@ -96,6 +96,18 @@ def test_runs_are_remembered_once_each_and_as_many_as_the_profile_says() -> None
     assert [one.run for one in remembered(None, past(), 3)] == ["r2"]
 
 
+def test_a_run_that_comes_again_after_another_is_remembered_twice_each_time_with_its_own_figures() -> None:
+    """Older operators begin a run of the same identity when its cause comes again, as an agent after a rollback."""
+    other = FIRST | {"run": "r2", "recipeTokensPerSecond": {"bf16": "7"}}
+    earlier = FIRST | {"recipeTokensPerSecond": {"bf16": "5"}}
+    told = remembered(status(recipe_row("bf16", tokensPerSecond="9"), history=(FIRST, other, earlier)), past("r3"), 4)
+    assert [(one.run, str(one.recipe_tokens_per_second["bf16"])) for one in told[1:]] == [
+        ("r1", "9"),
+        ("r2", "7"),
+        ("r1", "5"),
+    ]
+
+
 def test_what_is_remembered_travels_through_the_api_server() -> None:
     before = status(recipe_row("bf16", tokensPerSecondError="0.003"))
     after = before.model_copy(update={"history": remembered(before, past(), 3)})

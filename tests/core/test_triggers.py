@@ -175,6 +175,16 @@ def test_two_marks_on_a_node_are_two_runs() -> None:
     assert len({BASIS["spec"], first.run, second.run}) == 3
 
 
+def test_what_comes_again_after_something_else_is_a_run_of_its_own() -> None:
+    """The agent after a rollback of the chart, say: its earlier run stays in the history beside it."""
+    newer = again(**OTHER_IMAGE)
+    first = found(PLAIN, None)
+    second = found(newer, report(status=measured(run=first.run, basis=dict(first.basis))))
+    third = found(PLAIN, report(status=measured(run=second.run, basis=dict(second.basis))))
+    assert (third.due, third.basis) == ("AgentChange", first.basis)
+    assert len({first.run, second.run, third.run}) == 3
+
+
 def test_a_rerun_of_the_profile_runs_each_node_once_and_of_a_node_only_that_one() -> None:
     fleet = {f"uid-{n}": node_object(EIGHT_H100, name=n) for n in ("n1", "n2")}
     basis = begun_for(PLAIN, node(None))

@@ -13,15 +13,20 @@ AS_REPORTED = 12
 
 
 def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tuple[ReportPast, ...]:
-    """The last runs, newest first, each once, at most `keep`: `past` is the one that has just ended.
+    """The last runs, newest first, at most `keep`: `past` is the one that has just ended, in place of its own failure.
 
     The newest result's figures stand in the report itself, so its run is told in short. Once `past` has figures of its
-    own to put in their place, that run is told in full.
+    own to put in their place, that run is told in full. A run's identity may come again, as after a rollback.
     """
     if before is None:
         return (past,)
+    older = list(before.history)
+    if older and older[0].run == past.run:
+        del older[0]
     replaced = before.run.run if before.run is not None and past.outcome == "succeeded" else None
-    older = (past_in_full(old, before) if old.run == replaced else old for old in before.history if old.run != past.run)
+    place = next((index for index, old in enumerate(older) if old.run == replaced), None)
+    if place is not None:
+        older[place] = past_in_full(older[place], before)
     return (past, *older)[:keep]
 
 

@@ -83,12 +83,13 @@ def current_run(node: RunInputs) -> CurrentRun:
             basis = dict(node.basis)
             if code == "TooOld" and node.result_at is not None:
                 basis["age"] = tick_text(node.result_at)
-            return CurrentRun(_identity(basis), basis, None, code, message)
+            return CurrentRun(_identity(basis, node.attempt.run), basis, None, code, message)
     return CurrentRun(node.attempt.run, node.attempt.basis, node.attempt)
 
 
-def _identity(basis: Mapping[str, str]) -> str:
-    return digest(dict(sorted(basis.items())), 10)
+def _identity(basis: Mapping[str, str], before: str = "") -> str:
+    """Of a run that is begun for `basis` after the run `before`: after a rollback a basis comes again."""
+    return digest(dict(sorted(basis.items())) | ({"before": before} if before else {}), 10)
 
 
 def _mark(annotation: str) -> str:
