@@ -16,9 +16,9 @@ from precision_api.message import RecipeSummary
 from precision_api.result import Loss, LossVerdict, MeasurementResult, ModelMemory
 from precision_api.summary import LATER, recipe_summaries
 from precision_api.wire import encode, read_message
+from precision_lab.release.older import older_release
 from precision_operator.core.results.ingest import finding
 from tests.agent.test_full_result import fullest
-from tests.support.older_release import older_release
 from tests.support.result_objects import recipe_result, result
 
 READER = """

@@ -132,7 +132,7 @@ def test_the_operator_understands_what_the_chart_tells_it(helm: Helm) -> None:
     read = operator_arguments(found["args"])
     assert found["command"] == entrypoint("operator")
     assert read.watch_namespaces == ("a", "b")
-    assert read.agent_image == "registry.example.com/precision-profiler/agent:0.1.0"
+    assert read.agent_image == "registry.example.com/precision-profiler/agent:0.3.0"
     assert read.allowed_images == ("registry.example.com/precision-profiler/agent",)
     assert (read.priority_class, read.agent_service_account) == (DEFAULT_PRIORITY_CLASS, "precision-profiler-agent")
     assert (read.host, {read.port}) == ("0.0.0.0", probed_ports(found))

@@ -18,6 +18,7 @@ import yaml
 from precision_lab.builds import image_archives
 from precision_lab.builds.image_archives import ImageError, Size
 from precision_lab.release import images, images_check
+from precision_lab.release.older import older_release
 from tests.support.helm import CHART
 
 REGISTRY = "registry.example.com/team"
@@ -97,6 +98,14 @@ def test_images_carry_the_version_and_the_archives_the_names_that_the_chart_asks
     assert {target: values[target]["image"]["repository"] for target in image_archives.TARGETS} == image_archives.NAMES
 
 
+def test_chart_and_programs_have_one_version_and_not_that_of_the_release_before(tmp_path: Path) -> None:
+    """Nodes do not pull a tag again that they have: under one tag an upgrade would run the older programs."""
+    charts = [yaml.safe_load((chart / "Chart.yaml").read_text()) for chart in (CHART, older_release(tmp_path).chart)]
+    newer, older = ({chart["version"], chart["appVersion"]} for chart in charts)
+    assert len(newer) == 1
+    assert not newer & older
+
+
 def source_tree(folder: Path) -> Path:
     (folder / "agent").mkdir(parents=True)
     (folder / "docs").mkdir()
@@ -138,14 +147,14 @@ def test_the_builds_that_were_used_last_are_kept(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
     (tmp_path / "base.tar").touch()
-    image_archives.keep_newest(tmp_path)
+    image_archives.keep_newest(tmp_path, kept=2)
     assert {path.name for path in tmp_path.iterdir()} == {"newest", "second", "base.tar"}
 
 
 def test_a_build_that_another_checkout_may_read_is_kept(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
-    image_archives.keep_newest(tmp_path)
+    image_archives.keep_newest(tmp_path, kept=2)
     assert len(list(tmp_path.iterdir())) == 3
 
 

@@ -244,7 +244,7 @@ def test_values_that_can_not_be_meant_are_refused(values: dict[str, Any], told: 
     assert told in done.stderr
 
 
-@pytest.mark.parametrize("prefix", ["registry.example.com/", OURS, f"{OURS}/agent", f"{OURS}/agent:0.1.0"])
+@pytest.mark.parametrize("prefix", ["registry.example.com/", OURS, f"{OURS}/agent", f"{OURS}/agent:0.3.0"])
 def test_an_allowed_prefix_ends_at_a_part_of_the_name(prefix: str, helm: Helm) -> None:
     [operator, *_] = [
         container

@@ -19,11 +19,11 @@ from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.release.helm import Release
 from precision_lab.release.install import Program
+from precision_lab.release.older import OlderRelease, older_release
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
 from tests.support.helm import command_in_docs
 from tests.support.history import Change, History, Object, created
-from tests.support.older_release import CHART, OlderRelease, older_release
 from tests.support.site import profile_manifest
 
 pytestmark = pytest.mark.cluster
@@ -39,6 +39,8 @@ FLEET = [
 ]
 NEWER = {"target": {"products": ["NVIDIA-GH200-480GB"]}, "suspend": True}
 """A spec that the older definitions refuse."""
+NOT_FOR_AGENTS = ["DriverChange", "HardwareChange", "SpecChange"]
+"""`rerunOn` of a profile that is not measured again because the chart brings another agent."""
 VALUES: Object = {"watchNamespaces": [WATCHED], "policies": {"idle": {"enabled": True}, "agents": {"enabled": True}}}
 
 
@@ -84,10 +86,10 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> OlderRelease:
 def story(lab: Lab, older: OlderRelease) -> Iterator[Story]:
     """All of it, once."""
     release = Release(lab)
-    release.put(CHART, watchNamespaces=[WATCHED])
+    release.put(older.chart, watchNamespaces=[WATCHED])
     operator_of(release, older).start()
     history = History(ApiServer(lab.kubeconfig), WATCHED, ("jobs", "pods"))
-    lab.apply(profile_manifest(WATCHED, "story"))
+    lab.apply(profile_manifest(WATCHED, "story", rerunOn=NOT_FOR_AGENTS))
     eventually(lambda: (running(lab), measured(lab)) == ({SOON, LATE}, {MEASURED}))
     before = step(lab)
 

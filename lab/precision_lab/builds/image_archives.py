@@ -38,8 +38,8 @@ CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 STAND_IN = "localhost/stand-in"
 LIMIT_MB = {"operator": 270}
 """What an image may add to its base at most, in 10^6 bytes, uncompressed."""
-KEPT = 2
-"""Builds in the cache, those that were used last: both archives of one have 0.8 GB."""
+KEPT = 3
+"""Builds in the cache, those that were used last: both archives of one have 0.8 GB. One is the release before."""
 IN_USE_SECONDS = 3600.0
 """After its last use a build may still be read: another checkout's build does not remove it."""
 SCRATCH = ".building-"
@@ -64,20 +64,21 @@ def version(repository: Path = REPOSITORY) -> str:
     return str(tomllib.loads((repository / "pyproject.toml").read_text())["project"]["version"])
 
 
-def image_archives(say: Say = say) -> dict[str, Path]:
-    """The docker-archive of each target (`operator`, `agent`), built where the cache does not hold it.
+def image_archives(say: Say = say, repository: Path = REPOSITORY) -> dict[str, Path]:
+    """The docker-archive of each target (`operator`, `agent`) of a tree, built where the cache does not hold it.
 
-    The images are named as in NAMES, with the version as tag. A second process waits for the first. Raises ImageError.
+    The images are named as in NAMES, with the tree's version as tag. A second process waits for the first. Raises
+    ImageError.
     """
     folder = cache_folder() / "images"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "build.lock", lambda: say("another process builds the images: waiting for it")):
-        built = folder / source_hash()
+        built = folder / source_hash(repository)
         if not built.is_dir():
             demand_tools()
             remove_leftovers(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
-                archives = build_images(Path(scratch), _base(folder, say), say)
+                archives = build_images(repository, Path(scratch), _base(folder, say), say)
                 os.replace(archives, built)
         os.utime(built)
         keep_newest(folder)
@@ -97,18 +98,18 @@ def source_hash(repository: Path = REPOSITORY) -> str:
     return digest.hexdigest()[:16]
 
 
-def build_images(scratch: Path, base: Path, say: Say) -> Path:
+def build_images(repository: Path, scratch: Path, base: Path, say: Say) -> Path:
     """Builds both targets on the stand-in whose root is the tar `base`; returns the folder of their archives."""
     archives = scratch / "archives"
     archives.mkdir()
     with buildah_storage(scratch) as buildah:
         _make_stand_in(buildah, base)
         for target in TARGETS:
-            say(f"building the image of the {target}")
-            tag = f"{NAMES[target]}:{version()}"
+            tag = f"{NAMES[target]}:{version(repository)}"
+            say(f"building the image {tag}")
             bases = [f"--build-arg={name}_IMAGE={STAND_IN}" for name in ("PYTHON", "PYTORCH")]
             where = [f"--target={target}", f"--tag={tag}"]
-            run([*buildah, "build", "--isolation=chroot", "--layers", "--quiet", *where, *bases, str(REPOSITORY)])
+            run([*buildah, "build", "--isolation=chroot", "--layers", "--quiet", *where, *bases, str(repository)])
             run([*buildah, "push", "--quiet", tag, f"docker-archive:{archives / target}.tar:{tag}"])
     return archives
 
