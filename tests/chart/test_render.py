@@ -143,7 +143,7 @@ def test_the_chart_says_the_same_names_as_the_code(helm: Helm) -> None:
     }
     [priority] = of_kind(manifests, "PriorityClass")
     assert (priority["metadata"]["name"], priority["value"]) == (DEFAULT_PRIORITY_CLASS, -10)
-    assert (priority["preemptionPolicy"], priority["globalDefault"]) == ("Never", False)
+    assert (priority.get("preemptionPolicy"), priority["globalDefault"]) == ("Never", False)
 
 
 def test_agents_get_no_token(helm: Helm) -> None:

@@ -163,7 +163,7 @@ async def test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_s
     work = Work("hungry", "", "", (), (), {}, NOW)
     limited, free = (PlanProcesses(takes_memory, lambda _: FOR_EVER, limit) for limit in (2 << 30, None))
     assert await free.answer(work) == str(2 * DATA_BYTES)
-    assert PlanStatus.model_validate_json(await limited.answer(work)).problems == (NO_MEMORY,)
+    assert NO_MEMORY in await limited.answer(work)
     assert await limited.answer(replace(work, spec="modest")) == str(DATA_BYTES // 4)
 
 

@@ -14,7 +14,7 @@ from tests.security.controls import recorder
 from tests.security.controls.control import PAGE, ROOT, Control, control, replaced
 from tests.security.controls.page import claims, first_cell, named_tests, rows_of, with_outcomes, words
 from tests.security.controls.table import CONTROLS
-from tests.security.controls.trial import ControlError, copied, passed, tried
+from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
 
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
@@ -99,9 +99,9 @@ def test_a_control_is_shown_by_an_assertion_of_its_own_test_alone(
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     made = control("toy", "c", "w", replaced("limits.py", old, new), f"test_toy.py::{name}", needs="cluster")
     if problem:
-        with pytest.raises(ControlError) as caught:
+        with pytest.raises(ControlError) as raised:
             tried(made, tmp_path)
-        assert problem in str(caught.value)
+        assert problem in str(raised.value)
     else:
         assert tried(made, tmp_path) == ["test_toy.py::test_bound"]
     if "NameError" in problem:
@@ -109,7 +109,11 @@ def test_a_control_is_shown_by_an_assertion_of_its_own_test_alone(
     assert (tmp_path / "limits.py").read_text() == "def bound(n):\n    return min(n, 5)\n"
 
 
-def test_a_test_that_is_not_there_or_fails_without_any_change_shows_nothing(tmp_path: Path) -> None:
+def tried(made: Control, tree: Path) -> list[str]:
+    return caught(made, without_protection([made], tree))
+
+
+def test_a_test_that_fails_without_any_change_shows_nothing(tmp_path: Path) -> None:
     place = tmp_path / "tests" / "security" / "controls"
     place.mkdir(parents=True)
     shutil.copy(recorder.__file__, place)

@@ -6,20 +6,21 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
 from tests.security.controls.control import NEEDS, PAGE, ROOT, Control
 from tests.security.controls.page import first_cell, row, with_outcomes
 from tests.security.controls.table import CONTROLS
-from tests.security.controls.trial import ControlError, copied, passed, tried
+from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 where each control's tests fail without its protection, 1 where not, 2 where none is chosen."""
     parser = argparse.ArgumentParser(prog="python -m tests.security.controls", description=__doc__)
-    parser.add_argument("-k", dest="word", default="", help="only controls whose name or claim holds this text")
+    parser.add_argument("-k", dest="word", action="append", help="only controls whose name or claim has this text")
     parser.add_argument("--needs", choices=NEEDS, action="append", help="only controls whose tests need this")
     parser.add_argument(
         "--write", action=argparse.BooleanOptionalAction, default=True, help=f"write the outcomes into {PAGE}"
@@ -28,44 +29,66 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [
         one
         for one in CONTROLS
-        if options.word.lower() in f"{one.name} {one.claim}".lower() and one.needs in (options.needs or NEEDS)
+        if one.needs in (options.needs or NEEDS)
+        and any(word.lower() in f"{one.name} {one.claim}".lower() for word in options.word or ("",))
     ]
     if not chosen:
-        print(f"no control has {options.word!r} in its name or its claim", file=sys.stderr)
+        print(f"no control has {' or '.join(options.word or ())} in its name or its claim", file=sys.stderr)
         return 2
+    shown = 0
     with tempfile.TemporaryDirectory(prefix="security-controls-") as folder:
-        told = outcomes(chosen, copied(ROOT, Path(folder).resolve() / "tree"))
-    if options.write:
-        page = ROOT / PAGE
-        page.write_text(with_outcomes(page.read_text(encoding="utf-8"), CONTROLS, told), encoding="utf-8")
-    print(f"{len(told)} of {len(chosen)} controls: their tests fail without the protection")
-    return 0 if len(told) == len(chosen) else 1
+        for cell, told in outcomes(chosen, copied(ROOT, Path(folder).resolve() / "tree")):
+            shown += 1
+            if options.write:
+                write(cell, told)
+    print(f"{shown} of {len(chosen)} controls: their tests fail without the protection")
+    return 0 if shown == len(chosen) else 1
 
 
-def outcomes(controls: Sequence[Control], tree: Path) -> dict[str, str]:
-    """The rows of the page by first cell, of those controls whose tests fail; each is printed as it ends."""
-    told: dict[str, str] = {}
+def write(cell: str, told: str) -> None:
+    """Puts one row into the page's table: what was shown stays where the command is ended before its end."""
+    page = ROOT / PAGE
+    page.write_text(with_outcomes(page.read_text(encoding="utf-8"), CONTROLS, {cell: told}), encoding="utf-8")
+
+
+def outcomes(controls: Sequence[Control], tree: Path) -> Iterator[tuple[str, str]]:
+    """The page's row, with its first cell, of each control whose tests fail; what comes of each is printed."""
     when = f"{datetime.now(UTC):%Y-%m-%d}, {commit()}"
     for needs in NEEDS:
         there = [control for control in controls if control.needs == needs]
-        if not there:
+        if not there or not _pass(there, tree, f"Tests that need {needs}"):
             continue
-        tests = list(dict.fromkeys(test for control in there for test in control.tests))
+        for _, together in groupby(there, lambda control: control.changes):
+            for control, failed in _shown(tuple(together), tree):
+                yield first_cell(control), row(control, failed, when)
+
+
+def _shown(controls: Sequence[Control], tree: Path) -> Iterator[tuple[Control, int]]:
+    """Those of controls with the same change whose tests fail without the protection, and how many failed."""
+    try:
+        record = without_protection(controls, tree)
+    except ControlError as error:
+        print(f"  {', '.join(control.name for control in controls)}: NOT SHOWN: {error}", flush=True)
+        return
+    for control in controls:
         try:
-            passed(tree, tests)
+            failed = len(caught(control, record))
         except ControlError as error:
-            print(f"Tests that need {needs}: {error}", flush=True)
+            print(f"  {control.name}: NOT SHOWN: {error}", flush=True)
             continue
-        print(f"Tests that need {needs}: all pass on the tree as it is", flush=True)
-        for control in there:
-            try:
-                failed = tried(control, tree)
-            except ControlError as error:
-                print(f"  {control.name}: NOT SHOWN: {error}", flush=True)
-                continue
-            told[first_cell(control)] = row(control, len(failed), when)
-            print(f"  {control.name}: {len(failed)} failed, as they must", flush=True)
-    return told
+        print(f"  {control.name}: {failed} failed, as they must", flush=True)
+        yield control, failed
+
+
+def _pass(controls: Sequence[Control], tree: Path, what: str) -> bool:
+    """Whether all tests of these controls pass on the tree as it is."""
+    try:
+        passed(tree, list(dict.fromkeys(test for control in controls for test in control.tests)))
+    except ControlError as error:
+        print(f"{what}: {error}", flush=True)
+        return False
+    print(f"{what}: all pass on the tree as it is", flush=True)
+    return True
 
 
 def commit() -> str:

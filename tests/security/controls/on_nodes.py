@@ -16,50 +16,52 @@ UNRESTRICTED: Change = replaced(
     "pod-security.kubernetes.io/enforce=restricted",
     "pod-security.kubernetes.io/enforce=privileged",
 )
-ROOT_IN_A_CONTAINER: tuple[Change, ...] = (
+UNPROTECTED: tuple[Change, ...] = (
     UNRESTRICTED,
+    AGENTS_ARE_ADMINS,
+    replaced(MANIFEST, '"automountServiceAccountToken": False', '"automountServiceAccountToken": True'),
     replaced(MANIFEST, '"runAsNonRoot": True,', '"runAsUser": 0, "runAsGroup": 0,'),
     replaced(MANIFEST, '"seccompProfile": {"type": "RuntimeDefault"}', '"seccompProfile": {"type": "Unconfined"}'),
     replaced(MANIFEST, '"allowPrivilegeEscalation": False', '"allowPrivilegeEscalation": True'),
     replaced(MANIFEST, '"readOnlyRootFilesystem": True', '"readOnlyRootFilesystem": False'),
     replaced(MANIFEST, '"capabilities": {"drop": ["ALL"]}', '"capabilities": {"add": ["SYS_ADMIN", "SYS_PTRACE"]}'),
+    replaced(MANIFEST, '"restartPolicy": "Never",', '"restartPolicy": "Never", "hostPID": True,'),
+    replaced("lab/precision_lab/nodes/node.py", "POD_PIDS = 1024", "POD_PIDS = 4096"),
 )
-AMONG_THE_NODES_PROCESSES = replaced(
-    MANIFEST, '"restartPolicy": "Never",', '"restartPolicy": "Never", "hostPID": True,'
-)
+"""All at once: one cluster shows all acts, and images are built once."""
+
+
+def acts(name: str, claim: str, without: str, *names: str) -> Control:
+    """What needs these parts, of those that are out."""
+    return control(name, claim, without, UNPROTECTED, *(f"{_ACT}[{act}]" for act in names), needs="node")
+
 
 ON_NODES: tuple[Control, ...] = (
-    control(
-        "an agent's token, account and threads",
+    acts(
+        "an agent's token and account",
         "ask the API server for anything",
-        "`automountServiceAccountToken: false`, the account without rights (it is an admin's), and the kubelet's "
-        "`podPidsLimit` (4,096)",
-        (
-            replaced(MANIFEST, '"automountServiceAccountToken": False', '"automountServiceAccountToken": True'),
-            AGENTS_ARE_ADMINS,
-            replaced("lab/precision_lab/nodes/node.py", "POD_PIDS = 1024", "POD_PIDS = 4096"),
-        ),
-        *(f"{_ACT}[{act}]" for act in ("read_token", "ask_the_api_server", "start_2000_threads")),
-        needs="node",
+        "in the pod of a hostile agent, with all of the next two rows: `automountServiceAccountToken: false`, and the "
+        "account without rights (it is an admin's)",
+        "read_token",
+        "ask_the_api_server",
     ),
-    control(
+    acts(
         "an agent's user and capabilities",
         "write to its image, become root, mount a filesystem, or make a device",
-        "user 65532, read-only root, dropped capabilities, seccomp and `allowPrivilegeEscalation: false` at once; and "
-        "Pod Security, which would refuse the pod",
-        ROOT_IN_A_CONTAINER,
-        *(
-            f"{_ACT}[{act}]"
-            for act in ("write_to_the_image", "become_root", "mount_a_file_system", "make_a_device_of_the_disk")
-        ),
-        needs="node",
+        "there too: user 65532, read-only root, dropped capabilities, seccomp, `allowPrivilegeEscalation: false`, and "
+        "Pod Security `restricted`, which would refuse the pod",
+        "write_to_the_image",
+        "become_root",
+        "mount_a_file_system",
+        "make_a_device_of_the_disk",
     ),
-    control(
+    acts(
         "an agent's processes and files",
         "read the node's files or other pods' volumes, or see the node's processes",
-        "all of the row above, and the pod's own processes (`hostPID`)",
-        (*ROOT_IN_A_CONTAINER, AMONG_THE_NODES_PROCESSES),
-        *(f"{_ACT}[{act}]" for act in ("see_the_nodes_processes", "read_the_nodes_files", "read_other_pods_volumes")),
-        needs="node",
+        "there too: the pod's own processes (`hostPID`); and the kubelet's `podPidsLimit`",
+        "see_the_nodes_processes",
+        "read_the_nodes_files",
+        "read_other_pods_volumes",
+        "start_2000_threads",
     ),
 )

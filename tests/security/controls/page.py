@@ -58,7 +58,7 @@ def first_cell(control: Control) -> str:
 
 def with_outcomes(page: str, controls: Sequence[Control], told: Mapping[str, str]) -> str:
     """The page with the rows `told`, by first cell, in place of those that it had; rows of no control are left out."""
-    kept = rows_of(page) | told
+    kept = {**rows_of(page), **told}
     table = "\n".join((*HEAD, *_in_order(controls, kept)))
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"

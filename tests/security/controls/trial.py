@@ -103,16 +103,24 @@ def passed(tree: Path, tests: Sequence[str]) -> None:
         raise ControlError(f"without any change {bad[0]}\n{_end(record.output)}")
 
 
-def tried(control: Control, tree: Path) -> list[str]:
-    """The tests that failed by an assertion with the protection out, by node ID. The copy is as before afterwards.
+def without_protection(controls: Sequence[Control], tree: Path) -> Record:
+    """Runs the tests of controls that all take the same out, once. The copy is as before afterwards.
 
-    Raises ControlError where one of the control's tests does not fail, where one fails in another way, or where the
-    changed code was not imported.
+    Raises ControlError where they can't be run, or where the changed code was not imported.
     """
-    with without(control.changes, tree):
-        record = run(tree, control.tests)
-    if control.needs == "nothing":
-        _imported(control.changes, tree, record)
+    changes = controls[0].changes
+    with without(changes, tree):
+        record = run(tree, [test for control in controls for test in control.tests])
+    if controls[0].needs == "nothing":
+        _imported(changes, tree, record)
+    return record
+
+
+def caught(control: Control, record: Record) -> list[str]:
+    """The control's tests that failed by an assertion, by node ID.
+
+    Raises ControlError where one of them does not fail, or fails in another way.
+    """
     return [name for test in control.tests for name in _failed(test, control.raised, record)]
 
 
