@@ -200,6 +200,27 @@ async def test_a_status_that_an_older_crd_refuses_is_told_in_the_log_and_tried_a
     assert loop.status("bad")["phase"] == "Complete"
 
 
+async def test_a_report_that_has_lost_its_label_gets_it_back_and_its_node_is_not_measured_again_and_again() -> None:
+    """Lists and watches are by label: without it the node looks as if it had never been measured."""
+    loop = OperatorInMemory("n1")
+    loop.apply("nightly")
+    await loop.once()
+    loop.run_agents()
+    loop.end_agent("n1")
+    await loop.once()
+    assert (loop.measured(), loop.jobs()) == (["n1"], {})
+    (path,) = (path for path in loop.cluster.objects if path.startswith(f"{REPORTS}/"))
+    stripped = loop.cluster.objects[path]
+    stripped["metadata"]["labels"] = {"team": "a"}
+    loop.cluster._store(path, stripped)
+    await loop.once()
+    await loop.once()
+    labels = loop.cluster.objects[path]["metadata"]["labels"]
+    assert (labels["app.kubernetes.io/managed-by"], labels["team"]) == ("precision-profiler", "a")
+    assert loop.jobs() == {}
+    assert loop.status("nightly")["nodes"]["succeeded"] == 1
+
+
 async def test_an_object_of_a_shape_that_nobody_thought_of_ends_no_list() -> None:
     loop = OperatorInMemory("n1", "n2")
     loop.apply("nightly", rollout={"maxConcurrent": 2})

@@ -305,6 +305,10 @@ class Actor:
         owner = body["metadata"]["ownerReferences"][0]
         if view is None or raw["metadata"].get("deletionTimestamp"):
             raise Requeue(f"the older report {body['metadata']['name']} is still being deleted")
+        if (labels := raw["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) != names.MANAGED_BY:
+            patch = patch_of(view.uid, view.version, {"/metadata/labels": {**labels, **body["metadata"]["labels"]}})
+            self._cache.put("reports", await self._cluster.patch(paths.item(collection, view.name), patch, "json"))
+            raise Requeue(f"the report {view.name} had lost its label: what it tells counts again")
         if not view.profile_uid:
             self._cache.put("reports", raw)
             raise Requeue(f"the report {view.name} has no owner: it is adopted first")
