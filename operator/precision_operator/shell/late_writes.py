@@ -44,7 +44,8 @@ class LateWrites:
         """
         if uid in self._under_way or self._late[namespace] >= AT_ONCE:
             return None
-        task = self._under_way[uid] = asyncio.create_task(write(), name=what)
+        task: asyncio.Task[Result] = asyncio.create_task(write(), name=what)
+        self._under_way[uid] = task
         done, _ = await asyncio.wait([task], timeout=self._grace(namespace))
         if done:
             del self._under_way[uid]
