@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from precision_api.profile import Idle
 from precision_operator.core.reasons import REASONS, begun, clause
 from precision_operator.core.rollout.manifest import POD_GRACE_SECONDS
@@ -115,4 +117,11 @@ def test_a_beginning_of_another_version_is_seen() -> None:
 def test_every_reason_that_a_tested_fault_shows_is_one() -> None:
     named = [code for cell in SEEN for code in re.findall(r"`(\w+)`", cell)]
     assert len(SEEN) > 15
+    assert [code for code in named if code not in REASONS] == []
+
+
+@pytest.mark.parametrize("title", ["Nodes are skipped that should not be", "Agents fail"])
+def test_every_reason_that_begins_a_row_is_one(title: str) -> None:
+    named = re.findall(r"^\| `(\w+)` \|", section(title), re.MULTILINE)
+    assert len(named) >= 5
     assert [code for code in named if code not in REASONS] == []
