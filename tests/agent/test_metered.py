@@ -14,6 +14,7 @@ from precision_agent.protocol import Part
 from precision_agent.results.power_windows import (
     NodePower,
     WindowSensors,
+    blind,
     clocks,
     held_back,
     node_power_by_part,
@@ -172,6 +173,16 @@ def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
     assert found.marked is not None
     assert (found.marked.reason, found.marked.share) == ("hardware_thermal", pytest.approx(0.2))
     assert held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
+
+
+def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
+    hot = [SensorRow(0.1 * n, "GPU-0", throttle_ns={str(HEAT): 0}) for n in range(31)]
+    masks = [SensorRow(0.1 * n, "GPU-1", reasons=0) for n in range(31)]
+    dumb = [SensorRow(0.1 * n, "GPU-2", sm_mhz=1800, throttle_ns={"74": 0}) for n in range(31)]
+    windows_ = [Window(0.0, 1.0), Window(2.0, 3.0)]
+    found = recordings([*hot, *masks, *dumb])
+    assert blind(found, windows_, ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]) == ("GPU-2", "GPU-3")
+    assert held_back(found, windows_).marked is None, "it would pass for a cool one"
 
 
 def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:

@@ -75,7 +75,11 @@ def run(library: Path, tmp_path: Path, by: Popen[str]) -> Run:
 PAIR = TINY_WORKLOAD.model_copy(update={"micro_batch_size": 2})
 LONG: dict[str, dict[str, Any]] = {
     "two": {"script": TWO, "waves": 2},
-    "one alone": {"script": TWO, "gpu": "GPU-b", "recipes": ("bf16",)},
+    "one alone, without a word on heat": {
+        "script": TWO + "unsupported throttle reasons\n",
+        "gpu": "GPU-b",
+        "recipes": ("bf16",),
+    },
     "one lost": {"script": TWO + "lost 3.0\n"},
     "begun anew": {
         "script": TWO,
@@ -129,8 +133,18 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
 
 
 def test_one_gpu_can_be_measured_alone_by_its_uuid(long: Run) -> None:
-    result = MeasurementResult.model_validate(long("one alone")["result"])
+    result = MeasurementResult.model_validate(long("one alone, without a word on heat")["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-b"]
+
+
+def test_a_gpu_that_tells_of_no_heat_is_named_and_not_taken_for_a_cool_one(long: Run) -> None:
+    said = "whether heat or the power brake held the clocks back is not known of GPU-b: the driver tells neither"
+    blind, seen = (
+        MeasurementResult.model_validate(long(name)["result"]).recipes[0].notes
+        for name in ("one alone, without a word on heat", "two")
+    )
+    assert [note for note in blind if note.startswith(said)]
+    assert not [note for note in seen if "held the clocks back is not known" in note]
 
 
 @pytest.mark.parametrize(

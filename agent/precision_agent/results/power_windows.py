@@ -28,7 +28,7 @@ from precision_agent.power.energy import (
 )
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording, values_within
-from precision_agent.power.throttle import Throttle, ThrottleReading, marking, pooled, shares
+from precision_agent.power.throttle import KINDS, Throttle, ThrottleReading, marking, pooled, shares
 from precision_agent.power.token_energy import meters_of, node_power
 from precision_agent.protocol import Part
 from precision_agent.sampling.calibrate import rest_watts
@@ -189,6 +189,17 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) ->
                 worst[one.reason] = one
     marked = marking(tuple(worst.values()))
     return HeldBack(tuple(_told(one) for one in worst.values()), _told(marked) if marked else None)
+
+
+def blind(recordings: Mapping[str, Recording], windows: Sequence[Window], names: Sequence[str]) -> tuple[str, ...]:
+    """GPUs of which nothing tells whether heat or the power brake held their clocks back: no mark proves nothing."""
+    marking_kinds = {kind.name for kind in KINDS if kind.marks}
+
+    def tells(name: str) -> bool:
+        found = held_back({name: recordings[name]}, windows) if name in recordings else HeldBack()
+        return bool({one.reason for one in found.shares} & marking_kinds)
+
+    return tuple(name for name in names if not tells(name)) if windows else ()
 
 
 def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[Throttle, ...]:

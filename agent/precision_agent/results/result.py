@@ -34,6 +34,7 @@ from precision_agent.results.model_memory import model_memory
 from precision_agent.results.power_windows import (
     NodePower,
     WindowSensors,
+    blind,
     clocks,
     held_back,
     node_power_by_part,
@@ -238,6 +239,7 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
         *found.after.notes.get(variant.label, ()),
         *_without(found.after.inspections.get(variant.label)),
         *((UNFUSED,) if _unfused(found.after.profiles.get((variant.label, "training"))) else ()),
+        *_heat_not_known(variant, found),
         *_gaps(variant, found),
         *sorted(reasons),
     )
@@ -251,6 +253,15 @@ def _unfused(training: LoadProfiles | None) -> bool:
     """Whether attention ran unfused in the profiled steps; False where none was profiled."""
     profile = merged(training)
     return profile is not None and unfused_attention(profile)
+
+
+def _heat_not_known(variant: Variant, found: Found) -> tuple[str, ...]:
+    """Of which GPUs nobody knows whether they were throttled: to leave them unmarked says nothing then."""
+    if not found.sensing.health:
+        return ()
+    names = blind(found.recordings.gpus, found.run.samples.timed.get(variant.label, ()), found.run.names)
+    told = "whether heat or the power brake held the clocks back is not known of"
+    return (f"{told} {', '.join(names)}: the driver tells neither counters nor reasons",) if names else ()
 
 
 def _gaps(variant: Variant, found: Found) -> tuple[str, ...]:
