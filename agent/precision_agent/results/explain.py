@@ -297,7 +297,8 @@ def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Expl
     windows = f"over {energy.seconds:.0f} s" if energy.seconds else "over power windows"
     updates = f" and {energy.updates} updates of the sensor" if energy.updates else ""
     whose = "GPUs'" if energy.scope == "gpu" else "modules'"
-    counted = "energy counter" if energy.method == "counter" else f"integral of the {whose} power alone"
+    by_counter = energy.method == "counter" and energy.scope == "gpu"  # a module has no counter
+    counted = "energy counter" if by_counter else f"integral of the {whose} power alone"
     told = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
     yield Explanation(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
     yield Explanation(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
