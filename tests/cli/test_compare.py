@@ -183,6 +183,18 @@ def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
     assert (row["tokensPerSecond"]["answer"], row["tokensPerSecond"]["nodesNeeded"]) == ("notKnown", 9)
 
 
+def test_a_recipe_of_one_node_alone_does_not_hide_what_it_takes_to_know(api: Api) -> None:
+    api.profiles(profile_object())
+    for i, change in enumerate((0.98, 1.03, 1.0)):
+        api.reports(node(f"n{i}", 150_000 * change, past=before(150_000)))
+    lonely = node("n3", 150_000, past=before(150_000))
+    lonely["status"]["results"].append(recipe_row("bf16") | {"tokensPerSecond": "93750"})
+    api.reports(lonely)
+    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    assert "bf16: tokens per second 1.000 (no interval)" in told
+    assert "with nodes that differ as these 4 do, it takes about" in told
+
+
 def test_a_script_can_stop_at_a_slower_driver(api: Api) -> None:
     upgraded(api, 0.96)
     assert api.run("compare", f"driver/{OLD}", f"driver/{NEW}", "--fail-if-slower").exit_code == 7

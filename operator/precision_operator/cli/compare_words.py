@@ -62,13 +62,15 @@ def _headline(found: Comparison) -> str:
 
 def _to_know(found: Comparison) -> str:
     """What is missing for an answer, and what to do."""
-    needed = [row.rate.nodes_needed for row in found.rows if row.rate.answer == "not_known"]
+    open_ = [row.rate for row in found.rows if row.rate.answer == "not_known" and row.rate.interval is not None]
+    several = [rate for rate in open_ if rate.nodes > 1]
     wide = f"the intervals are wider than {EQUAL_WITHIN:.0%} and hold 1"
-    if found.how == "single" or not any(row.rate.nodes > 1 for row in found.rows):
+    if not several:
         return f"{wide}; measure with benchmarks.preset Standard, or compare more nodes"
+    needed = [rate.nodes_needed for rate in several]
     if None in needed:
         return f"{wide}, and the nodes differ too much for more of them to tell; look at the slow ones first"
-    now = max(row.rate.nodes for row in found.rows)
+    now = max(rate.nodes for rate in several)
     return f"{wide}; with nodes that differ as these {now} do, it takes about {max(n for n in needed if n)} to tell"
 
 
