@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from precision_operator.cli.connection_options import explained
 from precision_operator.cli.gathering import Seen, gathered, gathered_fleet
 from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS, settings_told_by
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
+from precision_operator.cluster.server_time import ServerTime
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.status.why import why
 from tests.support.fake_cluster import FakeCluster
@@ -236,6 +238,21 @@ def measured(node: str) -> dict[str, Any]:
 def judged(name: str, reason: str, **changes: Any) -> Any:
     condition = {"type": "Accepted", "status": "False", "reason": reason}
     return profile(name, status={"conditions": [condition]}, **changes)
+
+
+@pytest.mark.parametrize("wrong", [timedelta(hours=2), -timedelta(hours=2)])
+async def test_a_wrong_clock_of_the_users_machine_makes_no_agent_late(wrong: timedelta) -> None:
+    """Its Job was created a moment ago, by the API server's clock."""
+    job = agent_of("uid-ml-nightly", "a")
+    job["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC))
+    there = cluster(*operated(), (paths.jobs("ml"), job))
+    there.server_time = ServerTime(lambda: datetime.now(UTC) + wrong)
+    assert why((found := await look(there)).plan, found.observed, "a")[0].reason == "PodNotCreated", (
+        "nobody has said so"
+    )
+    there.server_time.heard(there.server_time.local(), format_datetime(datetime.now(UTC), usegmt=True))
+    seen = await look(there)
+    assert why(seen.plan, seen.observed, "a")[0].reason == "AgentStarting"
 
 
 def test_settings_are_read_from_what_the_operator_has_said_of_profiles() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from precision_operator.cluster import ApiError
+from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
 TIMEOUT = ApiError(0, "Timeout", "no answer within 30 s")
@@ -27,6 +28,7 @@ class FakeCluster:
     namespace = "ml"
 
     def __init__(self, *objects: tuple[str, Json]) -> None:
+        self.server_time = ServerTime()
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, bytes] = {}
         self.hanging: dict[str, asyncio.Event] = {}

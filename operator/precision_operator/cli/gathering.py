@@ -131,7 +131,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     for kind in _KINDS:
         if kind != "slices" or settings.resource_claims:
             await lists.take(kind)
-    gatherer = Gatherer(cluster, lists.cache, settings, (), reader)
+    gatherer = Gatherer(cluster, lists.cache, settings, (), reader, clock=cluster.server_time.now)
     seen = await gatherer.observe_with(tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
     told = {(p, uids[node]): each for p, found in refusals.items() for node, each in found.items() if node in uids}
